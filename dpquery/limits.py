@@ -44,6 +44,7 @@ MAX_ALGEBRA_ATTRIBUTES = 20  # of one table in the algebra of marginals: its 2^2
 MAX_RESIDUAL_ATTRIBUTES = 12  # of one table of OPT_R: the 2^12 subsets below it have Grams each
 MAX_MINIMAX_COEFFICIENTS = 1 << 24  # of the matrix that says what a budget does to a target
 MAX_CLASSED_CELLS = 1 << 22  # that are sorted by the queries that count them
+MAX_ORBIT_COMPONENTS = 1 << 12  # of interchangeable codes: each has a matrix of its own
 MAX_CELL_CLASSES = 2048  # of cells no query tells apart: decompositions take O(n^3)
 MAX_CLASS_WORK = 1 << 37  # multiplications for the Gram of all queries: seconds
 MAX_CLASS_ENTRIES = 1 << 24  # of the queries of one table over such classes, written out

@@ -69,6 +69,7 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import Spread
+from dpquery.operators.orbit_rows import OrbitRows
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Tree
 from dpquery.operators.valued import Valued
@@ -330,6 +331,12 @@ def _factor(factor: Factor) -> str:
             return _tagged("stacked", *map(_factor, parts))
         case Columns(inner=inner, codes=codes):
             return _tagged("columns", _factor(inner), write_integers(codes))
+        case OrbitRows(axes=axes, cores=cores):
+            places = write_series([write_integers(axis.place) for axis in axes])
+            by_component = [
+                write_series([write_numbers(b), write_integers(core)]) for b, core in cores.items()
+            ]
+            return _tagged("orbits", places, write_series(by_component))
         case Spread(inner=inner, classes=classes):
             return _tagged("merged", _factor(inner), write_integers(classes))
         case Valued(inner=inner, values=values):

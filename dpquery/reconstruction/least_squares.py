@@ -22,6 +22,7 @@ from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.orbits import OrbitsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
@@ -287,6 +288,21 @@ class _CoarserEstimates:
         return self.inner.answer(self.strategy.known(block), position)
 
 
+class _OrbitsEstimates:
+    """Cells from the components, each solved by itself."""
+
+    def __init__(self, strategy: OrbitsStrategy, answers: Sequence[Floats]) -> None:
+        self.strategy, self.answers = strategy, answers
+
+    @cached_property
+    def cells(self) -> Floats:
+        (rows,) = self.strategy.measurements
+        return self.strategy.cells(self.answers[0] / rows.weight)
+
+    def answer(self, block: Block, position: int | None) -> Floats:
+        return _answer_from(self.cells, self.strategy.attributes, block)
+
+
 def _answer_from(cells: Floats, attributes: Subset, block: Block) -> Floats:
     """Answer a block from the table over more attributes; those of one class have no axis there."""
     beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
@@ -302,5 +318,6 @@ ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
     DirectStrategy: _DirectEstimates,
     CellClassesStrategy: _CellClassesEstimates,
     CoarserStrategy: _CoarserEstimates,
+    OrbitsStrategy: _OrbitsEstimates,
 }
 """What makes estimates of the noisy answers of each shape."""

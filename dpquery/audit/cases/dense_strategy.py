@@ -146,6 +146,8 @@ def _strategy_rows(
             return [replace(rows, weight=weight) for weight, rows in pairs]
         case "cell-classes":
             return _rows_of_classes(mapping(encoded["inner"]), shape, queries)
+        case "orbits":
+            return [_rows_of_orbits(encoded, shape)]
         case "coarser":
             return _rows_over_codes(encoded, shape, queries)
         case "union":
@@ -229,6 +231,66 @@ def _rows_of_classes(
         column = tuple(entry for rows in queries for entry in rows.column(cell).tolist())
         class_of[cell] = (known.setdefault(column, len(known)),)
     return [replace(rows, class_of=class_of) for rows in _strategy_rows(inner, (len(known),), ())]
+
+
+def _rows_of_orbits(encoded: Json, shape: Sequence[int]) -> DenseRows:
+    """Return the rows of all components over the cells of the measured attributes, one by one."""
+    attributes = _integers(encoded["attributes"])
+    places = [_integers(place) for place in list_of(encoded["places"])]
+    blocks = []
+    for pair in sorted(list_of(encoded["cores"]), key=lambda pair: _integers(list_of(pair)[0])):
+        orbits, core = list_of(pair)
+        blocks += _component_rows(places, _integers(orbits), _unpacked(core))
+    cells = list(product(*(range(len(place)) for place in places)))
+    number = {cell: (k,) for k, cell in enumerate(cells)}
+    class_of = {
+        cell: number[tuple(cell[i] for i in attributes)]
+        for cell in product(*(range(n) for n in shape))
+    }
+    return DenseRows(1, (0,), (np.array(blocks, dtype=object),), class_of=class_of)
+
+
+def _component_rows(
+    places: Sequence[Sequence[int]], orbits: Sequence[int], core: Numbers
+) -> list[list[int]]:
+    """Return the rows of a component: its core by orbits, times codes against their orbit's sum."""
+    counts = [max(place) + 1 for place in places]
+    between = list(
+        product(*(range(k) for k, orbit in zip(counts, orbits, strict=True) if orbit < 0))
+    )
+    inside = [
+        [code for code, own in enumerate(place) if own == orbit]
+        for place, orbit in zip(places, orbits, strict=True)
+        if orbit >= 0
+    ]
+    rows = []
+    for weights in core:
+        by_orbits = dict(zip(between, weights, strict=True))
+        for codes in product(*inside):
+            row = []
+            for cell in product(*(range(len(place)) for place in places)):
+                row.append(_entry(cell, places, orbits, by_orbits, codes))
+            rows.append(row)
+    return rows
+
+
+def _entry(
+    cell: Cell,
+    places: Sequence[Sequence[int]],
+    orbits: Sequence[int],
+    by_orbits: Mapping[tuple[int, ...], int],
+    codes: Sequence[int],
+) -> int:
+    """Return the entry of a row at a cell."""
+    entry, remaining, at = 1, list(codes), []
+    for code, place, orbit in zip(cell, places, orbits, strict=True):
+        if orbit < 0:
+            at.append(place[code])
+            continue
+        compared = remaining.pop(0)
+        size = sum(own == orbit for own in place)
+        entry *= (size * (code == compared) - 1) if place[code] == orbit else 0
+    return int(entry * by_orbits[tuple(at)])
 
 
 def _queries(spec: Spec, classes: list[list[int]]) -> list[DenseRows]:

@@ -7,6 +7,7 @@ steps are extrapolated [VR08]. Few questions have small r however many classes t
 V falls apart into blocks, so do R and M.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,31 +76,60 @@ def cells_optimum(V: Floats, *, enough: float = 0.0) -> CellsOptimum | float:
         V: (n, n), symmetric, positive semidefinite and not zero.
         enough: a lower bound on the loss of any strategy at which the search ends.
     """
-    search = _FixedPoint(V)
-    point = search.at(_shares(np.sqrt(np.diagonal(V))))
-    while search.rounds < CELLS_ROUNDS and not search.is_solved:
-        if search.bound >= enough > 0:
-            return search.bound
-        point = search.extrapolated(point)
-    X = search.primal()
+    search = FixedPoint(len(V), _blocks(V))
+    if not search.solve(np.sqrt(np.diagonal(V)), enough=enough):
+        return search.bound
+    X = np.zeros_like(V)
+    for block, of_block in zip(search.blocks, search.primal(), strict=True):
+        X[np.ix_(block.cells, block.cells)] = of_block
     X[np.diag_indices(len(X))] += FILLED_DIAGONAL
     rows = np.asarray(np.linalg.cholesky(X / (1 + FILLED_DIAGONAL)).T, dtype=np.float64)
     return CellsOptimum(rows, search.best.loss * (1 + FILLED_DIAGONAL), search.bound)
 
 
-class _FixedPoint:
-    """The blocks that a Gram falls apart into, the best point so far, and the best bound."""
+@dataclass(frozen=True, eq=False)
+class GramBlock:
+    """A part of a Gram that is by itself, with its root.
 
-    def __init__(self, V: Floats) -> None:
-        self.size, self.rounds, self.bound = len(V), 0, 0.0
-        self.blocks: list[tuple[Ints, Floats]] = []
-        count, block_of = connected_components(csr_array(V), directed=False)
-        for k in range(count):
-            cells = np.flatnonzero(block_of == k)
-            root = _root(V[np.ix_(cells, cells)])
-            if len(root):
-                self.blocks.append((cells, root))
-        self.best = _Point(np.ones(self.size), np.full(self.size, np.inf), np.inf)
+    Attributes:
+        cells: the classes that it is over: (m,).
+        root: R with R'R = V there: (r, m).
+        multiplicity: how often it stands in the Gram.
+    """
+
+    cells: Ints
+    root: Floats
+    multiplicity: float = 1.0
+
+
+def _blocks(V: Floats) -> list[GramBlock]:
+    """Return the blocks that a Gram falls apart into."""
+    blocks = []
+    count, block_of = connected_components(csr_array(V), directed=False)
+    for k in range(count):
+        cells = np.flatnonzero(block_of == k)
+        root = gram_root(V[np.ix_(cells, cells)])
+        if len(root):
+            blocks.append(GramBlock(cells, root))
+    return blocks
+
+
+class FixedPoint:
+    """The blocks of a Gram over some classes, the best point so far, and the best bound."""
+
+    def __init__(self, size: int, blocks: Sequence[GramBlock], name: str = "OPT_C") -> None:
+        self.size, self.blocks, self.name = size, blocks, name
+        self.rounds, self.bound = 0, 0.0
+        self.best = _Point(np.ones(size), np.full(size, np.inf), np.inf)
+
+    def solve(self, start: Floats, *, enough: float) -> bool:
+        """Climb from some weights; False once no strategy has a loss below `enough`."""
+        point = self.at(_shares(start))
+        while self.rounds < CELLS_ROUNDS and not self.is_solved:
+            if self.bound >= enough > 0:
+                return False
+            point = self.extrapolated(point)
+        return True
 
     @property
     def is_solved(self) -> bool:
@@ -108,15 +138,16 @@ class _FixedPoint:
     def at(self, weights: Floats) -> _Point:
         """Return the point of some weights, and keep it where it is the best."""
         lengths, trace = np.zeros(self.size), 0.0
-        for cells, R in self.blocks:
-            values, turned = _decomposed(R, weights[cells])
-            lengths[cells] = (turned * turned / _roots(values)[:, None]).sum(axis=0)
-            trace += float(np.sqrt(above_rounding(values)).sum())
+        for block in self.blocks:
+            values, turned = _decomposed(block.root, weights[block.cells])
+            entries = (turned * turned / _roots(values)[:, None]).sum(axis=0)
+            lengths[block.cells] += block.multiplicity * entries
+            trace += block.multiplicity * float(np.sqrt(above_rounding(values)).sum())
         point = _Point(weights, lengths, trace)
         self.rounds, self.bound = self.rounds + 1, max(self.bound, point.bound)
         self.best = point if point.loss < self.best.loss else self.best
         report_progress(
-            f"OPT_C round {self.rounds}: loss {self.best.loss:.6g}, at least {self.bound:.6g}"
+            f"{self.name} round {self.rounds}: loss {self.best.loss:.6g}, at least {self.bound:.6g}"
         )
         return point
 
@@ -138,13 +169,14 @@ class _FixedPoint:
         reached = self.at(_shares(np.exp(beyond - beyond.max())))
         return reached if reached.trace >= first.trace else self.at(first.next_weights)
 
-    def primal(self) -> Floats:
-        """Return X of the best point over its largest diagonal entry: (n, n)."""
-        X = np.zeros((self.size, self.size))
-        for cells, R in self.blocks:
-            values, turned = _decomposed(R, self.best.weights[cells])
-            X[np.ix_(cells, cells)] = (turned / _roots(values)[:, None]).T @ turned
-        return np.asarray(X / self.best.lengths.max())
+    def primal(self) -> list[Floats]:
+        """Return X of every block at the best point, over the largest diagonal entry."""
+        of_blocks = []
+        for block in self.blocks:
+            values, turned = _decomposed(block.root, self.best.weights[block.cells])
+            X = (turned / _roots(values)[:, None]).T @ turned
+            of_blocks.append(np.asarray(X / self.best.lengths.max()))
+        return of_blocks
 
 
 def _decomposed(R: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -159,7 +191,7 @@ def _roots(values: Floats) -> Floats:
     return np.sqrt(np.maximum(values, max(least, np.finfo(float).tiny)))
 
 
-def _root(V: Floats) -> Floats:
+def gram_root(V: Floats) -> Floats:
     """Return R with R'R = V, of as many rows as V has rank: (r, n)."""
     w, U = np.linalg.eigh(V)
     w = above_rounding(w)

@@ -41,6 +41,7 @@ from dpquery.strategy.search.candidates import (
 )
 from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
 from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, goal_candidates
+from dpquery.strategy.search.orbits_candidate import orbits_candidate
 from dpquery.strategy.search.parts import parts_candidate
 from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
 from dpquery.strategy.shapes.size_limits import check_strategy_size
@@ -73,6 +74,7 @@ SEARCHES: tuple[tuple[str, Build], ...] = (
     ("OPT_F", factors_candidate),
     ("OPT_+", union_candidate),
     ("OPT_C", cell_classes_candidate),
+    ("OPT_S", orbits_candidate),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
 _PARTS = [name for name, _ in SEARCHES].index("Parts")

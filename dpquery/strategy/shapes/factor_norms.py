@@ -8,6 +8,7 @@ from dpquery.arrays import Numbers
 from dpquery.operators.factors import ROW_CHUNK, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.merged import Spread
+from dpquery.operators.orbit_rows import OrbitRows
 from dpquery.operators.trees import Tree
 from dpquery.operators.valued import Valued
 
@@ -35,6 +36,8 @@ def factor_norms(factor: Factor, power: int) -> list[int]:
 
     For every column; once for a hierarchy, all of whose columns have the same.
     """
+    if isinstance(factor, OrbitRows):
+        return factor.exact_norms(power)
     if factor.max_abs() ** power * factor.shape[0] < 1 << 63:
         return [int(v) for v in factor.column_norms(power)]
     if isinstance(factor, Spread):

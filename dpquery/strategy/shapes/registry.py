@@ -4,6 +4,7 @@ from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.orbits import OrbitsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
@@ -21,5 +22,6 @@ SHAPES: dict[str, type[Strategy]] = {
         DirectStrategy,
         CellClassesStrategy,
         CoarserStrategy,
+        OrbitsStrategy,
     )
 }

@@ -1,0 +1,238 @@
+"""Rows that treat interchangeable codes alike, over the cells of several attributes (OPT_S)."""
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product as combinations
+from typing import ClassVar, Self
+
+import numpy as np
+
+from dpquery.arrays import Floats, Numbers
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_CLASSED_CELLS, MAX_ORBIT_COMPONENTS
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.cell_classes import CellClassBlock, CellClasses
+from dpquery.operators.factors import Dense, Factor
+from dpquery.operators.orbit_rows import BETWEEN, Component, OrbitAxis, OrbitRows, along
+from dpquery.strategy.algebra.row_sums import RowSums
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.shapes.factor_json import pack, unpack
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
+
+ILL_CONDITIONED = 1e-6  # of a core times its inverse, off the identity
+
+
+@dataclass(frozen=True, eq=False)
+class OrbitsStrategy(Strategy):
+    """For every component a square core, times the codes within orbits against their mean.
+
+    Components say nothing of each other, so that all is in closed form ([MATH] 22).
+
+    Attributes:
+        whole: sizes of the domain's attributes.
+        attributes: those that are measured.
+        rows: what is measured of their cells.
+    """
+
+    kind: ClassVar[str] = "orbits"
+    may_be_part: ClassVar[bool] = False  # its columns are of its cells, those of others of codes
+
+    whole: tuple[int, ...]
+    attributes: tuple[int, ...]
+    rows: OrbitRows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.whole)
+
+    @cached_property
+    def measurements(self) -> tuple[WeightedBlock, ...]:
+        cells = self.rows.shape[1]
+        each = CellClasses(self.shape, self.attributes, np.arange(cells))
+        return (WeightedBlock(1, CellClassBlock(each, product((cells,), {0: self.rows}))),)
+
+    @property
+    def spans_its_sets(self) -> bool:
+        return False
+
+    def supports(self, block: Block) -> bool:
+        wide = {i for i in block.attributes if self.shape[i] > 1}
+        if not block.is_product or not wide <= set(self.attributes):
+            return False
+        asked = []
+        for axis, queries in zip(self.rows.axes, self._queries(block), strict=True):
+            within = np.any(_within(axis, queries, 2) > 0, axis=0)
+            asked.append([BETWEEN, *np.flatnonzero(within).tolist()])
+        return math.prod(map(len, asked)) <= MAX_ORBIT_COMPONENTS and all(
+            b in self.rows.cores for b in combinations(*asked)
+        )
+
+    def _queries(self, block: Block) -> list[Floats]:
+        """Return the queries on every measured attribute, written out: (m, n)."""
+        factors = dict(zip(block.attributes, block.factors, strict=True))
+        return [
+            np.asarray(factors[i].dense(), dtype=np.float64)
+            if i in factors
+            else np.ones((1, self.shape[i]))
+            for i in self.attributes
+        ]
+
+    @cached_property
+    def inverses(self) -> dict[Component, Floats]:
+        """The inverse of every core.
+
+        Raises:
+            ValueError: a core is singular, or too ill-conditioned for floats.
+        """
+        inverses = {}
+        for b, core in self.rows.cores.items():
+            inverse = np.linalg.inv(core.astype(np.float64))
+            if not float(np.abs(core @ inverse - np.eye(len(core))).max()) <= ILL_CONDITIONED:
+                raise ValueError("an ill-conditioned core")
+            inverses[b] = inverse
+        return inverses
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums:
+        """Return sum_r c_r^order; powers of Kronecker products are products of powers."""
+        if not self.supports(block):
+            raise UnsupportedWorkloadError("it asks for what is not measured")
+        queries, places, lengths = [], [], []
+        for Q in self._queries(block):  # equal queries of an attribute but for the codes of orbits
+            queries.append(Q)
+            lengths.append(len(Q))
+        levels, insides, kinds = [], [], []
+        for axis, Q in zip(self.rows.axes, queries, strict=True):
+            level, inside = _levels(axis, Q), _within(axis, Q, order)
+            both = np.concatenate([level, inside], axis=1)
+            _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
+            levels.append(level[first])
+            insides.append(inside[first])
+            kinds.append(which.ravel())
+        total = np.zeros([len(level) for level in levels])
+        for b, inverse in self.inverses.items():
+            total += self._component_sums(b, inverse, levels, insides, order)
+        by_row = total[np.ix_(*kinds)]
+        sizes = dict(zip(self.attributes, by_row.shape, strict=True))
+        return np.ascontiguousarray(by_row).reshape([sizes.get(i, 1) for i in block.attributes])
+
+    def _component_sums(
+        self,
+        b: Component,
+        inverse: Floats,
+        levels: list[Floats],
+        insides: list[Floats],
+        order: int,
+    ) -> Floats:
+        """Return a component's share for every combination of distinct queries."""
+        shape = [len(level) for level in levels]
+        tensor = inverse.reshape(*self.rows.between(b), -1)
+        between = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
+        for axis, k in enumerate(between):
+            tensor = along(tensor, axis, lambda X, k=k: levels[k] @ X)
+        sums = (tensor**order).sum(axis=-1)
+        sums = sums.reshape([n if k in between else 1 for k, n in enumerate(shape)])
+        for k, orbit in enumerate(b):
+            if orbit != BETWEEN:
+                inside = insides[k][:, orbit]
+                sums = sums * inside.reshape([-1 if axis == k else 1 for axis in range(len(b))])
+        return np.asarray(sums)
+
+    def cells(self, noisy: Numbers) -> Floats:
+        """Return the estimated count of every cell of the measured attributes.
+
+        Args:
+            noisy: answers of the measured rows: (rows,).
+        """
+        rows = self.rows
+        tensor = np.zeros((*rows.split_sizes, 1))
+        for b, answers in rows.by_component(noisy.reshape(-1, 1)).items():
+            solved = np.tensordot(self.inverses[b], answers, axes=1)
+            rows.put(tensor, b, solved)
+        for k, axis in enumerate(rows.axes):
+            tensor = along(tensor, k, lambda Y, axis=axis: _recovered(axis, Y))
+        return np.asarray(tensor.reshape(rows.sizes))
+
+    @property
+    def written_factors(self) -> tuple[Factor, ...]:
+        return tuple(Dense(core) for core in self.rows.cores.values())
+
+    @property
+    def listings(self) -> dict[str, tuple[int, int]]:
+        return {
+            "components": (len(self.rows.cores), MAX_ORBIT_COMPONENTS),
+            "cells": (self.rows.shape[1], MAX_CLASSED_CELLS),
+        }
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        return {
+            "attributes": list(self.attributes),
+            "places": [list(axis.place.tolist()) for axis in self.rows.axes],
+            "cores": [[list(b), pack(core)] for b, core in self.rows.cores.items()],
+        }
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the strategy that JSON values hold; orbits are numbered by their first codes."""
+        whole = workload.shape_of_domain
+        attributes = tuple(integer(i, 0) for i in list_of(encoded["attributes"], 1))
+        if list(attributes) != sorted(set(attributes)) or attributes[-1] >= len(whole):
+            raise ValueError("attributes")
+        if math.prod(whole[i] for i in attributes) > MAX_CLASSED_CELLS:
+            raise ValueError("cells")
+        pairs = zip(attributes, list_of(encoded["places"]), strict=True)
+        axes = [_decode_axis(raw, whole[i]) for i, raw in pairs]
+        cores: dict[Component, Numbers] = {}
+        for pair in list_of(encoded["cores"], 1):
+            orbits, matrix = list_of(pair)
+            b = tuple(integer(orbit, BETWEEN) for orbit in list_of(orbits))
+            for axis, orbit in zip(axes, b, strict=True):
+                if orbit >= axis.count or (orbit != BETWEEN and axis.sizes[orbit] < 2):
+                    raise ValueError("component")
+            size = math.prod(
+                axis.count for axis, orbit in zip(axes, b, strict=True) if orbit == BETWEEN
+            )
+            core = unpack(mapping(matrix), size)
+            if len(core) != size or b in cores:
+                raise ValueError("core")
+            cores[b] = core
+        strategy = cls(name, noise, whole, attributes, OrbitRows(axes, cores))
+        _ = strategy.inverses  # refuses cores that are singular
+        return strategy
+
+
+def _decode_axis(raw: JsonValue, n: int) -> OrbitAxis:
+    """Return the orbits of an attribute of n classes, numbered by their first codes."""
+    place = np.array([integer(orbit, 0) for orbit in list_of(raw)], dtype=np.int64)
+    known, first = np.unique(place, return_index=True)
+    if len(place) != n or known[-1] + 1 != len(known) or np.any(np.diff(first) < 0):
+        raise ValueError("orbits")
+    return OrbitAxis(place)
+
+
+def _levels(axis: OrbitAxis, queries: Floats) -> Floats:
+    """Return the mean of every query over each orbit: (m, k)."""
+    sums = np.add.reduceat(queries[:, axis.order], axis.starts, axis=1)
+    return np.asarray(sums / axis.sizes)
+
+
+def _within(axis: OrbitAxis, queries: Floats, order: int) -> Floats:
+    """Return the sum of even powers of (query - mean) / size over each orbit: (m, k)."""
+    means = _levels(axis, queries)[:, axis.place]
+    entries = (queries - means) / axis.sizes[axis.place]
+    entries[np.abs(queries - means) < 1e-12] = 0.0  # a mean of equal entries may be rounded
+    return np.asarray(np.add.reduceat(entries[:, axis.order] ** order, axis.starts, axis=1))
+
+
+def _recovered(axis: OrbitAxis, Y: Floats) -> Floats:
+    """Return counts from sums of orbits and noisy codes against their mean: (k + n, c) -> (n, c)."""
+    sums, beside = Y[: axis.count], Y[axis.count :]
+    places, sizes = axis.place[axis.order], axis.sizes[:, None]
+    means = np.add.reduceat(beside, axis.starts, axis=0) / sizes
+    sorted_codes = ((sums - means) / sizes)[places] + beside / sizes[places]
+    X = np.empty_like(sorted_codes)
+    X[axis.order] = sorted_codes
+    return X
