@@ -11,6 +11,7 @@ from dpquery.operators.cell_classes import CellClassBlock, cell_classes
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import block_over_codes
+from dpquery.operators.orbit_rows import BETWEEN, OrbitAxis, OrbitRows
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Tree
 from dpquery.operators.valued import Valued
@@ -19,6 +20,7 @@ from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.orbits import OrbitsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.union import UnionStrategy
@@ -217,7 +219,58 @@ def random_strategies(rng, shape, noise):
         (CellClassesStrategy("cells", noise, classes, counted), workload),
         (CellClassesStrategy("cores", noise, classes, cored), workload),
         *_coarser(rng, shape, noise),
+        _over_orbits(rng, shape, noise),
     ]
+
+
+def _over_orbits(rng, shape, noise):
+    """Random cores for all components of random orbits, and products of predicates."""
+    wide = tuple(i for i, n in enumerate(shape) if n > 1)
+    axes = [random_axis(rng, shape[i]) for i in wide]
+    cores = {}
+    within = [[BETWEEN, *np.flatnonzero(axis.sizes > 1).tolist()] for axis in axes]
+    for b in product(*within):
+        m = math.prod(axis.count for axis, orbit in zip(axes, b, strict=True) if orbit == BETWEEN)
+        cores[b] = rng.integers(-9, 10, (m, m)) + 40 * np.eye(m, dtype=np.int64)
+    drawn = [random_block(rng, shape) for _ in range(3)]
+    blocks = tuple(
+        block_product(shape, dict(zip(block.attributes, block.factors, strict=True)))
+        for block in drawn
+    )
+    strategy = OrbitsStrategy("orbits", noise, shape, wide, OrbitRows(axes, cores))
+    return strategy, Workload(shape, blocks, (1.0, 2.0, 0.5))
+
+
+def random_axis(rng, n):
+    """Random orbits of n codes, numbered by their first codes."""
+    drawn = rng.integers(0, max(1, n // 2), n).tolist()
+    return OrbitAxis(np.array([list(dict.fromkeys(drawn)).index(v) for v in drawn]))
+
+
+def dense_orbit_rows(rows):
+    """The matrix of orbit rows from its definition, one loop an entry."""
+    places = [axis.place.tolist() for axis in rows.axes]
+    out = []
+    for b, core in rows.cores.items():
+        between = list(
+            product(*(range(max(p) + 1) for p, o in zip(places, b, strict=True) if o == BETWEEN))
+        )
+        inside = [[j for j, own in enumerate(p) if own == o]
+                  for p, o in zip(places, b, strict=True) if o != BETWEEN]  # fmt: skip
+        for weights in core.tolist():
+            for codes in product(*inside):
+                row = []
+                for cell in product(*(range(len(p)) for p in places)):
+                    compared, at, entry = iter(codes), [], 1
+                    for j, p, o in zip(cell, places, b, strict=True):
+                        if o == BETWEEN:
+                            at.append(p[j])
+                        else:
+                            same = int(next(compared) == j)
+                            entry *= p.count(o) * same - 1 if p[j] == o else 0
+                    row.append(entry * weights[between.index(tuple(at))])
+                out.append(row)
+    return np.array(out)
 
 
 def _coarser(rng, shape, noise):

@@ -36,7 +36,7 @@ from dpquery.strategy.errors.expected_error import (
     squared_sensitivity,
     weighted_queries,
 )
-from dpquery.strategy.optimize.opt_cells import CellsOptimum, _FixedPoint, _shares, cells_optimum
+from dpquery.strategy.optimize.opt_cells import CellsOptimum, FixedPoint, _shares, cells_optimum
 from dpquery.strategy.search.cell_classes_candidate import CLASSES_GAIN
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
@@ -175,7 +175,7 @@ def test_the_optimum_is_within_its_gap_of_its_bound_and_no_strategy_is_below_it(
 
 def test_the_fixed_point_follows_the_gradient_of_the_dual():
     W = (np.random.default_rng(4).random((6, 9)) < 0.5).astype(float)
-    search = _FixedPoint(W.T @ W)
+    search = FixedPoint.of(W.T @ W)
     v = _shares(np.random.default_rng(5).random(9) + 0.1)
     error = check_grad(
         lambda v: search.at(v).trace, lambda v: search.at(v).lengths / 2, v, epsilon=1e-7
@@ -191,7 +191,7 @@ def test_a_gram_that_falls_apart_is_solved_in_its_parts():
         W[4 * k : 4 * k + 4, 5 * k : 5 * k + 5] = part
     order = rng.permutation(15)
     V = (W.T @ W)[np.ix_(order, order)]
-    assert len(_FixedPoint(V).blocks) >= 3
+    assert len(FixedPoint.of(V).blocks) >= 3
     whole = cells_optimum(V)
     apart = [cells_optimum(part.T @ part) for part in parts]  # a record is in one of them
     assert whole.loss <= sum(optimum.loss for optimum in apart) * (1 + 1e-3)

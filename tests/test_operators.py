@@ -8,6 +8,7 @@ import pytest
 from scipy.sparse.linalg import aslinearoperator, lsmr
 from strategies_support import (
     dense_block,
+    dense_orbit_rows,
     dense_workload,
     indicator_rows,
     interval_rows,
@@ -33,6 +34,7 @@ from dpquery.operators.factors import (
     total,
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.orbit_rows import BETWEEN, OrbitAxis, OrbitRows
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
 from dpquery.operators.valued import Valued
@@ -76,6 +78,16 @@ WEIGHTED = np.vstack([PREFIX, [[1] * 5]]) * np.sqrt(np.arange(6.0))[:, None]
 VALUES = np.array([7, -3, 0, 40, 12])
 D, B = np.array([3, 1, 4, 1, 5]), np.arange(10).reshape(2, 5)
 
+ORBITS = OrbitRows(
+    (OrbitAxis(np.array([0, 0, 1])), OrbitAxis(np.array([0, 1, 0, 0]))),
+    {
+        (BETWEEN, BETWEEN): np.arange(1, 17).reshape(4, 4),
+        (0, BETWEEN): np.array([[3, -1], [0, 2]]),
+        (BETWEEN, 0): np.array([[1, 4]]),
+        (0, 0): np.array([[5]]),
+    },
+)
+
 # One line an operator: the factor, and its matrix made in another way.
 FACTORS = [
     (Identity(5), np.eye(5, dtype=int)),
@@ -93,6 +105,7 @@ FACTORS = [
     (Centered(5), 5 * np.eye(5, dtype=int) - 1),
     (Centered(2), np.array([[1, -1], [-1, 1]])),
     (Dense(SIGNED), SIGNED),
+    (ORBITS, dense_orbit_rows(ORBITS)),
     (Dense(REAL), REAL),
     (PIdentity(D, B), np.vstack([np.diag(D), B])),
     (PIdentity(D / 7, B / 7), np.vstack([np.diag(D), B]) / 7),

@@ -76,7 +76,7 @@ def cells_optimum(V: Floats, *, enough: float = 0.0) -> CellsOptimum | float:
         V: (n, n), symmetric, positive semidefinite and not zero.
         enough: a lower bound on the loss of any strategy at which the search ends.
     """
-    search = FixedPoint(len(V), _blocks(V))
+    search = FixedPoint.of(V)
     if not search.solve(np.sqrt(np.diagonal(V)), enough=enough):
         return search.bound
     X = np.zeros_like(V)
@@ -121,6 +121,11 @@ class FixedPoint:
         self.size, self.blocks, self.name = size, blocks, name
         self.rounds, self.bound = 0, 0.0
         self.best = _Point(np.ones(size), np.full(size, np.inf), np.inf)
+
+    @classmethod
+    def of(cls, V: Floats) -> "FixedPoint":
+        """Return the search for a Gram, by the blocks that it falls apart into."""
+        return cls(len(V), _blocks(V))
 
     def solve(self, start: Floats, *, enough: float) -> bool:
         """Climb from some weights; False once no strategy has a loss below `enough`."""

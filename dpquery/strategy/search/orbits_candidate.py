@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_CLASSED_CELLS
+from dpquery.limits import MAX_CELL_CLASSES, MAX_CLASSED_CELLS
 from dpquery.operators.gram import classes
 from dpquery.operators.orbit_rows import OrbitAxis, OrbitRows
 from dpquery.strategy.algebra.interchangeable_codes import Orbits, orbits_of
@@ -35,6 +35,8 @@ def orbits_candidate(problem: Problem) -> Proposal:
     if len(attributes) < 2:
         raise UnsupportedWorkloadError("one attribute: OPT_0 is this")
     cells = math.prod(gram.shape_of_domain[i] for i in attributes)
+    if cells <= MAX_CELL_CLASSES:
+        raise UnsupportedWorkloadError(f"no more than {MAX_CELL_CLASSES:,} cells: OPT_C is this")
     if cells > MAX_CLASSED_CELLS:
         raise UnsupportedWorkloadError(f"{float(cells):.1e} cells to measure at once")
     for i in attributes:
@@ -46,7 +48,7 @@ def orbits_candidate(problem: Problem) -> Proposal:
         raise UnsupportedWorkloadError("no codes are interchangeable")
     optimum = orbits_optimum(gram, orbits, enough=problem.least_loss / (1 + CLASSES_GAIN))
     if not isinstance(optimum, OrbitsOptimum):
-        reason = f"no strategy is better by {CLASSES_GAIN / 2:.1%} of its error than the best one here"
+        reason = f"no strategy is better by {CLASSES_GAIN / 2:.1%} of its error than one here"
         raise NoGainError(reason, bound=optimum)
     strategy = _integer_strategy(problem.workload.shape_of_domain, attributes, orbits, optimum)
     return Proposal(strategy, optimum.loss <= optimum.bound * (1 + CONVERGED), optimum.bound)

@@ -72,9 +72,9 @@ SEARCHES: tuple[tuple[str, Build], ...] = (
     ("Parts", parts_candidate),
     ("OPT_x", product_candidate),
     ("OPT_F", factors_candidate),
+    ("OPT_S", orbits_candidate),
     ("OPT_+", union_candidate),
     ("OPT_C", cell_classes_candidate),
-    ("OPT_S", orbits_candidate),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
 _PARTS = [name for name, _ in SEARCHES].index("Parts")
