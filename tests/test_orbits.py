@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import dpquery.audit.cases.dense_strategy as audit
 import dpquery.strategy.search.orbits_candidate as orbits_search
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.release_key import _factor
+from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.gram import gram
 from dpquery.operators.orbit_rows import BETWEEN, OrbitRows
@@ -134,6 +136,36 @@ def test_variances_are_those_of_least_squares_row_by_row(areas):
         C = coefficients(proposal.strategy, dense_block(block).astype(float))
         stated = expand(proposal.strategy.variances(block, position=None), block.row_shape)
         assert stated.ravel() == pytest.approx((C**2).sum(axis=1), rel=1e-6)
+
+
+def test_noise_in_the_estimates_is_what_is_stated(areas):
+    workload, proposal = areas
+    strategy = proposal.strategy
+    (rows,) = strategy.measurements
+    answers = [
+        [
+            reconstruct(strategy, [unit]).answer(block, k).ravel()
+            for unit in np.eye(rows.block.queries)
+        ]
+        for k, block in enumerate(workload.blocks)
+    ]
+    for block, columns in zip(workload.blocks, answers, strict=True):
+        exact = (np.array(columns) ** 2).sum(axis=0)
+        stated = expand(strategy.variances(block, position=None), block.row_shape)
+        assert stated.ravel() == pytest.approx(exact, rel=1e-6, abs=0)  # they are tiny
+
+
+def test_what_was_not_measured_has_no_answer(areas):
+    workload, proposal = areas
+    cells = marginal(workload.shape_of_domain, (0, 1, 2))
+    assert not proposal.strategy.supports(cells)
+    with pytest.raises(UnsupportedWorkloadError):
+        proposal.strategy.power_sums(cells, position=None, order=2)
+
+
+def test_the_longest_column_is_no_longer_than_promised(areas):
+    squared = sensitivity(areas[1].strategy.measurements, "gaussian")
+    assert squared <= (1 << 2 * orbits_search.ORBIT_BITS) * (1 + 1e-6)
 
 
 def test_simulated_errors_are_those_that_were_predicted(areas):
@@ -255,15 +287,23 @@ def test_a_hostile_plan_of_orbits_is_refused(areas, damage):
         decode_strategy(raw, noise="gaussian", workload=workload)
 
 
+def test_an_ill_conditioned_core_is_refused(areas):
+    workload, proposal = areas
+    rows = proposal.strategy.rows
+    b, core = next((b, core) for b, core in rows.cores.items() if len(core) > 1)
+    near = np.full_like(core, 1 << 50) + np.eye(len(core), dtype=np.int64)
+    flat = replace(proposal.strategy, rows=OrbitRows(rows.axes, rows.cores | {b: near}))
+    with pytest.raises(SpecError):
+        decode_strategy(json.loads(json.dumps(flat.encode())), noise="gaussian", workload=workload)
+
+
 def test_a_singular_core_is_refused(areas):
     workload, proposal = areas
     rows = proposal.strategy.rows
     for b, core in rows.cores.items():
         if len(core) > 1:
             flat = OrbitRows(rows.axes, rows.cores | {b: np.ones_like(core)})
-            raw = type(proposal.strategy)(
-                "s", "gaussian", proposal.strategy.whole, proposal.strategy.attributes, flat
-            ).encode()
+            raw = replace(proposal.strategy, rows=flat).encode()
             with pytest.raises(SpecError):
                 decode_strategy(json.loads(json.dumps(raw)), noise="gaussian", workload=workload)
 

@@ -9,13 +9,14 @@ attribute which of both it looks at: the sums of all orbits (BETWEEN), or the co
 # ruff: noqa: D102 (a method of a base class is described there)
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from dpquery.arrays import Ints, Numbers
 from dpquery.operators.factors import Factor
+from dpquery.operators.tensors import kron_apply
 
 BETWEEN = -1
 Component = tuple[int, ...]
@@ -129,9 +130,7 @@ class OrbitRows(Factor):
 
     def matmat(self, X: Numbers) -> Numbers:
         columns = X.shape[1]
-        tensor = X.reshape(*self.sizes, columns)
-        for k, axis in enumerate(self.axes):
-            tensor = along(tensor, k, axis.split)
+        tensor = kron_apply([axis.split for axis in self.axes], X.reshape(*self.sizes, columns))
         rows = [
             np.tensordot(core, self.taken(tensor, b), axes=1).reshape(-1, columns)
             for b, core in self.cores.items()
@@ -143,9 +142,7 @@ class OrbitRows(Factor):
         tensor = np.zeros((*self.split_sizes, columns), dtype=np.result_type(Y, np.int64))
         for b, numbers in self.by_component(Y).items():
             self.put(tensor, b, np.tensordot(self.cores[b].T, numbers, axes=1))
-        for k, axis in enumerate(self.axes):
-            tensor = along(tensor, k, axis.joined)
-        return tensor.reshape(-1, columns)
+        return kron_apply([axis.joined for axis in self.axes], tensor).reshape(-1, columns)
 
     def by_component(self, Y: Numbers) -> dict[Component, Numbers]:
         """Return the rows of every component: (rows of the core, codes, columns)."""
@@ -179,10 +176,3 @@ class OrbitRows(Factor):
             int(np.abs(core).max(initial=0)) * math.prod(n - 1 for n in self.within(b))
             for b, core in self.cores.items()
         )
-
-
-def along(tensor: Numbers, axis: int, apply: Callable[[Numbers], Numbers]) -> Numbers:
-    """Apply a function of (n, c) numbers along one axis of a tensor."""
-    moved = np.moveaxis(tensor, axis, 0)
-    applied = apply(moved.reshape(len(moved), -1))
-    return np.moveaxis(applied.reshape(-1, *moved.shape[1:]), 0, axis)

@@ -16,6 +16,7 @@ from mutants.ledger import LEDGER
 from mutants.ledger_storage import LEDGER_STORAGE
 from mutants.measurement_key import MEASUREMENT_KEY
 from mutants.noise import NOISE
+from mutants.orbits import ORBITS
 from mutants.output import OUTPUT
 from mutants.parts import PARTS
 from mutants.persons import PERSONS
@@ -47,6 +48,7 @@ MUTANTS = (
     *CELL_CLASSES,
     *PARTS,
     *TREES,
+    *ORBITS,
     *OUTPUT,
     *SOLVED,
     *SUMS,

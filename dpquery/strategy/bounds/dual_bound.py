@@ -21,14 +21,18 @@ import numpy as np
 from dpquery.arrays import Floats, Numbers
 from dpquery.operators.gram import Gram, is_mixture, is_of_values
 from dpquery.strategy.algebra.eigenvalues import above_rounding
-from dpquery.strategy.algebra.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
+from dpquery.strategy.algebra.interchangeable_codes import (
+    LARGEST_COMPARED,
+    Orbits,
+    WeightedOrbits,
+    orbits_of,
+)
 from dpquery.strategy.bounds.root_trace import DECOMPOSITION, KroneckerSum, root_trace
 
 Sector = tuple[tuple[int, int], ...]
 """(attribute, kind) for the attributes that are at zero-sum vectors of a kind."""
 
 MAX_SECTORS = 1 << 16  # sectors of all terms together
-LARGEST_COMPARED = 1 << 24  # entries of an attribute's matrices in which orbits are looked for
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
 SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
 DUAL_ROUNDS = 30

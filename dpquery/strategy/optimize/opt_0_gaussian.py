@@ -22,14 +22,17 @@ from dpquery.operators.factors import Dense
 from dpquery.operators.gram import Matrix, Mixture, array_of, classes
 from dpquery.progress import time_left
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
-from dpquery.strategy.algebra.interchangeable_codes import Orbits, orbits_of
+from dpquery.strategy.algebra.interchangeable_codes import (
+    LEAST_IN_ORBITS,
+    ORBIT_CODES,
+    Orbits,
+    orbits_of,
+)
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
 EIGENVALUE_FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
 OPTIMALITY_GAP = 2e-4  # the proven optimality gap at which the fixed point stops
-LEAST_IN_ORBITS, ORBIT_CODES = 192, 4
-"""Classes from which on interchangeable ones are looked for, and how many there must be of each."""
 FINE_GAP = 1e-5  # where a round costs next to nothing
 
 

@@ -31,7 +31,13 @@ from dpquery.operators.gram import (
 from dpquery.operators.inverses import inverse_trace, p_identity_inverse
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
-from dpquery.strategy.algebra.interchangeable_codes import MergedGram, Orbits, few_orbits
+from dpquery.strategy.algebra.interchangeable_codes import (
+    LEAST_IN_ORBITS,
+    ORBIT_CODES,
+    MergedGram,
+    Orbits,
+    few_orbits,
+)
 from dpquery.strategy.optimize.descents import descend
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
@@ -45,8 +51,6 @@ LARGER_PART_ITERATIONS = (
 )
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
-LEAST_IN_ORBITS, ORBIT_CODES = 192, 4
-"""Classes from which on interchangeable ones are looked for, and how many there must be of each."""
 ORBIT_STARTS = 2  # random ones over orbits
 SeenGram = Matrix | MergedGram
 Halving = Callable[[int], Ints]

@@ -138,6 +138,7 @@ class FixedPoint:
 
     @property
     def is_solved(self) -> bool:
+        """Whether the best point is within CELLS_GAP of the bound."""
         return self.best.loss <= self.bound * (1 + CELLS_GAP)
 
     def at(self, weights: Floats) -> _Point:

@@ -8,14 +8,13 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_CELL_CLASSES, MAX_CLASSED_CELLS
 from dpquery.operators.gram import classes
 from dpquery.operators.orbit_rows import OrbitAxis, OrbitRows
-from dpquery.strategy.algebra.interchangeable_codes import Orbits, orbits_of
+from dpquery.strategy.algebra.interchangeable_codes import LARGEST_COMPARED, Orbits, orbits_of
 from dpquery.strategy.optimize.opt_orbits import OrbitsOptimum, orbits_optimum
 from dpquery.strategy.search.cell_classes_candidate import CLASSES_GAIN, CONVERGED
 from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
 from dpquery.strategy.shapes.orbits import OrbitsStrategy
 
 ORBIT_BITS = 24  # of the columns' length: no entry has more than the grid of exact answers
-LARGEST_COMPARED = 1 << 24  # entries of an attribute's matrices in which orbits are looked for
 
 
 def orbits_candidate(problem: Problem) -> Proposal:

@@ -4,7 +4,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product as combinations
 from typing import ClassVar, Self
 
@@ -16,13 +16,14 @@ from dpquery.limits import MAX_CLASSED_CELLS, MAX_ORBIT_COMPONENTS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.cell_classes import CellClassBlock, CellClasses
 from dpquery.operators.factors import Dense, Factor
-from dpquery.operators.orbit_rows import BETWEEN, Component, OrbitAxis, OrbitRows, along
+from dpquery.operators.orbit_rows import BETWEEN, Component, OrbitAxis, OrbitRows
+from dpquery.operators.tensors import kron_apply
 from dpquery.strategy.algebra.row_sums import RowSums
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.factor_json import pack, unpack
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
-from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
+from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of
 
 ILL_CONDITIONED = 1e-6  # of a core times its inverse, off the identity
 
@@ -100,12 +101,8 @@ class OrbitsStrategy(Strategy):
         """Return sum_r c_r^order; powers of Kronecker products are products of powers."""
         if not self.supports(block):
             raise UnsupportedWorkloadError("it asks for what is not measured")
-        queries, places, lengths = [], [], []
-        for Q in self._queries(block):  # equal queries of an attribute but for the codes of orbits
-            queries.append(Q)
-            lengths.append(len(Q))
         levels, insides, kinds = [], [], []
-        for axis, Q in zip(self.rows.axes, queries, strict=True):
+        for axis, Q in zip(self.rows.axes, self._queries(block), strict=True):
             level, inside = _levels(axis, Q), _within(axis, Q, order)
             both = np.concatenate([level, inside], axis=1)
             _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
@@ -129,10 +126,9 @@ class OrbitsStrategy(Strategy):
     ) -> Floats:
         """Return a component's share for every combination of distinct queries."""
         shape = [len(level) for level in levels]
-        tensor = inverse.reshape(*self.rows.between(b), -1)
         between = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
-        for axis, k in enumerate(between):
-            tensor = along(tensor, axis, lambda X, k=k: levels[k] @ X)
+        products = [partial(np.matmul, levels[k]) for k in between]
+        tensor = kron_apply(products, inverse.reshape(*self.rows.between(b), -1))
         sums = (tensor**order).sum(axis=-1)
         sums = sums.reshape([n if k in between else 1 for k, n in enumerate(shape)])
         for k, orbit in enumerate(b):
@@ -152,9 +148,8 @@ class OrbitsStrategy(Strategy):
         for b, answers in rows.by_component(noisy.reshape(-1, 1)).items():
             solved = np.tensordot(self.inverses[b], answers, axes=1)
             rows.put(tensor, b, solved)
-        for k, axis in enumerate(rows.axes):
-            tensor = along(tensor, k, lambda Y, axis=axis: _recovered(axis, Y))
-        return np.asarray(tensor.reshape(rows.sizes))
+        counts = kron_apply([partial(_recovered, axis) for axis in rows.axes], tensor)
+        return np.asarray(counts.reshape(rows.sizes))
 
     @property
     def written_factors(self) -> tuple[Factor, ...]:
@@ -195,7 +190,7 @@ class OrbitsStrategy(Strategy):
             size = math.prod(
                 axis.count for axis, orbit in zip(axes, b, strict=True) if orbit == BETWEEN
             )
-            core = unpack(mapping(matrix), size)
+            core = unpack(matrix, size)
             if len(core) != size or b in cores:
                 raise ValueError("core")
             cores[b] = core
@@ -228,7 +223,7 @@ def _within(axis: OrbitAxis, queries: Floats, order: int) -> Floats:
 
 
 def _recovered(axis: OrbitAxis, Y: Floats) -> Floats:
-    """Return counts from sums of orbits and noisy codes against their mean: (k + n, c) -> (n, c)."""
+    """Return counts from sums of orbits and what is beside them: (k + n, c) -> (n, c)."""
     sums, beside = Y[: axis.count], Y[axis.count :]
     places, sizes = axis.place[axis.order], axis.sizes[:, None]
     means = np.add.reduceat(beside, axis.starts, axis=0) / sizes

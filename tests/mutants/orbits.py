@@ -1,0 +1,116 @@
+"""Interchangeable codes: what is measured of them, what a record moves, and what is promised."""
+
+from mutation import Mutant
+
+OPTIMUM = "test_orbits.py::test_the_optimum_over_orbits_is_that_over_cells"
+PROMISED = "test_orbits.py::test_the_integer_strategy_has_the_error_that_was_promised"
+VARIANCES = "test_orbits.py::test_variances_are_those_of_least_squares_row_by_row"
+HOSTILE = "test_orbits.py::test_a_hostile_plan_of_orbits_is_refused"
+KEYS = "test_orbits.py::test_keys_tell_orbits_and_cores_apart"
+AUDITED = "test_orbits.py::test_the_audit_reads_the_same_rows_from_a_plan_of_orbits"
+ORBITS = (
+    Mutant(
+        "the norm of a column leaves out the code itself",
+        "a record moves the answers further than is charged",
+        "OrbitRows.exact_norms",
+        "(n - 1) ** power + n - 1",
+        "n - 1",
+        (PROMISED, "test_orbits.py::test_wide_entries_have_exact_norms"),
+    ),
+    Mutant(
+        "the norm of a column is that of its first component",
+        "noise is charged for fewer rows than are measured",
+        "OrbitRows.exact_norms",
+        "norms[part] += ",
+        "norms[part] = ",
+        (PROMISED,),
+    ),
+    Mutant(
+        "norms of wide cores wrap",
+        "a record moves the answers further than is charged",
+        "OrbitRows.exact_norms",
+        "np.abs(core).astype(object)",
+        "np.abs(core)",
+        ("test_orbits.py::test_wide_entries_have_exact_norms",),
+    ),
+    Mutant(
+        "codes are compared with the sum of another orbit",
+        "the answers are not those of the rows that are charged",
+        "OrbitAxis.split",
+        "- sums[places]",
+        "- sums[::-1][places]",
+        ("test_operators.py::test_products_equal_the_matrix",),
+    ),
+    Mutant(
+        "the longest column over orbits is left above one",
+        "the loss is promised for shorter columns than are measured",
+        "orbits_optimum",
+        "np.linalg.cholesky(filled / (1 + FILLED_DIAGONAL))",
+        "np.linalg.cholesky(filled)",
+        ("test_orbits.py::test_the_longest_column_is_no_longer_than_promised",),
+    ),
+    Mutant(
+        "zero-sum vectors of an orbit count for one",
+        "a bound is proven for another workload",
+        "opt_orbits._multiplicity",
+        "float(axis.sizes[orbit]) - 1",
+        "1.0",
+        (OPTIMUM, PROMISED),
+    ),
+    Mutant(
+        "deviations within orbits have variance without their size",
+        "stated errors are not those of the answers",
+        "orbits._within",
+        "(queries - means) / axis.sizes[axis.place]",
+        "queries - means",
+        (VARIANCES,),
+    ),
+    Mutant(
+        "noise on codes within an orbit is not centred",
+        "answers have errors that are not stated",
+        "orbits._recovered",
+        "((sums - means) / sizes)[places]",
+        "(sums / sizes)[places]",
+        ("test_orbits.py::test_noise_in_the_estimates_is_what_is_stated",),
+    ),
+    Mutant(
+        "every question is said to be answered",
+        "codes that were not compared are answered from noise alone, or not at all",
+        "OrbitsStrategy.supports",
+        "b in self.rows.cores for b",
+        "True for b",
+        (HOSTILE, "test_orbits.py::test_what_was_not_measured_has_no_answer"),
+    ),
+    Mutant(
+        "a plan may number orbits as it likes",
+        "two plans of one strategy have different keys",
+        "orbits._decode_axis",
+        "or np.any(np.diff(first) < 0)",
+        "",
+        (HOSTILE,),
+    ),
+    Mutant(
+        "a plan may hold singular cores",
+        "a release is charged for answers that cannot be worked out",
+        "OrbitsStrategy.inverses",
+        "if not float(np.abs(core @ inverse - np.eye(len(core))).max()) <= ILL_CONDITIONED:",
+        "if False:",
+        ("test_orbits.py::test_an_ill_conditioned_core_is_refused",),
+    ),
+    Mutant(
+        "the key of a release leaves the orbits out",
+        "releases of different rows would share one measurement",
+        "release_key._factor",
+        'return _tagged("orbits", places, write_series(by_component))',
+        'return _tagged("orbits", write_series(by_component))',
+        (KEYS,),
+    ),
+    Mutant(
+        "the audit compares codes with those of all orbits",
+        "what a record moves is looked at in other rows",
+        "dense_strategy._entry",
+        "if place[code] == orbit else 0",
+        "",
+        (AUDITED,),
+    ),
+)
