@@ -28,7 +28,7 @@ from dpquery.operators.merged import told_apart
 from dpquery.public_chance import public_generator
 
 LEAST_IN_ORBITS, ORBIT_CODES = 192, 4
-"""Classes from which on OPT_0 looks for interchangeable codes, and how many an orbit has or more."""
+"""Classes from which on OPT_0 looks for interchangeable ones, and codes that an orbit must have."""
 LARGEST_COMPARED = 1 << 24  # entries of an attribute's matrices in which orbits are looked for
 MAX_COMPARED_CLASSES = 2048  # of a matrix whose entries are compared, in O(n^2)
 MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that integers stay apart; half of its bits are set
