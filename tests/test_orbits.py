@@ -135,7 +135,8 @@ def test_variances_are_those_of_least_squares_row_by_row(areas):
     for block in workload.blocks:
         C = coefficients(proposal.strategy, dense_block(block).astype(float))
         stated = expand(proposal.strategy.variances(block, position=None), block.row_shape)
-        assert stated.ravel() == pytest.approx((C**2).sum(axis=1), rel=1e-6)
+        exact = (C**2).sum(axis=1)
+        assert stated.ravel() == pytest.approx(exact, rel=1e-6, abs=0)  # they are tiny
 
 
 def test_noise_in_the_estimates_is_what_is_stated(areas):
@@ -291,7 +292,7 @@ def test_an_ill_conditioned_core_is_refused(areas):
     workload, proposal = areas
     rows = proposal.strategy.rows
     b, core = next((b, core) for b, core in rows.cores.items() if len(core) > 1)
-    near = np.full_like(core, 1 << 50) + np.eye(len(core), dtype=np.int64)
+    near = np.full_like(core, 1 << 40) + np.eye(len(core), dtype=np.int64)
     flat = replace(proposal.strategy, rows=OrbitRows(rows.axes, rows.cores | {b: near}))
     with pytest.raises(SpecError):
         decode_strategy(json.loads(json.dumps(flat.encode())), noise="gaussian", workload=workload)
