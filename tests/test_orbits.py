@@ -292,7 +292,7 @@ def test_an_ill_conditioned_core_is_refused(areas):
     workload, proposal = areas
     rows = proposal.strategy.rows
     b, core = next((b, core) for b, core in rows.cores.items() if len(core) > 1)
-    near = np.full_like(core, 1 << 40) + np.eye(len(core), dtype=np.int64)
+    near = np.full_like(core, 1 << 36) + np.eye(len(core), dtype=np.int64)
     flat = replace(proposal.strategy, rows=OrbitRows(rows.axes, rows.cores | {b: near}))
     with pytest.raises(SpecError):
         decode_strategy(json.loads(json.dumps(flat.encode())), noise="gaussian", workload=workload)
