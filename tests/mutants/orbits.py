@@ -10,6 +10,22 @@ KEYS = "test_orbits.py::test_keys_tell_orbits_and_cores_apart"
 AUDITED = "test_orbits.py::test_the_audit_reads_the_same_rows_from_a_plan_of_orbits"
 ORBITS = (
     Mutant(
+        "rows over orbits count every code once for its orbit",
+        "an error is promised for other rows than are measured",
+        "p_identity_loss",
+        "Theta * V.sizes if",
+        "Theta * 1.0 if",
+        ("test_opt_0.py::test_the_loss_over_orbits_is_that_over_codes_and_so_is_its_gradient",),
+    ),
+    Mutant(
+        "codes that are not asked for one by one are taken for those that are",
+        "codes are measured alike that questions tell apart",
+        "interchangeable_codes._counted_alike",
+        "alone += weight * factor.column_norms(2)",
+        "pass",
+        ("test_opt_0.py::test_orbits_of_a_structured_gram_are_those_of_its_entries",),
+    ),
+    Mutant(
         "the norm of a column leaves out the code itself",
         "a record moves the answers further than is charged",
         "OrbitRows.exact_norms",

@@ -28,7 +28,7 @@ from dpquery.operators.gram import (
     total_sum,
     trace,
 )
-from dpquery.operators.inverses import inverse_trace, p_identity_inverse
+from dpquery.operators.inverses import DiagonalLessRows, inverse_trace, p_identity_inverse
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.interchangeable_codes import (
@@ -98,7 +98,7 @@ def best_p_identity(
     """
     orbits = _orbits(V)
     if orbits is not None:
-        return _best_over_orbits(V, orbits, p, rng, max_iterations)
+        return _best_over_orbits(orbits, p, rng, max_iterations)
     n = classes(V)
     V = array_of(V) if n <= BASE else V
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
@@ -121,8 +121,8 @@ def p_identity_from(V: Matrix, start: Floats, max_iterations: int) -> FactorSele
         Theta, converged = _descend(V, start, max_iterations)
         return _selection(Theta, V, converged=converged)
     means = np.stack([np.bincount(orbits.place, row) for row in start]) / orbits.sizes
-    Theta, converged = _descend(MergedGram.of(orbits), means, max_iterations)
-    return _selection(Theta[:, orbits.place], V, converged=converged)
+    merged = MergedGram.of(orbits)
+    return _written_out(orbits, merged, *_descend(merged, means, max_iterations))
 
 
 def _orbits(V: Matrix) -> Orbits | None:
@@ -132,7 +132,7 @@ def _orbits(V: Matrix) -> Orbits | None:
 
 
 def _best_over_orbits(
-    V: Matrix, orbits: Orbits, p: int, rng: PublicGenerator, max_iterations: int
+    orbits: Orbits, p: int, rng: PublicGenerator, max_iterations: int
 ) -> FactorSelection:
     """Return the best p-Identity of rows that are constant on orbits, at most one an orbit.
 
@@ -154,8 +154,24 @@ def _best_over_orbits(
     for start in starts:
         if not reached or time_left(f"OPT_0 from start {len(reached) + 1}"):
             reached.append(_descend(merged, start, max_iterations))
-    Theta, converged = min(reached, key=lambda end: p_identity_loss(end[0], merged)[0])
-    return _selection(Theta[:, orbits.place], V, converged=converged)
+    best = min(reached, key=lambda end: p_identity_loss(end[0], merged)[0])
+    return _written_out(orbits, merged, *best)
+
+
+def _written_out(
+    orbits: Orbits, merged: MergedGram, Theta: Floats, converged: bool
+) -> FactorSelection:
+    """Return the p-Identity of one column of Theta an orbit; its inverse has one an orbit too."""
+    place, s = orbits.place, 1 + Theta.sum(axis=0)
+    root = np.linalg.cholesky(np.eye(len(Theta)) + Theta * merged.sizes @ Theta.T)
+    return FactorSelection(
+        factor=PIdentity((1 / s)[place], (Theta / s)[:, place]),
+        inverse=DiagonalLessRows((s**2)[place], (np.linalg.solve(root, Theta) * s)[:, place]),
+        loss=p_identity_loss(Theta, merged)[0],
+        bound=0.0,
+        state=Theta[:, place] if Theta.any() else None,
+        converged=converged,
+    )
 
 
 def even_p_identity(V: Mixture) -> FactorSelection:
