@@ -225,7 +225,7 @@ def random_strategies(rng, shape, noise):
 
 def _over_orbits(rng, shape, noise):
     """Random cores for all components of random orbits, and products of predicates."""
-    wide = tuple(i for i, n in enumerate(shape) if n > 1)
+    wide = tuple(i for i, n in enumerate(shape) if n > 1) or (0,)
     axes = [random_axis(rng, shape[i]) for i in wide]
     cores = {}
     within = [[BETWEEN, *np.flatnonzero(axis.sizes > 1).tolist()] for axis in axes]

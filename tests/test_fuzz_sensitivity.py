@@ -15,6 +15,7 @@ from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.trees import Tree
+from dpquery.operators.orbit_rows import OrbitRows
 from dpquery.spec.model import Privacy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.sensitivity import sensitivity
@@ -57,6 +58,10 @@ def hostile_factor(rng, factor):
         case Tree(parents=parents, weights=weights):
             wide = [[wide_integer(rng) for _ in level] for level in weights]
             return Tree(parents, list(map(np.array, wide)))
+        case OrbitRows(axes=axes, cores=cores):
+            signs = {b: rng.integers(-1, 2, core.shape) for b, core in cores.items()}
+            wide = {b: (s | 1) << rng.integers(0, 31, s.shape) for b, s in signs.items()}
+            return OrbitRows(axes, wide)
         case _:
             return factor
 
