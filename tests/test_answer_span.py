@@ -19,8 +19,8 @@ from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.shapes.attribute_sets import measured_sets
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.orbits import OrbitsStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.orbits import OrbitsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.union import UnionStrategy
