@@ -14,8 +14,8 @@ from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
-from dpquery.operators.trees import Tree
 from dpquery.operators.orbit_rows import OrbitRows
+from dpquery.operators.trees import Tree
 from dpquery.spec.model import Privacy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.sensitivity import sensitivity
