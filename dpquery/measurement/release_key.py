@@ -53,6 +53,7 @@ from dpquery.measurement.canonical import (
 )
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import RapBudget
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Block
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.compile import CompiledSpec
@@ -313,6 +314,9 @@ def _factor(factor: Factor) -> str:
             return write_series(
                 [write_text("p-identity"), shape, write_integers(diagonal), write_integers(rows)]
             )
+        case BlockPIdentity(diagonal=diagonal, inner=inner, outer=outer, size=size):
+            parts = map(write_integers, (diagonal, inner, outer))
+            return _tagged("block-p-identity", shape, write_number(size), *parts)
         case Hierarchy(sizes=sizes, weights=weights):
             return write_series(
                 [write_text("hierarchy"), shape, write_numbers(sizes), write_numbers(weights)]

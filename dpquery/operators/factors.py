@@ -71,6 +71,12 @@ class Factor(ABC):
         """Return F'F X. X: (n, k)."""
         return self.rmatmat(self.matmat(X))
 
+    def gram_at(self, codes: Ints) -> Numbers:
+        """Return the rows and columns of F'F at some codes: (len(codes), len(codes))."""
+        units = np.zeros((self.shape[1], len(codes)), dtype=self.dtype)
+        units[codes, np.arange(len(codes))] = 1
+        return np.asarray(self.gram_matmat(units)[codes])
+
     def column_norms(self, power: int) -> Numbers:
         """Return sum_i |F_ij|^power for every column j: exact for integer factors."""
         return np.asarray((np.abs(self.dense()) ** power).sum(axis=0))
@@ -424,7 +430,11 @@ class Groups(Factor):
         return np.asarray(self.matrix.T @ Y)
 
     def gram(self) -> Floats:
-        return np.asarray((self.matrix.T @ self.matrix).toarray(), dtype=np.float64)
+        return self.gram_at(np.arange(self.shape[1]))
+
+    def gram_at(self, codes: Ints) -> Floats:
+        columns = self.matrix[:, codes]
+        return np.asarray((columns.T @ columns).toarray(), dtype=np.float64)
 
     def column_norms(self, power: int) -> Ints:
         return np.asarray(self.matrix.sum(axis=0), dtype=np.int64)

@@ -1,6 +1,6 @@
 """One attribute's factor solved: its least squares, and the inverse of its Gram for variances.
 
-The inverse is an array, a diagonal less a few rows, or a tree. That of a
+The inverse is an array, a diagonal less a few rows, or goes by ranges of codes. That of a
 p-Identity is diag(d)^-2 less a matrix of rank p (Woodbury), so its traces and quadratic forms with
 n classes need p rows of n numbers and no (n, n) array.
 """
@@ -13,9 +13,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dpquery.arrays import Floats, Numbers
+from dpquery.operators.block_p_identity import BlockInverse, BlockPIdentity
 from dpquery.operators.factors import Dense, Factor, Groups, Ones, PIdentity, Stacked
 from dpquery.operators.gram import Matrix, Mixture, Structured, diagonal, times, trace_with
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.ordered_inverse import OrderedInverse
 from dpquery.operators.tree_inverse import TreeInverse
 from dpquery.operators.trees import Tree
 
@@ -38,17 +40,17 @@ class DiagonalLessRows:
         return np.asarray(np.diag(self.diagonal) - self.rows.T @ self.rows)
 
 
-Inverse = Floats | DiagonalLessRows | TreeInverse
+Inverse = Floats | DiagonalLessRows | OrderedInverse
 
 
 def inverse_array(M: Inverse) -> Floats:
     """Return M written out: (n, n)."""
-    return M.array() if isinstance(M, DiagonalLessRows | TreeInverse) else M
+    return M.array() if isinstance(M, DiagonalLessRows | OrderedInverse) else M
 
 
 def inverse_times(M: Inverse, X: Numbers) -> Floats:
     """Return M X. X: (n, k)."""
-    return M.matmat(X) if isinstance(M, DiagonalLessRows | TreeInverse) else np.asarray(M @ X)
+    return M.matmat(X) if isinstance(M, DiagonalLessRows | OrderedInverse) else np.asarray(M @ X)
 
 
 def p_identity_inverse(factor: PIdentity) -> DiagonalLessRows:
@@ -66,7 +68,7 @@ def least_squares(factor: Factor) -> Callable[[Floats], Floats]:
     p-Identity [diag(d); B], with C = B diag(d)^-1, they are w / d with
         w = y_1 + C' (I + C C')^-1 (y_2 - C y_1).
     """
-    if isinstance(factor, Hierarchy | Tree):
+    if isinstance(factor, Hierarchy | Tree | BlockPIdentity):
         return factor.recover
     if isinstance(factor, Haar):
         tree = factor.tree  # all weights are alike: its condition number is that of n
@@ -95,7 +97,14 @@ def inverse_gram(factor: Factor) -> Inverse:
     """
     if isinstance(factor, Hierarchy | Haar | Tree):
         return factor.tree  # sums of positive numbers: nothing cancels
-    M = p_identity_inverse(factor) if isinstance(factor, PIdentity) else _dense_inverse(factor)
+    M: Inverse
+    match factor:
+        case PIdentity():
+            M = p_identity_inverse(factor)
+        case BlockPIdentity():
+            M = factor.inverse
+        case _:
+            M = _dense_inverse(factor)
     probes = np.cos(np.outer(np.arange(factor.shape[1]) + 1.0, (1.0, 2.0, 3.0)))
     back = factor.rmatmat(factor.matmat(inverse_times(M, probes)))
     if not float(np.abs(back - probes).max()) <= INVERSE_RESIDUAL:
@@ -131,6 +140,8 @@ def inverse_trace(M: Inverse, V: Matrix) -> float:
     """Return tr(M V)."""
     if isinstance(M, TreeInverse):
         return _tree_trace(M, V)
+    if isinstance(M, BlockInverse):
+        return M.trace_with(V)
     if not isinstance(M, DiagonalLessRows):
         return trace_with(inverse_array(M), V)
     return float(M.diagonal @ diagonal(V) - np.sum(M.rows.T * times(V, M.rows.T)))
@@ -148,7 +159,7 @@ def _tree_trace(M: TreeInverse, V: Matrix) -> float:
 
 def quadratic(factor: Factor, M: Inverse) -> Floats:
     """Return diag(F M F') of a query matrix F: (m,)."""
-    if isinstance(M, TreeInverse):
+    if isinstance(M, OrderedInverse):
         return M.quadratic(factor)
     if not isinstance(M, DiagonalLessRows):
         return factor.quadratic(M)

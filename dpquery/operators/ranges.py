@@ -43,8 +43,19 @@ class Ranges(Factor):
         """Weigh the ranges that hold both j and k: first <= j and last >= k. O(m + n^2)."""
         count = np.zeros((self.shape[1], self.shape[1]))
         np.add.at(count, self.bounds, weights)
-        upper = np.cumsum(np.cumsum(count, axis=0)[:, ::-1], axis=1)[:, ::-1]
-        return np.triu(upper) + np.triu(upper, 1).T
+        return _holding_both(count)
+
+    def gram_at(self, codes: Ints) -> Floats:
+        """Cut the ranges off at the codes: O(m + k^2) for k of them, in their order."""
+        if np.any(np.diff(codes) < 0):
+            order = np.argsort(codes)
+            places = np.argsort(order)
+            return self.gram_at(codes[order])[np.ix_(places, places)]
+        (first, last), count = self.bounds, np.zeros((len(codes), len(codes)))
+        start, stop = np.searchsorted(codes, first), np.searchsorted(codes, last, side="right")
+        inside = start < stop
+        np.add.at(count, (start[inside], stop[inside] - 1), 1.0)
+        return _holding_both(count)
 
     def column_norms(self, power: int) -> Ints:
         return self.rmatvec(np.ones(self.shape[0], dtype=np.int64))
@@ -108,9 +119,11 @@ class Prefix(Ranges):
         return out
 
     def gram(self) -> Floats:
-        m, n = self.shape
-        i = np.arange(n, dtype=np.float64)
-        return np.asarray(np.maximum(m - np.maximum(i[:, None], i), 0))
+        return self.gram_at(np.arange(self.shape[1]))
+
+    def gram_at(self, codes: Ints) -> Floats:
+        i = codes.astype(np.float64)
+        return np.asarray(np.maximum(self.shape[0] - np.maximum(i[:, None], i), 0))
 
 
 class AllRanges(Ranges):
@@ -146,7 +159,10 @@ class AllRanges(Ranges):
         return j + 1, np.maximum(self.length - j, 0)
 
     def gram(self) -> Floats:
-        i = np.arange(self.shape[1], dtype=np.float64)
+        return self.gram_at(np.arange(self.shape[1]))
+
+    def gram_at(self, codes: Ints) -> Floats:
+        i = codes.astype(np.float64)
         low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
         return np.asarray((low + 1) * np.maximum(self.length - high, 0))
 
@@ -170,9 +186,11 @@ class WidthRanges(Ranges):
         return ("width", *self.shape)
 
     def gram(self) -> Floats:
-        m, n = self.shape
-        i = np.arange(n)
-        low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
+        return self.gram_at(np.arange(self.shape[1]))
+
+    def gram_at(self, codes: Ints) -> Floats:
+        m = self.shape[0]
+        low, high = np.minimum(codes[:, None], codes), np.maximum(codes[:, None], codes)
         shared = np.minimum(low, m - 1) - np.maximum(high - self.width + 1, 0) + 1
         return np.asarray(np.maximum(shared, 0), dtype=np.float64)
 
@@ -203,7 +221,10 @@ class Columns(Factor):
         return np.asarray(self.inner.rmatmat(Y)[self.codes])
 
     def gram(self) -> Floats:
-        return self.gram_matmat(np.eye(self.shape[1]))
+        return np.asarray(self.inner.gram_at(self.codes), dtype=np.float64)
+
+    def gram_at(self, codes: Ints) -> Numbers:
+        return self.inner.gram_at(self.codes[codes])
 
     def gram_matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.inner.gram_matmat(self._spread(X))[self.codes])
@@ -219,6 +240,12 @@ class Columns(Factor):
 
     def quadratic(self, M: Floats) -> Floats:
         return self.inner.quadratic(self._spread(self._spread(M).T))
+
+
+def _holding_both(count: Floats) -> Floats:
+    """Return how many ranges hold both j and k, from how many go from each code to each."""
+    upper = np.cumsum(np.cumsum(count, axis=0)[:, ::-1], axis=1)[:, ::-1]
+    return np.triu(upper) + np.triu(upper, 1).T
 
 
 def _cumulative(X: Numbers) -> Numbers:

@@ -20,13 +20,13 @@ from dpquery.operators.factors import (
     Ones,
     Stacked,
 )
+from dpquery.operators.ordered_inverse import OrderedInverse
 from dpquery.operators.ranges import Columns, Ranges
 
-RANGES_AT_ONCE = 1 << 14  # so many numbers stay in a core's cache
 INVERSE_CODES = 4096  # codes up to which the inverse is written out for columns of other factors
 
 
-class TreeInverse:
+class TreeInverse(OrderedInverse):
     """The inverse of G = sum_c square_c 1_c 1_c', over the blocks c of all levels of a tree.
 
     Every block c has a mass mu_c = 1'G_c^-1 1 and a mean of its codes; that of a block is the mean
@@ -105,10 +105,6 @@ class TreeInverse:
         position = np.empty(self.n, dtype=np.int64)
         position[self.order] = np.arange(self.n)
         return position
-
-    def array(self) -> Floats:
-        """Return it written out: (n, n)."""
-        return self.matmat(np.eye(self.n))
 
     @cached_property
     def variances(self) -> list[Floats]:
@@ -214,11 +210,6 @@ class TreeInverse:
     def children(self) -> list[Ints]:
         """How many blocks lie in each block above each level."""
         return [np.bincount(above) for above in self.parents]
-
-    def _of_ranges(self, first: Ints, last: Ints) -> Floats:
-        pieces = range(0, len(first), RANGES_AT_ONCE)
-        spans = [slice(start, start + RANGES_AT_ONCE) for start in pieces]
-        return np.concatenate([self._of_some_ranges(first[span], last[span]) for span in spans])
 
     def _of_some_ranges(self, first: Ints, last: Ints) -> Floats:
         """Add up, level by level, the contrasts in the blocks that hold the two ends of a range.

@@ -19,6 +19,7 @@ from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.nested_sets import NestedSets
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
+from dpquery.strategy.optimize.opt_0_blocks import block_rows, is_long_and_ordered
 from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
 from dpquery.strategy.optimize.opt_0_laplace import (
     BASE,
@@ -49,7 +50,8 @@ def opt_0(
         noise: "laplace" normalises columns to L1 norm 1, "gaussian" to L2 norm at most 1.
         rng: source of the starting point; the optimiser's alone, never the noise's.
         p: rows below the diagonal of a p-Identity; default n / 16, and 1 at least; fewer
-            where there would be more than MAX_P_IDENTITY_ENTRIES entries.
+            where there would be more than MAX_P_IDENTITY_ENTRIES entries. Of ranges over many
+            codes the rows are those of blocks.
         start: `state` of an earlier selection to continue from.
         max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
             default 450, and 1000 of L-BFGS-B for up to BASE classes.
@@ -84,16 +86,27 @@ def _opt_rows(
     elif isinstance(V, Mixture):
         selection = even_p_identity(V)
     else:
-        most = max_iterations or (1000 if classes(V) <= BASE else OPT_0_ITERATIONS)
-        rows = max(
-            1, min(classes(V) // 16 if p is None else p, MAX_P_IDENTITY_ENTRIES // classes(V))
-        )
-        selection = (
-            best_p_identity(V, rows, rng, most)
-            if start is None
-            else p_identity_from(V, start, most)
-        )
+        selection = _p_identity(V, rng, p or max(1, classes(V) // 16), start, max_iterations)
     return _reordered(selection, np.argsort(order))
+
+
+def _p_identity(
+    V: Matrix, rng: PublicGenerator, p: int, start: Floats | None, max_iterations: int | None
+) -> FactorSelection:
+    """Return a p-Identity; of ranges over many codes one of blocks, or one that starts from that.
+
+    Its rows are written out while they have at most MAX_P_IDENTITY_ENTRIES entries.
+    """
+    n = classes(V)
+    most = max_iterations or (1000 if n <= BASE else OPT_0_ITERATIONS)
+    if start is None and p >= n // 16 and is_long_and_ordered(V):
+        blocks = block_rows(V, rng)
+        if blocks.entries > MAX_P_IDENTITY_ENTRIES:
+            return blocks.selection(V)
+        start = blocks.written_out()
+    if start is None:
+        return best_p_identity(V, min(p, max(1, MAX_P_IDENTITY_ENTRIES // n)), rng, most)
+    return p_identity_from(V, start, most)
 
 
 def _reordered(selection: FactorSelection, codes: Ints) -> FactorSelection:

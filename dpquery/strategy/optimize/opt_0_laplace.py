@@ -63,25 +63,32 @@ def p_identity(Theta: Floats) -> PIdentity:
     return PIdentity(d, Theta * d)
 
 
-def p_identity_loss(Theta: Floats, V: SeenGram) -> tuple[float, Floats]:
+def p_identity_loss(
+    Theta: Floats, V: SeenGram, costs: Floats | float = 1.0, beside: Floats | float = 0.0
+) -> tuple[float, Floats]:
     """Return the loss of p_identity(Theta) on V and its gradient. O(p^2 n) beside V itself.
 
     With s = 1 + 1'Theta, B = Theta diag(s), R = (I + Theta Theta')^-1 (Woodbury):
-    loss = sum_j s_j^2 V_jj - tr(R B V B'). A column of Theta is that of all codes of an orbit where
-    V is summed over orbits.
+    loss = sum_j s_j^2 V_jj - tr(R B V B').
+
+    Args:
+        Theta: (p, n). A column is that of all codes of an orbit where V is summed over orbits.
+        V: (n, n).
+        costs: what the rows of Theta add to s, times their entries: one number or (n,).
+        beside: what is added to V_jj in the first sum, (n,) or one number.
     """
-    s = 1 + Theta.sum(axis=0)
+    s = 1 + costs * Theta.sum(axis=0)
     B = Theta * s
     BV = _times(V, B.T).T
     G = BV @ B.T
     columns = Theta * V.sizes if isinstance(V, MergedGram) else Theta
     R = _inverse(np.eye(len(Theta)) + columns @ Theta.T)
-    RTheta, entries = R @ Theta, _diagonal(V)
+    RTheta, entries = R @ Theta, _diagonal(V) + beside
     loss = float(s**2 @ entries - np.sum(R * G))
     by_s = 2 * s * entries - 2 * np.einsum("ij,ij->j", RTheta, BV)
     gradient = R @ (G @ (R @ columns) - BV * s)
     gradient *= 2
-    gradient += by_s
+    gradient += costs * by_s
     return loss, gradient
 
 
@@ -102,27 +109,32 @@ def best_p_identity(
     n = classes(V)
     V = array_of(V) if n <= BASE else V
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
-    if p > 1 and n > LEAST_HALVED_CLASSES:
-        starts.append(_laid_out_twice(V, p, halving_of(V), rng))
-    elif n > BASE:
-        starts.append(rng.random((p, n)))
+    if n > BASE or (p > 1 and n > LEAST_HALVED_CLASSES):
+        starts.append(first_rows(V, p, rng))
     selections: list[FactorSelection] = []
     for start in starts:
         if not selections or time_left(f"OPT_0 from start {len(selections) + 1}"):
-            Theta, converged = _descend(V, start, max_iterations)
+            Theta, converged = descend_rows(V, start, max_iterations)
             selections.append(_selection(Theta, V, converged=converged))
     return min(selections, key=lambda selection: selection.loss)
+
+
+def first_rows(V: Matrix, p: int, rng: PublicGenerator) -> Floats:
+    """Return rows to start from: those for halves of the codes, or random ones. (p, n)."""
+    if p > 1 and classes(V) > LEAST_HALVED_CLASSES:
+        return _laid_out_twice(V, p, halving_of(V), rng)
+    return rng.random((p, classes(V)))
 
 
 def p_identity_from(V: Matrix, start: Floats, max_iterations: int) -> FactorSelection:
     """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity."""
     orbits = _orbits(V)
     if orbits is None:
-        Theta, converged = _descend(V, start, max_iterations)
+        Theta, converged = descend_rows(V, start, max_iterations)
         return _selection(Theta, V, converged=converged)
     means = np.stack([np.bincount(orbits.place, row) for row in start]) / orbits.sizes
     merged = MergedGram.of(orbits)
-    return _written_out(orbits, merged, *_descend(merged, means, max_iterations))
+    return _written_out(orbits, merged, *descend_rows(merged, means, max_iterations))
 
 
 def _orbits(V: Matrix) -> Orbits | None:
@@ -153,7 +165,7 @@ def _best_over_orbits(
     reached: list[tuple[Floats, bool]] = []
     for start in starts:
         if not reached or time_left(f"OPT_0 from start {len(reached) + 1}"):
-            reached.append(_descend(merged, start, max_iterations))
+            reached.append(descend_rows(merged, start, max_iterations))
     best = min(reached, key=lambda end: p_identity_loss(end[0], merged)[0])
     return _written_out(orbits, merged, *best)
 
@@ -214,14 +226,23 @@ def _diagonal(V: SeenGram) -> Floats:
     return V.diagonal if isinstance(V, MergedGram) else diagonal(V)
 
 
-def _descend(V: SeenGram, start: Floats, max_iterations: int) -> tuple[Floats, bool]:
-    """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged."""
-    shape, identity = start.shape, float(_diagonal(V).sum())
+def descend_rows(
+    V: SeenGram,
+    start: Floats,
+    max_iterations: int,
+    costs: Floats | float = 1.0,
+    beside: Floats | float = 0.0,
+) -> tuple[Floats, bool]:
+    """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged.
+
+    `costs` and `beside` are those of p_identity_loss.
+    """
+    shape, identity = start.shape, float(np.sum(_diagonal(V) + beside))
     most = min(max_iterations, max(1, WORK // start.size))
     scale = max(identity, np.finfo(float).tiny)
 
     def fun(flat: Floats) -> tuple[float, Floats]:
-        loss, gradient = p_identity_loss(flat.reshape(shape), V)
+        loss, gradient = p_identity_loss(flat.reshape(shape), V, costs, beside)
         return loss / scale, (gradient / scale).ravel()
 
     words = f"OPT_0 with {shape[0]} rows over {shape[1]:,} classes"
@@ -256,9 +277,9 @@ def _rough(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Floats:
     """Return the rows for a part of the codes, to start from."""
     n = classes(V)
     if n > BASE and p > 1:
-        return _descend(V, _laid_out_twice(V, p, halve, rng), LARGER_PART_ITERATIONS)[0]
+        return descend_rows(V, _laid_out_twice(V, p, halve, rng), LARGER_PART_ITERATIONS)[0]
     V = array_of(V) if n <= BASE else V
-    descents = [_descend(V, rng.random((p, n)), FIRST) for _ in range(STARTS // 2)]
+    descents = [descend_rows(V, rng.random((p, n)), FIRST) for _ in range(STARTS // 2)]
     return min((Theta for Theta, _ in descents), key=lambda Theta: p_identity_loss(Theta, V)[0])
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpquery.arrays import Numbers
 from dpquery.limits import LARGEST_INTEGER
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.factors import Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.inverses import inverse_gram
@@ -49,6 +50,11 @@ def encode_factor(factor: Factor) -> JsonValue:
     if isinstance(factor, PIdentity):
         arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
         return {"kind": "p-identity"} | {name: pack(array) for name, array in arrays.items()}
+    if isinstance(factor, BlockPIdentity):
+        arrays = {"diagonal": factor.diagonal[None, :], "inner": factor.inner}
+        arrays["outer"] = factor.outer
+        packed = {name: pack(array) for name, array in arrays.items()}
+        return {"kind": "block-p-identity", "size": factor.size} | packed
     return {"kind": "dense", "matrix": pack(factor.dense())}
 
 
@@ -84,6 +90,8 @@ def decode_factor(raw: Json, n: int) -> Factor:
             if np.any(factor.diagonal < 1):
                 raise ValueError("singular")
             inverse_gram(factor)
+        case "block-p-identity":
+            factor = _block_p_identity(raw, n)
         case "dense":
             matrix = unpack(raw["matrix"], n)
             if len(matrix) < n:
@@ -92,6 +100,20 @@ def decode_factor(raw: Json, n: int) -> Factor:
             inverse_gram(factor)
         case _:
             raise ValueError("kind")
+    return factor
+
+
+def _block_p_identity(raw: Json, n: int) -> Factor:
+    size = integer(raw["size"], 1)
+    blocks = -(-n // size)
+    diagonal, inner = unpack(raw["diagonal"], n), unpack(raw["inner"], n)
+    outer = unpack(raw["outer"], blocks)
+    if len(diagonal) != 1 or len(inner) > size or len(outer) > blocks:
+        raise ValueError("block-p-identity")
+    if np.any(diagonal < 1):
+        raise ValueError("singular")
+    factor = BlockPIdentity(diagonal[0], inner, outer, size)
+    inverse_gram(factor)
     return factor
 
 

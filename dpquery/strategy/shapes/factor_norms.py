@@ -5,6 +5,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from dpquery.arrays import Numbers
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.factors import ROW_CHUNK, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.merged import Spread
@@ -53,6 +54,11 @@ def factor_norms(factor: Factor, power: int) -> list[int]:
     if isinstance(factor, PIdentity):
         below = _wide_norms(factor.rows, power)
         return [int(d) ** power + norm for d, norm in zip(factor.diagonal, below, strict=True)]
+    if isinstance(factor, BlockPIdentity):
+        below = _wide_norms(factor.inner, power)
+        outer = _wide_norms(factor.outer, power)
+        parts = zip(factor.diagonal.tolist(), below, strict=True)
+        return [d**power + x + outer[j // factor.size] for j, (d, x) in enumerate(parts)]
     return _wide_norms(factor.dense(), power)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.merged import Spread
@@ -82,7 +83,13 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
         dense = factor.dense()
         if _fits(dense, power):
             return _of_matrix(_of_rows(dense, power))
-    positive = isinstance(factor, PIdentity) and bool((factor.rows >= 0).all())
+    match factor:
+        case PIdentity(rows=entries):
+            positive = bool((entries >= 0).all())
+        case BlockPIdentity(inner=inner, outer=outer):
+            positive = bool((inner >= 0).all() and (outer >= 0).all())
+        case _:
+            positive = False
     if power == 1 or factor.zero_one or positive:
         return Overlaps(0)
     return Overlaps(-max(factor_norms(factor, power)))  # by Cauchy and Schwarz

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_FOURTH_POWERS
+from dpquery.limits import MAX_DENSE_CLASSES, MAX_FOURTH_POWERS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Factor, Identity, Ones
 from dpquery.operators.inverses import (
@@ -97,7 +97,8 @@ class ProductStrategy(Strategy):
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms | None:
         """Return sums of powers of coefficients; None where these take more than they are worth.
 
-        That is where an order above 2 looks at every query of an attribute on too many rows.
+        That is where an order above 2 looks at every query of an attribute on too many rows, or at
+        an inverse that is too large to be written out.
         """
         if order > 2 and any(
             self._takes_long(i, factor)
@@ -124,8 +125,9 @@ class ProductStrategy(Strategy):
         if i not in self.inverses:
             return False
         m, n = self.factors[i].shape
-        long_tree = isinstance(self.factors[i], Tree) and m * n > PSEUDO_INVERSE_ENTRIES
-        return long_tree or queries.shape[0] * m > MAX_FOURTH_POWERS
+        in_pieces = isinstance(self.factors[i], Tree)
+        too_long = m * n > PSEUDO_INVERSE_ENTRIES if in_pieces else n > MAX_DENSE_CLASSES
+        return too_long or queries.shape[0] * m > MAX_FOURTH_POWERS
 
     def _total_power(self, i: int, order: int) -> float:
         """Return sum_r c_r^order for the total query of one attribute."""

@@ -11,6 +11,7 @@ from dpquery.limits import (
     MAX_MATRIX_BYTES,
     MAX_STRATEGY_CELLS,
 )
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.factors import Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.trees import Tree
@@ -54,4 +55,6 @@ def _matrix_bytes(factor: Factor) -> tuple[int, ...]:
         return tuple(8 * len(level) for level in (*factor.parents, *factor.weights))
     if isinstance(factor, PIdentity):
         return 8 * columns, 8 * len(factor.rows) * columns
+    if isinstance(factor, BlockPIdentity):
+        return 8 * columns, 8 * factor.inner.size, 8 * factor.outer.size
     return (8 * rows * columns,)

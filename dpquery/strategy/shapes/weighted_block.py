@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Block
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, Factor, PIdentity
@@ -86,6 +87,13 @@ def integer_factor(factor: Factor, *, noise: Noise, bits: int = BITS) -> Factor:
         return PIdentity(diagonal, rows)
     if isinstance(factor, Tree):
         return _integer_tree(factor, noise, bits)
+    if isinstance(factor, BlockPIdentity) and noise == "laplace":
+        inner, outer = (
+            np.rint(part * (1 << bits)).astype(np.int64) for part in (factor.inner, factor.outer)
+        )
+        below = BlockPIdentity(np.zeros_like(inner[0]), inner, outer, factor.size)
+        diagonal = np.maximum((1 << bits) - below.column_norms(1), 1)
+        return BlockPIdentity(diagonal, inner, outer, factor.size)
     return Dense(np.rint(factor.dense() * (1 << bits)).astype(np.int64))
 
 
