@@ -5,6 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.blocks import product as block_product
 from dpquery.operators.cell_classes import CellClassBlock, cell_classes
@@ -162,10 +163,19 @@ def random_measured_factor(rng, n):
         PIdentity(rng.integers(1, 400, n), rows[:n]),  # a plan holds no more rows than classes
         Dense(triangle),
         Haar(n),
+        random_block_p_identity(rng, n),
         Hierarchy(n, (1, 2, 4)[: 1 + (n > 1) + (n > 2)], weights[: 1 + (n > 1) + (n > 2)]),
         Tree([rng.permutation(n) % 2 if n > 1 else [0]], [weights[0] + np.arange(n), [4, 0][:n]]),
     ]
     return kinds[rng.integers(len(kinds))]
+
+
+def random_block_p_identity(rng, n):
+    """With a block for all codes, one for each, or a last one that is cut off."""
+    size = int(rng.integers(1, n + 1))
+    inner = rng.integers(0, 300, (min(2, size), n))
+    outer = rng.integers(0, 300, (1, -(-n // size)))
+    return BlockPIdentity(rng.integers(1, 400, n), inner, outer, size)
 
 
 def random_core(rng, n):

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from strategies_support import random_block_p_identity
 
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Haar, Hierarchy
@@ -21,6 +23,7 @@ def factors(rng):
     yield Hierarchy(n, sizes, rng.integers(1, 50, len(sizes)).tolist())
     yield Haar(n)
     yield PIdentity(rng.integers(1, 50, n), rng.integers(0, 50, (2, n)))
+    yield random_block_p_identity(rng, n)
     yield Dense(rng.integers(-5, 50, (n + 2, n)) + 50 * np.eye(n + 2, n, dtype=int))
     yield Dense(np.triu(rng.integers(-5, 50, (n, n)), 1) + 50 * np.eye(n, dtype=int))
 

@@ -33,6 +33,7 @@ from dpquery.exceptions import SpecError
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.mechanisms.rap import rap_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.trees import Tree
@@ -49,8 +50,8 @@ other: drop
 domain: {x: {range: [0, 3]}, y: {range: [0, 3]}}
 workload: [{name: blocks, ranges: {x: all, y: all}}]
 """
-SHAPES = ("product", "hierarchy", "tree", "haar", "marginals", "factors", "residual", "union")
-SHAPES = (*SHAPES, "direct", "cell-classes")
+SHAPES = ("product", "hierarchy", "tree", "haar", "blocks", "marginals", "factors", "residual")
+SHAPES = (*SHAPES, "union", "direct", "cell-classes")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,9 @@ def plans(planned_town, planned_gaussian_town, tmp_path_factory):
     kinds["hierarchy"] = ProductStrategy("h", "laplace", (Hierarchy(n, (1, 2), (3, 2)), *rest))
     levels = [1 + np.arange(n), np.array([3, 0])]
     kinds["tree"] = ProductStrategy("t", "laplace", (Tree([np.arange(n) % 2], levels), *rest))
+    local, over = np.arange(2 * n).reshape(2, n), np.full((1, -(-n // 3)), 5)
+    blocks = BlockPIdentity(np.arange(3, 3 + n), local, over, 3)
+    kinds["blocks"] = ProductStrategy("b", "laplace", (blocks, *rest))
     kinds["haar"] = ProductStrategy("w", "laplace", (Haar(n), *rest))
     for shape in SHAPES:
         plan = put(documents["laplace"], ("selections", 0, "strategy"), kinds[shape].encode())

@@ -11,6 +11,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.noise.calibration import calibrated_noise
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
@@ -52,6 +53,13 @@ def hostile_factor(rng, factor):
         case PIdentity():
             below = rng.integers(0, 2, (rows - columns, columns)) << int(rng.integers(0, 31))
             return PIdentity(rng.integers(1, 1 << int(rng.integers(1, 31)), columns), below)
+        case BlockPIdentity(inner=inner, outer=outer, size=size):
+            diagonal = rng.integers(1, 1 << int(rng.integers(1, 31)), columns)
+            parts = [
+                rng.integers(-1, 2, part.shape) << int(rng.integers(0, 31))
+                for part in (inner, outer)
+            ]
+            return BlockPIdentity(diagonal, *parts, size)
         case Hierarchy(sizes=sizes):
             weights = [wide_integer(rng) for _ in sizes]
             return Hierarchy(columns, sizes, weights)

@@ -15,6 +15,7 @@ from strategies_support import (
     random_workload,
 )
 
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import (
     Block,
     Workload,
@@ -89,6 +90,12 @@ ORBITS = OrbitRows(
 )
 
 # One line an operator: the factor, and its matrix made in another way.
+def block_rows(diagonal, inner, outer, size):
+    n = len(diagonal)
+    blocks = [(np.arange(n) // size == b).astype(int) for b in range(outer.shape[1])]
+    return np.vstack([np.diag(diagonal), *(row * u for row in inner for u in blocks), outer @ blocks])
+
+
 FACTORS = [
     (Identity(5), np.eye(5, dtype=int)),
     (Identity(1), np.array([[1]])),
@@ -110,6 +117,9 @@ FACTORS = [
     (PIdentity(D, B), np.vstack([np.diag(D), B])),
     (PIdentity(D / 7, B / 7), np.vstack([np.diag(D), B]) / 7),
     (PIdentity(D, B[:0]), np.diag(D)),
+    (BlockPIdentity(D, B[:1], B[1:, :3], 2), block_rows(D, B[:1], B[1:, :3], 2)),
+    (BlockPIdentity(D / 7, B, B[:1, :2], 3), block_rows(D / 7, B, B[:1, :2], 3)),
+    (BlockPIdentity(D, B[:0], B[:, :1], 9), np.vstack([np.diag(D), np.repeat(B[:, :1], 5, 1)])),
     (Stacked((Identity(5), total(5))), np.vstack([np.eye(5, dtype=int), [[1] * 5]])),
     (Stacked((Prefix(5), Dense(REAL))), np.vstack([interval_rows(5, prefix_bounds(5)), REAL])),
     (Weighted(Prefix(5), np.arange(5.0)), PREFIX * np.sqrt(np.arange(5.0))[:, None]),
@@ -188,6 +198,9 @@ def test_summaries_equal_the_matrix(factor, F):
     for power in (1, 2):
         assert np.allclose(factor.column_norms(power), (np.abs(F) ** power).sum(axis=0))
     assert np.array_equal(factor.column_counts(), (F != 0).sum(axis=0))
+    for codes in ([0], range(F.shape[1]), range(F.shape[1])[::-2]):
+        codes = np.array(codes)
+        assert np.allclose(factor.gram_at(codes), (F.T @ F)[np.ix_(codes, codes)])
     assert np.abs(F).max() <= factor.max_abs() < np.abs(F).max() + 1
     for power in (2, 4):
         assert np.allclose(factor.row_power_sums(A, power), (np.abs(F @ A) ** power).sum(axis=1))
@@ -249,6 +262,7 @@ def test_scipy_takes_factors_as_they_are(factor, F):
         (lambda: WidthRanges(4, 5), "width 5 outside 1..4"),
         (lambda: WidthRanges(4, 0), "width 0 outside 1..4"),
         (lambda: PIdentity(np.ones(3), np.ones((1, 4))), "4 columns below a diagonal of 3"),
+        (lambda: BlockPIdentity(np.ones(3), np.ones((1, 3)), np.ones((1, 3)), 2), "3 blocks of 2"),
         (lambda: Workload((2,), (), ()), "without blocks"),
         (lambda: Workload((2,), (marginal((2,), [0]),), (0.0,)), "positive and finite"),
         (lambda: Workload((2,), (marginal((2,), [0]),), (np.inf,)), "positive and finite"),

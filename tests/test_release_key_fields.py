@@ -18,6 +18,7 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import RapBudget
 from dpquery.measurement.rap.rounds import RapQuery
 from dpquery.measurement.release_key import linear_key, rap_key
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.cell_classes import CellClassBlock, CellClasses
 from dpquery.operators.compile import CompiledSpec
@@ -201,6 +202,20 @@ FACTORS = {
     PIdentity: (
         {"diagonal": np.array([1, 2]), "rows": np.array([[3, 4]])},
         {"diagonal": np.array([1, 3]), "rows": np.array([[3, 5]])},
+    ),
+    BlockPIdentity: (
+        {
+            "diagonal": np.array([1, 2, 3, 4]),
+            "inner": np.array([[5, 6, 7, 8]]),
+            "outer": np.array([[9, 10]]),
+            "size": 2,
+        },
+        {
+            "diagonal": np.array([1, 2, 3, 5]),
+            "inner": np.array([[5, 6, 7, 9]]),
+            "outer": np.array([[9, 11]]),
+            "size": 3,
+        },
     ),
     Hierarchy: (
         {"n": 4, "sizes": (1, 2), "weights": (3, 4)},

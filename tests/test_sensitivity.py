@@ -5,6 +5,7 @@ import pytest
 from strategies_support import dense_strategy, random_strategies, random_workload
 
 import dpquery.strategy.shapes.sensitivity as module
+from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
@@ -76,7 +77,10 @@ def test_entries_that_would_wrap_64_bits_are_summed_exactly(noise):
     high = PIdentity(np.array([1 << 62, 1 << 61]), np.full((3, 2), 1 << 60))
     levels = Hierarchy(4, (1, 2, 4), [1 << 61, (1 << 60) + 1, 1 << 62])
     uneven = Dense(np.array([[(1 << 40) + 3, -(1 << 33) - 5], [1 - (1 << 62), 7], [1 << 31, 9]]))
-    for factor in (tall, high, levels, uneven):
+    blocks = BlockPIdentity(
+        np.array([1 << 62, 1, 2]), np.full((2, 3), 1 << 60), np.array([[1 << 61, 1 << 62]] * 3), 2
+    )
+    for factor in (tall, high, levels, uneven, blocks):
         strategy = ProductStrategy("tall", noise, (factor,))
         exact = brute_force(strategy.measurements, noise)
         assert sensitivity(strategy.measurements, noise) == exact
