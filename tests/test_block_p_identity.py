@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import check_grad
 from strategies_support import random_block_p_identity
 
+from dpquery.limits import LARGEST_INTEGER
 from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Ones, PIdentity, Stacked
@@ -17,6 +18,7 @@ from dpquery.strategy.optimize import opt_0, opt_0_blocks
 from dpquery.strategy.optimize.opt_0_blocks import block_rows, block_size, is_long_and_ordered
 from dpquery.strategy.optimize.opt_0_laplace import p_identity, p_identity_loss
 from dpquery.strategy.optimize.opt_hierarchy import opt_hierarchy
+from dpquery.strategy.shapes.factor_json import decode_factor, encode_factor, pack
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, integer_factor
 
@@ -139,3 +141,32 @@ def test_a_p_identity_of_many_codes_starts_from_blocks():
     chosen = opt_0.opt_0(V, noise="laplace", rng=public_generator(0), max_iterations=5)
     assert isinstance(chosen.factor, PIdentity)
     assert chosen.loss < first.loss
+
+
+def test_a_plan_of_blocks_is_read_back_or_refused():
+    factor = random_block_p_identity(np.random.default_rng(3), 7)
+    raw = encode_factor(factor)
+    assert decode_factor(raw, 7).key == factor.key
+    size, d, inner, outer = factor.size, factor.diagonal, factor.inner, factor.outer
+    blocks = outer.shape[1]
+    changed = (
+        {"size": 0},
+        {"size": True},
+        {"size": 8 if blocks > 1 else 1},
+        {"diagonal": pack(np.where(np.arange(7) == 2, 0, d)[None])},
+        {"diagonal": pack(-d[None])},
+        {"diagonal": pack(np.stack([d, d]))},
+        {"diagonal": pack(d[None, :6])},
+        {"inner": pack(np.ones((size + 1, 7)))},
+        {"inner": pack(inner[:, :6])},
+        {"outer": pack(np.ones((blocks + 1, blocks)))},
+        {"outer": pack(np.ones((1, blocks + 1)))},
+        {"outer": pack(outer + (LARGEST_INTEGER + 1))},
+        {"inner": {"shape": [1, 7], "data": "no"}},
+    )
+    for change in changed:
+        with pytest.raises((LookupError, TypeError, ValueError, ArithmeticError)):
+            decode_factor(raw | change, 7)
+    for name in raw:
+        with pytest.raises(LookupError):
+            decode_factor({key: value for key, value in raw.items() if key != name}, 7)

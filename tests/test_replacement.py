@@ -133,6 +133,17 @@ def test_long_and_wide_factors_are_exact(factor, noise):
 
 
 @noises
+def test_blocks_too_long_to_list_with_opposite_signs_are_far_apart(noise):
+    n = 5000
+    outer = np.where(np.arange(2) == 0, 1000, -1000)[None]
+    factor = BlockPIdentity(np.ones(n, dtype=int), np.ones((1, n), dtype=int), outer, n // 2)
+    strategy = ProductStrategy("long", noise, (factor,))
+    (measurement,) = strategy.measurements
+    least = measurement.weight ** power_of(noise) * (2000 ** power_of(noise) + 4)
+    assert sensitivity([measurement], noise, "moves within") >= least
+
+
+@noises
 def test_factors_too_long_to_list_take_the_largest_norm_twice(noise):
     n = 5000
     for factor in (Prefix(n), Hierarchy(n, (1, 50), (2, 3)), Identity(n)):
