@@ -8,7 +8,15 @@ from strategies_support import random_block_p_identity
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Workload, product
-from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Ones, PIdentity, Stacked
+from dpquery.operators.factors import (
+    Dense,
+    Groups,
+    Identity,
+    IdentityRows,
+    Ones,
+    PIdentity,
+    Stacked,
+)
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
 from dpquery.operators.inverses import inverse_array, inverse_gram, inverse_trace, quadratic
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from strategies_support import random_block_p_identity
 
-from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Haar, Hierarchy

@@ -93,7 +93,9 @@ ORBITS = OrbitRows(
 def block_rows(diagonal, inner, outer, size):
     n = len(diagonal)
     blocks = [(np.arange(n) // size == b).astype(int) for b in range(outer.shape[1])]
-    return np.vstack([np.diag(diagonal), *(row * u for row in inner for u in blocks), outer @ blocks])
+    return np.vstack(
+        [np.diag(diagonal), *(row * u for row in inner for u in blocks), outer @ blocks]
+    )
 
 
 FACTORS = [

@@ -115,7 +115,9 @@ def test_the_bound_of_each_block_holds_for_the_block(seed, noise, change):
         Dense(np.array([[1 << 40, -5, 3], [1 << 32, 1 << 32, 0], [1 - (1 << 60), 7, 1 << 59]])),
         PIdentity(np.array([1 << 40, 3, 9]), np.array([[1 << 33, 2, 0], [5, 5, 1 << 31]])),
         PIdentity(np.arange(5, 305), np.arange(600).reshape(2, 300)),
-        BlockPIdentity(np.arange(5, 9), np.array([[1 << 40, 2, 0, 3]]), np.array([[7, 1 << 33]]), 2),
+        BlockPIdentity(
+            np.arange(5, 9), np.array([[1 << 40, 2, 0, 3]]), np.array([[7, 1 << 33]]), 2
+        ),
     ],
     ids=lambda factor: f"{type(factor).__name__} {factor.shape}",
 )

@@ -1,8 +1,8 @@
 """OPT_0 for Laplace noise on long ordered attributes: p-Identities of two scales.
 
-Blocks of codes that follow one another are each measured by the same small p-Identity, and rows over
-the blocks, of the same shape for the Gram between blocks, stand below: [MATH] 2. Each scale is a
-p-Identity of some hundred classes, solved in turn for what the other one leaves to it, where a
+Blocks of codes that follow one another are each measured by the same small p-Identity, and rows
+over the blocks stand below, found by the same descent on the Gram between blocks ([MATH] 2). Each
+scale has some hundred classes and is solved in turn for what the other one leaves to it; a
 p-Identity of all codes has n^2 / 16 unknowns.
 """
 
@@ -65,7 +65,8 @@ class BlockRows:
     @property
     def entries(self) -> int:
         """Number of entries of its rows written out."""
-        return (len(self.inner) * self.outer.shape[1] + len(self.outer)) * self.n
+        blocks: int = self.outer.shape[1]
+        return (len(self.inner) * blocks + len(self.outer)) * self.n
 
     def selection(self, V: Matrix) -> FactorSelection:
         """Return the strategy for V, with its inverse and its loss."""
@@ -142,7 +143,8 @@ class _Scales:
 
     def round(self) -> BlockRows:
         """Improve the inner rows, then the outer rows, and return both."""
-        inverse = self._improve_inner()
+        inner = self._improve_inner()
+        inverse = p_identity_inverse(p_identity(inner)).array()
         blocks, n = len(self.starts), classes(self.V)
         masses, beside, shares = np.empty(blocks), np.empty(blocks), np.empty(n)
         for b in range(blocks):
@@ -161,10 +163,10 @@ class _Scales:
         self.within = self._sum_of_blocks(scale**2)
         E = np.linalg.inv(np.eye(blocks) + (outer * root).T @ (outer * root))
         self.by_mass = float(np.sum((E @ (between * np.outer(scale, scale))) * E.T) / masses[0])
-        return BlockRows(self.inner, outer, n, loss)
+        return BlockRows(inner, outer, n, loss)
 
     def _improve_inner(self) -> Floats:
-        """Return the inverse of the Gram of the best inner rows: (size, size).
+        """Return the best inner rows: (p, size).
 
         Contrasts within blocks and the mass are what the loss sees of them.
         """
@@ -177,7 +179,7 @@ class _Scales:
         else:
             selection = p_identity_from(V, self.inner, INNER_ITERATIONS)
         self.inner = np.zeros((1, size)) if selection.state is None else selection.state
-        return p_identity_inverse(p_identity(self.inner)).array()
+        return self.inner
 
     def _improve_outer(self, V: Floats, root: Floats, beside: Floats) -> tuple[Floats, float]:
         """Return the best outer rows, for a Gram in units of the blocks' root masses."""

@@ -54,7 +54,7 @@ def encode_factor(factor: Factor) -> JsonValue:
         arrays = {"diagonal": factor.diagonal[None, :], "inner": factor.inner}
         arrays["outer"] = factor.outer
         packed = {name: pack(array) for name, array in arrays.items()}
-        return {"kind": "block-p-identity", "size": factor.size} | packed
+        return {"kind": "block-p-identity", "size": factor.size, **packed}
     return {"kind": "dense", "matrix": pack(factor.dense())}
 
 
