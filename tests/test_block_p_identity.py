@@ -23,7 +23,7 @@ from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, W
 from dpquery.public_chance import public_generator
 from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.optimize import opt_0, opt_0_blocks
-from dpquery.strategy.optimize.opt_0_blocks import block_rows, block_size, is_long_and_ordered
+from dpquery.strategy.optimize.opt_0_blocks import block_size, is_long_and_ordered, two_scale_rows
 from dpquery.strategy.optimize.opt_0_laplace import p_identity, p_identity_loss
 from dpquery.strategy.optimize.opt_hierarchy import opt_hierarchy
 from dpquery.strategy.shapes.factor_json import decode_factor, encode_factor, pack
@@ -85,7 +85,7 @@ def test_a_rank_that_floats_lose_is_refused():
 @pytest.mark.parametrize("query", [Prefix, AllRanges, lambda n: WidthRanges(n, 5)])
 def test_the_loss_of_both_scales_is_that_of_the_strategy(query, n):
     V = gram_of(query(n))
-    rows = block_rows(V, public_generator(0), 4)
+    rows = two_scale_rows(V, public_generator(0), 4)
     factor = rows.factor()
     assert factor.column_norms(1) == pytest.approx(np.ones(n), rel=1e-12)
     assert rows.loss == pytest.approx(float(np.sum(dense_inverse(factor) * array_of(V))), rel=1e-9)
@@ -145,7 +145,7 @@ def test_long_prefixes_are_measured_by_blocks_in_integers(monkeypatch):
 def test_a_p_identity_of_many_codes_starts_from_blocks():
     n = opt_0_blocks.LEAST_CODES
     V = gram_of(Prefix(n))
-    first = block_rows(V, public_generator(0))
+    first = two_scale_rows(V, public_generator(0))
     chosen = opt_0.opt_0(V, noise="laplace", rng=public_generator(0), max_iterations=5)
     assert isinstance(chosen.factor, PIdentity)
     assert chosen.loss < first.loss

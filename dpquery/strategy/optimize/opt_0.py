@@ -19,7 +19,7 @@ from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.nested_sets import NestedSets
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
-from dpquery.strategy.optimize.opt_0_blocks import block_rows, is_long_and_ordered
+from dpquery.strategy.optimize.opt_0_blocks import is_long_and_ordered, two_scale_rows
 from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
 from dpquery.strategy.optimize.opt_0_laplace import (
     BASE,
@@ -100,7 +100,7 @@ def _p_identity(
     n = classes(V)
     most = max_iterations or (1000 if n <= BASE else OPT_0_ITERATIONS)
     if start is None and p >= n // 16 and is_long_and_ordered(V):
-        blocks = block_rows(V, rng)
+        blocks = two_scale_rows(V, rng)
         if blocks.entries > MAX_P_IDENTITY_ENTRIES:
             return blocks.selection(V)
         start = blocks.written_out()

@@ -29,14 +29,14 @@ from dpquery.strategy.optimize.opt_0_laplace import (
 )
 
 LEAST_CODES = 1024  # from which on blocks are worth it
-ROUNDS = 3  # of both scales in turn: the third gains less than 1e-3
+SCALE_ROUNDS = 3  # of both scales in turn: the third gains less than 1e-3
 INNER_CODES, OUTER_BLOCKS = 16, 4  # to a row of either scale
 INNER_ITERATIONS, OUTER_ITERATIONS = 500, 300
 COLUMNS_AT_ONCE = 64  # of the Gram, multiplied by the shares of a block's codes
 
 
 @dataclass(frozen=True, eq=False)
-class BlockRows:
+class TwoScaleRows:
     """A p-Identity of two scales before its columns are scaled.
 
     Attributes:
@@ -112,7 +112,7 @@ def block_size(n: int) -> int:
     return 1 << (n.bit_length() - 1) // 2
 
 
-def block_rows(V: Matrix, rng: PublicGenerator, size: int | None = None) -> BlockRows:
+def two_scale_rows(V: Matrix, rng: PublicGenerator, size: int | None = None) -> TwoScaleRows:
     """Return the best p-Identity of blocks of a size, that of block_size unless given.
 
     With G the Gram of the inner strategy, mass = 1'G^-1 1 and E = (I / mass + Theta'Theta)^-1, the
@@ -122,7 +122,7 @@ def block_rows(V: Matrix, rng: PublicGenerator, size: int | None = None) -> Bloc
     size = block_size(classes(V)) if size is None else size
     search = _Scales(V, size, rng)
     best = search.round()
-    for number in range(2, ROUNDS + 1):
+    for number in range(2, SCALE_ROUNDS + 1):
         if not time_left(f"OPT_0 by blocks of {size}, round {number}: loss {best.loss:.6g}"):
             break
         rows = search.round()
@@ -141,7 +141,7 @@ class _Scales:
         self.within = self._sum_of_blocks(np.ones(len(self.starts)))
         self.by_mass = float(np.trace(self.within)) / size**2
 
-    def round(self) -> BlockRows:
+    def round(self) -> TwoScaleRows:
         """Improve the inner rows, then the outer rows, and return both."""
         inner = self._improve_inner()
         inverse = p_identity_inverse(p_identity(inner)).array()
@@ -163,7 +163,7 @@ class _Scales:
         self.within = self._sum_of_blocks(scale**2)
         E = np.linalg.inv(np.eye(blocks) + (outer * root).T @ (outer * root))
         self.by_mass = float(np.sum((E @ (between * np.outer(scale, scale))) * E.T) / masses[0])
-        return BlockRows(inner, outer, n, loss)
+        return TwoScaleRows(inner, outer, n, loss)
 
     def _improve_inner(self) -> Floats:
         """Return the best inner rows: (p, size).
