@@ -89,6 +89,7 @@ ORBITS = OrbitRows(
     },
 )
 
+
 # One line an operator: the factor, and its matrix made in another way.
 def block_rows(diagonal, inner, outer, size):
     n = len(diagonal)
