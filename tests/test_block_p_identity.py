@@ -142,6 +142,14 @@ def test_long_prefixes_are_measured_by_blocks_in_integers(monkeypatch):
     assert chosen.loss < 0.85 * levels.loss
 
 
+def test_codes_in_another_order_are_not_measured_by_blocks(monkeypatch):
+    monkeypatch.setattr(opt_0, "MAX_P_IDENTITY_ENTRIES", 1 << 11)
+    n = opt_0_blocks.LEAST_CODES
+    V = gram_of(Columns(Prefix(n), np.arange(n)[::-1]))
+    chosen = opt_0.opt_0(V, noise="laplace", rng=public_generator(0), max_iterations=2)
+    assert isinstance(chosen.factor, PIdentity)
+
+
 def test_a_p_identity_of_many_codes_starts_from_blocks():
     n = opt_0_blocks.LEAST_CODES
     V = gram_of(Prefix(n))

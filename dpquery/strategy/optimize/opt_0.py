@@ -86,24 +86,33 @@ def _opt_rows(
     elif isinstance(V, Mixture):
         selection = even_p_identity(V)
     else:
-        selection = _p_identity(V, rng, p or max(1, classes(V) // 16), start, max_iterations)
+        rows, in_order = p or max(1, classes(V) // 16), bool(np.all(np.diff(order) > 0))
+        selection = _p_identity(V, rng, rows, start, max_iterations, in_order=in_order)
     return _reordered(selection, np.argsort(order))
 
 
 def _p_identity(
-    V: Matrix, rng: PublicGenerator, p: int, start: Floats | None, max_iterations: int | None
+    V: Matrix,
+    rng: PublicGenerator,
+    p: int,
+    start: Floats | None,
+    max_iterations: int | None,
+    *,
+    in_order: bool,
 ) -> FactorSelection:
     """Return a p-Identity; of ranges over many codes one of blocks, or one that starts from that.
 
-    Its rows are written out while they have at most MAX_P_IDENTITY_ENTRIES entries.
+    Its rows are written out while they have at most MAX_P_IDENTITY_ENTRIES entries; blocks
+    that are not need the codes `in_order`.
     """
     n = classes(V)
     most = max_iterations or (1000 if n <= BASE else OPT_0_ITERATIONS)
     if start is None and p >= n // 16 and is_long_and_ordered(V):
         blocks = two_scale_rows(V, rng)
-        if blocks.entries > MAX_P_IDENTITY_ENTRIES:
+        if blocks.entries <= MAX_P_IDENTITY_ENTRIES:
+            start = blocks.written_out()
+        elif in_order:
             return blocks.selection(V)
-        start = blocks.written_out()
     if start is None:
         return best_p_identity(V, min(p, max(1, MAX_P_IDENTITY_ENTRIES // n)), rng, most)
     return p_identity_from(V, start, most)
