@@ -70,9 +70,9 @@ SEARCHES: tuple[tuple[str, Build], ...] = (
     ("OPT_M", marginals_candidate),
     ("OPT_R", residual_candidate),
     ("Parts", parts_candidate),
+    ("OPT_S", orbits_candidate),
     ("OPT_x", product_candidate),
     ("OPT_F", factors_candidate),
-    ("OPT_S", orbits_candidate),
     ("OPT_+", union_candidate),
     ("OPT_C", cell_classes_candidate),
 )
