@@ -57,12 +57,15 @@ def plan_command(
     jobs: Jobs = SHELL_JOBS,
     change_cap: ChangeCap = False,
     ledger: LedgerPath = None,
+    candidates: Annotated[
+        bool, typer.Option("--candidates", help="Show every strategy that was compared.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Choose the best strategy for a workload, without data.
 
-    Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
-    in the ledger.
+    Shows the expected error of every item, writes the plan, and puts the dataset and its cap on
+    record in the ledger.
     """
     from dpquery.commands.plan import plan
 
@@ -85,16 +88,18 @@ def plan_command(
             rap_search=rap_search,
             search_both=search_both,
         )
-    _show_plan(report, out, ledger_path(ledger), as_json=as_json)
+    _show_plan(report, out, ledger_path(ledger), candidates=candidates, as_json=as_json)
 
 
-def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) -> None:
+def _show_plan(
+    report: "PlanReport", out: Path, ledger: Path, *, candidates: bool, as_json: bool
+) -> None:
     from dpquery.cli.output.plan import plan_grids, plan_json
 
     if as_json:
         print_json(plan_json(report))
     else:
-        print_grids(plan_grids(report))
+        print_grids(plan_grids(report, candidates=candidates))
     say(f"wrote {out}; ledger: {ledger}")
 
 

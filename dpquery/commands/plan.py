@@ -30,7 +30,7 @@ from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.measurement.noise.calibration import record_change
-from dpquery.operators.blocks import Workload
+from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
     PLAN_MARK,
     Plan,
@@ -138,7 +138,7 @@ def plan(
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
     terms = Terms(shown, at_delta, points)
     counted = counted or by_noise(complete, spec, compiled.workload, funds, terms)
-    reported = _Reporter(funds, spec, compiled.workload, terms)
+    reported = _Reporter(funds, spec, compiled, terms)
     report = reported(complete, counted)
     report = with_rap(report, stage, request=request, time_limit=time_limit)
     if (by_rap := counted.given_up_for(report.plan)) is not None:
@@ -177,14 +177,14 @@ class _Reporter:
 
     funds: Mapping[Accounting, Funds]
     spec: Spec
-    workload: Workload
+    compiled: CompiledSpec
     terms: Terms
 
     def __call__(self, plan: Plan, counted: Counted) -> PlanReport:
         """Return the report."""
         spec = self.spec.counted_in(counted.accounting)
         funds, noted = self.funds[counted.accounting], counted.noted(plan)
-        return report_of(noted, spec, self.workload, funds, self.terms, counted.words)
+        return report_of(noted, spec, self.compiled, funds, self.terms, counted.words)
 
 
 def _check_search(seed: int, time_limit: float, out: Path) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpquery.measurement.ledger.funds import Funds, Room
-from dpquery.operators.blocks import Workload
+from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import CandidateFigures, Plan
 from dpquery.planning.figures import (
     BudgetShares,
@@ -24,6 +24,7 @@ from dpquery.planning.targets import (
     reached_targets,
     swept,
 )
+from dpquery.planning.worst_item import WorstItem, worst_item
 from dpquery.releases.formatting import count, figure, html_table
 from dpquery.spec.model import Spec
 from dpquery.strategy.noise_kinds import Noise
@@ -47,6 +48,7 @@ class PlanReport:
         sweep: the selections at each requested epsilon.
         rooms: for each noise that can be drawn what the budget has room for, at this time.
         exchanges: for each other noise what it and the better one buy with each other's share.
+        worst: the item that errs most under the better noise.
         counted: what losses are added up as and why, where the spec leaves it open.
         remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
     """
@@ -61,6 +63,7 @@ class PlanReport:
     sweep: tuple[Sweep, ...]
     rooms: Mapping[Noise, Room]
     exchanges: Mapping[Noise, Exchange]
+    worst: WorstItem
     counted: str = ""
     remark: str = ""
 
@@ -161,11 +164,11 @@ class Terms:
 
 
 def report_of(
-    plan: Plan, spec: Spec, workload: Workload, funds: Funds, terms: Terms, counted: str
+    plan: Plan, spec: Spec, compiled: CompiledSpec, funds: Funds, terms: Terms, counted: str
 ) -> PlanReport:
     """Price a plan; `counted` is what to say of how its losses are added up."""
     epsilon, delta = terms.epsilon, terms.delta
-    shares = BudgetShares(spec, workload, delta, funds)
+    shares = BudgetShares(spec, compiled.workload, delta, funds)
     least = least_epsilons(plan, shares) if plan.targets else ()
     if epsilon is None:
         epsilon = least[0].epsilon if least else Fraction(1)
@@ -185,5 +188,6 @@ def report_of(
             if one.share < math.inf
         },
         exchanges(priced, shares),
+        worst_item(priced[0], spec, compiled, delta=delta),
         counted,
     )

@@ -13,6 +13,7 @@ from dpquery.cli.output.plan_notes import (
     otherwise,
     risk,
     rmse_text,
+    worst_words,
 )
 from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.plan import CandidateFigures
@@ -30,29 +31,14 @@ FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
 
 
-def plan_grids(report: PlanReport) -> list[Grid]:
-    """Return the comparison of candidates, the expected error of items, and what was requested."""
-    best = report.priced[0]
-    rows: list[tuple[str, ...]] = []
-    strong = 0
-    columns = _columns(report)
-    for priced in report.priced:
-        for candidate in sorted(priced.selection.candidates, key=lambda c: c.score or float("inf")):
-            if candidate.rmse is None and candidate.name in PUBLISHED and not _says_all(candidate):
-                continue  # the baselines are many, and their reasons are in the JSON
-            if priced is best and candidate.name == best.selection.best:
-                strong = len(rows)
-            rows.append(_candidate_row(priced, candidate, columns))
-        if priced.selection.bound_score is not None:
-            rows.append(_bound_row(priced, report, columns))
-    spec = report.spec
-    title = (
-        f"{spec.dataset.id}: {count(spec.queries, 'query')} in "
-        f"{count(len(spec.items), 'item')}, "
-        f"{guarantee_text(report)}"
-    )
+def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
+    """Return the expected error of items, what was requested, and the candidates on request."""
+    spec, best = report.spec, report.priced[0]
+    compared = sum(len(priced.selection.candidates) for priced in report.priced)
     notes = [
+        *worst_words(report),
         _chosen(report),
+        *([] if candidates else [f"--candidates shows the {compared} strategies compared"]),
         cost(report),
         *otherwise(report),
         *other_objective(report),
@@ -69,9 +55,33 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     notes += [words for words in (report.counted, report.remark) if words]
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
-    grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best, spec)]
+    title = (
+        f"{spec.dataset.id}: {count(spec.queries, 'query')} in "
+        f"{count(len(spec.items), 'item')}, "
+        f"{guarantee_text(report)}: expected error"
+    )
+    grids = [_item_grid(best, spec, title, notes)]
     grids += [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
+    grids += [_candidates_grid(report)] * candidates
     return [*grids, *_rap_grids(report), domain_grid(spec)]
+
+
+def _candidates_grid(report: PlanReport) -> Grid:
+    """Return the compared strategies, the better noise and the better strategy first."""
+    best = report.priced[0]
+    rows: list[tuple[str, ...]] = []
+    strong = 0
+    columns = _columns(report)
+    for priced in report.priced:
+        for candidate in sorted(priced.selection.candidates, key=lambda c: c.score or float("inf")):
+            if candidate.rmse is None and candidate.name in PUBLISHED and not _says_all(candidate):
+                continue  # the baselines are many, and their reasons are in the JSON
+            if priced is best and candidate.name == best.selection.best:
+                strong = len(rows)
+            rows.append(_candidate_row(priced, candidate, columns))
+        if priced.selection.bound_score is not None:
+            rows.append(_bound_row(priced, report, columns))
+    return Grid("strategies compared", columns, tuple(rows), (), strong)
 
 
 def _rows_of_persons(spec: Spec) -> list[str]:
@@ -96,7 +106,7 @@ def _columns(report: PlanReport) -> tuple[str, ...]:
     return ("noise", "strategy", "RMSE", *weighted, "max std error", *targets, "x bound", "remark")
 
 
-def _item_grid(best: SelectionAtBudget, spec: Spec) -> Grid:
+def _item_grid(best: SelectionAtBudget, spec: Spec, title: str, notes: Sequence[str]) -> Grid:
     columns: tuple[str, ...] = ("item", "queries", "RMSE", "max std error")
     items: list[tuple[str, ...]] = [
         (
@@ -107,7 +117,6 @@ def _item_grid(best: SelectionAtBudget, spec: Spec) -> Grid:
         )
         for item in best.selection.items
     ]
-    notes: tuple[str, ...] = ()
     sums = _sums(spec)
     if any(sums):
         columns = (*columns, "in")
@@ -117,8 +126,9 @@ def _item_grid(best: SelectionAtBudget, spec: Spec) -> Grid:
         notes = (
             *(summed.words for summed in dict.fromkeys(sums) if summed is not None),
             f"figures over several items take the errors of sums over {most}",
+            *notes,
         )
-    return Grid("expected error by item", columns, tuple(items), notes)
+    return Grid(title, columns, tuple(items), tuple(notes))
 
 
 def _target_grid(report: PlanReport) -> Grid:

@@ -11,6 +11,7 @@ from dpquery.releases.formatting import figure, percent, power
 from dpquery.releases.manifest.statement import sure_words
 
 WEIGHTED = "weighted RMSE"
+NEAR = 0.9  # of its error: what an item could err alone is then worth no word
 
 
 def rmse_text(report: PlanReport) -> str:
@@ -22,6 +23,24 @@ def guarantee_text(report: PlanReport) -> str:
     """Return the epsilon of a report, and its delta if it has one."""
     delta = f", delta = {float(report.delta):g}" if report.delta else ""
     return f"epsilon = {float(report.epsilon):g}{delta}"
+
+
+def worst_words(report: PlanReport) -> list[str]:
+    """Say in words how far answers of the worst item are off, and what would change it."""
+    worst, items = report.worst, len(report.spec.items)
+    name = f"{worst.name} errs most: " if items > 1 else ""
+    lines = [
+        f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
+        f"{figure(2 * worst.rmse)}"
+    ]
+    if worst.alone < NEAR * worst.rmse:
+        lines.append(
+            f"asked alone it would err by {figure(worst.alone)}: a larger `weight` takes it nearer "
+            "to that, and the others further away"
+        )
+    at = f"epsilon = {float(2 * report.epsilon):g}"
+    lines.append(f"at {at} all errors are {worst.doubled:.2f} times as large")
+    return lines
 
 
 def cost(report: PlanReport) -> str:

@@ -1,0 +1,44 @@
+"""The item of a plan that errs most, and how little it would err if nothing else were asked."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpquery.operators.compile import CompiledSpec
+from dpquery.planning.figures import SelectionAtBudget, selection_std
+from dpquery.spec.model import Spec
+from dpquery.strategy.search.select import select
+
+
+@dataclass(frozen=True)
+class WorstItem:
+    """What there is to know of the item with the largest RMSE, of sums over their unit.
+
+    Attributes:
+        name: of the item.
+        rmse: its expected root mean square error, in counts or in the unit of its sums.
+        alone: that of a quick strategy for this item alone, or `rmse` where that is less.
+        doubled: what all errors of the plan are multiplied by at twice the epsilon.
+    """
+
+    name: str
+    rmse: float
+    alone: float
+    doubled: float
+
+
+def worst_item(
+    priced: SelectionAtBudget, spec: Spec, compiled: CompiledSpec, *, delta: Fraction
+) -> WorstItem:
+    """Return the item that errs most under a selection; the first of several."""
+    selection = priced.selection
+    units = [1 if item.summed is None else item.summed.largest for item in spec.items]
+    place = max(range(len(spec.items)), key=lambda k: selection.items[k].rmse / units[k])
+    item = selection.items[place]
+    alone = item.rmse
+    if len(spec.items) > 1:
+        asked = compiled.workload.select(compiled.items[place])
+        noise, change = selection.noise, selection.change
+        quick = select(asked, noises=[noise], time_limit=0, change=change)[noise].best.error
+        alone = alone if quick is None else min(alone, units[place] * quick.rmse)
+    std = selection_std(selection, spec, epsilon=2 * priced.epsilon, delta=delta)
+    return WorstItem(item.name, priced.std * item.rmse, priced.std * alone, std / priced.std)
