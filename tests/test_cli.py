@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import typer
@@ -152,8 +153,10 @@ def test_every_command_and_every_option_has_help():
 def test_a_plan_out_of_time_says_what_it_did_not_finish_and_how_to_go_on(town):
     done = run("plan", "workload.yaml", "--time-limit", "0", "--out", "hasty.plan")
     assert done.code == 0
-    assert re.search(r"laplace +OPT_M +not finished within 0 CPU seconds", done.out)
+    assert re.search(r"not finished: .*OPT_M \(laplace\), .*; may be better", done.out)
     assert "give --time-limit more seconds" in done.out
+    full = run("plan", "workload.yaml", "--time-limit", "0", "--out", "hasty.plan", "--candidates")
+    assert re.search(r"laplace +OPT_M +not finished within 0 CPU seconds", full.out)
     assert "not finished" not in run("plan", "workload.yaml").out
 
 
@@ -206,3 +209,17 @@ def test_a_pipe_that_closes_early_is_no_crash(released):
     process.stdout.close()
     process.stdout = None
     assert "Traceback" not in ended(process).err
+
+
+def test_a_release_says_that_its_spec_has_changed_since_it_was_planned(town):
+    release = ("release", "data.csv", "--epsilon", "1")
+    assert "has changed" not in ok(*release).err
+    Path("workload.yaml").write_text(Path("workload.yaml").read_text() + "# one more comment\n")
+    before = contents("release")
+    assert (
+        "workload.yaml has changed since it was planned: this is the release of the plan"
+        in ok(*release).err
+    )
+    assert contents("release") == before
+    Path("workload.yaml").unlink()
+    assert "has changed" not in ok(*release).err

@@ -114,6 +114,11 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
         show(summary.release_text(done, exact=exact))
     if done.remark:
         say(done.remark)
+    if done.changed:
+        say(
+            f"{done.changed} has changed since it was planned: this is the release of the plan; "
+            "`dpquery plan` takes up what is new"
+        )
     if done.free:
         unopened = data[0] if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
         say(f"nothing was charged: the ledger holds this release, and {unopened} was not opened")

@@ -37,7 +37,7 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
 from dpquery.mechanisms.linear import linear_queries
 from dpquery.mechanisms.release_content import ReleaseRequest
-from dpquery.plan_file.plan import plan_and_spec, read_plan_file
+from dpquery.plan_file.plan import changed_since, plan_and_spec, read_plan_file
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.reconstruction.columns.postprocess import parse_columns
 from dpquery.releases.folder.write import Sources, check_target, write_release
@@ -62,6 +62,7 @@ class ReleaseReport(PublishedTables):
         measured: what the ledger holds of it.
         room: what there is room for after it: now, also where it was released long ago.
         remark: what to say of the choice between linear strategies and RAP, if anything.
+        changed: a file of the spec that is another one now than when it was planned, or "".
     """
 
     directory: Path
@@ -70,6 +71,7 @@ class ReleaseReport(PublishedTables):
     measured: StoredMeasurement
     room: Room
     remark: str = ""
+    changed: str = ""
 
     @property
     def account(self) -> Account:
@@ -171,7 +173,8 @@ def release(
     remark = remark_on(plan, terms, mechanism=choice)
     cap, query = funds.account.cap, chosen.query
     room = funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=budget)
-    return ReleaseReport(directory, spec, chosen, measured, room, remark)
+    changed = changed_since(plan, Path(plan_path))
+    return ReleaseReport(directory, spec, chosen, measured, room, remark, changed)
 
 
 def _memory_for_persons(given: str | int | None, spec: Spec) -> int:

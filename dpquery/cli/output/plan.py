@@ -45,10 +45,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         *_least(report),
         risk(report),
     ]
-    if any(
-        candidate.stopped for priced in report.priced for candidate in priced.selection.candidates
-    ):
-        notes.append("what was not finished may be better: give --time-limit more seconds")
+    notes += _unfinished(report)
     notes += _rows_of_persons(spec)
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
@@ -64,6 +61,19 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     grids += [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
     grids += [_candidates_grid(report)] * candidates
     return [*grids, *_rap_grids(report), domain_grid(spec)]
+
+
+def _unfinished(report: PlanReport) -> list[str]:
+    """Name the searches that the time limit cut short."""
+    names = [
+        f"{candidate.name} ({priced.selection.noise})"
+        for priced in report.priced
+        for candidate in priced.selection.candidates
+        if candidate.stopped
+    ]
+    if not names:
+        return []
+    return [f"not finished: {', '.join(names)}; may be better: give --time-limit more seconds"]
 
 
 def _candidates_grid(report: PlanReport) -> Grid:
