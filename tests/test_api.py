@@ -117,7 +117,7 @@ RENAMED = {
     "target": "targets",
     "rows": "records",
 }
-OF_THE_SCREEN = {"as_json", "exact"}
+OF_THE_SCREEN = {"as_json", "candidates", "exact"}
 PAIRS = [
     (plan_command, plan),
     (compare_command, compare),

@@ -16,9 +16,9 @@ from dpquery.operators.gram import array_of, gram
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.algebra.interchangeable_codes import orbits_of
+from dpquery.strategy.algebra.root_nodes import root_nodes
 from dpquery.strategy.bounds.dual_bound import _evaluate, dual_bound
 from dpquery.strategy.bounds.lower_bounds import lower_bound, svd_bound
-from dpquery.strategy.bounds.schur_elimination import root_nodes
 from dpquery.strategy.optimize.opt_0 import opt_0
 
 ROOT = Path(__file__).parents[1]

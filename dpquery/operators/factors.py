@@ -118,14 +118,6 @@ class Factor(ABC):
         return self.row_sums if self.zero_one else np.asarray((self.dense() ** 2).sum(axis=1))
 
 
-def counts_records(factor: Factor) -> bool:
-    """Return whether all entries are 0 or 1: whether every row counts what meets a predicate."""
-    if factor.zero_one:
-        return True
-    whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs() <= 1
-    return whole and int(factor.column_norms(1).sum()) == int(factor.row_sums.sum())
-
-
 def absolute_power(X: Numbers, power: int) -> Numbers:
     """Return |x|^power of every entry; even powers by multiplication, which is much faster."""
     if power % 2:

@@ -75,3 +75,11 @@ class Valued(Factor):
     @cached_property
     def row_squares(self) -> Numbers:
         return self.row_powers(2)
+
+
+def counts_records(factor: Factor) -> bool:
+    """Return whether all entries are 0 or 1: whether every row counts what meets a predicate."""
+    if factor.zero_one:
+        return True
+    whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs() <= 1
+    return whole and int(factor.column_norms(1).sum()) == int(factor.row_sums.sum())

@@ -34,7 +34,7 @@ BLOCK_P_IDENTITY = (
         '_tagged("block-p-identity", shape, write_number(size), *parts)',
         '_tagged("block-p-identity", shape, *parts)',
         (
-            "test_release_key_fields.py::test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key",
+            "test_release_key_factors.py::test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key",
         ),
     ),
     Mutant(

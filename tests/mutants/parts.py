@@ -79,7 +79,7 @@ PARTS = (
         'return _tagged("merged", _factor(inner), write_integers(classes))',
         "return _factor(inner)",
         (
-            "test_release_key_fields.py::"
+            "test_release_key_factors.py::"
             "test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key",
         ),
     ),

@@ -80,7 +80,7 @@ SUMS = (
         'return _tagged("valued", _factor(inner), write_integers(values))',
         'return _tagged("valued", _factor(inner))',
         (
-            "test_release_key_fields.py::test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key",
+            "test_release_key_factors.py::test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key",
         ),
     ),
     Mutant(

@@ -32,7 +32,7 @@ from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.rap.selection import ErrorSide
 from dpquery.measurement.rap.sensitivity import family_sizes, squared_move
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import counts_records
+from dpquery.operators.valued import counts_records
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.shapes.sensitivity import sensitivity

@@ -18,8 +18,9 @@ from typing import Protocol
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.operators.factors import ROW_CHUNK, Factor, Identity, counts_records
+from dpquery.operators.factors import ROW_CHUNK, Factor, Identity
 from dpquery.operators.inverses import inverse_array, inverse_gram, least_squares
+from dpquery.operators.valued import counts_records
 
 REFINED = 2  # steps in which (A'A)^-1 1 is refined
 
