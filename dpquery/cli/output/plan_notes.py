@@ -33,7 +33,7 @@ def worst_words(report: PlanReport) -> list[str]:
         f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
         f"{figure(2 * worst.rmse)}"
     ]
-    if worst.alone < NEAR * worst.rmse:
+    if worst.alone < NEAR * worst.rmse and not report.plan.targets:
         lines.append(
             f"asked alone it would err by {figure(worst.alone)}: a larger `weight` takes it nearer "
             "to that, and the others further away"
