@@ -25,6 +25,7 @@ from dpquery.strategy.algebra.tridiagonal import (
 from dpquery.strategy.bounds.lower_bounds import solved_dual_bound, svd_bound
 from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.optimize.opt_0_gaussian import FINE_GAP, OPTIMALITY_GAP, optimum
+from dpquery.strategy.optimize.opt_0_laplace import best_p_identity, p_identity_from
 
 SOLVED = [
     Prefix(2),
@@ -239,10 +240,10 @@ def test_the_loss_over_orbits_is_that_over_codes_and_so_is_its_gradient():
 @pytest.mark.parametrize("sizes", [[60, 60, 60, 60], [200, 30, 10]])
 def test_a_p_identity_over_orbits_is_no_worse_than_one_over_codes(monkeypatch, sizes):
     V = groups_with_codes(sizes, 1)
-    over_orbits = opt_0(V, noise="laplace", rng=rng(), max_iterations=100)
-    again = opt_0(V, noise="laplace", rng=rng(), start=over_orbits.state, max_iterations=20)
+    over_orbits = best_p_identity(V, 15, rng(), 100)
+    again = p_identity_from(V, over_orbits.state, 20)
     monkeypatch.setattr(opt_0_laplace, "LEAST_IN_ORBITS", len(over_orbits.state.T) + 1)
-    over_codes = opt_0(V, noise="laplace", rng=rng(), max_iterations=100)
+    over_codes = best_p_identity(V, 15, rng(), 100)
     assert over_orbits.loss <= over_codes.loss * (1 + 1e-6)
     A = over_orbits.factor.dense()
     assert np.abs(A).sum(axis=0) == pytest.approx(np.ones(sum(sizes)))

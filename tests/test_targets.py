@@ -121,9 +121,9 @@ def test_a_sweep_prices_one_plan_at_every_epsilon(town):
 
 
 def test_weights_that_differ_show_the_weighted_rmse_and_equal_ones_do_not(town):
-    assert "weighted RMSE" in ok("plan", "workload.yaml", *QUICK).out
+    assert "weighted RMSE" in ok("plan", "workload.yaml", "--candidates", *QUICK).out
     Path("workload.yaml").write_text(SPEC.replace("    weight: 2\n", ""))
-    assert "weighted RMSE" not in ok("plan", "workload.yaml", *QUICK).out
+    assert "weighted RMSE" not in ok("plan", "workload.yaml", "--candidates", *QUICK).out
 
 
 def test_the_ratio_for_the_largest_error_is_to_a_bound_on_the_largest_error(town):
