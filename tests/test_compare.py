@@ -72,6 +72,7 @@ def test_what_is_printed_says_which_plan_is_which(two):
     assert as_json["second"]["name"] == "other.plan"
 
 
+@pytest.mark.slow
 def test_a_plan_that_prefers_rap_is_said_to(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))

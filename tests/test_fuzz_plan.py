@@ -183,7 +183,7 @@ def test_everything_around_a_strategy_may_hold_anything(plans, record_property):
     for name in ("laplace", "gaussian"):
         tried += try_all(mutated(plans[name], draw) for _ in range(15))[0]
     for name in plans:  # the spec of one plan and the strategies of another
-        for other in plans:
+        for other in draw.sample(sorted(plans), 5):
             crossed = put(plans[name], ("selections",), plans[other]["selections"])
             tried += try_all([crossed])[0]
     record_property("bad inputs", tried)

@@ -140,6 +140,7 @@ def test_later_questions_have_rules_of_their_own(town):
     assert all(x % 3 == 0 for x in table["published"].to_pylist())
 
 
+@pytest.mark.slow
 def test_a_rule_on_errors_leaves_out_answers_whose_errors_are_not_known(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
