@@ -115,9 +115,9 @@ class OrbitsStrategy(Strategy):
         by_row = total[np.ix_(*kinds)]
         sizes = dict(zip(self.attributes, by_row.shape, strict=True))
         by_row = np.ascontiguousarray(by_row).reshape([sizes.get(i, 1) for i in block.attributes])
-        for axis, (i, factor) in enumerate(zip(block.attributes, block.factors, strict=True)):
+        for place, (i, factor) in enumerate(zip(block.attributes, block.factors, strict=True)):
             if i not in self.attributes:  # one class, times what a sum adds for it
-                shape = [-1 if k == axis else 1 for k in range(by_row.ndim)]
+                shape = [-1 if k == place else 1 for k in range(by_row.ndim)]
                 by_row = by_row * (factor.dense()[:, 0].astype(float) ** order).reshape(shape)
         return by_row
 
