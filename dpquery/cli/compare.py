@@ -24,7 +24,7 @@ def compare_command(
 ) -> None:
     """Show the expected errors of two plans, item by item.
 
-    Specs are planned for it. Nothing is written, and no ledger is opened.
+    Specs are planned for it. Nothing is written, and the ledger is not opened.
     """
     from dpquery.cli.output.compare import compare_grid, compare_json
     from dpquery.commands.compare import compare

@@ -45,18 +45,10 @@ class PlanAtEpsilon:
     delta: Fraction
     best: SelectionAtBudget
 
-    @property
-    def prefers_rap(self) -> bool:
-        """Whether a release would be by RAP, whose errors are not known in advance."""
-        return self.plan.relaxed is not None and self.plan.relaxed.preferred
-
     def errors(self) -> dict[str, tuple[int, float, float]]:
         """Return by item its queries, their RMSE and their largest standard error in counts."""
-        std = self.best.std
-        return {
-            item.name: (item.queries, std * item.rmse, std * item.max_std_error)
-            for item in self.best.selection.items
-        }
+        items = self.best.items
+        return {item.name: (item.queries, item.rmse, item.max_std_error) for item in items}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

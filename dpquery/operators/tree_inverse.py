@@ -135,22 +135,16 @@ class TreeInverse(OrderedInverse):
     def quadratic(self, queries: Factor) -> Floats:
         """Return diag(Q G^-1 Q') of a query matrix: (m,)."""
         match queries:
-            case Stacked(parts=parts):
-                return np.concatenate([self.quadratic(part) for part in parts])
             case Identity():
                 return self._by_code(self.variances[0])
             case IdentityRows(codes=codes):
                 return np.asarray(self.variances[0][self.position[codes]])
-            case Ones(shape=(m, n)):
-                return np.full(m, self._of_ranges(np.zeros(1, int), np.array([n - 1]))[0])
-            case Ranges(bounds=bounds) if self.order is None:
-                return self._of_ranges(*bounds)
-            case Ranges(bounds=bounds):
+            case Ranges(bounds=bounds) if self.order is not None:
                 return self._of_spans(*bounds)
-            case Groups(matrix=matrix):
-                return self._of_rows(matrix)
+            case Stacked() | Ones() | Ranges() | Groups():
+                return super().quadratic(queries)
             case Columns() if self.n <= INVERSE_CODES:
-                return queries.quadratic(self.array())
+                return super().quadratic(queries)
             case _:
                 return self._of_products(queries)
 

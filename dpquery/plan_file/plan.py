@@ -7,7 +7,7 @@ contains, and the sensitivity is never read from it but computed anew.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -82,6 +82,10 @@ class ItemFigures:
     rmse: NotNegative
     max_std_error: NotNegative
 
+    def times(self, std: float) -> "ItemFigures":
+        """Return the errors where the unit noise has another standard deviation than 1."""
+        return replace(self, rmse=std * self.rmse, max_std_error=std * self.max_std_error)
+
 
 @dataclass(frozen=True, eq=False)
 class PlannedSelection:
@@ -153,6 +157,11 @@ class Plan:
     def equal_shares(self) -> bool:
         """Whether kinds of noise are compared at an equal share of the budget."""
         return self.edition >= 3
+
+    @property
+    def prefers_rap(self) -> bool:
+        """Whether a release is by RAP, whose errors are not known in advance."""
+        return self.relaxed is not None and self.relaxed.preferred
 
 
 def write_plan(plan: Plan) -> bytes:

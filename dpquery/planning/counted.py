@@ -54,8 +54,7 @@ class Counted:
 
     def given_up_for(self, plan: Plan) -> "Counted | None":
         """Return what RAP is charged in, where a plan prefers it and this is not settled."""
-        relaxed = plan.relaxed
-        if self.settled or relaxed is None or not relaxed.preferred:
+        if self.settled or not plan.prefers_rap:
             return None
         return Counted("zcdp", "the plan prefers RAP, which is charged in it")
 

@@ -94,6 +94,11 @@ class SelectionAtBudget:
         return self.std * (self.selection.figures.max_std_error or math.inf)
 
     @property
+    def items(self) -> tuple[ItemFigures, ...]:
+        """The expected errors of the items, in counts or the unit of their sums."""
+        return tuple(item.times(self.std) for item in self.selection.items)
+
+    @property
     def score(self) -> float:
         """What the plan minimised, in counts, or as a share of the targets."""
         return self.std * (self.selection.score or math.inf)

@@ -70,9 +70,8 @@ class PlanReport:
     @property
     def room(self) -> Room | None:
         """What the budget has room for, by the preferred mechanism; RAP is priced as Gaussian."""
-        relaxed = self.plan.relaxed
-        by_rap = relaxed is not None and relaxed.preferred
-        return self.rooms.get("gaussian" if by_rap else self.priced[0].selection.noise)
+        noise = "gaussian" if self.plan.prefers_rap else self.priced[0].selection.noise
+        return self.rooms.get(noise)
 
     @property
     def errors(self) -> "pd.DataFrame":
@@ -82,11 +81,8 @@ class PlanReport:
         """
         import pandas as pd
 
-        best = self.priced[0]
-        rows = [
-            (item.name, item.queries, best.std * item.rmse, best.std * item.max_std_error)
-            for item in best.selection.items
-        ]
+        items = self.priced[0].items
+        rows = [(item.name, item.queries, item.rmse, item.max_std_error) for item in items]
         return pd.DataFrame(rows, columns=["item", "queries", "rmse", "max_std_error"])
 
     @property
@@ -114,15 +110,14 @@ class PlanReport:
 
     def _repr_html_(self) -> str:
         """Return the expected error of every item, for notebooks."""
-        best = self.priced[0]
         rows = [
             (
                 item.name,
                 f"{item.queries:,}",
-                figure(best.std * item.rmse),
-                figure(best.std * item.max_std_error),
+                figure(item.rmse),
+                figure(item.max_std_error),
             )
-            for item in best.selection.items
+            for item in self.priced[0].items
         ]
         notes = [self._choice, self.remark] if self.remark else [self._choice]
         return html_table(self._title, ("item", "queries", "RMSE", "max std error"), rows, notes)

@@ -7,8 +7,9 @@ So a kind of noise is far from being taken where it errs more at every share of 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpquery.measurement.ledger.funds import Funds
@@ -44,6 +45,7 @@ class Rivals:
     funds: Mapping[Accounting, Funds]
     epsilon: Fraction
     delta: Fraction
+    _offers: dict["Selection", "_Offer"] = field(default_factory=dict, init=False)
 
     def __call__(self, selection: "Selection", rival: "Selection") -> float:
         """Return the share of its score below which a selection may be taken; 1 where it may be."""
@@ -53,7 +55,12 @@ class Rivals:
         return min(1.0, max(LEAD / ratios[0], 1 / min(ratios)))
 
     def _offer(self, selection: "Selection") -> "_Offer":
-        """Return a selection in the accounting that it would be charged in."""
+        """Return a selection in the accounting that it would be charged in, worked out once."""
+        if selection not in self._offers:
+            self._offers[selection] = self._priced(selection)
+        return self._offers[selection]
+
+    def _priced(self, selection: "Selection") -> "_Offer":
         kind = CHEAPEST[selection.noise] if len(self.funds) > 1 else next(iter(self.funds))
         spec, workload = self.spec.counted_in(kind), self.compiled.workload
         shares = BudgetShares(spec, workload, self.delta, self.funds[kind])
@@ -67,16 +74,20 @@ class _Offer:
     selection: PlannedSelection
     shares: BudgetShares
     epsilon: Fraction
+    _scores: dict[float, float] = field(default_factory=dict, init=False)
 
-    @property
+    @cached_property
     def asked(self) -> float:
         """The share of the budget that it takes there; infinite where it cannot be drawn."""
         return self.shares.share_at(self.selection, self.epsilon)
 
     def score_at(self, share: float) -> float:
         """Return its score where so much of the budget is spent; infinite where nothing is."""
-        bought = self.shares.bought(self.selection, share, near=self.epsilon)
-        return math.inf if bought is None else bought.std * (self.selection.score or math.inf)
+        if share not in self._scores:
+            bought = self.shares.bought(self.selection, share, near=self.epsilon)
+            std = math.inf if bought is None else bought.std
+            self._scores[share] = std * (self.selection.score or math.inf)
+        return self._scores[share]
 
 
 def _ratio(score: float, other: float) -> float:

@@ -32,13 +32,14 @@ def worst_item(
     """Return the item that errs most under a selection; the first of several."""
     selection = priced.selection
     units = [1 if item.summed is None else item.summed.largest for item in spec.items]
-    place = max(range(len(spec.items)), key=lambda k: selection.items[k].rmse / units[k])
-    item = selection.items[place]
+    items = priced.items
+    place = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
+    item = items[place]
     alone = item.rmse
     if len(spec.items) > 1:
         asked = compiled.workload.select(compiled.items[place])
         noise, change = selection.noise, selection.change
         quick = select(asked, noises=[noise], time_limit=0, change=change)[noise].best.error
-        alone = alone if quick is None else min(alone, units[place] * quick.rmse)
+        alone = alone if quick is None else min(alone, priced.std * units[place] * quick.rmse)
     std = selection_std(selection, spec, epsilon=2 * priced.epsilon, delta=delta)
-    return WorstItem(item.name, priced.std * item.rmse, priced.std * alone, std / priced.std)
+    return WorstItem(item.name, item.rmse, alone, std / priced.std)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import overload
 
 import numpy as np
 
@@ -11,12 +10,13 @@ from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates
+from dpquery.reconstruction.measured_values import MeasuredValues
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.spec.model import Table
 from dpquery.strategy.shapes.strategies import Strategy
 
 
-class NoisyValues(Sequence[Floats]):
+class NoisyValues(MeasuredValues):
     """The noisy answers of each measurement, in units of the integer strategy, as floats.
 
     A release may have measured 10^8 values: the only copy of them all is the integers.
@@ -32,15 +32,9 @@ class NoisyValues(Sequence[Floats]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, place: int) -> Floats: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Floats]: ...
-    def __getitem__(self, place: int | slice) -> Floats | list[Floats]:
-        if isinstance(place, slice):
-            return [self[k] for k in range(*place.indices(len(self)))]
-        k = range(len(self))[place]
-        return np.asarray(self._values[self._ends[k] : self._ends[k + 1]] * self._step)
+    def values_of(self, place: int) -> Floats:
+        """Return the values of one measurement."""
+        return np.asarray(self._values[self._ends[place] : self._ends[place + 1]] * self._step)
 
 
 def noisy_values(strategy: Strategy, values: Ints, *, shift: int) -> NoisyValues:

@@ -6,7 +6,6 @@ the same way every time. Nothing here is private, and none of it protects anythi
 
 import math
 from collections.abc import Callable, Sequence
-from typing import overload
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from dpquery.arrays import Floats, Numbers
 from dpquery.operators.blocks import Block
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.public_chance import public_generator, public_seed
+from dpquery.reconstruction.measured_values import MeasuredValues
 from dpquery.strategy.shapes.strategies import Strategy
 
 PROBED_CELLS = 512  # of the domain that hold records
@@ -21,7 +21,7 @@ MOST_RECORDS = 1 << 22  # in each of them: some 10^9 records in all
 ON_DEMAND = 1 << 23  # measured rows above which noise is drawn for those that are looked at
 
 
-class OnDemand(Sequence[Floats]):
+class OnDemand(MeasuredValues):
     """The values of every measurement, each worked out when it is first looked at, and kept.
 
     Of a strategy of very many tables some are tried, and what is measured of the others is not
@@ -36,17 +36,11 @@ class OnDemand(Sequence[Floats]):
     def __len__(self) -> int:
         return len(self._values)
 
-    @overload
-    def __getitem__(self, place: int) -> Floats: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Floats]: ...
-    def __getitem__(self, place: int | slice) -> Floats | list[Floats]:
-        if isinstance(place, slice):
-            return [self[k] for k in range(*place.indices(len(self)))]
-        k = range(len(self))[place]
-        values = self._values[k]
+    def values_of(self, place: int) -> Floats:
+        """Return the values of one measurement."""
+        values = self._values[place]
         if values is None:
-            values = self._values[k] = self._give(k)
+            values = self._values[place] = self._give(place)
         return values
 
 

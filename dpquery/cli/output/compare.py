@@ -6,6 +6,7 @@ from dpquery.cli.output.text_table import Grid
 from dpquery.commands.compare import PlanAtEpsilon, PlanComparison
 from dpquery.releases.formatting import count, figure, percent
 
+_NONE = (0, math.nan, math.nan)  # queries and errors of an item that a plan does not have
 COLUMNS = ("item", "queries", "RMSE, first", "second", "ratio", "max std error, first", "second")
 
 
@@ -37,9 +38,6 @@ def compare_grid(compared: PlanComparison) -> Grid:
     return Grid(title, COLUMNS, tuple(rows), tuple(notes))
 
 
-_NONE = (0, math.nan, math.nan)
-
-
 def _figure(value: float) -> str:
     return "" if math.isnan(value) else figure(value)
 
@@ -55,7 +53,7 @@ def _words(place: str, one: PlanAtEpsilon) -> list[str]:
         f"noise{delta}; RMSE {figure(best.rmse)} over {count(one.spec.queries, 'query')}; {price}"
     )
     rap = f"{place}: prefers RAP, whose errors depend on the records; shown is its linear strategy"
-    return [words, rap] if one.prefers_rap else [words]
+    return [words, rap] if one.plan.prefers_rap else [words]
 
 
 def compare_json(compared: PlanComparison) -> dict[str, object]:
@@ -71,7 +69,7 @@ def compare_json(compared: PlanComparison) -> dict[str, object]:
                 "rmse": one.best.rmse,
                 "max_std_error": one.best.max_std_error,
                 "budget_share": one.best.share if math.isfinite(one.best.share) else None,
-                "prefers_rap": one.prefers_rap,
+                "prefers_rap": one.plan.prefers_rap,
                 "items": [
                     {"name": item, "queries": queries, "rmse": rmse, "max_std_error": largest}
                     for item, (queries, rmse, largest) in one.errors().items()

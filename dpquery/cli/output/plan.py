@@ -122,10 +122,10 @@ def _item_grid(best: SelectionAtBudget, spec: Spec, title: str, notes: Sequence[
         (
             item.name,
             f"{item.queries:,}",
-            figure(best.std * item.rmse),
-            figure(best.std * item.max_std_error),
+            figure(item.rmse),
+            figure(item.max_std_error),
         )
-        for item in best.selection.items
+        for item in best.items
     ]
     sums = _sums(spec)
     if any(sums):
@@ -348,8 +348,7 @@ def _ratio(priced: SelectionAtBudget, candidate: CandidateFigures) -> float | No
 def _chosen(report: PlanReport) -> str:
     best = report.priced[0]
     candidate = best.selection.figures
-    relaxed = report.plan.relaxed
-    chosen = "best linear strategy" if relaxed is not None and relaxed.preferred else "chosen"
+    chosen = "best linear strategy" if report.plan.prefers_rap else "chosen"
     text = f"{chosen}: {candidate.name} with {best.selection.noise.capitalize()} noise"
     ratio, kind = _ratio(best, candidate), best.selection.bound_score_kind
     what = rmse_text(report) if report.plan.objective == "rmse" else "maximum standard error"
@@ -397,11 +396,11 @@ def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, obj
             {
                 "name": item.name,
                 "queries": item.queries,
-                "rmse": item.rmse * std,
-                "max_std_error": item.max_std_error * std,
+                "rmse": item.rmse,
+                "max_std_error": item.max_std_error,
                 **({} if summed is None else {"summed": vars(summed)}),
             }
-            for item, summed in zip(selection.items, _sums(report.spec), strict=True)
+            for item, summed in zip(priced.items, _sums(report.spec), strict=True)
         ],
     }
 

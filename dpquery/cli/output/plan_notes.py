@@ -45,8 +45,7 @@ def worst_words(report: PlanReport) -> list[str]:
 
 def cost(report: PlanReport) -> str:
     """Say what a release takes of the budget, what for, and how many fit."""
-    best, relaxed, room = report.priced[0], report.plan.relaxed, report.room
-    by_rap = relaxed is not None and relaxed.preferred
+    best, by_rap, room = report.priced[0], report.plan.prefers_rap, report.room
     if room is None:
         return f"{_noise(best)} noise cannot be drawn at {guarantee_text(report)}"
     account = room.funds.tighter
@@ -113,8 +112,7 @@ def other_objective(report: PlanReport) -> list[str]:
 
 def risk(report: PlanReport) -> str:
     """Say what the guarantee bounds, in the words of the statement."""
-    noise, relaxed = report.priced[0].selection.noise, report.plan.relaxed
-    pure = noise == "laplace" and not (relaxed is not None and relaxed.preferred)
+    pure = report.priced[0].selection.noise == "laplace" and not report.plan.prefers_rap
     aside = "" if pure else f", an extra probability of {power(float(report.delta))} aside"
     return f"risk: {sure_words(float(report.epsilon), aside)}".replace("Somebody", "somebody")
 
