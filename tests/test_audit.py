@@ -50,7 +50,8 @@ def failed(findings):
 
 
 def noise_of(answers, **terms):
-    return noise_module.draw(answers, **terms) - answers
+    """The noise alone; what is drawn in place would overwrite the answers."""
+    return noise_module.draw(answers, **(terms | {"out": None})) - answers
 
 
 def scaled(factor):
@@ -61,9 +62,9 @@ def scaled(factor):
 
 
 def one_row_exact(answers, **terms):
-    noisy = noise_module.draw(answers, **terms)
-    noisy[4] = answers[4]
-    return noisy
+    noise = noise_of(answers, **terms)
+    noise[4] = 0
+    return answers + noise
 
 
 def one_row_with_less(answers, **terms):
