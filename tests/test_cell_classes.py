@@ -25,7 +25,7 @@ from dpquery.operators.cell_classes import (
     gram_of_classes,
 )
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Identity
+from dpquery.operators.factors import Identity, IdentityRows
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.least_squares import reconstruct
@@ -87,6 +87,13 @@ def test_classes_are_the_distinct_columns_of_the_workload(seed):
     classes = cell_classes(workload, most=1 << 20)
     assert classes_of_cells(classes) == expected
     assert classes.count == len(known)
+
+
+def test_cells_that_one_question_each_counts_are_not_one_class():
+    shape, first = (2, 2), IdentityRows(2, np.arange(1))
+    blocks = (product(shape, {0: first}), product(shape, {1: first}))
+    classes = cell_classes(Workload(shape, blocks, (1.0, 1.0)), most=4)
+    assert classes_of_cells(classes) == [0, 1, 2, 3]
 
 
 @seeds

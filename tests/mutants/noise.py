@@ -47,8 +47,8 @@ NOISE = (
         "one row is left without noise",
         "one true count is published",
         "draw",
-        "    return noisy\n",
-        "    noisy[:1] = answers[:1]\n    return noisy\n",
+        "noisy[start : start + chunk.size] = add_noise(chunk)",
+        "noisy[start : start + chunk.size] = np.append(chunk[:1], add_noise(chunk)[1:])",
         ("test_noise.py::test_no_answer_comes_back_as_it_was", "audit:residuals"),
     ),
     Mutant(
