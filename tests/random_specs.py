@@ -83,14 +83,18 @@ def _sum(rng, names, sizes, kinds):
     if not plain:
         return _product(rng, names, sizes, kinds, None)
     i = plain[rng.integers(len(plain))]
-    parts = [f"of: {names[i]}"]
+    numbers = None
     if kinds[names[i]] != "range" or rng.random() < 0.5:
         numbers = [int(rng.integers(1, 40)), *rng.integers(-9, 40, sizes[i] - 1).tolist()]
-        named = [f"{_value(kinds[names[i]], k)}: {n}" for k, n in enumerate(numbers)]
-        several = rng.random() < 0.5
-        parts.append(f"value: {numbers}" if several else f"value: {{{', '.join(named)}}}")
+    several = numbers is not None and rng.random() < 0.5
     elsewhere = _product(rng, names, sizes, kinds, None).replace("product:", "by:", 1)
     by, _, where = elsewhere.partition(", where:")
+    if f"{names[i]}: " in elsewhere:  # a sum of what adds nothing is refused
+        numbers = [number or 1 for number in numbers or range(sizes[i])]
+    parts = [f"of: {names[i]}"]
+    if numbers is not None:
+        named = [f"{_value(kinds[names[i]], k)}: {n}" for k, n in enumerate(numbers)]
+        parts.append(f"value: {numbers}" if several else f"value: {{{', '.join(named)}}}")
     return f"sum: {{{', '.join([*parts, by])}}}" + (f", where:{where}" if where else "")
 
 

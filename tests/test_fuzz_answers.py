@@ -51,7 +51,8 @@ def dense_coefficients(strategy, W):
     if isinstance(strategy, DirectStrategy):
         rows = [block.queries for block in strategy.workload.blocks]
         return np.diag(1 / np.repeat(np.array(strategy.weights, dtype=float), rows))
-    assert not isinstance(strategy, UnionStrategy) or strategy.joint is not None
+    if isinstance(strategy, UnionStrategy) and strategy.joint is None:
+        pytest.skip("parts that are answered one by one: test_parts holds them against dense ones")
     return coefficients(strategy, W)
 
 
@@ -89,7 +90,9 @@ def covered(text, noise, name=None):
     ends = np.cumsum([rows.block.queries for rows in strategy.measurements])[:-1]
     estimates = reconstruct(strategy, np.split(noisy, ends))
     answers = np.concatenate([estimates.answer(b, k).ravel() for k, b in blocks])
-    off = np.abs(answers - C @ noisy) / expected
+    noise_free = expected == 0  # sums of values that are all 0
+    assert not answers[noise_free].any()
+    off = np.abs(answers - C @ noisy)[~noise_free] / expected[~noise_free]
     assert off.max() < 2e-3, "answers are not those of least squares"
     errors = np.abs(C @ drawn((len(A), RELEASES)))
     return float((errors <= np.concatenate(widths)[:, None]).mean())

@@ -135,6 +135,26 @@ PredicateSet = (
 )
 
 
+def selected_codes(predicates: PredicateSet) -> Iterator[int]:
+    """Yield the codes that meet at least one predicate; some of them more than once."""
+    match predicates:
+        case IdentitySet():
+            yield from predicates.codes
+        case TotalSet(size=size):
+            yield from range(size)
+        case GroupSet(groups=groups):
+            for _, codes in groups:
+                yield from codes
+        case StackedSet(parts=parts):
+            for part in parts:
+                yield from selected_codes(part)
+        case AllRangesSet(length=length) | WidthSet(length=length):
+            yield from range(length)  # of widths that fit: every code is in some range
+        case _:
+            for first, last in ranges(predicates):
+                yield from range(first, last + 1)
+
+
 def ranges(predicates: PredicateSet) -> Iterator[tuple[int, int]]:
     """Yield (first, last) of every query of an ordered set, in query order."""
     match predicates:

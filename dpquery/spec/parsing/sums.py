@@ -8,6 +8,7 @@ from dpquery.spec.parsing.predicate_sets import declared_codes
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.table_limits import table
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
+from dpquery.spec.predicates import selected_codes
 from dpquery.spec.problems import Problems, UnreadableError, quoted
 
 _OTHER = "other"
@@ -26,6 +27,12 @@ def read_sum(given: SumFields, scope: Scope, where: Sets) -> Table:
         raise given.node("value" if "value" in given else "of").mistake(
             f"every value of {quoted(attribute.name)} is 0, and so is any sum of them; give one "
             "that records add"
+        )
+    predicates = {**dict(where), **dict(axes)}.get(index)
+    if predicates is not None and not any(values[code] for code in selected_codes(predicates)):
+        raise given.node("of").mistake(
+            f"this sum is 0 whatever the records are: every value of {quoted(attribute.name)} that "
+            "it counts is 0; count values that add something"
         )
     return table(given.node(), axes, where, summed=SummedValues(index, values))
 
