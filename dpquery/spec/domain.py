@@ -22,6 +22,46 @@ from dpquery.spec.numbers import ExactNumber, number
 
 
 @dataclass(frozen=True)
+class HierarchyLevel:
+    """A level of a hierarchy of values: its groups, such as counties, each of several values.
+
+    Attributes:
+        name: of the level.
+        codes: of its groups, in the order in which values first lie in them.
+        labels: what the release shows of them; two groups may have the same.
+        group_of: of every value the position of the group that it lies in.
+    """
+
+    name: str
+    codes: tuple[str, ...]
+    labels: tuple[str, ...]
+    group_of: tuple[int, ...]
+
+    @cached_property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """The codes of the values of every group."""
+        members: list[list[int]] = [[] for _ in self.codes]
+        for value, group in enumerate(self.group_of):
+            members[group].append(value)
+        return tuple(map(tuple, members))
+
+    @cached_property
+    def positions(self) -> dict[str, tuple[int, ...]]:
+        """The groups that a name stands for: the one of this code, else all of this label."""
+        labelled: dict[str, list[int]] = {}
+        for group, label in enumerate(self.labels):
+            labelled.setdefault(label, []).append(group)
+        positions = {label: tuple(groups) for label, groups in labelled.items()}
+        return positions | {code: (group,) for group, code in enumerate(self.codes)}
+
+    @cached_property
+    def numbers(self) -> dict[ExactNumber, int]:
+        """The group of every code that is a number."""
+        pairs = ((number(code), group) for group, code in enumerate(self.codes))
+        return {value: group for value, group in pairs if value is not None}
+
+
+@dataclass(frozen=True)
 class Categorical:
     """Listed values.
 
@@ -29,11 +69,14 @@ class Categorical:
         values: of each value the text in the CSV, its code; the first of them if it has several.
         labels: what the release shows.
         also: of each value the other texts that stand for it; empty where no value has any.
+        levels: of the hierarchy that the values are the lowest level of; that one is the last.
+            Only there may two values have one label.
     """
 
     values: tuple[str, ...]
     labels: tuple[str, ...]
     also: tuple[tuple[str, ...], ...] = ()
+    levels: tuple[HierarchyLevel, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that there is one of each for every value."""
@@ -53,12 +96,12 @@ class Categorical:
 
     @cached_property
     def codes(self) -> dict[str, tuple[int, ...]]:
-        """The codes that a text or a label stands for: two if it is one's text, another's label."""
-        codes: dict[str, tuple[int, ...]] = {}
+        """The codes that a text or a label stands for: several where it is a label of others."""
+        codes: dict[str, list[int]] = {}
         for code, (texts, label) in enumerate(zip(self.texts, self.labels, strict=True)):
             for name in dict.fromkeys((*texts, label)):
-                codes[name] = (*codes.get(name, ()), code)
-        return codes
+                codes.setdefault(name, []).append(code)
+        return {name: tuple(several) for name, several in codes.items()}
 
     @cached_property
     def numbers(self) -> dict[ExactNumber, int]:
@@ -271,10 +314,19 @@ class Attribute:
         return len(self.columns) > 1
 
     @property
-    def codes(self) -> tuple[str, ...]:
-        """The texts that stand for the values in the data, where labels differ from them."""
+    def levels(self) -> tuple[HierarchyLevel, ...]:
+        """The levels of its hierarchy, the lowest last; none where it has no hierarchy."""
         kind = self.columns[0].kind
-        coded = not self.merged and isinstance(kind, Categorical) and kind.coded
+        return kind.levels if not self.merged and isinstance(kind, Categorical) else ()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The texts that stand for the values in the data, where labels differ from them.
+
+        Of a hierarchy always: labels there may be the same.
+        """
+        kind = self.columns[0].kind
+        coded = not self.merged and isinstance(kind, Categorical) and (kind.coded or kind.levels)
         return kind.values if coded and isinstance(kind, Categorical) else ()
 
     def label(self, code: int) -> str:

@@ -103,10 +103,17 @@ class IntervalSet:
 
 @dataclass(frozen=True)
 class GroupSet:
-    """Listed groups (label, codes); the codes of a group are sorted and distinct."""
+    """Listed groups (label, codes); the codes of a group are sorted and distinct.
+
+    Attributes:
+        size: number of codes.
+        groups: label and codes of each.
+        named: of each its level in a hierarchy and its code there; empty where they have none.
+    """
 
     size: int
     groups: tuple[tuple[str, tuple[int, ...]], ...]
+    named: tuple[tuple[str, str], ...] = ()
 
     def __len__(self) -> int:
         return len(self.groups)

@@ -22,6 +22,7 @@ from dpquery.measurement.canonical import (
     write_record,
     write_series,
     write_text,
+    write_texts,
 )
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.library_versions import versions
@@ -203,11 +204,12 @@ def _predicates(predicates: PredicateSet) -> str:
             return write_record(
                 "IntervalSet", size=size, bounds=write_series(map(write_numbers, bounds))
             )
-        case GroupSet(groups=groups):
-            named = (
+        case GroupSet(groups=groups, named=named):
+            labelled = (
                 write_series([write_text(label), write_numbers(codes)]) for label, codes in groups
             )
-            return write_record("GroupSet", size=size, groups=write_series(named))
+            levels = {"named": write_series(map(write_texts, named))} if named else {}
+            return write_record("GroupSet", size=size, groups=write_series(labelled), **levels)
         case StackedSet(parts=parts):
             return write_record(
                 "StackedSet", size=size, parts=write_series(map(_predicates, parts))

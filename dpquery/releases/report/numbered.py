@@ -16,7 +16,12 @@ from dpquery.limits import MAX_TABLE_QUERIES
 from dpquery.releases.manifest.item_facts import ItemFacts
 from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
 from dpquery.releases.tables.label_columns import encoded, masked
-from dpquery.releases.tables.long_table import AXES_SCHEMA, LABELS_SCHEMA, NUMBERED
+from dpquery.releases.tables.long_table import (
+    AXES_SCHEMA,
+    LABELS_SCHEMA,
+    LEVELS_SCHEMA,
+    NUMBERED,
+)
 from dpquery.untrusted.parquet import opened
 
 _ENDS = (("from_number", "to_number"), ("from_date", "to_date"))
@@ -54,16 +59,16 @@ def labelled_tables(directory: Path, facts: ItemFacts, name: str) -> pa.Table | 
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _content(path: Path, schema: pa.Schema) -> pa.Table:
+def _content(path: Path, *schemas: pa.Schema) -> pa.Table:
     with opened(path, rows=None) as file:
-        if file.schema_arrow.remove_metadata() != schema:
+        if file.schema_arrow.remove_metadata() not in schemas:
             raise ValueError("schema")
         return file.read()
 
 
 def _label_lists(path: Path, numbers: pa.ChunkedArray) -> dict[int, pa.Table]:
     """Return the lists of labels of some numbers."""
-    labels = _content(path, LABELS_SCHEMA)
+    labels = _content(path, LABELS_SCHEMA, LEVELS_SCHEMA)
     lists = {}
     for number in pc.unique(numbers.drop_null()).to_pylist():
         lists[number] = labels.filter(pc.equal(labels["labels"], number))
@@ -120,11 +125,13 @@ def _rows(file: pq.ParquetFile, first: int, count: int) -> pa.Table:
 def _attribute_columns(
     attribute: str, places: Ints, labels: pa.Table
 ) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the columns that show an attribute: labels and, where they hold any, codes and ends."""
+    """Yield the columns that show an attribute: labels, and codes, levels and ends if any."""
     taken = labels.take(pa.array(places))
     yield attribute, taken["label"]
     if labels["code"].null_count < labels.num_rows:
         yield f"{attribute}_code", taken["code"]
+    if "level" in labels.column_names and labels["level"].null_count < labels.num_rows:
+        yield f"{attribute}_level", taken["level"]
     for low, high in _ENDS:
         if labels[low].null_count < labels.num_rows:
             yield f"{attribute}_from", taken[low]

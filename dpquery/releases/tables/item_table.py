@@ -122,6 +122,8 @@ def layout(
         fields.append(pa.field(name, shown.type, nullable=False))
         if shown.codes is not None:
             fields.append(pa.field(f"{name}_code", LABEL))
+        if shown.levels is not None:
+            fields.append(pa.field(f"{name}_level", LABEL))
         if shown.ends is not None:
             fields += [pa.field(f"{name}_from", shown.ends), pa.field(f"{name}_to", shown.ends)]
     values = _VALUES if error_bars else _WITHOUT_ERRORS

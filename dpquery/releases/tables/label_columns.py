@@ -61,12 +61,15 @@ class BlankColumns:
         self._no_codes = pa.nulls(rows, pa.int32())
 
     def arrays(self, columns: AttributeColumns, rows: int) -> list[pa.Array]:
-        """Return the first label, "all", no code and no ends."""
+        """Return the first label, "all", no code, no level and no ends."""
         first = self._first.slice(0, rows)
         arrays = [pa.DictionaryArray.from_arrays(first, columns.dictionary, safe=False)]
         if columns.codes is not None:
             missing = self._no_codes.slice(0, rows)
             arrays.append(pa.DictionaryArray.from_arrays(missing, columns.codes))
+        if columns.levels is not None:
+            missing = self._no_codes.slice(0, rows)
+            arrays.append(pa.DictionaryArray.from_arrays(missing, columns.levels))
         if columns.ends is not None:
             arrays += [self._nulls[columns.ends].slice(0, rows)] * 2
         return arrays
@@ -82,6 +85,8 @@ class FilledColumns:
         self.value: Numbers = np.zeros(rows, dtype=dtype)
         if columns.codes is not None:
             self.code: Numbers = np.full(rows, NO_RANGE, dtype=int32)
+        if columns.levels is not None:
+            self.level: Numbers = np.full(rows, NO_RANGE, dtype=int32)
         if columns.ends is not None:
             dtype = _DTYPES[columns.ends]
             self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
@@ -97,15 +102,20 @@ class FilledColumns:
             repeat_runs(~values.is_range, runs, self.missing[runs.rows])
         if values.code is not None:
             repeat_runs(values.code.astype(int32), runs, self.code[runs.rows])
+        if values.level is not None:
+            repeat_runs(values.level.astype(int32), runs, self.level[runs.rows])
 
     def arrays(self) -> list[pa.Array]:
-        """Return the main column and, where there are such, codes and the ends of ranges."""
+        """Return the main column and, where there are such, codes, levels and ends of ranges."""
         if self.columns.dictionary is None:
             return [pa.array(self.value).cast(self.columns.type)]
         arrays = [encoded(self.value, self.columns.dictionary)]
         if self.columns.codes is not None:
             places = masked(self.code, self.code == NO_RANGE)
             arrays.append(pa.DictionaryArray.from_arrays(places, self.columns.codes))
+        if self.columns.levels is not None:
+            places = masked(self.level, self.level == NO_RANGE)
+            arrays.append(pa.DictionaryArray.from_arrays(places, self.columns.levels))
         if self.columns.ends is not None:
             arrays += [masked(ends, self.missing) for ends in (self.low, self.high)]
         return arrays

@@ -5,12 +5,13 @@ An attribute that an item asks for code by code in every table is one typed colu
 which whole numbers, dates, bins and numbers of rows add `_from` and `_to`: first and last whole
 number or day, or the edges of a half-open range of bins; null where the query is no range. Listed
 values whose labels are not their codes add `_code`: the code of a row that is one value, and null
-elsewhere.
+elsewhere. Those of a hierarchy add `_code` and `_level`, for rows that are one group of a level.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import accumulate, chain
 from typing import assert_never
 
 import numpy as np
@@ -63,6 +64,8 @@ class ColumnValues:
         is_range: (n,) where low and high hold.
         code: (n,) places in the column's codes, NO_RANGE where a query is not one value; None where
             the attribute has no such column.
+        level: (n,) places in the column's levels, NO_RANGE where a query is not one group of a
+            level; None where the attribute has no hierarchy.
     """
 
     value: Ints | NDArray[np.datetime64]
@@ -70,6 +73,7 @@ class ColumnValues:
     high: Ints | Floats | NDArray[np.datetime64] | None
     is_range: Bools
     code: Ints | None = None
+    level: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +87,7 @@ class AttributeColumns:
             of them says "all": an index of zero.
         codes: the codes, for a column of them; None where there is none.
         values: of these columns, for every predicate set that the item asks of the attribute.
+        levels: the names of levels, for a column of them; None where there is no hierarchy.
     """
 
     type: pa.DataType
@@ -90,6 +95,7 @@ class AttributeColumns:
     dictionary: pa.Array | None
     codes: pa.Array | None
     values: Mapping[PredicateSet, ColumnValues]
+    levels: pa.Array | None = None
 
 
 def attribute_columns(attribute: Attribute, item: Item, *, index: int) -> AttributeColumns:
@@ -139,17 +145,80 @@ def label_columns(
     texts = [*[total_label(attribute)] * absent]
     texts += [label for queries in labels_of.values() for label in queries.labels]
     places = {label: place for place, label in enumerate(dict.fromkeys(texts))}
+    dictionary = pa.array(list(places), pa.string())
+    if attribute.levels:
+        return _by_level(attribute, labels_of, places, dictionary)
     ends = _ends_type(attribute)
     return AttributeColumns(
         type=LABEL,
         ends=ends,
-        dictionary=pa.array(list(places), pa.string()),
+        dictionary=dictionary,
         codes=pa.array(attribute.codes, pa.string()) if attribute.codes else None,
         values={
             predicates: _column_values(attribute, queries, places)
             for predicates, queries in labels_of.items()
         },
     )
+
+
+def _by_level(
+    attribute: Attribute,
+    labels_of: Mapping[PredicateSet, QueryLabels],
+    places: Mapping[str, int],
+    dictionary: pa.Array,
+) -> AttributeColumns:
+    """Return columns of labels, codes and levels; `places` are those in the dictionary."""
+    groups_of = {
+        predicates: _groups(attribute, predicates, queries)
+        for predicates, queries in labels_of.items()
+    }
+    every = dict.fromkeys(chain.from_iterable(groups_of.values()))
+    every.pop(None, None)
+    level_places = _places_of(level for level, _ in filter(None, every))
+    code_places = _places_of(code for _, code in filter(None, every))
+    values = {}
+    for predicates, groups in groups_of.items():
+        pairs = [
+            (NO_RANGE, NO_RANGE)
+            if group is None
+            else (level_places[group[0]], code_places[group[1]])
+            for group in groups
+        ]
+        level, code = np.array(pairs, dtype=int64).reshape(-1, 2).T
+        value = np.array([places[label] for label in labels_of[predicates].labels], dtype=int64)
+        values[predicates] = ColumnValues(value, None, None, code != NO_RANGE, code, level)
+    codes, levels = (pa.array(list(known), pa.string()) for known in (code_places, level_places))
+    return AttributeColumns(LABEL, None, dictionary, codes, values, levels)
+
+
+def _places_of(texts: Iterable[str]) -> dict[str, int]:
+    return {text: place for place, text in enumerate(dict.fromkeys(texts))}
+
+
+def _groups(
+    attribute: Attribute, predicates: PredicateSet, queries: QueryLabels
+) -> list[tuple[str, str] | None]:
+    """Return level and code of every query that is one group of a level."""
+    match predicates:
+        case StackedSet(parts=parts):
+            ends = list(accumulate(map(len, parts)))
+            cut = [
+                QueryLabels(
+                    queries.labels[end - len(part) : end],
+                    queries.first[end - len(part) : end],
+                    queries.last[end - len(part) : end],
+                )
+                for part, end in zip(parts, ends, strict=True)
+            ]
+            pairs = zip(parts, cut, strict=True)
+            return [group for part, rows in pairs for group in _groups(attribute, part, rows)]
+        case GroupSet(named=named) if named:
+            return list(named)
+        case _:
+            lowest = attribute.levels[-1]
+            single = (queries.first == queries.last) & (queries.first != NO_RANGE)
+            firsts = np.where(single, queries.first, NO_RANGE).tolist()
+            return [None if i == NO_RANGE else (lowest.name, lowest.codes[i]) for i in firsts]
 
 
 def _column_values(

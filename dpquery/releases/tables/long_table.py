@@ -68,6 +68,8 @@ LABELS_SCHEMA = pa.schema(
     ]
 )
 """Columns of `<item>.labels.parquet`: one row for each query that is asked of an attribute."""
+LEVELS_SCHEMA = LABELS_SCHEMA.append(pa.field("level", pa.string()))
+"""The same where attributes of the item have a hierarchy."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,17 +141,20 @@ def axes_table(item: Item, domain: Domain) -> pa.Table:
 def labels_table(item: Item, domain: Domain) -> pa.Table:
     """Return `<item>.labels.parquet`: the queries on each attribute, in words.
 
-    Where an attribute has such, also by the codes of the data and the ends of ranges.
+    Where an attribute has such, also by codes, by levels and by the ends of ranges.
 
     Args:
         item: of very many tables.
         domain: of the spec.
     """
+    lists = label_lists(item)
+    by_level = any(domain.attributes[index].levels for index, _ in lists)
+    schema = LEVELS_SCHEMA if by_level else LABELS_SCHEMA
     batches = [
-        _label_list(number, domain.attributes[index], predicates)
-        for (index, predicates), number in label_lists(item).items()
+        _label_list(number, domain.attributes[index], predicates, schema)
+        for (index, predicates), number in lists.items()
     ]
-    return pa.Table.from_batches(batches, LABELS_SCHEMA).combine_chunks()
+    return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
 def label_lists(item: Item) -> dict[tuple[int, PredicateSet], int]:
@@ -161,7 +166,9 @@ def label_lists(item: Item) -> dict[tuple[int, PredicateSet], int]:
     return numbers
 
 
-def _label_list(number: int, attribute: Attribute, predicates: PredicateSet) -> pa.RecordBatch:
+def _label_list(
+    number: int, attribute: Attribute, predicates: PredicateSet, schema: pa.Schema
+) -> pa.RecordBatch:
     """Return one list of labels."""
     shown = label_columns(attribute, [predicates], absent=False)
     values, rows = shown.values[predicates], len(predicates)
@@ -170,6 +177,9 @@ def _label_list(number: int, attribute: Attribute, predicates: PredicateSet) -> 
     codes = pa.nulls(rows, pa.string())
     if shown.codes is not None and values.code is not None:
         codes = shown.codes.take(masked(values.code, values.code == NO_RANGE))
+    levels = pa.nulls(rows, pa.string())
+    if shown.levels is not None and values.level is not None:
+        levels = shown.levels.take(masked(values.level, values.level == NO_RANGE))
     ends = {kind: [pa.nulls(rows, kind)] * 2 for kind in (pa.float64(), pa.date32())}
     if shown.ends is not None and values.low is not None and values.high is not None:
         kind = pa.date32() if shown.ends == pa.date32() else pa.float64()
@@ -183,8 +193,9 @@ def _label_list(number: int, attribute: Attribute, predicates: PredicateSet) -> 
             codes,
             *ends[pa.float64()],
             *ends[pa.date32()],
+            *[levels] * ("level" in schema.names),
         ],
-        schema=LABELS_SCHEMA,
+        schema=schema,
     )
 
 

@@ -27,8 +27,10 @@ from dpquery.spec.parsing.fields import (
     ColumnFields,
     DateFields,
     MergedFields,
+    ValuesFileFields,
 )
 from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
+from dpquery.spec.parsing.hierarchy_files import hierarchical, level_lists
 from dpquery.spec.parsing.listed_values import ListedValue, categorical, read_lines, read_values
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
@@ -88,16 +90,17 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
 def _check_code_column(
     key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
 ) -> None:
-    """Refuse a name that also heads the codes of an attribute whose values have labels."""
-    coded, named = declared.get(key.text.removesuffix("_code")), f"{key.text}_code"
-    before = key.text.endswith("_code") and coded is not None and coded.codes
-    if before or (attribute.codes and named in declared):
-        clash = key.text if before else named
-        raise key.mistake(
-            f"{quoted(clash)} is the column in which the release shows the codes of "
-            f"{quoted(clash.removesuffix('_code'))}; name one of the attributes otherwise and "
-            "give its header under `column`"
-        )
+    """Refuse a name that also heads the codes, or the levels, of an attribute that has such."""
+    for end, what in (("_code", "codes"), ("_level", "levels")):
+        other, named = declared.get(key.text.removesuffix(end)), f"{key.text}{end}"
+        before = key.text.endswith(end) and other is not None and getattr(other, what)
+        if before or (getattr(attribute, what) and named in declared):
+            clash = key.text if before else named
+            raise key.mistake(
+                f"{quoted(clash)} is the column in which the release shows the {what} of "
+                f"{quoted(clash.removesuffix(end))}; name one of the attributes otherwise and "
+                "give its header under `column`"
+            )
 
 
 class _DomainReader:
@@ -153,6 +156,9 @@ class _DomainReader:
             )
         what = f"attribute {quoted(key.text)}"
         given = fields.read(node, self._problems, what=what)
+        if "levels" in given and "hierarchy" not in given:
+            message = f"{what} has levels and no hierarchy; name its file under `hierarchy`"
+            self._problems.add(given.node("levels").place, message)
         header = given.node("column") if "column" in given else key
         name = self._problems.attempt(lambda: self._header(header))
         kind = self._kind(given, column=name or key.text)
@@ -189,17 +195,24 @@ class _DomainReader:
                 return categorical(values, self._problems, self._decimal, column=column)
             case "date":
                 return _dates(given.date)
+            case "hierarchy" if isinstance(given, AttributeFields):
+                lists = level_lists(given, self._problems)
+                source = self._file(given.hierarchy, given.node("hierarchy"))
+                return hierarchical(source, lists, self._problems, self._decimal, column=column)
             case _:
                 values = self._file_values(given, column)
                 return categorical(values, self._problems, self._decimal, column=column)
 
     def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
         """Return the values in a file beside the spec."""
-        file, node, delimiter = given.values_file, given.node("values_file"), ""
-        if isinstance(file, str):
-            name = file
-        else:
-            name, node, delimiter = file.name, file.node("name"), file.delimiter
+        name, content, delimiter = self._file(given.values_file, given.node("values_file"))
+        return read_lines(name, content, self._problems, column=column, delimiter=delimiter)
+
+    def _file(self, file: str | ValuesFileFields, node: Node) -> tuple[str, str, str]:
+        """Return name, text and declared delimiter of a file beside the spec."""
+        name, delimiter = (file, "") if isinstance(file, str) else (file.name, file.delimiter)
+        if not isinstance(file, str):
+            node = file.node("name")
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
             raise node.mistake(
@@ -212,7 +225,7 @@ class _DomainReader:
             raise node.mistake(str(error)) from None
         if not content.removeprefix("\ufeff").strip():
             raise node.mistake(f"the file {quoted(name)} lists no value")
-        return read_lines(name, content, self._problems, column=column, delimiter=delimiter)
+        return name, content, delimiter
 
 
 def _integers(given: ColumnFields) -> Integers:

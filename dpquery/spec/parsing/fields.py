@@ -73,12 +73,18 @@ _RHO = replace(_EPSILON, what="rho", refusal=_EPSILON.refusal.replace("epsilon",
 _DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
     refusal="delta is {given}; expected 0, or from 1e-100 to below 1, such as 1e-9")
 _FILE_OF_VALUES = TextForm("the name of a file of values", types=("string",))
+_HIERARCHY_FILE = TextForm("the name of a file of a hierarchy", types=("string",))
 _TEXT, EDGE = TextForm("a text"), Real("an edge")
 EDGES = ListOf("the edges of bins", Unread(EDGE.schema))
 SPANS = ListOf("ranges [first, last]", ref("span"))
 NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True)
 _OVER = replace(NAME_LIST, what="the attributes to combine")
 _ENTRIES = Unread(ListOf("values", ref("entry")).schema)
+_LEVEL = TextForm("the name of a level")
+LEVEL_LIST = ListOf("levels", _LEVEL, unique=True)
+LEVELS = ListOf("levels", either(_LEVEL, LEVEL_LIST))
+WITHIN = ByName("groups of higher levels", either(ref("value"), ListOf("values", ref("value"))),
+    least=1, key="level", empty="no level is named; write {level: [values]}")
 _WIDTH = Whole("the width", low=1)
 _WAYS = Whole("the number of attributes in a marginal", low=0)
 _SUMMED = Whole("the value that a record adds", low=-MAX_SUMMED_VALUE, high=MAX_SUMMED_VALUE,
@@ -251,6 +257,14 @@ class _HeaderFields(Fields):
 class AttributeFields(ColumnFields, _HeaderFields):
     """What the column of an attribute may hold: the word `boolean`, or a mapping."""
 
+    hierarchy = choice(WordOr(_HIERARCHY_FILE, ValuesFileFields),
+        "A UTF-8 file beside the spec: a value a line with the groups that it lies in, such as a "
+        "tract, its county and its state. Its first line names the columns.", "areas.csv")
+    levels = optional(LEVELS,
+        "The columns of that file that are levels, the values themselves last; `level_label` has "
+        "labels. Where some do not nest, several lists: [[state, tract], [metro, tract]].",
+        "[state, county, tract]").with_("hierarchy")
+
 
 class MergedFields(Fields):
     """Several columns as one attribute."""
@@ -263,7 +277,8 @@ class MergedFields(Fields):
 class ConditionFields(Fields):
     """What a record must meet."""
 
-    is_ = choice(either(ref("value"), ref("merged_value")), "One value.", "North")
+    is_ = choice(either(ref("value"), ref("merged_value"), ref("level_value")), "One value.",
+        "North")
     in_ = choice(_ENTRIES, "Any of these values and ranges.", "[North, South]")
     between = choice(Unread(ref("span").schema),
         "First and last value, both included; edges where it is bins.", "[18, 64]")
@@ -277,6 +292,11 @@ class SetFields(ConditionFields):
     groups = choice(ByName("groups, labels with their values", _ENTRIES, least=1, key="label",
             empty="no group is given; write {groups: {label: [values]}}"),
         "Label: values, a query each.", "{inland: [East, South], coast: [North, West]}")
+    level = choice(TextForm("the name of a level"),
+        "Every group of a level of the attribute's hierarchy; a level's name alone is the same.",
+        "county")
+    within = optional(WITHIN,
+        "Only those that lie in these groups of other levels.", "{state: [48, Oklahoma]}")
 
 
 class RangeFields(Fields):
@@ -493,11 +513,16 @@ DEFINITIONS: dict[str, Form[object]] = {
     "merged_value": _described(
         replace(_COLUMNS, item=either(*_VALUES, _COLUMNS), key="column, or `any`"),
         "Conditions on merged columns, all of which must hold; under `any`, at least one."),
-    "entry": either(*_VALUES, ref("merged_value"),
-        about="A value, a range [first, last], or conditions on merged columns."),
-    "condition": either(ref("value"), ConditionFields,
+    "level_value": _described(
+        ByName("a group of a hierarchy", ref("value"), least=1, key="level"),
+        "A group of a hierarchy, by its code or label: {state: 48}. It stands where a value may."),
+    "entry": either(*_VALUES, ref("merged_value"), ref("level_value"),
+        about="A value, a range [first, last], conditions on merged columns, or a group of a "
+        "hierarchy."),
+    "condition": either(ref("value"), ref("level_value"), ConditionFields,
         about="A value, or {is: value}, {in: [...]}, {between: [first, last]}."),
-    "one_set": either(Word("a set", tuple(SET_WORDS)), SetFields, about=_said(SET_WORDS)),
+    "one_set": either(Word("a set", tuple(SET_WORDS)), _LEVEL, SetFields,
+        about=_said(SET_WORDS) + " A level of a hierarchy: every group of it."),
     "set": either(ref("one_set"), ListOf("sets", ref("one_set")),
         about="A predicate set, or several, one after another."),
     "ranges": either(Word("ranges", tuple(RANGE_WORDS)), RangeFields, SPANS,

@@ -25,7 +25,7 @@ class ListedValue(NamedTuple):
     texts: tuple[tuple[Place, str], ...]
 
 
-class _Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file of values: its text, and the cells in it."""
 
     place: Place
@@ -34,7 +34,12 @@ class _Line(NamedTuple):
 
 
 def categorical(
-    values: Iterable[ListedValue], problems: Problems, decimal: str, *, column: str
+    values: Iterable[ListedValue],
+    problems: Problems,
+    decimal: str,
+    *,
+    column: str,
+    one_label_each: bool = True,
 ) -> Categorical:
     """Return the kind of column that holds some values; no two may have a text or label in common.
 
@@ -43,6 +48,7 @@ def categorical(
         problems: takes every mistake in them.
         decimal: the decimal mark of the data.
         column: its name.
+        one_label_each: whether two may not have one label: then it would name both.
     """
     taken: dict[str, Place] = {}
     numbers: dict[ExactNumber, tuple[int, str, Place]] = {}
@@ -59,7 +65,7 @@ def categorical(
                 problems.add(place, _same_number(text, same[1], same[2]))
             else:
                 taken[text] = place
-        if value.label in labels and len(taken) > before:
+        if one_label_each and value.label in labels and len(taken) > before:
             label = f"label {quoted(value.label)}"
             problems.add(value.place, _twice(label, column, labels[value.label]))
         labels.setdefault(value.label, value.place)
@@ -142,14 +148,7 @@ def read_lines(
         column: what the column is called that holds the values.
         delimiter: between code and label; a comma, if it is empty.
     """
-    numbered = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
-    lines = []
-    for place, text in ((Place(name, row, 1), line) for row, line in numbered):
-        with problems.collected():
-            if text.strip():
-                lines.append(_line(text, place, delimiter or ","))
-    if not delimiter:
-        _check_separated_by_commas(lines)
+    lines = file_lines(name, content, problems, delimiter=delimiter)
     columns = _header(lines, column, delimiter or ",")
     if columns is not None and len(lines) == 1:
         raise UnreadableError(lines[0].place, "no value follows the header; list at least one")
@@ -160,16 +159,39 @@ def read_lines(
     return values
 
 
-def _line(text: str, place: Place, delimiter: str) -> _Line:
+def file_lines(
+    name: str, content: str, problems: Problems, *, delimiter: str = "", key: str = "values_file"
+) -> list[FileLine]:
+    """Return the lines of a file that are not blank, split into their cells.
+
+    Args:
+        name: of the file.
+        content: its text.
+        problems: takes every line that cannot be split.
+        delimiter: between cells; a comma, if it is empty, and then no other mark may seem to be.
+        key: under which the spec names the file.
+    """
+    numbered = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
+    lines = []
+    for place, text in ((Place(name, row, 1), line) for row, line in numbered):
+        with problems.collected():
+            if text.strip():
+                lines.append(_line(text, place, delimiter or ","))
+    if not delimiter:
+        _check_separated_by_commas(lines, key)
+    return lines
+
+
+def _line(text: str, place: Place, delimiter: str) -> FileLine:
     blanks = " \r" if delimiter == "\t" else None  # before a tab there may be an empty code
     try:
         row = next(csv.reader([text.strip(blanks)], strict=True, delimiter=delimiter))
     except csv.Error:
         raise UnreadableError(place, "the quotes do not pair up; double a quote inside") from None
-    return _Line(place, text, [cell.strip() for cell in row])
+    return FileLine(place, text, [cell.strip() for cell in row])
 
 
-def _check_separated_by_commas(lines: Sequence[_Line]) -> None:
+def _check_separated_by_commas(lines: Sequence[FileLine], key: str) -> None:
     """Refuse lines that another mark splits into equally many cells, and commas do not."""
     if not lines or all(len(line.cells) > 1 for line in lines):
         return
@@ -184,12 +206,14 @@ def _check_separated_by_commas(lines: Sequence[_Line]) -> None:
             raise UnreadableError(
                 place,
                 f"{word} seem to separate the fields, as in {quoted(text.strip())}; write "
-                f"`values_file: {{name: {place.file}, delimiter: {shown}}}` in the spec, or "
+                f"`{key}: {{name: {place.file}, delimiter: {shown}}}` in the spec, or "
                 "`delimiter: ','` where they are part of the values",
             )
 
 
-def _line_value(line: _Line, header: Sequence[str], columns: tuple[int, int] | None) -> ListedValue:
+def _line_value(
+    line: FileLine, header: Sequence[str], columns: tuple[int, int] | None
+) -> ListedValue:
     """Return the value of a line; after a header, code and label stand in these columns."""
     place, _, cells = line
     if columns is None:
@@ -208,7 +232,7 @@ def _line_value(line: _Line, header: Sequence[str], columns: tuple[int, int] | N
     return ListedValue(place, cells[label], ((place, cells[code]),))
 
 
-def _header(lines: Sequence[_Line], column: str, delimiter: str) -> tuple[int, int] | None:
+def _header(lines: Sequence[FileLine], column: str, delimiter: str) -> tuple[int, int] | None:
     """Return the places of code and label if the first line is a header, None if it is a value.
 
     UnreadableError if it looks like a header, and it is not clear what it says.

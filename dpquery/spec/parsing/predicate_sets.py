@@ -27,6 +27,13 @@ from dpquery.spec.parsing.forms import (
     described,
     ref,
 )
+from dpquery.spec.parsing.level_sets import (
+    is_by_level,
+    level_of,
+    naming_levels,
+    read_group,
+    read_level,
+)
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -65,6 +72,8 @@ def read_set(node: Node, attribute: Attribute, *, problems: Problems) -> Predica
 def read_condition(node: Node, attribute: Attribute, *, problems: Problems) -> PredicateSet:
     """Return a set of one query: a bare value, {is: v}, {in: [v, ...]} or {between: [a, b]}."""
     what = f"a condition on {quoted(attribute.name)}"
+    if is_by_level(node, attribute):
+        return read_group(node, attribute, problems)
     if isinstance(node, TextNode):
         return GroupSet(attribute.size, (_entry(node, attribute, problems),))
     if isinstance(node, ListNode):
@@ -89,10 +98,17 @@ def read_ranges(node: Node, attribute: Attribute, *, problems: Problems) -> Pred
 def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateSet:
     what = f"a predicate set of {quoted(attribute.name)}"
     if isinstance(node, MapNode):
+        if is_by_level(node, attribute):
+            return read_group(node, attribute, problems)
         given = SetFields.read(node, problems, what=what)
+        if "within" in given and given.chosen != "level":
+            message = "`within` goes with `level`; to name a group itself, write {level: code}"
+            raise given.node("within").mistake(message)
         match given.chosen:
             case "groups":
                 return _groups(given.groups, attribute, problems)
+            case "level":
+                return read_level(given.node("level"), given.within, attribute, problems)
             case "width":
                 _demand_order(node, attribute, "width")
                 return _widths(given.width, given.node("width"), attribute)
@@ -102,6 +118,8 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
             case _:
                 return _condition(given, attribute, problems)
     word = TextForm(f"{what}: {listed((*SET_WORDS, *SetFields.kinds))}").read(node, problems)
+    if level_of(word, attribute) is not None:
+        return read_level(node, None, attribute, problems)
     if word in ("prefix", "all-ranges"):
         _demand_order(node, attribute, word)
     size, length = attribute.size, attribute.length
@@ -117,7 +135,8 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
         case "all-ranges":
             return AllRangesSet(size, length)
         case _:
-            hint = suggestion(word, (*SET_WORDS, "{is: value}"))
+            levels = [level.name for level in attribute.levels]
+            hint = suggestion(word, (*SET_WORDS, *levels, "{is: value}"))
             if _is_value(node, attribute, problems):
                 hint = f", but one of its values; write {{is: {word}}}"
             raise node.mistake(f"{quoted(word)} is not {what}{hint}")
@@ -181,6 +200,8 @@ def _condition(
                 raise given.is_.mistake(
                     "`is` takes one value; write {in: [...]} or {between: [...]}"
                 )
+            if is_by_level(given.is_, attribute):
+                return read_group(given.is_, attribute, problems)
             return GroupSet(attribute.size, (_entry(given.is_, attribute, problems),))
         case _:
             entries = _entries(given.in_, attribute, problems)
@@ -202,6 +223,8 @@ def _union(entries: Sequence[_Entry]) -> tuple[int, ...]:
 
 def _entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
     """Return a value, a range of values, or a condition on the columns of a merged attribute."""
+    if is_by_level(node, attribute):
+        return read_group(node, attribute, problems).groups[0]
     if not attribute.merged:
         return _column_entry(node, _only_column(attribute), problems)
     return _merged_entry(node, attribute, problems)
@@ -380,7 +403,11 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
             return value - low
         case Bins():
             raise node.mistake(f"{name} holds bins; give a range of edges, [from, below]")
-        case Categorical(codes=codes, numbers=numbers):
+        case Categorical(codes=codes, numbers=numbers, levels=levels):
+            if len(codes.get(word, ())) > 1 and levels:
+                raise node.mistake(
+                    f"{quoted(word)} stands for several values of {name}; write the code of one"
+                )
             if len(codes.get(word, ())) > 1:
                 raise node.mistake(
                     f"{quoted(word)} is a value of {name} and the label of another one; change "
@@ -391,7 +418,8 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
             exact = number(word)
             if exact in numbers:
                 return numbers[exact]
-            raise node.mistake(f"{quoted(word)} is not a value of {name}{suggestion(word, codes)}")
+            hint = naming_levels(word, levels) or suggestion(word, codes)
+            raise node.mistake(f"{quoted(word)} is not a value of {name}{hint}")
         case Boolean(true=true, false=false):
             known = _WORDS_OF_BOOLEAN | {text.casefold(): 0 for text in false}
             known |= {text.casefold(): 1 for text in true}

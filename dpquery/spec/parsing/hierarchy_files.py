@@ -1,0 +1,262 @@
+"""Hierarchies of values in a file beside the spec: a value a line, with the groups it lies in.
+
+The first line names the columns. Of a level that the spec names, `county` say, the column of that
+name has the codes and `county_label`, if there is one, the labels. Other columns do not count. The
+values are those of the lowest level. Each list of levels is a hierarchy: every group of a level
+lies in one group of the level before it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from dpquery.spec.domain import Categorical, HierarchyLevel
+from dpquery.spec.numbers import ExactNumber, number
+from dpquery.spec.parsing.fields import LEVEL_LIST, SET_WORDS, AttributeFields, ConditionFields
+from dpquery.spec.parsing.forms import TextForm
+from dpquery.spec.parsing.listed_values import FileLine, ListedValue, categorical, file_lines
+from dpquery.spec.parsing.yaml_nodes import ListNode, Node
+from dpquery.spec.problems import Problems, UnreadableError, quoted, suggestion
+
+LevelNodes = Mapping[str, Node]
+"""The levels of one hierarchy, the highest first, and where the spec names each."""
+
+_TAKEN = frozenset((*SET_WORDS, *ConditionFields.kinds, "other", "any"))
+_LABEL_END = "_label"
+
+
+def level_lists(given: AttributeFields, problems: Problems) -> list[LevelNodes]:
+    """Return the hierarchies of an attribute: all end with one level, the lowest."""
+    node = given.node("levels")
+    items = node.items if isinstance(node, ListNode) else ()
+    several = any(isinstance(item, ListNode) for item in items)
+    lists = problems.each(items if several else (node,), lambda item: _level_nodes(item, problems))
+    lowest = _lowest(lists)
+    for levels in lists:
+        *_, (last, place) = levels.items()
+        if last != lowest:
+            raise place.mistake(
+                f"{quoted(last)} is the last level of this list and {quoted(lowest)} of the first; "
+                "end every list with the lowest level, whose codes the data have"
+            )
+    try:
+        TopologicalSorter(_above(lists)).prepare()
+    except CycleError as error:
+        cycle = " above ".join(map(quoted, error.args[1]))
+        raise node.mistake(f"these lists put {cycle}; write levels in one order") from None
+    return lists
+
+
+def _level_nodes(node: Node, problems: Problems) -> LevelNodes:
+    LEVEL_LIST.read(node, problems)
+    levels: dict[str, Node] = {}
+
+    def read_level(item: Node) -> None:
+        name = TextForm("the name of a level").read(item, problems)
+        if name in levels:
+            raise item.mistake(
+                f"the level {quoted(name)} is named twice, so that it would lie in itself; name "
+                "each once, the highest first"
+            )
+        if name in _TAKEN:
+            raise item.mistake(
+                f"{quoted(name)} means something else where questions name a level; rename the "
+                "column of the file"
+            )
+        levels[name] = item
+
+    problems.each(node.items if isinstance(node, ListNode) else (), read_level)
+    return levels
+
+
+def _lowest(lists: Sequence[LevelNodes]) -> str:
+    return list(lists[0])[-1]
+
+
+def _above(lists: Sequence[LevelNodes]) -> dict[str, list[str]]:
+    """Return the levels right above each level."""
+    above: dict[str, list[str]] = {}
+    for levels in lists:
+        for name, parent in zip(levels, [None, *levels], strict=False):
+            above.setdefault(name, []).extend([] if parent is None else [parent])
+    return above
+
+
+def hierarchical(
+    source: tuple[str, str, str],
+    lists: Sequence[LevelNodes],
+    problems: Problems,
+    decimal: str,
+    *,
+    column: str,
+) -> Categorical:
+    """Return the kind of column whose values are the lowest level of a file's hierarchies.
+
+    Args:
+        source: name, text and delimiter of the file; a comma if that is empty.
+        lists: the levels that count, the lowest last in each.
+        problems: takes every mistake.
+        decimal: the decimal mark of the data.
+        column: what the column is called.
+    """
+    name, content, delimiter = source
+    lines = file_lines(name, content, problems, delimiter=delimiter, key="hierarchy")
+    if len(lines) < 2:
+        raise UnreadableError(
+            lines[0].place if lines else None,
+            "this file has one line, which names the columns; write a value a line below it",
+        )
+    nodes = {level: node for levels in lists for level, node in levels.items()}
+    places = _places(lines[0], nodes, name, problems)
+    body = _even(lines, problems)
+    order = TopologicalSorter(_above(lists)).static_order()
+    columns = dict(
+        problems.each(order, lambda level: (level, _Column(level, body, *places[level], problems)))
+    )
+    _check_apart(columns, nodes, problems)
+    for child, parents in _above(lists).items():
+        for parent in dict.fromkeys(parents):
+            with problems.collected():
+                _check_nested(columns[child], columns[parent])
+    values = columns.pop(_lowest(lists))
+    kind = categorical(values.listed(), problems, decimal, column=column, one_label_each=False)
+    lowest = HierarchyLevel(values.name, kind.values, kind.labels, tuple(range(len(kind.values))))
+    levels = (*(groups.level() for groups in columns.values()), lowest)
+    return Categorical(kind.values, kind.labels, kind.also, levels)
+
+
+def _places(
+    header: FileLine, nodes: LevelNodes, file: str, problems: Problems
+) -> dict[str, tuple[int, int | None]]:
+    """Return the columns of each level's codes and labels, None where it has no labels."""
+    heads = header.cells
+
+    def read_level(name: str) -> tuple[str, tuple[int, int | None]]:
+        label = f"{name}{_LABEL_END}"
+        if name not in heads:
+            raise nodes[name].mistake(
+                f"{quoted(name)} is no column of {quoted(file)}{suggestion(name, heads)}"
+            )
+        for head in (name, label):
+            if heads.count(head) > 1:
+                raise UnreadableError(
+                    header.place, f"two columns are called {quoted(head)}; rename one of them"
+                )
+        return name, (heads.index(name), heads.index(label) if label in heads else None)
+
+    return dict(problems.each(nodes, read_level))
+
+
+def _even(lines: Sequence[FileLine], problems: Problems) -> list[FileLine]:
+    """Return the lines below the header; all have as many cells as it has."""
+    width = len(lines[0].cells)
+
+    def check(line: FileLine) -> FileLine:
+        if len(line.cells) == width:
+            return line
+        raise UnreadableError(
+            line.place,
+            f"expected {width} fields, as the header has, found {len(line.cells)}; put text with "
+            "delimiters in double quotes",
+        )
+
+    return problems.each(lines[1:], check)
+
+
+class _Column:
+    """The groups of one level, as the lines of the file have them."""
+
+    def __init__(
+        self,
+        name: str,
+        lines: Sequence[FileLine],
+        place: int,
+        labels: int | None,
+        problems: Problems,
+    ) -> None:
+        self.name, self.lines = name, lines
+        self._problems = problems
+        self.codes = problems.each(lines, lambda line: self._code(line, line.cells[place]))
+        self.labels = [line.cells[labels] if labels is not None else "" for line in lines]
+
+    def _code(self, line: FileLine, code: str) -> str:
+        if not code:
+            raise UnreadableError(
+                line.place,
+                f"this line has no {quoted(self.name)}; write its code, or one of your own, such "
+                "as none, for all that lie in none",
+            )
+        return code
+
+    def listed(self) -> Iterator[ListedValue]:
+        """Yield a value for every line."""
+        for line, code, label in zip(self.lines, self.codes, self.labels, strict=True):
+            yield ListedValue(line.place, label or code, ((line.place, code),))
+
+    def level(self) -> HierarchyLevel:
+        """Return the level, of a group for every code."""
+        first: dict[str, int] = {}
+        group_of, numbers = [], dict[ExactNumber, str]()
+        for row, code in enumerate(self.codes):
+            if code not in first:
+                with self._problems.collected():
+                    self._check_number(row, code, numbers)
+            first.setdefault(code, row)
+            if self.labels[row] != self.labels[first[code]]:
+                self._problems.add(
+                    self.lines[row].place,
+                    f"the {self.name} {quoted(code)} is called {quoted(self.labels[row])} here and "
+                    f"{quoted(self.labels[first[code]])} in line {self._line(first[code])}; keep "
+                    "one label",
+                )
+        place_of = {code: place for place, code in enumerate(first)}
+        group_of = [place_of[code] for code in self.codes]
+        labels = tuple(self.labels[row] or code for code, row in first.items())
+        return HierarchyLevel(self.name, tuple(first), labels, tuple(group_of))
+
+    def _check_number(self, row: int, code: str, numbers: dict[ExactNumber, str]) -> None:
+        """Refuse a code that is another one's number: a spec may write it in either form."""
+        exact = number(code)
+        if exact is not None and numbers.setdefault(exact, code) != code:
+            raise UnreadableError(
+                self.lines[row].place,
+                f"the {self.name} {quoted(code)} is the same number as {quoted(numbers[exact])} "
+                "further up; write one code for one group",
+            )
+
+    def _line(self, row: int) -> int:
+        return self.lines[row].place.line
+
+
+def _check_apart(columns: Mapping[str, _Column], nodes: LevelNodes, problems: Problems) -> None:
+    """Refuse two levels whose columns have the same codes in every line."""
+    first: dict[tuple[str, ...], str] = {}
+    for name, column in columns.items():
+        other = first.setdefault(tuple(column.codes), name)
+        if other != name:
+            problems.add(
+                nodes[name].place,
+                f"the columns {quoted(other)} and {quoted(name)} are the same in every line, so "
+                "that they are one level; leave one of them out",
+            )
+
+
+def _check_nested(child: _Column, parent: _Column) -> None:
+    """Refuse a group of a level that lies in two groups of the level above; the first of them."""
+    first: dict[str, int] = {}
+    crossing: dict[str, int] = {}
+    for row, code in enumerate(child.codes):
+        before = first.setdefault(code, row)
+        if parent.codes[before] != parent.codes[row]:
+            crossing.setdefault(code, row)
+    if not crossing:
+        return
+    code, row = next(iter(crossing.items()))
+    others = f", and so do {len(crossing) - 1:,} more" if len(crossing) > 1 else ""
+    raise UnreadableError(
+        child.lines[row].place,
+        f"the {child.name} {quoted(code)} lies in the {parent.name} {quoted(parent.codes[row])} "
+        f"here and in {quoted(parent.codes[first[code]])} in line "
+        f"{child.lines[first[code]].place.line}{others}; correct the line, write codes that are "
+        f"{child.name}s of one {parent.name} only, such as 48001 in place of 001, or put the "
+        "levels into two lists: [[a, c], [b, c]]",
+    )
