@@ -381,8 +381,14 @@ class Stacked(Factor):
     def column_norms(self, power: int) -> Numbers:
         return np.asarray(sum(part.column_norms(power) for part in self.parts))
 
+    def column_counts(self) -> Ints:
+        return np.asarray(sum(part.column_counts() for part in self.parts))
+
     def max_abs(self) -> int:
         return max(part.max_abs() for part in self.parts)
+
+    def row_powers(self, power: int) -> Floats:
+        return np.concatenate([part.row_powers(power) for part in self.parts])
 
     def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         return np.concatenate([part.row_power_sums(M, power) for part in self.parts])

@@ -249,14 +249,7 @@ class ColumnFields(Fields):
         "What any other text does, where it is not what the spec's `other` says.", "show")
 
 
-class _HeaderFields(Fields):
-    column = optional(TextForm("a column's header"),
-        "The header in the file, where it is not the attribute's name.", "income_eur")
-
-
-class AttributeFields(ColumnFields, _HeaderFields):
-    """What the column of an attribute may hold: the word `boolean`, or a mapping."""
-
+class _AttributeAlone(Fields):
     hierarchy = choice(WordOr(_HIERARCHY_FILE, ValuesFileFields),
         "A UTF-8 file beside the spec: a value a line with the groups that it lies in, such as a "
         "tract, its county and its state. Its first line names the columns.", "areas.csv")
@@ -264,6 +257,12 @@ class AttributeFields(ColumnFields, _HeaderFields):
         "The columns of that file that are levels, the values themselves last; `level_label` has "
         "labels. Where some do not nest, several lists: [[state, tract], [metro, tract]].",
         "[state, county, tract]").with_("hierarchy")
+    column = optional(TextForm("a column's header"),
+        "The header in the file, where it is not the attribute's name.", "income_eur")
+
+
+class AttributeFields(ColumnFields, _AttributeAlone):
+    """What the column of an attribute may hold: the word `boolean`, or a mapping."""
 
 
 class MergedFields(Fields):
