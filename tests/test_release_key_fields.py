@@ -104,7 +104,12 @@ FIELDS = {
     # An attribute is what its columns are, whatever the tables call it.
     Attribute: {"name": SAME, "columns": (Column("only", Integers(0, 1)),), "in_data": False},
     Column: {"name": "other", "kind": Integers(3, 4), "other": "count"},
-    Categorical: {"values": ("male", "female"), "labels": SAME, "also": (("M",), ())},  # as tables
+    Categorical: {
+        "values": ("male", "female"),
+        "labels": SAME,  # as tables
+        "also": (("M",), ()),
+        "levels": SAME,  # what is asked by them is in the queries
+    },
     Dates: {
         "first": date(2013, 1, 2),
         "last": date(2013, 3, 30),
@@ -196,7 +201,7 @@ QUESTIONS = {
     AllRangesSet: {"size": 9, "length": 2},
     WidthSet: {"size": 9, "length": 2, "width": 2},
     IntervalSet: {"size": 9, "bounds": ((0, 2),)},
-    GroupSet: {"size": 9, "groups": (("a", (0, 2)),)},
+    GroupSet: {"size": 9, "groups": (("a", (0, 2)),), "named": (("state", "01"),)},
     StackedSet: {"size": 9, "parts": (TotalSet(3), IdentitySet(3))},
 }
 

@@ -381,9 +381,6 @@ class Stacked(Factor):
     def column_norms(self, power: int) -> Numbers:
         return np.asarray(sum(part.column_norms(power) for part in self.parts))
 
-    def column_counts(self) -> Ints:
-        return np.asarray(sum(part.column_counts() for part in self.parts))
-
     def max_abs(self) -> int:
         return max(part.max_abs() for part in self.parts)
 

@@ -80,10 +80,10 @@ SPANS = ListOf("ranges [first, last]", ref("span"))
 NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True)
 _OVER = replace(NAME_LIST, what="the attributes to combine")
 _ENTRIES = Unread(ListOf("values", ref("entry")).schema)
-_LEVEL = TextForm("the name of a level")
+_LEVEL = TextForm("the name of a level", types=("string", "number"))
 LEVEL_LIST = ListOf("levels", _LEVEL, unique=True)
-LEVELS = ListOf("levels", either(_LEVEL, LEVEL_LIST))
-WITHIN = ByName("groups of higher levels", either(ref("value"), ListOf("values", ref("value"))),
+_LEVELS = ListOf("levels", either(_LEVEL, LEVEL_LIST))
+_WITHIN = ByName("groups of higher levels", either(ref("value"), ListOf("values", ref("value"))),
     least=1, key="level", empty="no level is named; write {level: [values]}")
 _WIDTH = Whole("the width", low=1)
 _WAYS = Whole("the number of attributes in a marginal", low=0)
@@ -253,7 +253,7 @@ class _AttributeAlone(Fields):
     hierarchy = choice(WordOr(_HIERARCHY_FILE, ValuesFileFields),
         "A UTF-8 file beside the spec: a value a line with the groups that it lies in, such as a "
         "tract, its county and its state. Its first line names the columns.", "areas.csv")
-    levels = optional(LEVELS,
+    levels = optional(_LEVELS,
         "The columns of that file that are levels, the values themselves last; `level_label` has "
         "labels. Where some do not nest, several lists: [[state, tract], [metro, tract]].",
         "[state, county, tract]").with_("hierarchy")
@@ -291,10 +291,10 @@ class SetFields(ConditionFields):
     groups = choice(ByName("groups, labels with their values", _ENTRIES, least=1, key="label",
             empty="no group is given; write {groups: {label: [values]}}"),
         "Label: values, a query each.", "{inland: [East, South], coast: [North, West]}")
-    level = choice(TextForm("the name of a level"),
+    level = choice(_LEVEL,
         "Every group of a level of the attribute's hierarchy; a level's name alone is the same.",
         "county")
-    within = optional(WITHIN,
+    within = optional(_WITHIN,
         "Only those that lie in these groups of other levels.", "{state: [48, Oklahoma]}")
 
 
