@@ -51,8 +51,10 @@ class HierarchyLevel:
         labelled: dict[str, list[int]] = {}
         for group, label in enumerate(self.labels):
             labelled.setdefault(label, []).append(group)
-        positions = {label: tuple(groups) for label, groups in labelled.items()}
-        return positions | {code: (group,) for group, code in enumerate(self.codes)}
+        positions = {code: (group,) for group, code in enumerate(self.codes)}
+        return positions | {
+            label: tuple(groups) for label, groups in labelled.items() if label not in positions
+        }
 
     @cached_property
     def numbers(self) -> dict[ExactNumber, int]:

@@ -251,12 +251,12 @@ def _check_nested(child: _Column, parent: _Column) -> None:
     if not crossing:
         return
     code, row = next(iter(crossing.items()))
-    others = f", and so do {len(crossing) - 1:,} more" if len(crossing) > 1 else ""
+    others = f", and {len(crossing) - 1:,} more like it" if len(crossing) > 1 else ""
     raise UnreadableError(
         child.lines[row].place,
         f"the {child.name} {quoted(code)} lies in the {parent.name} {quoted(parent.codes[row])} "
         f"here and in {quoted(parent.codes[first[code]])} in line "
-        f"{child.lines[first[code]].place.line}{others}; correct the line, write codes that are "
-        f"{child.name}s of one {parent.name} only, such as 48001 in place of 001, or put the "
-        "levels into two lists: [[a, c], [b, c]]",
+        f"{child.lines[first[code]].place.line}{others}; correct the line, give every {child.name} "
+        f"a code of its own, such as 48001 for 001 of 48, or list levels that do not nest apart, "
+        "as in `levels: [[state, tract], [metro, tract]]`",
     )
