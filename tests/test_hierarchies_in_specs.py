@@ -57,6 +57,7 @@ workload:
   - {name: men, where: {sex: M}, product: {area: {is: {county: 01001}}}}
 """
 FILES = {"areas.csv": AREAS}
+LISTS = "[[state, county, tract], [metro, tract]]"
 
 
 def read(text=SPEC, areas=AREAS):
@@ -168,7 +169,10 @@ def test_rows_have_label_code_and_level_and_join(released):
     assert either["area"].tolist() == ["Texas, Old town, Baldwin"]
     assert either[["area_code", "area_level"]].isna().all(axis=None)
     ok("error-report", released / "release", "--html", released / "r.html")
-    assert "Autauga" in (released / "r.html").read_text()
+    page = (released / "r.html").read_text()
+    for label in ("Autauga", "Baldwin (01003)", "Baldwin (48003)", "Old town (01001-1)"):
+        assert label in page
+    assert "Alabama (01)" not in page
 
 
 def test_levels_are_answered_later(released):
@@ -198,11 +202,11 @@ def test_a_level_asks_what_the_same_groups_written_out_ask():
         "{state: 48}": "{in: [48001-1, 48003-1, 48003-2]}",
     }
     for asked, written in groups.items():
+        level = asked.strip("{").split(":")[0]
+        lists = "[tract]" if level == "tract" else f"[{level}, tract]"
         item = f"  - {{name: a, product: {{area: {asked}, sex: identity}}}}\n"
-        one, other = (
-            compile_spec(read(HEAD + item)),
-            compile_spec(parse(plain + item.replace(asked, written), name="w.yaml", files={})),
-        )
+        one = compile_spec(read(HEAD.replace(LISTS, lists) + item))
+        other = compile_spec(parse(plain + item.replace(asked, written), name="w", files={}))
         assert [c.tolist() for c in one.classes] == [c.tolist() for c in other.classes]
         pairs = zip(one.workload.blocks, other.workload.blocks, strict=True)
         for first, second in pairs:
@@ -211,7 +215,7 @@ def test_a_level_asks_what_the_same_groups_written_out_ask():
 
 def test_codes_match_by_text_or_number_and_unknown_ones_go_where_others_do():
     areas = "county,state\n01001,01\n01003,01\nA5,48\n"
-    text = HEAD.replace("[[state, county, tract], [metro, tract]]", "[state, county]")
+    text = HEAD.replace(LISTS, "[state, county]")
     item = "  - {name: a, product: {area: [county, state]}}\n"
     for other, code in (("count", 3), ("show", 3), ("drop", -1)):
         spec = read(text.replace("tract}", f"tract, other: {other}}}") + item, areas)
@@ -229,7 +233,11 @@ def test_codes_match_by_text_or_number_and_unknown_ones_go_where_others_do():
 
 def test_the_lowest_level_is_every_value_and_others_share_their_members():
     items = "".join(f"  - {{name: i{k}, product: {{area: county}}}}\n" for k in range(3))
-    spec = read(HEAD + items + "  - {name: t, product: {area: {level: tract}}}\n")
+    spec = read(
+        HEAD.replace(LISTS, "[county, tract]")
+        + items
+        + "  - {name: t, product: {area: {level: tract}}}\n"
+    )
     sets = [item.tables[0].axes[0][1] for item in spec.items]
     assert isinstance(sets[3], IdentitySet)
     members = [[id(codes) for _, codes in group.groups] for group in sets[:3]]
@@ -247,12 +255,15 @@ def test_a_changed_file_is_a_changed_spec(released):
 
 
 def test_items_of_very_many_tables_have_levels_in_their_labels():
-    spec = read(HEAD + "  - {name: a, product: {area: [total, county], sex: identity}}\n")
+    head = HEAD.replace(LISTS, "[county, tract]")
+    spec = read(head + "  - {name: a, product: {area: [total, county], sex: identity}}\n")
     labels = labels_table(spec.items[0], spec.domain)
     assert labels.schema == LEVELS_SCHEMA
     assert labels["level"].to_pylist() == [None, *["county"] * 4, None, None]
     assert labels["code"].to_pylist()[:5] == [None, "01001", "48001", "01003", "48003"]
-    plain = read(HEAD + "  - {name: a, product: {sex: identity}}\n")
+    plain = read(
+        head.replace("[county, tract]", "[tract]") + "  - {name: a, product: {sex: identity}}\n"
+    )
     assert labels_table(plain.items[0], plain.domain).schema == LABELS_SCHEMA
 
 
@@ -295,15 +306,20 @@ def test_mistakes_in_the_file_are_named_at_their_lines(old, new, message):
 
 def test_codes_that_start_anew_in_every_group_are_named_once_with_a_remedy():
     areas = "state,county\n01,001\n01,003\n48,001\n48,003\n"
-    text = HEAD.replace("[[state, county, tract], [metro, tract]]", "[state, county]")
+    text = HEAD.replace(LISTS, "[state, county]")
     (first, *_) = mistakes(text + "  - {name: a, product: {area: state}}\n", {"areas.csv": areas})
     assert first.startswith("areas.csv:4:1: the county '001' lies in the state '48' here and in ")
     assert "in line 2, and 1 more like it" in first
     assert "such as 48001 for 001 of 48" in first
 
 
-LISTS = "[[state, county, tract], [metro, tract]]"
 SPEC_MISTAKES = [
+    (
+        "area: county",
+        "area: metro",
+        "5:42: no item names the level 'state' of 'area'; ask for it, ",
+    ),
+    ("area: county", "area: metro", "5:49: no item names the level 'county' of 'area'; ask for it"),
     (LISTS, "[state, county, state]", "5:56: the level 'state' is named twice"),
     (LISTS, "[[state, county, tract], [metro]]", "5:66: 'metro' is the last level of this list"),
     (

@@ -273,6 +273,8 @@ def values_text(column: Column) -> str:
             return f"{len(edges) - 1} bins of {column.range_label(0, last)}"
         case Dates(first=first, last=until, by=by):
             return f"{first} to {until} by {by}"
+        case Categorical(levels=levels) if levels:
+            return ", ".join(f"{len(level.codes):,} by {level.name}" for level in levels[::-1])
         case _:
             labels = [column.label(code) for code in range(column.length)]
             few = ", ".join(labels[:3] if last > 2 else labels)

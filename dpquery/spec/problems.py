@@ -48,6 +48,8 @@ class Problems:
         self._file = file
         self._noted: set[tuple[Place, str]] = set()
         self._listed = 0
+        self.levels_named: set[tuple[str, str]] = set()
+        """Attribute and name of every level of a hierarchy that a question names."""
 
     def add(self, place: Place, message: str) -> None:
         """Note one mistake; the same mistake at the same place counts once."""

@@ -77,6 +77,7 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
         if file.metadata.num_rows > MAX_DRAWN_ROWS:
             return None
         rows = [row for batch in file.iter_batches(_AT_ONCE) for row in _rows(batch)]
+    _tell_labels_apart(rows, labels)
     queries = {str(row["query"]) for row in rows} if "query" in labels else set()
     query = queries.pop() if len(queries) == 1 else ""
     for name in labels:
@@ -92,6 +93,19 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
         _point(row, _words(row, varying), float(place)) for place, row in enumerate(rows)
     )
     return Preview("", (Series("", points),), query)
+
+
+def _tell_labels_apart(rows: Sequence[AnswerRow], labels: Sequence[str]) -> None:
+    """Add the code to labels that several groups of a hierarchy have."""
+    for name in labels:
+        code, level = f"{name}_code", f"{name}_level"
+        if rows and level in rows[0]:
+            groups: dict[str, set[tuple[object, object]]] = {}
+            for row in rows:
+                groups.setdefault(str(row[name]), set()).add((row[level], row[code]))
+            for row in rows:
+                if len(groups[str(row[name])]) > 1 and row[code] is not None:
+                    row[name] = f"{row[name]} ({row[code]})"
 
 
 def _rows(batch: pa.RecordBatch) -> list[AnswerRow]:

@@ -6,7 +6,7 @@ values are those of the lowest level. Each list of levels is a hierarchy: every 
 lies in one group of the level before it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from dpquery.spec.domain import Categorical, HierarchyLevel
@@ -14,7 +14,7 @@ from dpquery.spec.numbers import ExactNumber, number
 from dpquery.spec.parsing.fields import LEVEL_LIST, SET_WORDS, AttributeFields, ConditionFields
 from dpquery.spec.parsing.forms import TextForm
 from dpquery.spec.parsing.listed_values import FileLine, ListedValue, categorical, file_lines
-from dpquery.spec.parsing.yaml_nodes import ListNode, Node
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import Problems, UnreadableError, quoted, suggestion
 
 LevelNodes = Mapping[str, Node]
@@ -44,6 +44,33 @@ def level_lists(given: AttributeFields, problems: Problems) -> list[LevelNodes]:
         cycle = " above ".join(map(quoted, error.args[1]))
         raise node.mistake(f"these lists put {cycle}; write levels in one order") from None
     return lists
+
+
+def check_levels_named(entries: Iterable[tuple[TextNode, Node]], problems: Problems) -> None:
+    """Refuse levels that no question names; the lowest has the values, whatever is asked.
+
+    Args:
+        entries: name and declaration of every attribute.
+        problems: of a spec without mistakes, which has the levels that are named.
+    """
+    for key, declaration in entries:
+        fields = declaration.entries if isinstance(declaration, MapNode) else ()
+        for lists in (node for field, node in fields if field.text == "levels"):
+            nested = list(_texts(lists))
+            for node in nested:
+                named = (key.text, node.text.strip()) in problems.levels_named
+                if not named and node.text.strip() != nested[-1].text.strip():
+                    problems.add(
+                        node.place,
+                        f"no item names the level {quoted(node.text)} of {quoted(key.text)}; ask "
+                        "for it, or leave it out here",
+                    )
+
+
+def _texts(node: Node) -> Iterator[TextNode]:
+    """Yield the texts of a list and of the lists in it."""
+    for item in node.items if isinstance(node, ListNode) else ():
+        yield from [item] if isinstance(item, TextNode) else _texts(item)
 
 
 def _level_nodes(node: Node, problems: Problems) -> LevelNodes:

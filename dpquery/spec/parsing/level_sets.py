@@ -33,7 +33,7 @@ def read_level(
         problems: takes every mistake.
     """
     name = TextForm("the name of a level").read(node, problems)
-    level = _known_level(node, name, attribute)
+    level = _known_level(node, name, attribute, problems)
     if within is None and level is attribute.levels[-1]:
         return IdentitySet.of(attribute)
     groups: Sequence[int] = range(len(level.codes))
@@ -63,7 +63,7 @@ def read_group(node: Node, attribute: Attribute, problems: Problems) -> GroupSet
             f"code}}, found {described(node)}; name others as further values"
         )
     key, value = node.entries[0]
-    level = _known_level(key, key.text, attribute)
+    level = _known_level(key, key.text, attribute, problems)
     (group,) = _groups(value, level, attribute, problems)
     return _group_set([group], level, attribute, node, problems)
 
@@ -76,12 +76,13 @@ def naming_levels(word: str, levels: Iterable[HierarchyLevel]) -> str:
     return ""
 
 
-def _known_level(node: Node, name: str, attribute: Attribute) -> HierarchyLevel:
+def _known_level(node: Node, name: str, attribute: Attribute, problems: Problems) -> HierarchyLevel:
     level = level_of(name, attribute)
     if level is None:
         names = [known.name for known in attribute.levels]
         hint = suggestion(name, names) or "; declare its `hierarchy` and `levels` in the domain"
         raise node.mistake(f"{quoted(name)} is no level of {quoted(attribute.name)}{hint}")
+    problems.levels_named.add((attribute.name, level.name))
     return level
 
 
@@ -109,7 +110,7 @@ def _lying_in(
     problems: Problems,
 ) -> list[int]:
     """Return those of a level's groups that lie in one of the groups named of another level."""
-    outer = _known_level(key, key.text, attribute)
+    outer = _known_level(key, key.text, attribute, problems)
     outer_of: dict[int, int] = {}
     for group, other in zip(level.group_of, outer.group_of, strict=True):
         if outer_of.setdefault(group, other) != other:

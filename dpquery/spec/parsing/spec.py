@@ -11,6 +11,7 @@ from dpquery.spec.model import Spec
 from dpquery.spec.parsing.attributes import read_domain
 from dpquery.spec.parsing.fields import SpecFields
 from dpquery.spec.parsing.first_edition import of_first_edition
+from dpquery.spec.parsing.hierarchy_files import check_levels_named
 from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.rows_per_person import read_person_rows
 from dpquery.spec.parsing.scope import Scope
@@ -137,4 +138,6 @@ def _spec(
             check_currency(given.dataset, dataset, budget)
     if not (dataset and privacy and budget and file and items and attributes):
         raise UnreadableError(None)
+    problems.raise_if_any()
+    check_levels_named(entries, problems)
     return Spec(dataset, privacy, budget, Domain(tuple(attributes)), items, file, text=text)
