@@ -186,6 +186,20 @@ def test_under_gaussian_noise_trees_are_as_good_as_any_rows(seed):
     assert tree.converged
 
 
+@pytest.mark.filterwarnings("error")
+def test_codes_that_no_query_holds_leave_the_bound_what_it_is():
+    pairs = Groups.of(((0, 1, 2), (3, 4)), 5)
+    all_held = Structured(Mixture(5, 1.0, 0.0), ((1.0, pairs),))
+    more = Groups.of(((0, 1, 2), (3, 4)), 7)
+    some_held = Structured(
+        Mixture(7, 0.0, 0.0), ((1.0, more), (1.0, IdentityRows(7, np.arange(5))))
+    )
+    trees = [opt_tree(NestedSets.of(V), "gaussian") for V in (all_held, some_held)]
+    assert trees[1].loss == pytest.approx(trees[0].loss, rel=1e-3)
+    assert trees[1].bound == pytest.approx(trees[0].bound, rel=1e-3)
+    assert trees[1].bound <= trees[1].loss <= 1.001 * trees[1].bound
+
+
 def test_where_all_sets_of_a_level_are_alike_the_weights_have_a_closed_form():
     V, _ = nested(np.random.default_rng(0), ((3, 3), (4, 4), (5, 5)), (1, 2, 0.5, 3))
     kinds = AlikeSets.of(NestedSets.of(V))

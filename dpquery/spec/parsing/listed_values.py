@@ -14,6 +14,8 @@ from dpquery.spec.problems import Place, Problems, UnreadableError, quoted
 _CODE_HEADS = ("code", "value")
 _LABEL_HEAD = "label"
 _SEPARATED = {";": "semicolons", "\t": "tabs", "|": "pipes"}
+_SEVERAL_TEXTS = "list both as texts of one value, {label: [text, text]}"
+_OTHERWISE = "write the other in letters, here and in the data"
 _NOT_A_HEADER = "; if it is a value, put it in another line"
 
 
@@ -62,7 +64,8 @@ def categorical(
             if text in taken:
                 problems.add(place, _twice(f"value {quoted(text)}", column, taken[text]))
             elif same is not None and same[0] != len(kept):
-                problems.add(place, _same_number(text, same[1], same[2]))
+                either = _SEVERAL_TEXTS if one_label_each else _OTHERWISE
+                problems.add(place, _same_number(text, same[1], same[2]) + either)
             else:
                 taken[text] = place
         if one_label_each and value.label in labels and len(taken) > before:
@@ -89,8 +92,7 @@ def _twice(what: str, column: str, first: Place) -> str:
 def _same_number(text: str, other: str, first: Place) -> str:
     return (
         f"{quoted(text)} is the same number as {quoted(other)} in line {first.line}, and data may "
-        "hold it in either form; keep one, or list both as texts of one value, "
-        "{label: [text, text]}"
+        "hold it in either form; keep one, or "
     )
 
 

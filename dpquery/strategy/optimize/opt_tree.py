@@ -33,6 +33,7 @@ POLE_STEP = 0.5  # of the rational functions: right to 1e-8
 TREE_DUAL_ROUNDS = 6  # of the bound's fixed point
 TREE_GAP = 2e-4  # relative gap of loss and bound at which it stops
 SUM_ROUNDING = 1e-9  # relative; for the rounding of the bound's sums
+FAINTEST = 1e-12  # of the largest of the numbers that the fixed point works on
 FAINTER = (0.0, -3.0)  # added to the logits of the shares at the starts, under Laplace noise
 
 
@@ -221,6 +222,7 @@ def _dual_bound(kinds: AlikeSets, v: Floats, loss: float) -> float:
         on_path = weights + on_path[above]
     count, best = totals[0], 0.0
     for _ in range(TREE_DUAL_ROUNDS):
+        v = np.maximum(v, FAINTEST * v.max())  # codes that no query holds have a root of 0
         diagonal = v * on_path
         c, taus, slope = root_nodes(float(count @ diagonal), POLE_STEP)
         root = slope * diagonal
