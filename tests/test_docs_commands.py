@@ -26,6 +26,11 @@ def test_the_tutorial_prints_what_it_shows(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_the_page_of_areas_prints_what_it_shows(tmp_path, monkeypatch):
+    check(DOCS / "areas.md", tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
 def test_the_readme_prints_what_it_shows(tmp_path, monkeypatch):
     check(ROOT / "README.md", tmp_path, monkeypatch)
 

@@ -25,6 +25,9 @@ that has `code` (or `value`) and perhaps `label` among its names. A line that on
 refused, and so are lines that another mark than a comma seems to separate: that is declared, as in
 `values_file: {name: counties.csv, delimiter: ';'}`.
 
+A file of a hierarchy has a header and a value a line, with the groups that the value lies in: see
+[areas.md](areas.md).
+
 Questions about dates name periods: `2013-01-31`, `2013-W05`, `2013-01`, `2013-Q1` or `2013`, each
 whole: where days are counted `2013-01` is 31 of them, and where months are counted `2013-01-15` is
 refused. Of a period that `from` or `to` cuts, the days between them are counted. `from` and `to`
