@@ -16,7 +16,7 @@ WILD = [
     [], {}, [[]], [0], [1, 2], [[0, 1]], [-1, 0], [0] * 10_000, {"a": 1}, [[[[[[[[[[]]]]]]]]]],
 ]  # fmt: skip
 NO_FILES = ["a pipe", "a device", "a folder", "a link to itself"]
-PLACE = re.compile(r"[^\n]*w\.yaml(:[0-9]+:[0-9]+)?: .|list\.txt:[0-9]+:[0-9]+: .")
+PLACE = re.compile(r"[^\n]*w\.yaml(:[0-9]+:[0-9]+)?: .|(list\.txt|areas\.csv):[0-9]+:[0-9]+: .")
 
 
 def slow_but(cases, *quick):

@@ -76,8 +76,19 @@ columns = st.one_of(
         values_file=nearly(st.sampled_from(["list.txt", "../x", "/etc/passwd", "a\0b", "no.txt"])),
         merge=nearly(st.dictionaries(st.sampled_from(["m", "n", "o"]), st.just("boolean"))),
     ),
+    st.fixed_dictionaries(
+        {"hierarchy": nearly(st.sampled_from(["areas.csv", "areas.csv", "list.txt"]))},
+        optional={
+            "levels": nearly(st.sampled_from([["s", "t"], ["t"], [["s", "t"], ["m", "t"]], ["m"]]))
+        },
+    ),
 )
-conditions = st.one_of(words, one_key(**{"is": words, "in": st.lists(words), "between": spans}))
+groups_of_levels = st.dictionaries(st.sampled_from(["s", "t", "m"]), words, min_size=1, max_size=2)
+conditions = st.one_of(
+    words,
+    groups_of_levels,
+    one_key(**{"is": words, "in": st.lists(words), "between": spans}),
+)
 sets = st.one_of(
     st.sampled_from(["identity", "total", "prefix", "all-ranges", "identity+total"]),
     one_key(
@@ -86,7 +97,12 @@ sets = st.one_of(
         groups=st.dictionaries(words, st.lists(st.one_of(words, spans), max_size=3), max_size=3),
     ),
     conditions,
-    st.lists(st.sampled_from(["identity", "total", "prefix"]), max_size=3),
+    st.sampled_from(["s", "t", "m"]),
+    st.fixed_dictionaries(
+        {"level": nearly(st.sampled_from(["s", "t", "m"]))},
+        optional={"within": nearly(groups_of_levels)},
+    ),
+    st.lists(st.sampled_from(["identity", "total", "prefix", "s"]), max_size=3),
 )
 attributes = st.lists(names, max_size=3)
 marginals = st.fixed_dictionaries(
@@ -154,10 +170,13 @@ specs = st.fixed_dictionaries(
 )
 
 
+LISTS = {"list.txt": "a\nb,label\n", "areas.csv": "t,s,s_label,m\na,x,X,1\nb,x,X,2\nc,y,,1\n"}
+
+
 def outcome(text):
     """Return the spec that a text is, None where it is refused: nothing else may come of it."""
     try:
-        spec = parse(text, name="w.yaml", files={"list.txt": "a\nb,label\n"})
+        spec = parse(text, name="w.yaml", files=LISTS)
         compile_spec(spec)
     except SpecError as error:
         check_places(str(error))

@@ -15,6 +15,7 @@ from mutants.currencies import CURRENCIES
 from mutants.input import INPUT
 from mutants.ledger import LEDGER
 from mutants.ledger_storage import LEDGER_STORAGE
+from mutants.levels import LEVELS
 from mutants.measurement_key import MEASUREMENT_KEY
 from mutants.noise import NOISE
 from mutants.orbits import ORBITS
@@ -54,6 +55,7 @@ MUTANTS = (
     *OUTPUT,
     *SOLVED,
     *SUMS,
+    *LEVELS,
     *SUPPLY,
 )
 

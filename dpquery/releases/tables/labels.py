@@ -169,7 +169,7 @@ def _by_level(
 ) -> AttributeColumns:
     """Return columns of labels, codes and levels; `places` are those in the dictionary."""
     groups_of = {
-        predicates: _groups(attribute, predicates, queries)
+        predicates: _query_groups(attribute, predicates, queries)
         for predicates, queries in labels_of.items()
     }
     every = dict.fromkeys(chain.from_iterable(groups_of.values()))
@@ -195,7 +195,7 @@ def _places_of(texts: Iterable[str]) -> dict[str, int]:
     return {text: place for place, text in enumerate(dict.fromkeys(texts))}
 
 
-def _groups(
+def _query_groups(
     attribute: Attribute, predicates: PredicateSet, queries: QueryLabels
 ) -> list[tuple[str, str] | None]:
     """Return level and code of every query that is one group of a level."""
@@ -211,7 +211,7 @@ def _groups(
                 for part, end in zip(parts, ends, strict=True)
             ]
             pairs = zip(parts, cut, strict=True)
-            return [group for part, rows in pairs for group in _groups(attribute, part, rows)]
+            return [group for part, rows in pairs for group in _query_groups(attribute, part, rows)]
         case GroupSet(named=named) if named:
             return list(named)
         case _:

@@ -64,7 +64,7 @@ def read_group(node: Node, attribute: Attribute, problems: Problems) -> GroupSet
         )
     key, value = node.entries[0]
     level = _known_level(key, key.text, attribute, problems)
-    (group,) = _groups(value, level, attribute, problems)
+    group = _named_group(value, level, attribute, problems)
     return _group_set([group], level, attribute, node, problems)
 
 
@@ -121,13 +121,13 @@ def _lying_in(
     nodes: Sequence[Node] = (value,)
     if isinstance(value, ListNode):
         nodes = ListOf(f"groups of {outer.name}", ref("value")).read(value, problems)
-    named = problems.each(nodes, lambda item: _groups(item, outer, attribute, problems)[0])
+    named = problems.each(nodes, lambda item: _named_group(item, outer, attribute, problems))
     return [group for group in groups if outer_of[group] in named]
 
 
-def _groups(
+def _named_group(
     node: Node, level: HierarchyLevel, attribute: Attribute, problems: Problems
-) -> tuple[int, ...]:
+) -> int:
     """Return the one group of a level that a node names."""
     word = TextForm(f"the code or label of a {level.name}").read(node, problems)
     groups = _find(word, level)
@@ -142,7 +142,7 @@ def _groups(
             f"{quoted(word)} is the label of {len(groups)} groups of {level.name}; write the code "
             f"of one: {codes}"
         )
-    return groups
+    return groups[0]
 
 
 def _find(word: str, level: HierarchyLevel) -> tuple[int, ...]:
