@@ -3,10 +3,11 @@
 from mutation import Mutant
 
 FILE = "test_hierarchies_in_specs.py::"
+MISTAKES = "test_hierarchy_files.py::"
 COUNTS = f"{FILE}test_items_by_level_are_the_counts_of_pandas"
 ROWS = f"{FILE}test_rows_have_label_code_and_level_and_join"
 TWIN = f"{FILE}test_a_level_asks_what_the_same_groups_written_out_ask"
-CODES = f"{FILE}test_codes_that_start_anew_in_every_group_are_named_once_with_a_remedy"
+CODES = f"{MISTAKES}test_codes_that_start_anew_in_every_group_are_named_once_with_a_remedy"
 LEVELS = (
     Mutant(
         "members of a group are those of the group after it",
@@ -46,7 +47,7 @@ LEVELS = (
         "_lying_in",
         "if outer_of.setdefault(group, other) != other:",
         "if outer_of.setdefault(group, other) is None:",
-        (f"{FILE}test_mistakes_in_levels_are_named_at_their_places",),
+        (f"{MISTAKES}test_mistakes_in_levels_are_named_at_their_places",),
     ),
     Mutant(
         "a label names the first group that has it",
@@ -54,7 +55,7 @@ LEVELS = (
         "_named_group",
         "if len(groups) > 1:",
         "if len(groups) > 99:",
-        (f"{FILE}test_mistakes_in_levels_are_named_at_their_places",),
+        (f"{MISTAKES}test_mistakes_in_levels_are_named_at_their_places",),
     ),
     Mutant(
         "codes are read as numbers",

@@ -1,10 +1,11 @@
 """The items of a release: their files, and what their answers add up."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item, PublicationRules, Spec
+from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, StackedSet
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,19 @@ class SummedFacts:
 
 
 @dataclass(frozen=True)
+class LevelFacts:
+    """The levels of one attribute's hierarchy that rows of an item are groups of.
+
+    Attributes:
+        attribute: its name.
+        levels: their names, in the order of the rows.
+    """
+
+    attribute: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ItemFacts:
     """One item of the release, and the file of its answers.
 
@@ -42,6 +56,7 @@ class ItemFacts:
         summed: what its answers add up; None, and left out, where they count records.
         numbered: whether rows say by numbers what they count, and two more files what these mean;
             left out of the file where they say it in words.
+        levels: of hierarchies that its rows are asked by; left out of the file where there is none.
     """
 
     name: str
@@ -51,6 +66,13 @@ class ItemFacts:
     published: PublicationRules | None = None
     summed: SummedFacts | None = None
     numbered: bool = False
+    levels: tuple[LevelFacts, ...] = ()
+
+    @property
+    def level_words(self) -> str:
+        """The levels in a sentence, after a full stop; nothing where there are none."""
+        words = [f"{facts.attribute} by {', '.join(facts.levels)}" for facts in self.levels]
+        return f". Rows of {'; '.join(words)}" if words else ""
 
     @property
     def tables_file(self) -> str:
@@ -80,6 +102,7 @@ def item_facts(spec: Spec, *, labelled_tables: int | None) -> tuple[ItemFacts, .
             item.publish,
             summed_facts(item, spec.domain),
             labelled_tables is not None and len(item.tables) > labelled_tables,
+            tuple(_level_facts(item, spec.domain)),
         )
         for item in spec.items
     )
@@ -100,3 +123,29 @@ def summed_facts(item: Item, domain: Domain) -> SummedFacts | None:
     attribute = domain.attributes[summed.attribute]
     other = None if attribute.columns[0].drops else summed.values[-1]
     return SummedFacts(attribute.name, summed.largest, other)
+
+
+def _level_facts(item: Item, domain: Domain) -> Iterator[LevelFacts]:
+    """Yield the levels that an item asks for, for each attribute that has a hierarchy."""
+    for index, attribute in enumerate(domain.attributes):
+        if attribute.levels:
+            lowest = attribute.levels[-1].name
+            every = [(*table.axes, *table.where) for table in item.tables]
+            sets = [predicates for axes in every for i, predicates in axes if i == index]
+            names = [name for predicates in sets for name in _level_names(predicates, lowest)]
+            if names:
+                yield LevelFacts(attribute.name, tuple(dict.fromkeys(names)))
+
+
+def _level_names(predicates: PredicateSet, lowest: str) -> Iterator[str]:
+    """Yield the level of every query that is a group of one; of all values the lowest once."""
+    match predicates:
+        case StackedSet(parts=parts):
+            for part in parts:
+                yield from _level_names(part, lowest)
+        case GroupSet(named=named):
+            yield from dict.fromkeys(level for level, _ in named)
+        case IdentitySet():
+            yield lowest
+        case _:
+            pass

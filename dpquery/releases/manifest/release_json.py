@@ -376,7 +376,7 @@ def manifest_text(manifest: Manifest) -> str:
         if not content[name]:
             del content[name]  # only a release that it says something of names it
     for item in content["items"]:
-        for name in ("published", "summed", "numbered"):
+        for name in ("published", "summed", "numbered", "levels"):
             if not item[name]:
                 del item[name]
     if manifest.guarantee.mu is None:

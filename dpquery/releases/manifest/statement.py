@@ -426,7 +426,8 @@ def _source_lines(manifest: Manifest) -> list[str]:
 def _file_line(item: ItemFacts) -> str:
     description = f". {_one_line(item.description)}" if item.description else ""
     summed = "" if item.summed is None else f". They are {_one_line(item.summed.words)}"
-    return f"- `{item.file}`: {count(item.queries, 'answer')}{summed}{description}"
+    facts = f"{summed}{_one_line(item.level_words)}{description}"
+    return f"- `{item.file}`: {count(item.queries, 'answer')}{facts}"
 
 
 def _sensitivity(manifest: Manifest) -> str:
