@@ -22,6 +22,7 @@ MAX_DESCRIPTIONS = 100_000  # of all descriptions: anchors repeat them
 MAX_LISTED_VALUES = 2**23  # codes that groups and lists of values name: half a gigabyte
 MAX_DECLARED_ROWS = 10**12  # records that a spec says there are
 MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
+MAX_LEVELS = 32  # of the hierarchies of one attribute: each pair is compared line by line
 MAX_PERSON_ROWS = 10_000  # numbers of rows of a person that are told apart
 MAX_SUMMED_VALUE = 10**7  # that a record adds to a sum: times 2^36 records it fits 62 bits
 MAX_TABLES = 1_000_000  # of all items together

@@ -73,6 +73,11 @@ SPEC_MISTAKES = [
         "5:40: these lists put 'state' above 'county' above 'state'; write levels in one order",
     ),
     (LISTS, "[state, total, tract]", "5:48: 'total' means something else where questions name"),
+    (
+        LISTS,
+        f"[{', '.join(f'l{k}' for k in range(33))}]",
+        "5:40: 33 levels are named, more than the limit of 32; leave out those that no item asks",
+    ),
     (LISTS, "[]", "5:40: expected levels, a list with at least one entry, found an empty list"),
     (LISTS, "[[], [tract]]", "5:41: expected levels, a list with at least one entry"),
     (LISTS, "tract", "5:40: expected levels, a list with at least one entry, found 'tract'"),

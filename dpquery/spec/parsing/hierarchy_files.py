@@ -9,6 +9,7 @@ lies in one group of the level before it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
+from dpquery.limits import MAX_LEVELS
 from dpquery.spec.domain import Categorical, HierarchyLevel
 from dpquery.spec.numbers import ExactNumber, number
 from dpquery.spec.parsing.fields import LEVEL_LIST, SET_WORDS, AttributeFields, ConditionFields
@@ -30,7 +31,12 @@ def level_lists(given: AttributeFields, problems: Problems) -> list[LevelNodes]:
     items = node.items if isinstance(node, ListNode) else ()
     several = any(isinstance(item, ListNode) for item in items)
     lists = problems.each(items if several else (node,), lambda item: _level_nodes(item, problems))
-    lowest = _lowest(lists)
+    lowest, names = _lowest(lists), {name for levels in lists for name in levels}
+    if len(names) > MAX_LEVELS:
+        raise node.mistake(
+            f"{len(names)} levels are named, more than the limit of {MAX_LEVELS}; leave out those "
+            "that no item asks for"
+        )
     for levels in lists:
         *_, (last, place) = levels.items()
         if last != lowest:
