@@ -95,7 +95,7 @@ def test_a_flawed_candidate_gives_way_to_the_next_and_says_why():
 def test_a_triangle_that_cannot_be_solved_is_no_solution():
     R = np.array([[[1.0, 1.0], [0.0, 0.0]]])
     with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
-        joint_module._solved(R, np.ones((1, 2)))
+        joint_module.solved_rows(R, np.ones((1, 2)))
 
 
 def test_a_factor_without_full_rank_in_floats_is_refused():

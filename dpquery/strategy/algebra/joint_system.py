@@ -207,7 +207,7 @@ class JointSystem:
             q = np.ones((stop - start, 1))
             for table, place in zip(tables, chosen, strict=True):
                 q = (q[:, :, None] * table[place][:, None, :]).reshape(len(q), -1)
-            solved = [_solved(stack.R, q[:, stack.columns]) for stack in self.stacks]
+            solved = [solved_rows(stack.R, q[:, stack.columns]) for stack in self.stacks]
             yield slice(start, stop), solved
 
     def predicates(
@@ -282,7 +282,7 @@ class JointSystem:
         return moved.reshape(block.row_shape)
 
 
-def _solved(R: Floats, q: Floats) -> Floats:
+def solved_rows(R: Floats, q: Floats) -> Floats:
     """Return t with t R = q at every place. R: (p, r, r) upper triangular, q: (rows, r).
 
     Raises:

@@ -9,11 +9,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_CELL_CLASSES
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.cell_classes import CellClassBlock, CellClasses, cell_classes
 from dpquery.operators.factors import Factor
+from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.algebra.row_sums import RowSums, expand
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -70,6 +72,13 @@ class CellClassesStrategy(Strategy):
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
         sums = self.inner.power_sums(self.classes.by_class(block), position=None, order=order)
         return None if sums is None else self._by_query(sums, block)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        left, right = (
+            QueryRows(self.classes.by_class(rows.block), rows.places)
+            for rows in (pairs.left, pairs.right)
+        )
+        return self.inner.covariances(QueryPairs(left, right))
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
         pair = self.inner.coefficient_sums(self.classes.by_class(block))

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from dpquery.arrays import Ints
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.cell_classes import CellClassBlock
@@ -19,6 +19,7 @@ from dpquery.operators.merged import (
     told_apart,
     workload_over_classes,
 )
+from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.algebra.row_sums import RowSums
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.strategies import PowerPair, Strategy, shape_of_part
@@ -88,6 +89,13 @@ class CoarserStrategy(Strategy):
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
         return self.inner.power_sums(self.known(block), position=position, order=order)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        left, right = (
+            QueryRows(self.known(rows.block), rows.places, rows.position)
+            for rows in (pairs.left, pairs.right)
+        )
+        return self.inner.covariances(QueryPairs(left, right))
 
     def fourth_and_sixth(self, block: Block, *, position: int | None) -> PowerPair | None:
         return self.inner.fourth_and_sixth(self.known(block), position=position)

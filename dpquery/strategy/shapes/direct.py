@@ -8,8 +8,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload
+from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.row_space import BlockRows, Combination, combination
@@ -61,6 +63,36 @@ class DirectStrategy(Strategy):
             return self.combined(block).power_sums(block, order)
         unit = np.ones(1)
         return [(self.weights[position] ** -float(order), [unit] * len(block.factors))]
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        """Return them by the measured rows that both answers are made of."""
+        left, right = (self._combined(rows) for rows in (pairs.left, pairs.right))
+        if left.place != right.place:
+            return np.zeros(pairs.shape)
+        if isinstance(left, BlockRows) and isinstance(right, BlockRows):
+            same = np.ones(pairs.shape, dtype=np.bool_)
+            first, second = left.measured(pairs.left), right.measured(pairs.right)
+            for i in first:
+                same &= first[i] == second[i]
+            return same / float(left.weight) ** 2
+        measured = self.workload.blocks[left.place]
+        sizes = dict(zip(measured.attributes, measured.row_shape, strict=True))
+        values = np.zeros(pairs.shape)
+        for before, matrices in left.matrices(pairs.left, sizes):
+            for after, others in right.matrices(pairs.right, sizes):
+                term: Floats = np.ones(())
+                for i in sizes.keys() | matrices.keys() | others.keys():
+                    first_rows, second_rows = (
+                        side.get(i, np.ones((1, 1))) for side in (matrices, others)
+                    )
+                    term = term * np.sum(first_rows * second_rows, axis=-1)
+                values += before * after * term
+        return values / float(left.weight) ** 2
+
+    def _combined(self, rows: QueryRows) -> BlockRows | Combination:
+        if rows.position is None:
+            return self.combined(rows.block)
+        return BlockRows(self.weights[rows.position], rows.position, ())
 
     def encode_parameters(self) -> dict[str, JsonValue]:
         return {"weights": list(self.weights)}

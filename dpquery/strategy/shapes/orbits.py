@@ -3,6 +3,7 @@
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product as combinations
@@ -10,7 +11,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from dpquery.arrays import Floats, Numbers
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_CLASSED_CELLS, MAX_ORBIT_COMPONENTS
 from dpquery.operators.blocks import Block, Workload, product
@@ -18,6 +19,7 @@ from dpquery.operators.cell_classes import CellClassBlock, CellClasses
 from dpquery.operators.factors import Dense, Factor
 from dpquery.operators.orbit_rows import BETWEEN, Component, OrbitAxis, OrbitRows
 from dpquery.operators.tensors import kron_apply
+from dpquery.strategy.algebra.query_pairs import Contract, QueryPairs, QueryRows
 from dpquery.strategy.algebra.row_sums import RowSums
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.factor_json import pack, unpack
@@ -121,6 +123,65 @@ class OrbitsStrategy(Strategy):
                 by_row = by_row * (factor.dense()[:, 0].astype(float) ** order).reshape(shape)
         return by_row
 
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        if not (self.supports(pairs.left.block) and self.supports(pairs.right.block)):
+            raise UnsupportedWorkloadError("it asks for what is not measured")
+
+        def values(left: Ints, right: Ints, contract: Contract) -> Floats:
+            first = self._entries(pairs.left.block, left)
+            second = self._entries(pairs.right.block, right)
+            lone = (
+                self._lone(rows.block, at)
+                for rows, at in ((pairs.left, left), (pairs.right, right))
+            )
+            return self._shared(first, second, contract) * contract(*lone)
+
+        return pairs.crossed(self.rows.shape[1], values)
+
+    def _entries(self, block: Block, places: Ints) -> list[Floats]:
+        """Return the predicates of rows on every measured attribute: (rows, n) each."""
+        chosen = QueryRows(block, places).predicates
+        return [
+            table[chosen[i][1]] if i in chosen else np.repeat(table, len(places), axis=0)
+            for i, table in zip(self.attributes, self._queries(block), strict=True)
+        ]
+
+    def _lone(self, block: Block, places: Ints) -> Floats:
+        """Return what the predicates on attributes that are not measured add: (rows, 1)."""
+        added = np.ones(len(places))
+        for i, (factor, rows) in QueryRows(block, places).predicates.items():
+            if i not in self.attributes:
+                added *= factor.row_sums[rows]
+        return added[:, None]
+
+    def _shared(
+        self, left: Sequence[Floats], right: Sequence[Floats], contract: Contract
+    ) -> Floats:
+        """Return the sum over components of what two queries share in each."""
+        axes = self.rows.axes
+        sides = [
+            (
+                [_levels(axis, Q) for axis, Q in zip(axes, side, strict=True)],
+                [_beside(axis, Q) for axis, Q in zip(axes, side, strict=True)],
+            )
+            for side in (left, right)
+        ]
+        values: Floats = np.zeros(())
+        for b, inverse in self.inverses.items():
+            orbits = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
+            term = contract(
+                *(
+                    _rowwise([levels[k] for k in orbits], len(levels[0])) @ inverse
+                    for levels, _ in sides
+                )
+            )
+            for k, orbit in enumerate(b):
+                if orbit != BETWEEN:
+                    codes = axes[k].place == orbit
+                    term = term * contract(*(beside[k][:, codes] for _, beside in sides))
+            values = values + term
+        return values
+
     def _component_sums(
         self,
         b: Component,
@@ -219,11 +280,25 @@ def _levels(axis: OrbitAxis, queries: Floats) -> Floats:
     return np.asarray(sums / axis.sizes)
 
 
-def _within(axis: OrbitAxis, queries: Floats, order: int) -> Floats:
-    """Return the sum of even powers of (query - mean) / size over each orbit: (m, k)."""
+def _rowwise(tables: Sequence[Floats], rows: int) -> Floats:
+    """Return the Kronecker product of rows of several tables, row by row: (rows, columns)."""
+    out = np.ones((rows, 1))
+    for table in tables:
+        out = (out[:, :, None] * table[:, None, :]).reshape(rows, -1)
+    return out
+
+
+def _beside(axis: OrbitAxis, queries: Floats) -> Floats:
+    """Return (query - mean of its orbit) / size of the orbit of every code: (m, n)."""
     means = _levels(axis, queries)[:, axis.place]
     entries = (queries - means) / axis.sizes[axis.place]
     entries[np.abs(queries - means) < 1e-12] = 0.0  # a mean of equal entries may be rounded
+    return np.asarray(entries)
+
+
+def _within(axis: OrbitAxis, queries: Floats, order: int) -> Floats:
+    """Return the sum of even powers of (query - mean) / size over each orbit: (m, k)."""
+    entries = _beside(axis, queries)
     return np.asarray(np.add.reduceat(entries[:, axis.order] ** order, axis.starts, axis=1))
 
 

@@ -5,7 +5,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpquery.operators.inverses import (
 )
 from dpquery.operators.trees import Tree
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
+from dpquery.strategy.algebra.query_pairs import QueryPairs, SymmetricForm
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import counts, mixed_powers
 from dpquery.strategy.noise_kinds import Noise
@@ -119,6 +120,24 @@ class ProductStrategy(Strategy):
             )
         ]
         return [(outside * coef, vectors) for coef, vectors in mixed_powers(block, forms, order)]
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        return pairs.over_products(self._covariances)
+
+    def _covariances(self, pairs: QueryPairs) -> Floats:
+        """Return prod_i q_i (A_i'A_i)^-1 r_i' of pairs of rows of products."""
+        if not (self.supports(pairs.left.block) and self.supports(pairs.right.block)):
+            raise UnsupportedWorkloadError("the strategy sums over an attribute that is asked for")
+        forms = {i: self._form_of_pairs(i) for i in self.attributes}
+        return pairs.product_of(forms) / float(self.measurements[0].weight) ** 2
+
+    def _form_of_pairs(self, i: int) -> SymmetricForm:
+        if i not in self.inverses:
+            return SymmetricForm(lambda X: X, lambda factor: factor.row_squares)
+        inverse = self.inverses[i]
+        return SymmetricForm(
+            partial(inverse_times, inverse), lambda factor: quadratic(factor, inverse)
+        )
 
     def _takes_long(self, i: int, queries: Factor) -> bool:
         """Return whether powers of the coefficients of an attribute's queries take minutes."""

@@ -19,6 +19,7 @@ from dpquery.operators.factors import ROW_CHUNK, Factor
 from dpquery.operators.hierarchies import equal_blocks
 from dpquery.strategy.algebra.joint_coefficients import POWER_COST
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
+from dpquery.strategy.algebra.query_pairs import QueryPairs, SymmetricForm
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import mixed_powers
 from dpquery.strategy.noise_kinds import Noise
@@ -111,6 +112,19 @@ class QuadTreeStrategy(Strategy):
                 terms.append((coef * share * outside, vectors))
         return terms
 
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        if not (self.supports(pairs.left.block) and self.supports(pairs.right.block)):
+            raise UnsupportedWorkloadError("the strategy sums over an attribute that is asked for")
+        return pairs.over_products(self._covariances)
+
+    def _covariances(self, pairs: QueryPairs) -> Floats:
+        """Return sum_l shares[l] prod_i q Q_il r' of pairs of rows of products."""
+        values = np.zeros(pairs.shape)
+        for share, level in zip(self.shares, self.levels, strict=True):
+            sizes = zip(self.pair, level.sizes, strict=True)
+            values += share * pairs.product_of({i: _means_of_blocks(size) for i, size in sizes})
+        return values
+
     def coefficient_sums(self, block: Block) -> PowerPair | None:
         """Return both sums from the coefficients on the blocks of every level.
 
@@ -162,6 +176,20 @@ class QuadTreeStrategy(Strategy):
             rows, columns, weight = (integer(number, 1) for number in list_of(raw))
             levels.append(Level((rows, columns), weight))
         return cls(name, noise, workload.shape_of_domain, (first, second), tuple(levels))
+
+
+def _means_of_blocks(size: int) -> SymmetricForm:
+    """Return q Q r' of pairs, Q the mean over blocks of a size."""
+
+    def times(X: Floats) -> Floats:
+        means = X.reshape(len(X) // size, size, -1).mean(axis=1)
+        return np.asarray(np.repeat(means, size, axis=0))
+
+    def of_each(queries: Factor) -> Floats:
+        squares = _block_forms(queries, size)[2]
+        return np.broadcast_to(squares, (queries.shape[0],))
+
+    return SymmetricForm(times, of_each)
 
 
 def _block_forms(factor: Factor, size: int) -> dict[int, Floats]:

@@ -7,7 +7,7 @@ C F = Q for each attribute. With t F = 1 for the total, an r-of-k block is then
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +17,7 @@ from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Factor
 from dpquery.operators.tensors import kron_apply
+from dpquery.strategy.algebra.query_pairs import QueryRows
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import mixed_powers
 
@@ -44,6 +45,25 @@ class BlockRows:
         if not self.rows:
             return noisy.reshape(block.row_shape) / self.weight
         return np.asarray(noisy[np.ix_(*self.rows)] / self.weight)
+
+    def measured(self, queries: QueryRows) -> dict[int, Ints]:
+        """Return for each attribute which measured predicate every row of queries is."""
+        chosen = queries.predicates.items()
+        if not self.rows:
+            return {i: rows for i, (_, rows) in chosen}
+        return {i: of[rows] for (i, (_, rows)), of in zip(chosen, self.rows, strict=True)}
+
+    def matrices(
+        self, queries: QueryRows, sizes: Mapping[int, int]
+    ) -> Iterator[tuple[float, dict[int, Floats]]]:
+        """Yield the rows of queries over the measured rows of each attribute: (..., size).
+
+        Args:
+            queries: rows of a block that is answered.
+            sizes: rows measured of each attribute.
+        """
+        rows = self.measured(queries)
+        yield 1.0, {i: np.eye(size)[rows[i]] for i, size in sizes.items()}
 
     def power_sums(self, block: Block, order: int) -> RowTerms:
         """Return the sum of powers of the coefficients of every row."""
@@ -78,6 +98,27 @@ class Combination:
             term = kron_apply([matrix.__matmul__ for matrix in matrices], noisy)
             total += coef * term.reshape(block.row_shape)
         return np.asarray(total / self.weight)
+
+    def matrices(
+        self, queries: QueryRows, sizes: Mapping[int, int]
+    ) -> Iterator[tuple[float, dict[int, Floats]]]:
+        """Yield products of C, or of t, of each attribute that add up to rows of queries.
+
+        Args:
+            queries: rows of a block that is answered.
+            sizes: rows measured of each attribute.
+        """
+        chosen = queries.predicates
+        every = np.zeros((), dtype=np.int64)
+        for coef, mask in queries.block.terms:
+            inside = dict(zip(queries.block.attributes, mask, strict=True))
+            yield (
+                float(coef),
+                {
+                    i: self._matrix(i, inside.get(i, False))[chosen[i][1] if i in chosen else every]
+                    for i in self.attributes
+                },
+            )
 
     def _matrix(self, i: int, queried: bool) -> Floats:
         if queried:

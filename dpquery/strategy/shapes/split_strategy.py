@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from dpquery.arrays import Floats
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Factor
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
+from dpquery.strategy.algebra.query_pairs import QueryPairs, SymmetricForm, sums_of_pairs
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.algebra.threshold_powers import SplitPowers
@@ -43,6 +45,39 @@ class SplitStrategy(Strategy):
             None if n == 1 else split for n, split in zip(self.shape, self.splits, strict=True)
         ]
         return uniform_variances(splits, self.component_variance, blocks)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        if not (self.supports(pairs.left.block) and self.supports(pairs.right.block)):
+            raise UnsupportedWorkloadError("no measurement holds the attributes that are asked for")
+        return pairs.over_products(self._covariances)
+
+    def _covariances(self, pairs: QueryPairs) -> Floats:
+        """Return the sum over the b that both queries look at of what they share in b.
+
+        That is share_b prod_{i in b} q_i H_i r_i' times the levels of all other predicates.
+        """
+        apart: Floats = np.ones(())
+        shared: list[tuple[int, Floats, Floats]] = []
+        blocks = pairs.left.block, pairs.right.block
+        for i in sorted({i for block in blocks for i in block.attributes}):
+            (F, rows), (G, others) = sides = pairs.sides(i)
+            split = self.splits[i]
+            if split is None or self.shape[i] == 1:
+                apart = apart * sums_of_pairs(*sides)
+                continue
+            level = split.levels(F)[rows] * split.levels(G)[others]
+            if all(i in block.attributes for block in blocks):
+                form = SymmetricForm(split.remainder_times, split.variances)
+                shared.append((i, level, form.of_pairs(*sides)))
+            else:
+                apart = apart * level
+        values = np.zeros(pairs.shape)
+        for b in subsets_of(tuple(i for i, _, _ in shared)):
+            term = self.component_variance(b) * apart
+            for i, level, inside in shared:
+                term = term * (inside if i in b else level)
+            values += term
+        return values
 
     def split_power_sums(self, block: Block, rests: Sequence[Rest | None], order: int) -> RowTerms:
         """Return the sum over b <= S of component b's share of every query's power sum."""

@@ -37,6 +37,9 @@ class Split(Protocol):
     def spread(self, totals: Floats) -> Floats:
         """Return z times a row of totals: (1, k) -> (n, k), or one row where all n are equal."""
 
+    def remainder_times(self, X: Floats) -> Floats:
+        """Return H X. X: (n, k)."""
+
 
 class UniformSplit:
     """z = 1/n and H = (I - 11'/n) times a scale: where all classes are treated alike."""
@@ -52,6 +55,9 @@ class UniformSplit:
 
     def spread(self, totals: Floats) -> Floats:
         return totals / self.n
+
+    def remainder_times(self, X: Floats) -> Floats:
+        return np.asarray((X - X.mean(axis=0, keepdims=True)) * self.scale)
 
 
 class DenseSplit(ABC):
@@ -77,6 +83,9 @@ class DenseSplit(ABC):
 
     def spread(self, totals: Floats) -> Floats:
         return np.outer(self.z, totals[0])
+
+    def remainder_times(self, X: Floats) -> Floats:
+        return np.asarray(self.remainder @ X)
 
 
 @dataclass(frozen=True, eq=False)

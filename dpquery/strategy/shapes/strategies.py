@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Factor
 from dpquery.operators.sent import Sent
+from dpquery.strategy.algebra.query_pairs import QueryPairs
 from dpquery.strategy.algebra.row_sums import RowSums
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
@@ -90,6 +92,16 @@ class Strategy(Sent, ABC):
         if sums is None:
             raise ValueError("every strategy has closed-form variances")
         return sums
+
+    @abstractmethod
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        """Return the covariance of the answers of every pair of queries, of shape pairs.shape.
+
+        It is that under unit noise on every measured row, of answers as `reconstruct` gives them.
+
+        Raises:
+            UnsupportedWorkloadError: a block asks for what is not measured.
+        """
 
     def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
         """Return the variance under unit noise of blocks, by position, where it is one number.

@@ -9,15 +9,20 @@ blocks alone, from what they measured themselves.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Self
 
+import numpy as np
+
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_COEFFICIENT_WORK
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Factor
 from dpquery.strategy.algebra.joint_coefficients import joint_power_sums, joint_power_work
+from dpquery.strategy.algebra.joint_covariances import joint_covariances
 from dpquery.strategy.algebra.joint_system import JointSystem, joint_system
+from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.algebra.row_sums import RowSums, scaled, total_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.record_changes import RecordChange
@@ -154,6 +159,23 @@ class UnionStrategy(Strategy):
         k, place = self.serving_part(block, position)
         sums = self.parts[k].power_sums(block, position=place, order=order)
         return None if sums is None else scaled(sums, 1 / self.weights[k] ** order)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        """Return them by the parts that answer; those of two parts say nothing of each other.
+
+        An answer from all parts has with that of any one the covariance that it has with the
+        answer from all: no other combination of the measurements varies less.
+        """
+        joint = self.joint_for(pairs.left.block) or self.joint_for(pairs.right.block)
+        if joint is not None:
+            return pairs.over_products(partial(joint_covariances, joint))
+        k, place = self.serving_part(pairs.left.block, pairs.left.position)
+        other, other_place = self.serving_part(pairs.right.block, pairs.right.position)
+        if k != other:
+            return np.zeros(pairs.shape)
+        left = QueryRows(pairs.left.block, pairs.left.places, place)
+        right = QueryRows(pairs.right.block, pairs.right.places, other_place)
+        return self.parts[k].covariances(QueryPairs(left, right)) / float(self.weights[k]) ** 2
 
     def fourth_and_sixth(self, block: Block, *, position: int | None) -> PowerPair | None:
         joint = self.joint_for(block)
