@@ -49,6 +49,7 @@ ROOMS = (
     "reconstruction",
     "reconstruction.rap",
     "reconstruction.columns",
+    "reconstruction.derived",
     "releases",
     "releases.manifest",
     "releases.tables",

@@ -76,6 +76,7 @@ FIELDS = {
         "budget": SAME,  # what may be spent
         "items": SAME,  # what is measured of them is in the blocks
         "file": FileFormat(delimiter=";"),
+        "derived": SAME,  # made of the noisy answers alone
         "text": SAME,  # all that counts of it is in the other fields
         "files": SAME,
         "first_edition": SAME,

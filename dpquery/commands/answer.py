@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from dpquery.arrays import Floats
 from dpquery.commands.answerable import check_answerable, check_answers_size
 from dpquery.commands.arguments import FilePath, checked_level
@@ -19,6 +21,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import calibrated_noise, sound_change, standard_deviation
+from dpquery.mechanisms.derived import NO_DERIVED, derived_answers, tables_of_derived
 from dpquery.mechanisms.extra_columns import check_columns, extra_columns
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
@@ -129,6 +132,7 @@ def answer(
         answers=answered.answers,
         manifest=with_extra(answers_of, new_questions.spec, columns),
         replace=replace,
+        derived=answered.derived,
     )
     queries, figures = new_questions.spec.queries, (answered.rmse, answered.max_std_error)
     return AnswerReport(directory, source, queries, *figures, answered.guessed)
@@ -164,6 +168,7 @@ class _Answered:
     """The answers of items, and their errors over all queries; None where these are not known."""
 
     answers: Callable[[Item], Iterator[TableAnswers]]
+    derived: tuple[pa.Table, ...] = ()
     rmse: float | None = None
     max_std_error: float | None = None
     guessed: tuple[str, ...] = ()
@@ -174,7 +179,9 @@ def _linear(of: _Release, request: _Request) -> _Answered:
     new_questions, columns = request.questions, request.columns
     strategy, change = _strategy(of)
     new = check_answerable(new_questions, of.compiled.classes, strategy)
-    positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
+    planned = of.compiled.workload.blocks
+    positions = positions_of(new.workload.blocks, planned)
+    tables = tables_of_derived(new_questions.spec, of.compiled.classes, planned, strategy)
     std = _noise_std(of, strategy, change)
     rmse, largest = _errors(new, strategy, positions, std)
     remedy = "ask other questions: what the release holds stays as it is"
@@ -193,7 +200,10 @@ def _linear(of: _Release, request: _Request) -> _Answered:
         level=request.level,
         extra=extra,
     )
-    return _Answered(answers, rmse, largest)
+    derived = derived_answers(
+        new_questions.spec, tables, strategy, estimates, noise_std=std, level=request.level
+    )
+    return _Answered(answers, derived, rmse, largest)
 
 
 def _relaxed(of: _Release, request: _Request) -> _Answered:
@@ -204,6 +214,8 @@ def _relaxed(of: _Release, request: _Request) -> _Answered:
         raise SpecError(NO_COLUMNS)
     if request.confidence is not None:
         raise SpecError(NO_LEVEL)
+    if request.questions.spec.derived:
+        raise SpecError(NO_DERIVED)
     new_questions = request.questions
     classes = of.compiled.classes
     finer = finer_classes(

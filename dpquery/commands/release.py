@@ -169,6 +169,7 @@ def release(
         replace=replace,
         sources=Sources(content, measured.values, chosen.measured),
         relaxed=result.relaxed,
+        derived=result.derived,
     )
     remark = remark_on(plan, terms, mechanism=choice)
     cap, query = funds.account.cap, chosen.query

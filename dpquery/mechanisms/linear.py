@@ -11,6 +11,7 @@ from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.registered_caps import declared_funds
 from dpquery.measurement.query import Query
+from dpquery.mechanisms.derived import KnownTables, derived_answers, tables_of_derived
 from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
@@ -69,7 +70,17 @@ class LinearMechanism:
         """Return answers with intervals of a level, and their manifest."""
         answers = self._answers(measured, level)
         manifest = self._manifest(measured, level)
-        return ReleaseContent(answers, with_extra(manifest, self.query.spec, self.columns))
+        query = self.query
+        derived = derived_answers(
+            query.spec,
+            _tables_of_derived(query),
+            query.strategy,
+            answers.estimates,
+            noise_std=query.mechanism.noise_std,
+            level=level,
+        )
+        manifest = with_extra(manifest, query.spec, self.columns)
+        return ReleaseContent(answers, manifest, derived=derived)
 
     def _answers(self, measured: StoredMeasurement, level: float) -> "LinearAnswers":
         query = self.query
@@ -201,6 +212,7 @@ def linear_mechanism(
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
     check_solution(query.strategy, compiled, noise_std=query.mechanism.noise_std, remedy=remedy)
     check_columns(request.columns, query.strategy)
+    _tables_of_derived(query)
     return LinearMechanism(plan, chosen, query, request.columns)
 
 
@@ -219,6 +231,12 @@ def _query(
     strategy, calibrated = shares.calibrated(priced.selection)
     mechanism = calibrated.noise_for(guarantee)
     return LinearQuery(spec, compiled, strategy, mechanism, request.release)
+
+
+def _tables_of_derived(query: LinearQuery) -> KnownTables:
+    """Return what the spec's derived items are made of; SpecError if it is not measured."""
+    compiled = query.compiled
+    return tables_of_derived(query.spec, compiled.classes, compiled.workload.blocks, query.strategy)
 
 
 def _charged(

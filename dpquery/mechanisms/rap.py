@@ -12,6 +12,7 @@ from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import GRID_BITS
 from dpquery.measurement.rap.rounds import RapMeasurement, RapQuery, rap_budget, rounds_of
+from dpquery.mechanisms.derived import NO_DERIVED
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
     ReleaseRequest,
@@ -183,7 +184,8 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
         )
     if request.noise == "laplace":
         raise SpecError("RAP takes Gaussian noise; leave --noise out, or give --mechanism linear")
-    for option, words in ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL)):
+    refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
+    for option, words in refused:
         if option:
             raise SpecError(f"{words}, or give --mechanism linear")
     settings = relaxed.settings

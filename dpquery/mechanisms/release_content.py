@@ -47,11 +47,13 @@ class ReleaseContent:
         answers: gives the answers of an item's tables, in order.
         manifest: what is public about them.
         relaxed: the relaxed rows that they come from, if they do.
+        derived: the rows of every derived item.
     """
 
     answers: Callable[[Item], Iterator[TableAnswers]]
     manifest: Manifest
     relaxed: pa.Table | None = None
+    derived: tuple[pa.Table, ...] = ()
 
 
 def ledger_facts(measured: StoredMeasurement) -> LedgerFacts:

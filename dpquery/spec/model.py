@@ -238,6 +238,132 @@ class FileFormat:
     newlines_in_quotes: bool = False
 
 
+QuotientKind = Literal["share", "ratio", "mean"]
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """Answers of one table over those of another, which has some of its axes.
+
+    Attributes:
+        kind: what it is called.
+        numerator: whose rows are those of the statistic.
+        denominator: each of its axes is one of the numerator's.
+    """
+
+    kind: QuotientKind
+    numerator: Table
+    denominator: Table
+
+    @property
+    def rows(self) -> Table:
+        """The table that says what the rows are."""
+        return self.numerator
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.numerator, self.denominator)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Answers of one table less those of another of the same axes.
+
+    Attributes:
+        first: of the one group.
+        second: of the other.
+        rows: the table that says what the rows are.
+    """
+
+    first: Table
+    second: Table
+    rows: Table
+
+    kind: Literal["difference"] = "difference"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Answers of a table per so many of a public population.
+
+    Attributes:
+        rows: the table.
+        per: how many.
+        population: of every row of the table, above 0.
+    """
+
+    rows: Table
+    per: float
+    population: tuple[float, ...]
+
+    kind: Literal["rate"] = "rate"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.rows,)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Quantiles of an ordered attribute, of all records or by group.
+
+    Attributes:
+        rows: the table that says which groups there are.
+        attribute: index of the ordered attribute.
+        cumulative: the groups by prefixes of the attribute.
+        probabilities: in (0, 1), rising.
+    """
+
+    rows: Table
+    attribute: int
+    cumulative: Table
+    probabilities: tuple[float, ...]
+
+    kind: Literal["quantiles"] = "quantiles"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.cumulative,)
+
+
+Statistic = Quotient | Difference | Rate | Quantiles
+
+
+@dataclass(frozen=True)
+class DerivedItem:
+    """A named statistic derived from items.
+
+    Attributes:
+        name: becomes a file name, as an item's does.
+        statistic: what it is.
+        description: what it shows, for its readers.
+        definition: how it is worked out, in words.
+        place: where it stands in the spec, file:line:column.
+        items: names of those that it is made of.
+    """
+
+    name: str
+    statistic: Statistic
+    description: str = ""
+    definition: str = ""
+    place: str = ""
+    items: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        several = self.statistic.probabilities if isinstance(self.statistic, Quantiles) else (0.5,)
+        return self.statistic.rows.size * len(several)
+
+
 @dataclass(frozen=True, eq=False)
 class Spec:
     """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole.
@@ -251,6 +377,7 @@ class Spec:
     domain: Domain
     items: tuple[Item, ...]
     file: FileFormat = FileFormat()
+    derived: tuple[DerivedItem, ...] = ()
     text: str = field(repr=False, default="")
     files: Mapping[str, str] = field(repr=False, default_factory=dict)
     first_edition: bool = False

@@ -28,10 +28,19 @@ from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_target
-from dpquery.releases.manifest.item_facts import item_facts
+from dpquery.releases.manifest.item_facts import derived_facts, item_facts
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, Manifest
-from dpquery.spec.model import Item, PublicationRules, Spec, SummedValues, Table
+from dpquery.spec.model import (
+    DerivedItem,
+    Item,
+    PublicationRules,
+    Quantiles,
+    Rate,
+    Spec,
+    SummedValues,
+    Table,
+)
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -108,7 +117,8 @@ def answers_manifest(
             bound_kind="",
             ratio=None,
         ),
-        key=answers_key(of, questions.items),
+        key=answers_key(of, questions.items, questions.derived),
+        derived=derived_facts(questions),
         level=level,
         items=item_facts(questions, labelled_tables=MAX_LABELLED_TABLES),
         error_by_epsilon=tuple(
@@ -122,7 +132,7 @@ def answers_manifest(
     )
 
 
-def answers_key(of: Manifest, items: Sequence[Item]) -> str:
+def answers_key(of: Manifest, items: Sequence[Item], derived: Sequence[DerivedItem] = ()) -> str:
     """Return the key of answers, 64 hexadecimal digits: of the questions and of the measurements.
 
     Answers of one key may be written over each other. The text that it is made of has the notation
@@ -132,10 +142,12 @@ def answers_key(of: Manifest, items: Sequence[Item]) -> str:
     Args:
         of: the release that was asked.
         items: the questions.
+        derived: what is made of their answers.
     """
-    content = write_series(
-        [write_text(of.key), write_text(of.measurements), write_series(map(_item, items))]
-    )
+    parts = [write_text(of.key), write_text(of.measurements), write_series(map(_item, items))]
+    if derived:
+        parts.append(write_series(map(_derived, derived)))
+    content = write_series(parts)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -148,6 +160,26 @@ def _item(item: Item) -> str:
         description=write_text(item.description),
         place=write_text(item.place),
         **({} if item.publish is None else {"publish": _rules(item.publish)}),
+    )
+
+
+def _derived(item: DerivedItem) -> str:
+    statistic, numbers = item.statistic, list[float]()
+    match statistic:
+        case Rate(per=per, population=population):
+            numbers = [per, *population]
+        case Quantiles(probabilities=probabilities):
+            numbers = [*probabilities]
+        case _:
+            pass
+    return write_record(
+        "DerivedItem",
+        name=write_text(item.name),
+        kind=write_text(statistic.kind),
+        rows=_table(statistic.rows),
+        tables=write_series(map(_table, statistic.tables)),
+        numbers=write_series(map(write_real, numbers)),
+        description=write_text(item.description),
     )
 
 

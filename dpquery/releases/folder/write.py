@@ -117,6 +117,7 @@ def write_release(
     replace: bool,
     sources: Sources | None = None,
     relaxed: pa.Table | None = None,
+    derived: Sequence[pa.Table] = (),
 ) -> None:
     """Write all files of a release, whole or not at all.
 
@@ -128,6 +129,7 @@ def write_release(
         replace: whether a release of another key may be replaced.
         sources: go into the folder too; the manifest has their digests.
         relaxed: the relaxed rows that the answers were read from, where the manifest names them.
+        derived: the rows of every derived item that the manifest names.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs. What is written differs
@@ -147,6 +149,8 @@ def write_release(
                 _write_sources(workshop / NEW, sources, manifest)
             if relaxed is not None:
                 _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
+            for facts, rows in zip(manifest.derived, derived, strict=True):
+                _write_table(workshop / NEW / facts.file, rows, manifest)
             _write_files(workshop / NEW, spec, answers, manifest)
             _sync(workshop / NEW, manifest)
             _put_in_place(workshop, directory)

@@ -15,7 +15,8 @@ from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.releases.manifest.release_json import MECHANISMS, RAP, SCHEMA_VERSION, Manifest
 from dpquery.spec.model import PublicationRules
-from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
+from dpquery.spec.parsing.derived_fields import NAME
+from dpquery.spec.parsing.fields import IDENTIFIER, NEIGHBOURS
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import LEAST_FIGURE, decode, mapping, parsed, text_of
 
@@ -101,6 +102,12 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "list of items", len(set(names)) == len(names) > 0
     yield "name of an item", all(_matches(NAME, name) for name in names)
     yield "file of an item", all(item.file == f"{item.name}.parquet" for item in manifest.items)
+    files = [*names, *(item.name for item in manifest.derived)]
+    derived = all(
+        _matches(NAME, item.name) and item.file == f"{item.name}.parquet" and item.rows > 0
+        for item in manifest.derived
+    )
+    yield "derived item", derived and len(set(files)) == len(files)
     yield (
         "rule of publication",
         all(_rules_are_believable(item.published) for item in manifest.items),

@@ -13,7 +13,12 @@ from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
-from dpquery.releases.manifest.item_facts import ItemFacts, item_facts
+from dpquery.releases.manifest.item_facts import (
+    DerivedFacts,
+    ItemFacts,
+    derived_facts,
+    item_facts,
+)
 from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Privacy, Spec
@@ -238,6 +243,7 @@ class Manifest:
         answered: of answers to questions asked later; None for a release.
         counted: what became of values that are not declared; None in releases from plans that an
             older dpquery made, which keep the bytes that they had.
+        derived: statistics made of the noisy answers; left out of the file where there are none.
     """
 
     schema_version: str
@@ -260,6 +266,7 @@ class Manifest:
     extra: tuple[ColumnFacts, ...] = ()
     answered: AnsweredFacts | None = None
     counted: CountedFacts | None = None
+    derived: tuple[DerivedFacts, ...] = ()
 
     @property
     def error_bars(self) -> bool:
@@ -270,6 +277,7 @@ class Manifest:
     def files(self) -> tuple[str, ...]:
         """Names of all files of the release, the manifest last."""
         items = tuple(file for item in self.items for file in item.files)
+        items += tuple(item.file for item in self.derived)
         sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
         relaxed = () if self.rap is None or self.answered else (RELAXED_ROWS_FILE,)
         return (*items, *relaxed, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
@@ -329,6 +337,7 @@ def manifest_of(
         measurements=measurements,
         rap=rap,
         counted=None if spec.first_edition else counted_facts(spec.domain),
+        derived=derived_facts(spec),
     )
 
 
@@ -372,7 +381,7 @@ def manifest_text(manifest: Manifest) -> str:
         "libraries": dict(manifest.libraries),
         "privacy": manifest.privacy.content(),
     }
-    for name in ("rap", "extra", "answered", "counted"):
+    for name in ("rap", "extra", "answered", "counted", "derived"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
     for item in content["items"]:

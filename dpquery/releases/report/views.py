@@ -54,6 +54,9 @@ class PublishedTables:
         Raises:
             SpecError: there is no such item or table, or its file is damaged.
         """
+        for derived in self.manifest.derived:
+            if derived.name == item and table is None:
+                return self._read(derived.file, rows=derived.rows)
         facts = self._facts(item)
         if table is None:
             return self._read(facts.file, rows=facts.queries)

@@ -17,6 +17,17 @@ from dpquery.limits import MAX_PERSON_ROWS, MAX_SUMMED_VALUE
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean, Other
 from dpquery.spec.model import Accounting, Keep, Neighbours
+from dpquery.spec.parsing.derived_fields import (
+    ITEM_NAME,
+    NAME_LIST,
+    DerivedFields,
+    DifferenceFields,
+    MeanFields,
+    QuantileFields,
+    RateFields,
+    RatioFields,
+    ShareFields,
+)
 from dpquery.spec.parsing.forms import (
     ByName,
     Decimal,
@@ -41,11 +52,9 @@ from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, opti
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
-NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 KEEP: tuple[Keep, ...] = get_args(Keep)
 ACCOUNTINGS: tuple[Accounting, ...] = get_args(Accounting)
-_RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
 DELIMITERS = (",", ";", "tab", "|")
 ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252")
@@ -77,7 +86,6 @@ _HIERARCHY_FILE = TextForm("the name of a file of a hierarchy", types=("string",
 _TEXT, EDGE = TextForm("a text"), Real("an edge")
 EDGES = ListOf("the edges of bins", Unread(EDGE.schema))
 SPANS = ListOf("ranges [first, last]", ref("span"))
-NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True)
 _OVER = replace(NAME_LIST, what="the attributes to combine")
 _ENTRIES = Unread(ListOf("values", ref("entry")).schema)
 _LEVEL = TextForm("the name of a level", types=("string", "number"))
@@ -434,9 +442,7 @@ class PublishFields(Fields, what="publish"):
 class ItemFields(PartFields, what="a workload item", choice="an item"):
     """An entry of the workload: tables under a name."""
 
-    name = Field(TextForm("the name of the item", NAME,
-            "{given} cannot name an item, which becomes a file; use a-z, 0-9, _ and -",
-            taken=_RESERVED, types=("string", "integer", "boolean")),
+    name = Field(ITEM_NAME,
         "Unique; the name of its file in the release.", "age_by_sex")
     description = defaulted(TextForm("a description"), "",
         "What the table shows, for its readers.", "Every year of age by sex")
@@ -470,6 +476,10 @@ class SpecFields(Fields, what="the spec"):
     publish = optional(PublishFields,
         "Adds columns `published` and `suppressed` beside the estimates of every item, which stay "
         "as they are.", "{suppress: {rel_error: 0.3, below: 10}, round_to: 5}")
+    derived = defaulted(ListOf("derived items, a list", ref("derived_item")), (),
+        "Statistics made of the noisy answers: shares, means, differences, quantiles, rates. They "
+        "take no budget, change no plan, and can be added by `dpquery answer`.",
+        "[{name: share_of_sexes, share: {of: sexes}}]")
 
 
 _NOT_NEEDED = "Not needed; where it is given, it must say what the release was made under."
@@ -478,8 +488,11 @@ _NOT_NEEDED = "Not needed; where it is given, it must say what the release was m
 class QuestionFields(Fields, what="a file of questions"):
     """Questions asked later of a release: a workload over the release's domain."""
 
-    workload = SpecFields.workload
+    workload = defaulted(SpecFields.workload.form, (),
+        "The tables to publish; may be left out where `derived` is given, and is then the items "
+        "of the release that those are made of.", "[{name: ages, product: {age: identity}}]")
     publish = SpecFields.publish
+    derived = SpecFields.derived
     dataset = optional(DatasetFields, _NOT_NEEDED, "{id: survey}")
     privacy = optional(PrivacyFields, _NOT_NEEDED, "{unit: row}")
     budget = optional(BudgetFields, _NOT_NEEDED, "{epsilon: 4}")
@@ -531,6 +544,7 @@ DEFINITIONS: dict[str, Form[object]] = {
         about="What a column may hold, or several columns merged."),
     "part": PartFields,
     "item": ItemFields,
+    "derived_item": DerivedFields,
 }
 # fmt: on
 
@@ -559,6 +573,13 @@ MAPPINGS: dict[str, type[Fields]] = {
     "sum": SumFields,
     "rows_per_person": PersonRowsFields,
     "distribution": GeometricFields,
+    "derived_item": DerivedFields,
+    "share": ShareFields,
+    "ratio": RatioFields,
+    "mean": MeanFields,
+    "difference": DifferenceFields,
+    "rate": RateFields,
+    "quantiles": QuantileFields,
     "questions": QuestionFields,
 }
 # Words that may stand for some of them.

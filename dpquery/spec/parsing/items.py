@@ -8,7 +8,8 @@ from dataclasses import replace
 from dpquery.limits import MAX_DESCRIPTIONS
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Item, PublicationRules, Table
-from dpquery.spec.parsing.fields import NAME_LIST, ItemFields, MarginalFields, PartFields
+from dpquery.spec.parsing.derived_fields import NAME_LIST
+from dpquery.spec.parsing.fields import ItemFields, MarginalFields, PartFields
 from dpquery.spec.parsing.predicate_sets import read_ranges
 from dpquery.spec.parsing.rows_per_person import row_number_sets
 from dpquery.spec.parsing.scope import Scope, Sets

@@ -4,14 +4,15 @@ A whole spec will do too. What it says beside the workload must then be what the
 under, since nothing of that can change any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Attribute
-from dpquery.spec.model import Budget, Dataset, FileFormat, Item, Privacy, Spec
+from dpquery.spec.model import Budget, Dataset, DerivedItem, FileFormat, Item, Privacy, Spec
 from dpquery.spec.parsing.attributes import read_domain
+from dpquery.spec.parsing.derived import read_derived
 from dpquery.spec.parsing.fields import QuestionFields
 from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.scope import Scope
@@ -57,6 +58,7 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
     problems = Problems(str(path))
     text, read_file = read_text(path), beside(path)
     items: tuple[Item, ...] = ()
+    derived: tuple[DerivedItem, ...] = ()
     places: tuple[Place, ...] = ()
     with problems.collected():
         root = read_yaml(text, file=str(path), problems=problems)
@@ -68,10 +70,23 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         publish = problems.attempt(lambda: publication_rules(given.publish, declared))
         items = read_workload(given.workload, scope, publish)
         places = tuple(node.place for node in given.workload)
+        taken = [item.name for item in items]
+        derived = read_derived(given.derived, (*items, *of.items), scope, read_file, taken)
+        if derived and not places:
+            items = tuple(item for item in of.items if _is_used(item, derived))
+            places = (given.node("derived").place,) * len(items)
+        elif not places:
+            raise given.node().mistake("a file of questions needs the key 'workload', or 'derived'")
     problems.raise_if_any()
     if not items or len(items) != len(places):
         raise SpecError(f"{path}: the questions cannot be read; write them as a `workload` section")
-    return Questions(replace(of, items=items, text=text, files={}), places, problems)
+    asked = replace(of, items=items, derived=derived, text=text, files={})
+    return Questions(asked, places, problems)
+
+
+def _is_used(item: Item, derived: Iterable[DerivedItem]) -> bool:
+    """Return whether a derived item is made of an item."""
+    return any(item.name in one.items for one in derived)
 
 
 def _declared(

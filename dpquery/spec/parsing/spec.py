@@ -9,6 +9,7 @@ from dpquery.limits import MAX_SPEC_BYTES
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.attributes import read_domain
+from dpquery.spec.parsing.derived import read_derived
 from dpquery.spec.parsing.fields import SpecFields
 from dpquery.spec.parsing.first_edition import of_first_edition
 from dpquery.spec.parsing.hierarchy_files import check_levels_named
@@ -128,6 +129,10 @@ def _spec(
     scope = Scope(problems, positions, None if rows is None else (len(positions), rows))
     publish = problems.attempt(lambda: publication_rules(given.publish, positions))
     items = problems.attempt(lambda: read_workload(given.workload, scope, publish))
+    taken = [item.name for item in items or ()]
+    derived = problems.attempt(
+        lambda: read_derived(given.derived, items or (), scope, read_file, taken)
+    )
     if rows is not None:
         attributes.append(rows)
     if dataset and privacy:
@@ -140,4 +145,5 @@ def _spec(
         raise UnreadableError(None)
     problems.raise_if_any()
     check_levels_named(entries, problems)
-    return Spec(dataset, privacy, budget, Domain(tuple(attributes)), items, file, text=text)
+    domain = Domain(tuple(attributes))
+    return Spec(dataset, privacy, budget, domain, items, file, derived or (), text=text)

@@ -1,0 +1,120 @@
+"""Derived items of a release or of later questions: refused early, then worked out as tables."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from dpquery.arrays import Ints
+from dpquery.exceptions import SpecError
+from dpquery.operators.blocks import Block
+from dpquery.operators.compile import compile_questions, merged_codes
+from dpquery.reconstruction.derived.joint_answers import JointAnswers
+from dpquery.reconstruction.derived.statistics import derived_rows
+from dpquery.reconstruction.least_squares import Estimates
+from dpquery.reconstruction.linear_answers import positions_of
+from dpquery.releases.tables.derived_table import derived_table
+from dpquery.spec.domain import Domain
+from dpquery.spec.model import DerivedItem, Item, Spec, Table
+from dpquery.spec.problems import quoted
+from dpquery.strategy.shapes.strategies import Strategy
+
+KnownTables = dict[Table, tuple[Block, int | None]]
+"""The block of each table, and its position in the plan's workload if it has one there."""
+NO_DERIVED = (
+    "derived items need error bars, which the answers of RAP do not have; leave `derived` out"
+)
+
+
+def tables_of_derived(
+    spec: Spec, classes: tuple[Ints, ...], planned: Sequence[Block], strategy: Strategy
+) -> KnownTables:
+    """Return the operators of all tables that derived items are made of.
+
+    Args:
+        spec: with the derived items.
+        classes: what the release counts as one, for each attribute the class of every code.
+        planned: the blocks of the plan's workload.
+        strategy: what is measured.
+
+    Raises:
+        SpecError: a derived item is made of what the release does not hold: says what to ask for.
+    """
+    for item in spec.derived:
+        for table in item.statistic.tables:
+            _check_told_apart(item, table, spec.domain, classes)
+    tables = list(dict.fromkeys(t for item in spec.derived for t in item.statistic.tables))
+    if not tables:
+        return {}
+    asked = replace(spec, items=(Item("derived", tuple(tables)),))
+    blocks = compile_questions(asked, classes).workload.blocks
+    known = dict(zip(tables, zip(blocks, positions_of(blocks, planned), strict=True), strict=True))
+    for item in spec.derived:
+        for table in item.statistic.tables:
+            block, position = known[table]
+            if position is None and not strategy.supports(block):
+                raise SpecError(
+                    f"{item.place}: {quoted(item.name)} is made of "
+                    f"{_in_words(table, spec.domain)}, which the measurements do not hold; add "
+                    f"`- {{name: {item.name}_of, {_as_item(table, spec.domain)}}}` to the workload "
+                    "and plan again"
+                )
+    return known
+
+
+def derived_answers(
+    spec: Spec,
+    tables: KnownTables,
+    strategy: Strategy,
+    estimates: Estimates,
+    *,
+    noise_std: float,
+    level: float,
+) -> tuple[pa.Table, ...]:
+    """Return the table of every derived item, in order.
+
+    Args:
+        spec: with the derived items.
+        tables: what `tables_of_derived` returns.
+        strategy: what was measured.
+        estimates: the least-squares solution.
+        noise_std: standard deviation of the noise on each measured row.
+        level: of the intervals.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs.
+    """
+    joint = JointAnswers(tables, strategy, estimates, noise_std)
+    return tuple(
+        derived_table(
+            item, derived_rows(item.statistic, joint, spec.domain, level=level), spec.domain
+        )
+        for item in spec.derived
+    )
+
+
+def _check_told_apart(
+    item: DerivedItem, table: Table, domain: Domain, classes: tuple[Ints, ...]
+) -> None:
+    for i, code, other in merged_codes(table, classes):
+        attribute = domain.attributes[i]
+        raise SpecError(
+            f"{item.place}: {quoted(item.name)} tells {quoted(attribute.label(code))} from "
+            f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, which no item of the "
+            "plan's workload does; ask for `"
+            f"{attribute.name}: identity` in one, and plan again"
+        )
+
+
+def _in_words(table: Table, domain: Domain) -> str:
+    what = "counts" if table.summed is None else "sums"
+    names = [domain.attributes[i].name for i in table.attributes]
+    return f"{what} by {' x '.join(names)}" if names else f"{what} of all records"
+
+
+def _as_item(table: Table, domain: Domain) -> str:
+    """Return the item to ask for, but for its conditions, which are written as they were."""
+    sets = ", ".join(f"{domain.attributes[i].name}: identity" for i in table.attributes)
+    if table.summed is None:
+        return f"product: {{{sets}}}"
+    return f"sum: {{of: {domain.attributes[table.summed.attribute].name}, by: {{{sets}}}}}"

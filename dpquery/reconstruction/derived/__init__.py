@@ -1,0 +1,1 @@
+"""Statistics derived from noisy answers, with intervals from their joint covariance."""

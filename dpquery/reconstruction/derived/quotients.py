@@ -1,0 +1,98 @@
+"""Quotients of two noisy answers, with intervals that hold their level (Fieller 1954).
+
+With answers n and d of true values v and w, the interval of v / w is the set of all t for which
+n - t d could be noise alone: |n - t d| <= q(t) sd(n - t d). It holds its level exactly, whatever
+the covariance, and it is bounded where d itself could not be noise alone; elsewhere every bound is
+missing. Under Gaussian noise q is one number. Under Laplace noise it depends on t,
+by how much each measured row has to do with n - t d ([MATH] 24).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.arrays import Bools, Floats
+
+REFINEMENTS = 4  # of the quantile at either end of an interval
+Critical = Callable[[Floats], Floats]
+"""The quantile of |noise of n - t d| in its standard deviations, given t for every row."""
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedRows:
+    """Figures of a statistic, one a row.
+
+    Attributes:
+        estimate: (m,), NaN where there is none.
+        std_error: (m,), NaN where there is none.
+        low: (m,) lower ends of intervals, NaN where there is none.
+        high: (m,) upper ends.
+        lost: (m,) where the reason holds that there is no estimate.
+        reason: why.
+    """
+
+    estimate: Floats
+    std_error: Floats
+    low: Floats
+    high: Floats
+    lost: Bools
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyPairs:
+    """Pairs of noisy answers with their variances and covariance, (m,) each."""
+
+    above: Floats
+    below: Floats
+    above_variance: Floats
+    below_variance: Floats
+    covariance: Floats
+
+    def deviation(self, t: Floats) -> Floats:
+        """Return the standard deviation of above - t below: (m,)."""
+        mixed = self.above_variance - 2 * t * self.covariance + t**2 * self.below_variance
+        return np.sqrt(np.maximum(mixed, 0.0))
+
+
+def quotient_rows(
+    pairs: NoisyPairs, critical: Critical, denominator: float | Floats
+) -> DerivedRows:
+    """Return quotients with their intervals.
+
+    Args:
+        pairs: numerators and denominators.
+        critical: the quantile, in standard deviations, at the level of the intervals.
+        denominator: that of the denominator's own noise, in standard deviations.
+    """
+    lost = np.abs(pairs.below) <= denominator * np.sqrt(pairs.below_variance)
+    with np.errstate(all="ignore"):
+        estimate = np.where(lost, np.nan, pairs.above / pairs.below)
+        std_error = pairs.deviation(estimate) / np.abs(pairs.below)
+        ends = []
+        for sign in (-1.0, 1.0):
+            end = estimate
+            for _ in range(REFINEMENTS):
+                end = _end(pairs, critical(np.where(np.isnan(end), 0.0, end)), sign)
+            ends.append(np.where(lost, np.nan, end))
+    low, high = ends
+    return DerivedRows(estimate, std_error, low, high, lost, "the denominator is lost in noise")
+
+
+def difference_rows(pairs: NoisyPairs, critical: Critical) -> DerivedRows:
+    """Return differences, above less below, with their intervals."""
+    estimate, ones = pairs.above - pairs.below, np.ones_like(pairs.above)
+    std_error = pairs.deviation(ones)
+    half = critical(ones) * std_error
+    never = np.zeros(len(estimate), dtype=np.bool_)
+    return DerivedRows(estimate, std_error, estimate - half, estimate + half, never)
+
+
+def _end(pairs: NoisyPairs, q: Floats, sign: float) -> Floats:
+    """Return one root of (n - t d)^2 = q^2 var(n - t d), where the set between them is bounded."""
+    square = pairs.below**2 - q**2 * pairs.below_variance
+    mixed = pairs.above * pairs.below - q**2 * pairs.covariance
+    plain = pairs.above**2 - q**2 * pairs.above_variance
+    root = np.sqrt(np.maximum(mixed**2 - square * plain, 0.0))
+    return np.where(square > 0, (mixed + sign * root) / square, np.nan)

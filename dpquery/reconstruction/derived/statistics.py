@@ -1,0 +1,134 @@
+"""What a derived item is, worked out from noisy answers and their joint covariance."""
+
+from functools import partial
+from typing import assert_never
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.factors import ROW_CHUNK
+from dpquery.reconstruction.derived.joint_answers import JointAnswers, rows_in
+from dpquery.reconstruction.derived.quantiles import NoisyDistributions, quantile_rows
+from dpquery.reconstruction.derived.quotients import (
+    Critical,
+    DerivedRows,
+    NoisyPairs,
+    difference_rows,
+    quotient_rows,
+)
+from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
+from dpquery.spec.domain import Bins, Domain, Integers
+from dpquery.spec.model import Difference, Quantiles, Quotient, Rate, Statistic, Table
+
+
+def derived_rows(
+    statistic: Statistic, joint: JointAnswers, domain: Domain, *, level: float
+) -> DerivedRows:
+    """Return the figures of a statistic, one a row.
+
+    Args:
+        statistic: of which tables it is made.
+        joint: their answers.
+        domain: of the spec.
+        level: of the intervals.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs.
+    """
+    match statistic:
+        case Quotient(numerator=above, denominator=below):
+            pairs = _pairs(joint, above, below, rows_in(above, below))
+            critical, alone = _critical(joint, above, below, rows_in(above, below), level)
+            return quotient_rows(pairs, critical, alone)
+        case Difference(first=first, second=second):
+            same = np.arange(first.size)
+            critical, _ = _critical(joint, first, second, same, level)
+            return difference_rows(_pairs(joint, first, second, same), critical)
+        case Rate(rows=table, per=per, population=population):
+            scale = per / np.array(population)
+            rows, nothing = np.arange(table.size), np.zeros(table.size)
+            variance = joint.covariance(table, rows, table, rows) * scale**2
+            noisy = NoisyPairs(joint.estimate(table) * scale, nothing, variance, nothing, nothing)
+            critical, _ = _critical(joint, table, table, rows, level)
+            return difference_rows(noisy, lambda t: critical(np.zeros_like(t)))
+        case Quantiles():
+            return _quantiles(statistic, joint, domain, level)
+    assert_never(statistic)
+
+
+def _pairs(joint: JointAnswers, above: Table, below: Table, of_rows: Ints) -> NoisyPairs:
+    """Return every row of a table beside its row of another."""
+    rows, others = np.arange(above.size), np.arange(below.size)
+    return NoisyPairs(
+        joint.estimate(above),
+        joint.estimate(below)[of_rows],
+        joint.covariance(above, rows, above, rows),
+        joint.covariance(below, others, below, others)[of_rows],
+        joint.covariance(above, rows, below, of_rows),
+    )
+
+
+def _critical(
+    joint: JointAnswers, above: Table, below: Table, of_rows: Ints, level: float
+) -> tuple[Critical, float | Floats]:
+    """Return quantiles of the noise of above - t below, and that of below alone.
+
+    Where Laplace noise is that of too many rows, the largest of any sum of it stands for all.
+    """
+    if joint.coefficients is None:
+        q = _widest(joint, level)
+        return lambda t: np.full(t.shape, q), q
+    first, second = joint.coefficients[above], joint.coefficients[below]
+    of_mixture = partial(_laplace_critical, first, second, of_rows, level)
+    alone = _laplace_critical(second, second, np.arange(len(second)), level, np.zeros(len(second)))
+    return of_mixture, alone[of_rows]
+
+
+def _widest(joint: JointAnswers, level: float) -> float:
+    """Return a quantile that holds for all sums of the noise."""
+    if joint.strategy.noise == "gaussian":
+        return float(ndtri((1 + level) / 2))
+    return largest_quantile(level)
+
+
+def _laplace_critical(
+    first: Floats, second: Floats, of_rows: Ints, level: float, t: Floats
+) -> Floats:
+    """Return the quantile of first - t second times unit Laplace noise, in standard deviations."""
+    out = np.empty(len(t))
+    step = max(1, ROW_CHUNK // max(1, first.shape[1]))
+    for start in range(0, len(t), step):
+        rows = slice(start, start + step)
+        squares = (first[rows] - t[rows, None] * second[of_rows[rows]]) ** 2
+        total = squares.sum(axis=1)
+        shares = squares / np.where(total > 0, total, 1.0)[:, None]
+        powers = (shares**2).sum(axis=1), (shares**3).sum(axis=1)
+        out[rows] = laplace_quantile(*powers, level)
+    return out
+
+
+def _quantiles(
+    statistic: Quantiles, joint: JointAnswers, domain: Domain, level: float
+) -> DerivedRows:
+    table, index = statistic.cumulative, statistic.attribute
+    axis = [i for i, _ in table.axes].index(index)
+    places = np.arange(table.size).reshape(table.shape)
+    places = np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
+    noisy = NoisyDistributions(
+        joint.estimate(table)[places],
+        joint.covariance(table, places, table, places),
+        joint.covariance(table, places[:, :-1], table, places[:, 1:]),
+        joint.covariance(table, places, table, np.broadcast_to(places[:, -1:], places.shape)),
+    )
+    kind = domain.attributes[index].columns[0].kind
+    ends = np.arange(float(places.shape[1]))
+    match kind:
+        case Bins(edges=edges):
+            ends = np.array(edges)
+        case Integers(low=low):
+            ends = low + ends
+        case _:
+            pass  # places of periods
+    q, bins = _widest(joint, level), isinstance(kind, Bins)
+    return quantile_rows(noisy, statistic.probabilities, q, ends=ends, interpolated=bins)

@@ -1,0 +1,282 @@
+"""The `derived` section: statistics made of the noisy answers of items."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dpquery.spec.domain import Bins, Dates, Integers
+from dpquery.spec.model import (
+    DerivedItem,
+    Difference,
+    Item,
+    Quantiles,
+    Quotient,
+    Rate,
+    Statistic,
+    Table,
+)
+from dpquery.spec.parsing.derived_fields import (
+    QUANTILE_WORDS,
+    DerivedFields,
+    DifferenceFields,
+    MeanFields,
+    QuantileFields,
+    RateFields,
+    RatioFields,
+    ShareFields,
+)
+from dpquery.spec.parsing.forms import ListOf, Real
+from dpquery.spec.parsing.public_populations import read_population
+from dpquery.spec.parsing.scope import Scope
+from dpquery.spec.parsing.yaml_nodes import ListNode, Node, TextNode
+from dpquery.spec.predicates import IdentitySet, PrefixSet, StackedSet
+from dpquery.spec.problems import UnreadableError, quoted, suggestion
+
+DERIVED_COLUMNS = ("quantile", "reason")
+"""Columns that no item has: no attribute of a derived item may be called so."""
+_PROBABILITY = Real(
+    "a probability",
+    above=0,
+    below=1,
+    refusal="{given} is no probability; expected a number above 0 and below 1, as 0.5 of a median",
+)
+
+
+def read_derived(
+    nodes: Iterable[Node],
+    items: Sequence[Item],
+    scope: Scope,
+    read_file: Callable[[str], str],
+    taken: Collection[str] = (),
+) -> tuple[DerivedItem, ...]:
+    """Return the derived items of a section, in file order.
+
+    Args:
+        nodes: of the items.
+        items: that they may be made of; of several with one name the first.
+        scope: what they may refer to.
+        read_file: returns the text of a file that is named.
+        taken: names that they may not have.
+    """
+    by_name: dict[str, Item] = {}
+    for item in items:
+        by_name.setdefault(item.name, item)
+    reader, derived = _Reader(by_name, scope, read_file), dict[str, DerivedItem]()
+    for node in nodes:
+        with scope.problems.collected():
+            given = DerivedFields.read(node, scope.problems)
+            if given.name in derived or given.name in taken:
+                raise given.node("name").mistake(
+                    f"{quoted(given.name)} names an item already; rename one"
+                )
+            statistic, definition = reader.read(given)
+            derived[given.name] = DerivedItem(
+                given.name,
+                statistic,
+                given.description,
+                definition,
+                str(node.place),
+                reader.take_items(),
+            )
+    return tuple(derived.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Reads statistics of named items."""
+
+    items: Mapping[str, Item]
+    scope: Scope
+    read_file: Callable[[str], str]
+    _named: list[str] = field(default_factory=list)
+
+    def take_items(self) -> tuple[str, ...]:
+        """Return the names of the items that were looked up since this was asked last."""
+        names = tuple(dict.fromkeys(self._named))
+        self._named.clear()
+        return names
+
+    def read(self, given: DerivedFields) -> tuple[Statistic, str]:
+        """Return a statistic and what it is in words."""
+        match given.chosen:
+            case "share":
+                statistic, words = self._share(given.share)
+            case "ratio":
+                statistic, words = self._ratio(given.ratio)
+            case "mean":
+                statistic, words = self._mean(given.mean)
+            case "difference":
+                statistic, words = self._difference(given.difference)
+            case "rate":
+                statistic, words = self._rate(given.rate)
+            case _:
+                statistic, words = self._quantiles(given.quantiles)
+        for i in statistic.rows.attributes:
+            name = self._names[i]
+            if name in DERIVED_COLUMNS:
+                raise given.node().mistake(
+                    f"this adds a column {quoted(name)}, which an attribute is called; name the "
+                    f"attribute otherwise and give its header as {{column: {name}}}"
+                )
+        return statistic, words
+
+    @property
+    def _names(self) -> dict[int, str]:
+        return {i: name for name, (i, _) in self.scope.declared.items()}
+
+    def _item(self, node: Node) -> tuple[str, Table]:
+        """Return the item that a node names, and its one table."""
+        if not isinstance(node, TextNode):
+            raise node.mistake("expected the name of an item of the workload")
+        if not self.items:
+            raise UnreadableError(None)
+        if node.text not in self.items:
+            raise node.mistake(
+                f"no item of the workload is called {quoted(node.text)}"
+                f"{suggestion(node.text, self.items)}"
+            )
+        item = self.items[node.text]
+        self._named.append(item.name)
+        if len(item.tables) != 1 or item.tables[0].threshold < len(item.tables[0].axes):
+            raise node.mistake(
+                f"{quoted(node.text)} is not one table with a row for every combination, which "
+                "statistics are derived from; add that table to the workload as an item of its "
+                "own, `product: {...}` or `sum: {...}`"
+            )
+        return item.name, item.tables[0]
+
+    def _share(self, given: ShareFields) -> tuple[Statistic, str]:
+        name, numerator = self._item(given.of)
+        axes, within = dict(numerator.axes), list[int]()
+        for node in given.within:
+            i, _ = self.scope.attribute(node)
+            within.append(i)
+            if i not in axes:
+                has = ", ".join(self._names[k] for k in axes) or "no attribute"
+                raise node.mistake(
+                    f"{quoted(name)} has no rows by {quoted(self._names[i])}, so it has no shares "
+                    f"within it; it has rows by {has}"
+                )
+        if set(within) == set(axes):
+            raise given.node("within").mistake(
+                f"every row of {quoted(name)} is all of what it is to be a share of; leave out of "
+                "`within` the attribute whose values are to add up to 1"
+            )
+        margin = replace(
+            numerator, axes=tuple(axis for axis in numerator.axes if axis[0] in within)
+        )
+        named = ", ".join(self._names[i] for i in sorted(within))
+        words = f"{name} as a share of {'all' if not within else f'all with the same {named}'}"
+        return Quotient("share", numerator, margin), words
+
+    def _ratio(self, given: RatioFields) -> tuple[Statistic, str]:
+        name, numerator = self._item(given.of)
+        other, denominator = self._item(given.to)
+        self._check_axes(given.to, name, numerator, other, denominator)
+        return Quotient("ratio", numerator, denominator), f"{name} over {other}"
+
+    def _mean(self, given: MeanFields) -> tuple[Statistic, str]:
+        name, numerator = self._item(given.sum_)
+        if numerator.summed is None:
+            raise given.sum_.mistake(
+                f"{quoted(name)} counts records, and a mean is of what they add up to; name an "
+                "item of the workload with `sum: {of: ..., by: ...}`"
+            )
+        of = self._names[numerator.summed.attribute]
+        if given.count is None:
+            denominator = replace(numerator, summed=None)
+            words = f"{name} over the number of records; one without a value of {of} adds nothing"
+            return Quotient("mean", numerator, denominator), f"{words} and is counted"
+        other, denominator = self._item(given.count)
+        if denominator.summed is not None:
+            raise given.count.mistake(f"{quoted(other)} is a sum; name an item that counts records")
+        self._check_axes(given.count, name, numerator, other, denominator)
+        return Quotient("mean", numerator, denominator), f"{name} over {other}"
+
+    def _check_axes(
+        self, node: Node, name: str, numerator: Table, other: str, denominator: Table
+    ) -> None:
+        """Refuse a denominator that has not one row for each of the numerator's."""
+        axes = dict(numerator.axes)
+        for i, predicates in denominator.axes:
+            if axes.get(i) != predicates:
+                attribute = quoted(self._names[i])
+                raise node.mistake(
+                    f"{quoted(other)} has rows by {attribute}, and {quoted(name)} "
+                    f"{'asks otherwise of it' if i in axes else 'has none'}: which row goes with "
+                    f"which is open; ask the same of {attribute} in both, or leave it out of "
+                    f"{quoted(other)}"
+                )
+
+    def _difference(self, given: DifferenceFields) -> tuple[Statistic, str]:
+        name, table = self._item(given.of)
+        node = given.node("between")
+        if len(given.between) != 1:
+            raise node.mistake(
+                "expected one attribute with its two values, as in {sex: [Male, Female]}"
+            )
+        ((key, pair),) = given.between
+        index, attribute = self.scope.attribute(key)
+        if index not in dict(table.axes):
+            raise key.mistake(
+                f"{quoted(name)} has no rows by {quoted(attribute.name)}, so that there is nothing "
+                "to compare; add it to the item, or name another"
+            )
+        rows = replace(table, axes=tuple(axis for axis in table.axes if axis[0] != index))
+        sides = [self.scope.read_condition(side, attribute) for side in pair]
+        first, second = (
+            replace(rows, where=tuple(sorted((*rows.where, (index, side)), key=lambda w: w[0])))
+            for side in sides
+        )
+        if first == second:
+            raise node.mistake("the two values are one; name two")
+        labels = [side.groups[0][0] for side in sides if hasattr(side, "groups")]
+        return Difference(first, second, rows), f"{name}: {' less '.join(labels)}"
+
+    def _rate(self, given: RateFields) -> tuple[Statistic, str]:
+        name, table = self._item(given.of)
+        attributes = {i: a for i, a in self.scope.declared.values() if a is not None}
+        node = given.node("population")
+        text = self.read_file(given.population)
+        population = read_population(text, given.population, node, table, attributes)
+        return Rate(table, given.per, population), f"{name} per {given.per:g} of {given.population}"
+
+    def _quantiles(self, given: QuantileFields) -> tuple[Statistic, str]:
+        name, table = self._item(given.of)
+        index, attribute = self.scope.attribute(given.over)
+        if table.summed is not None:
+            raise given.of.mistake(f"{quoted(name)} is a sum; name an item that counts records")
+        asked = dict(table.axes).get(index)
+        parts = asked.parts if isinstance(asked, StackedSet) else (asked,)
+        if attribute.merged or not isinstance(attribute.columns[0].kind, Integers | Bins | Dates):
+            raise given.over.mistake(
+                f"the values of {quoted(attribute.name)} have no order, and so no quantiles"
+            )
+        if not any(isinstance(part, IdentitySet | PrefixSet) for part in parts):
+            raise given.over.mistake(
+                f"{quoted(name)} holds neither every value of {quoted(attribute.name)} nor the "
+                f"counts up to each; ask for `{attribute.name}: prefix` in an item of the workload "
+                "and name that"
+            )
+        others = tuple(axis for axis in table.axes if axis[0] != index)
+        prefix = PrefixSet(attribute.size, attribute.length)
+        axes = tuple(sorted((*others, (index, prefix)), key=lambda axis: axis[0]))
+        rows, cumulative = replace(table, axes=others), replace(table, axes=axes)
+        probabilities = self._probabilities(given)
+        words = f"quantiles of {attribute.name} from {name}"
+        return Quantiles(rows, index, cumulative, probabilities), words
+
+    def _probabilities(self, given: QuantileFields) -> tuple[float, ...]:
+        node = given.at
+        if node is None:
+            return (0.5,)
+        if isinstance(node, TextNode) and node.text in QUANTILE_WORDS:
+            parts = QUANTILE_WORDS[node.text]
+            return tuple(k / parts for k in range(1, parts))
+        if isinstance(node, ListNode):
+            read = ListOf("probabilities", _PROBABILITY).read(node, self.scope.problems)
+            if list(read) != sorted(set(read)):
+                raise node.mistake("the probabilities must rise, each once")
+            return read
+        raise node.mistake(
+            f"expected probabilities such as [0.25, 0.5, 0.75], or {', '.join(QUANTILE_WORDS)}"
+        )
