@@ -2,7 +2,7 @@
 
 The commands are functions too: `plan`, `compare`, `release`, `answer`, `synthesize` and
 `error_report`. Each is loaded when it is first used, so that importing dpquery costs nothing.
-`reporting` shows what they are doing.
+`reporting` shows what they are doing; `Release` opens a release's folder.
 """
 
 from typing import TYPE_CHECKING
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from dpquery.commands.answer import answer
     from dpquery.commands.compare import compare
     from dpquery.commands.error_report import error_report
+    from dpquery.commands.opened_release import Release
     from dpquery.commands.plan import plan
     from dpquery.commands.release import release
     from dpquery.commands.synthesize import synthesize
     from dpquery.progress import reporting
 
 __all__ = [
+    "Release",
     "__version__",
     "answer",
     "compare",
@@ -53,6 +55,10 @@ def __getattr__(name: str) -> object:
             from dpquery.commands.release import release
 
             return release
+        case "Release":
+            from dpquery.commands.opened_release import Release
+
+            return Release
         case "synthesize":
             from dpquery.commands.synthesize import synthesize
 

@@ -13,49 +13,34 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dpquery.arrays import Floats
 from dpquery.commands.answerable import check_answerable, check_answers_size
 from dpquery.commands.arguments import FilePath, checked_level
 from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
+from dpquery.commands.opened_release import Release
 from dpquery.exceptions import SpecError
-from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
-from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.noise.calibration import calibrated_noise, sound_change, standard_deviation
 from dpquery.mechanisms.derived import NO_DERIVED, derived_answers, tables_of_derived
 from dpquery.mechanisms.extra_columns import check_columns, extra_columns
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
-from dpquery.mechanisms.release_content import digest_of
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,
-    compile_spec,
     finer_classes,
 )
-from dpquery.plan_file.plan import Plan, plan_and_spec
-from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.linear_answers import noisy_values, positions_of
+from dpquery.reconstruction.linear_answers import positions_of
 from dpquery.reconstruction.rap.relaxed_rows import spread_evenly
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.folder.answers import answers_manifest, check_answers_target, read_answerable
-from dpquery.releases.folder.measurements_file import measurement_labels, read_measurements
+from dpquery.releases.folder.answers import answers_manifest, check_answers_target
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest.extra_columns import with_extra
-from dpquery.releases.manifest.release_json import (
-    MEASUREMENTS_FILE,
-    PLAN_FILE,
-    Manifest,
-    mechanisms_of,
-)
 from dpquery.releases.report.views import PublishedTables
-from dpquery.spec.model import Item, Spec
+from dpquery.spec.model import Item
 from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.algebra.row_sums import total_of
 from dpquery.strategy.errors.expected_error import largest_of
-from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -109,14 +94,11 @@ def answer(
     """
     source, directory, columns = Path(release), Path(out), parse_columns(also)
     checked_level(confidence)
-    manifest, content = read_answerable(source)
-    plan, spec = plan_and_spec(content, source / PLAN_FILE)
-    compiled = compile_spec(spec)
-    new_questions = load_questions(Path(questions), of=spec)
+    opened = Release(source)
+    manifest = opened.facts
+    new_questions = load_questions(Path(questions), of=opened.spec)
     request = _Request(new_questions, confidence, columns)
-    answered = (_relaxed if manifest.rap else _linear)(
-        _Release(source, manifest, plan, spec, compiled), request
-    )
+    answered = (_relaxed if manifest.rap else _linear)(opened, request)
     answers_of = answers_manifest(
         manifest,
         new_questions.spec,
@@ -136,17 +118,6 @@ def answer(
     )
     queries, figures = new_questions.spec.queries, (answered.rmse, answered.max_std_error)
     return AnswerReport(directory, source, queries, *figures, answered.guessed)
-
-
-@dataclass(frozen=True, eq=False)
-class _Release:
-    """A release as its folder has it; `compiled` is the workload that it was made for."""
-
-    directory: Path
-    manifest: Manifest
-    plan: Plan
-    spec: Spec
-    compiled: CompiledSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,20 +145,20 @@ class _Answered:
     guessed: tuple[str, ...] = ()
 
 
-def _linear(of: _Release, request: _Request) -> _Answered:
+def _linear(of: Release, request: _Request) -> _Answered:
     """Answer by least squares, with exact errors, what the measurements span."""
     new_questions, columns = request.questions, request.columns
-    strategy, change = _strategy(of)
+    strategy, _ = of.measured
     new = check_answerable(new_questions, of.compiled.classes, strategy)
     planned = of.compiled.workload.blocks
     positions = positions_of(new.workload.blocks, planned)
     tables = tables_of_derived(new_questions.spec, of.compiled.classes, planned, strategy)
-    std = _noise_std(of, strategy, change)
+    std = of.noise_std
     rmse, largest = _errors(new, strategy, positions, std)
     remedy = "ask other questions: what the release holds stays as it is"
     check_solution(strategy, new, noise_std=std, remedy=remedy, positions=positions)
     check_columns(columns, strategy)
-    noisy = _noisy(of, strategy)
+    noisy = of.noisy
     estimates = reconstruct(strategy, noisy)
     extra = extra_columns(columns, strategy, noisy, estimates, noise_std=std)
     answers = LinearAnswers(
@@ -206,9 +177,9 @@ def _linear(of: _Release, request: _Request) -> _Answered:
     return _Answered(answers, derived, rmse, largest)
 
 
-def _relaxed(of: _Release, request: _Request) -> _Answered:
+def _relaxed(of: Release, request: _Request) -> _Answered:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
-    if of.manifest.rap is None:
+    if of.facts.rap is None:
         raise ValueError("not a release of relaxed rows")
     if request.columns:
         raise SpecError(NO_COLUMNS)
@@ -222,68 +193,15 @@ def _relaxed(of: _Release, request: _Request) -> _Answered:
         classes, [table for item in new_questions.spec.items for table in item.tables]
     )
     new = compile_questions(new_questions.spec, finer)
-    released = read_relaxed(of.directory, of.compiled, digest=of.manifest.rap.rows_sha256)
+    released = read_relaxed(of.directory, of.compiled, digest=of.facts.rap.rows_sha256)
     check_answers_size(new_questions, new, relaxed_rows=len(released.values))
     rows = spread_evenly(released, classes, finer)
     pairs = zip(new_questions.spec.domain.attributes, classes, finer, strict=True)
     guessed = tuple(
         attribute.name for attribute, before, after in pairs if after.max() > before.max()
     )
-    answers = RelaxedAnswers(new_questions.spec, new, rows, of.manifest.rap.total)
+    answers = RelaxedAnswers(new_questions.spec, new, rows, of.facts.rap.total)
     return _Answered(answers, guessed=guessed)
-
-
-def _strategy(of: _Release) -> tuple[Strategy, RecordChange]:
-    """Return what was measured, and what its noise takes a record to do.
-
-    Of the plan's strategies that is the one that the manifest names.
-    """
-    manifest = of.manifest
-    for selection in of.plan.selections:
-        named = digest_of(selection.strategy) == manifest.strategy.sha256
-        if named and manifest.guarantee.mechanism in mechanisms_of(selection.noise):
-            strategy = decode_strategy(
-                selection.strategy, noise=selection.noise, workload=of.compiled.workload
-            )
-            return strategy, sound_change(selection.change, of.spec)
-    raise SpecError(
-        f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; run "
-        "`dpquery release` again, which is free: the ledger holds the measurements"
-    )
-
-
-def _noise_std(of: _Release, strategy: Strategy, change: RecordChange) -> float:
-    """Return the standard deviation of the noise on a row of the integer strategy.
-
-    What the manifest says of the noise must be what the plan and the guarantee ask for: errors that
-    are stated too small would be believed.
-    """
-    promised, stated = of.manifest.guarantee, of.manifest.noise
-    terms = guarantee(
-        strategy.noise,
-        epsilon=parse_epsilon(str(promised.epsilon)),
-        delta=parse_delta(str(promised.delta)),
-        accounting=of.spec.budget.counted,
-    )
-    due = calibrated_noise(strategy, privacy=of.spec.privacy, guarantee=terms, change=change)
-    exact = (stated.shift, stated.sensitivity) == (due.shift, str(due.sensitivity))
-    if (
-        promised.kind != terms.kind
-        or not exact
-        or not math.isclose(stated.scale, due.scale, rel_tol=1e-9)
-    ):
-        raise SpecError(
-            f"{of.directory / MANIFEST_FILE} is damaged: its noise is not what the plan asks for "
-            f"at epsilon {promised.epsilon:g}; run `dpquery release` again, which is free: the "
-            "ledger holds the measurements"
-        )
-    return standard_deviation(terms.law, scale=stated.scale, shift=stated.shift)
-
-
-def _noisy(of: _Release, strategy: Strategy) -> Sequence[Floats]:
-    path, measured = of.directory / MEASUREMENTS_FILE, measurement_labels(of.spec, strategy)
-    values = read_measurements(path, measured, digest=of.manifest.measurements)
-    return noisy_values(strategy, values, shift=of.manifest.noise.shift)
 
 
 def _errors(

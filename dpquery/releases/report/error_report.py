@@ -254,6 +254,9 @@ def headline(report: Report) -> list[str]:
     """Return the lines about the release as a whole: dataset, guarantee, errors, remarks."""
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
+    if manifest.derived:
+        named = ", ".join(f"{item.name} ({item.kind})" for item in manifest.derived)
+        notes.append(f"derived from the answers, in files of their own: {named}")
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
     return [

@@ -1,0 +1,171 @@
+"""Derived items in a spec, in a release's folder and in answers to later questions."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from derived_support import HEAD as WITHOUT
+from derived_support import ITEMS
+
+from dpquery import Release, answer, plan, release
+from dpquery.exceptions import SpecError
+from dpquery.releases.report.error_report import headline, load_report
+from dpquery.spec.parsing.spec import parse
+
+MORE = """\
+  - {name: rates, rate: {of: all, population: people.csv, per: 100000}}
+  - {name: days, quantiles: {of: seen, over: day}}
+"""
+HEAD = WITHOUT.replace(
+    "workload:\n", "  day: {date: {from: 2020-01, to: 2020-06, by: month}}\nworkload:\n"
+)
+HEAD = HEAD.replace("derived:\n", "  - {name: seen, product: {day: identity}}\nderived:\n")
+PEOPLE = "region,population\nS,2000\nN,1000\nW,4000\nelsewhere,7\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A release with hardly any noise, and its data."""
+    folder = tmp_path_factory.mktemp("derived")
+    (folder / "workload.yaml").write_text(
+        HEAD.replace("epsilon: 4", "epsilon: 1000000") + ITEMS + MORE
+    )
+    (folder / "people.csv").write_text(PEOPLE)
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame(
+        {
+            "sex": rng.choice(["F", "M"], 400),
+            "region": rng.choice(["N", "S", "W"], 400),
+            "hours": rng.integers(0, 6, 400),
+            "income": rng.integers(0, 160, 400),
+            "day": rng.choice(["2020-01-05", "2020-03-02", "2020-05-30"], 400),
+        }
+    )
+    data.to_csv(folder / "data.csv", index=False)
+    paths = {"plan_path": folder / "dpquery.plan", "ledger_path": folder / "ledger.db"}
+    plan(folder / "workload.yaml", mechanism="linear", time_limit=0.1, **paths)
+    release(folder / "data.csv", epsilon=100000, out=folder / "release", **paths)
+    return folder
+
+
+def test_statistics_with_hardly_any_noise_are_those_of_pandas(folder):
+    data = pd.read_csv(folder / "data.csv")
+    tables = {name: Release(folder / "release").table(name) for name in
+              ("shares", "mean", "gap", "rates", "middle", "days")}  # fmt: skip
+    shares = pd.crosstab(data["sex"], data["region"], normalize="columns")
+    assert tables["shares"]["estimate"].tolist() == pytest.approx(shares.values.ravel(), abs=1e-3)
+    means = data.groupby("sex")["hours"].mean()
+    assert tables["mean"]["estimate"].tolist() == pytest.approx(means.tolist(), abs=1e-3)
+    counts = pd.crosstab(data["region"], data["sex"])
+    assert tables["gap"]["estimate"].round().tolist() == (counts["M"] - counts["F"]).tolist()
+    rates = data["region"].value_counts().sort_index() / [1000, 2000, 4000] * 100000
+    assert tables["rates"]["estimate"].tolist() == pytest.approx(rates.tolist(), rel=1e-3)
+    lower = data.groupby("sex")["hours"].quantile([0.3, 0.5], interpolation="lower")
+    assert tables["middle"]["estimate"].tolist() == lower.tolist()
+    assert [str(day) for day in tables["days"]["estimate"]] == ["2020-03-01"]
+    for name, rows in tables.items():
+        assert (rows["ci_low"] <= rows["estimate"]).all(), name
+        assert (rows["estimate"] <= rows["ci_high"]).all(), name
+        assert rows["reason"].isna().all()
+
+
+def test_the_folder_names_its_derived_items_and_the_report_says_so(folder):
+    manifest = json.loads((folder / "release" / "release.json").read_text())
+    derived = {item["name"]: item for item in manifest["derived"]}
+    assert derived["mean"]["kind"] == "mean"
+    assert derived["medians"]["rows"] == 6
+    assert "share of all with the same region" in derived["shares"]["definition"]
+    assert any("shares" in line for line in headline(load_report(folder / "release")))
+
+
+def test_covariances_of_a_release_have_its_squared_errors_on_the_diagonal(folder):
+    opened = Release(folder / "release")
+    errors = opened.table("people")["std_error"]
+    whole = opened.covariance("people")
+    assert np.diag(whole) == pytest.approx(errors.to_numpy() ** 2)
+    assert whole == pytest.approx(whole.T)
+    some = opened.covariance([("people", 4), ("all", 1)], "people")
+    assert some[0] == pytest.approx(whole[4])
+    assert some.shape == (2, 6)
+    with pytest.raises(SpecError, match=r"no item 'peple'; did you mean 'people'"):
+        opened.covariance("people", [("peple", 0)])
+    with pytest.raises(SpecError, match="has rows 0 to 5, and no row 6"):
+        opened.covariance([("people", 6)])
+
+
+def test_answers_have_the_derived_items_of_the_release_byte_for_byte(folder):
+    """The same statistics asked later, without a workload of their own, and twice."""
+    (folder / "later.yaml").write_text("derived:\n" + ITEMS)
+    for out in ("first", "second"):
+        answer(folder / "release", folder / "later.yaml", out=folder / out)
+    for name in ("shares", "mean", "medians"):
+        rows = pd.read_parquet(folder / "first" / f"{name}.parquet")
+        pd.testing.assert_frame_equal(rows, pd.read_parquet(folder / "release" / f"{name}.parquet"))
+    for path in (folder / "first").iterdir():
+        assert path.read_bytes() == (folder / "second" / path.name).read_bytes()
+
+
+def test_a_release_is_charged_alike_with_and_without_derived_items(folder):
+    """One that was made before is free when its spec has gained some."""
+    (folder / "plain.yaml").write_text(
+        HEAD.replace("epsilon: 4", "epsilon: 1000000").replace("derived:\n", "")
+    )
+    paths = {"plan_path": folder / "plain.plan", "ledger_path": folder / "ledger.db"}
+    plan(folder / "plain.yaml", mechanism="linear", time_limit=0.1, **paths)
+    plain = release(folder / "data.csv", epsilon=100000, out=folder / "plain", **paths)
+    derived = Release(folder / "release").facts
+    assert plain.free
+    assert plain.manifest.key == derived.key
+    assert '"derived"' not in (folder / "plain" / "release.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("share: {of: people, within: [hours]}", "'people' has no rows by 'hours'"),
+        ("share: {of: people, within: [sex, region]}", "leave out of `within`"),
+        ("share: {of: peple}", "no item of the workload is called 'peple'; did you mean 'people'?"),
+        ("ratio: {of: all, to: people}", "'people' has rows by 'sex', and 'all' has none"),
+        ("mean: {sum: people}", "name an item of the workload with `sum:"),
+        ("mean: {sum: hours, count: hours}", "'hours' is a sum; name an item that counts records"),
+        ("difference: {of: all, between: {sex: [M, F]}}", "nothing to compare"),
+        ("difference: {of: people, between: {sex: [M, M]}}", "the two values are one"),
+        ("quantiles: {of: people, over: income}", "ask for `income: prefix` in an item"),
+        ("quantiles: {of: people, over: sex}", "have no order"),
+        ("quantiles: {of: incomes, over: income, at: [0.5, 0.2]}", "must rise"),
+        ("quantiles: {of: incomes, over: income, at: [1.5]}", "1.5' is no probability"),
+        ("quantiles: {of: incomes, over: income, at: medain}", "or median, quartiles"),
+        ("rate: {of: all, population: short.csv}", "has no population for W"),
+        ("rate: {of: all, population: zero.csv}", "zero.csv:3: a population of '0' cannot"),
+        ("rate: {of: all, population: twice.csv}", "twice.csv:3: this row is there twice"),
+        ("rate: {of: all, population: head.csv}", "expected one column 'region' in the header"),
+        ("rate: {of: incomes, population: head.csv}", "expected one column 'sex'"),
+    ],
+)
+def test_mistakes_in_derived_items_are_named(line, message):
+    files = {
+        "short.csv": "region,population\nN,1\nS,2\n",
+        "zero.csv": "region,population\nN,1\nS,0\nW,2\n",
+        "twice.csv": "region,population\nN,1\nN,2\n",
+        "head.csv": "place,population\nN,1\n",
+    }
+    with pytest.raises(SpecError) as caught:
+        parse(WITHOUT + f"  - {{name: one, {line}}}\n", name="w.yaml", files=files)
+    assert message in str(caught.value)
+    assert "w.yaml:1" in str(caught.value)
+
+
+def test_a_name_is_taken_once():
+    for name in ("people", "errors"):
+        with pytest.raises(SpecError, match=r"names an item already|cannot name an item"):
+            parse(WITHOUT + f"  - {{name: {name}, share: {{of: people}}}}\n", name="w", files={})
+
+
+def test_what_no_item_tells_apart_is_refused_with_what_to_ask_for(folder):
+    (folder / "odd.yaml").write_text(
+        "workload: [{name: half, product: {sex: identity}}]\n"
+        "derived:\n  - {name: one, quantiles: {of: sums, over: hours}}\n"
+    )
+    with pytest.raises(SpecError, match="no item of the workload is called 'sums'"):
+        answer(folder / "release", folder / "odd.yaml", out=folder / "odd")
