@@ -13,7 +13,7 @@ from derived_support import Simulated, naive, strategies, town, truth
 from dpquery.public_chance import public_generator
 
 RELEASES, LEVEL = 2000, 0.95
-SIGNALS = (("low", 700.0), ("middle", 150.0), ("high", 20.0))
+SIGNALS = (("lost", 2500.0), ("low", 700.0), ("middle", 150.0), ("high", 20.0))
 """Standard deviation of the noise on each measured row, over cells of some 500 records."""
 
 

@@ -19,7 +19,7 @@ def test_statistics_of_exact_answers_are_those_of_the_counts(noise, kind):
         assert not given[name].lost.any()
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)])
 def test_intervals_hold_their_level(noise):
     """At a middle signal; every shape of statistic, all rows of 120 releases together."""
     counts, chance = town(3000), public_generator(7)

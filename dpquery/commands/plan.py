@@ -30,6 +30,7 @@ from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.measurement.noise.calibration import record_change
+from dpquery.mechanisms.derived import tables_of_derived
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
     PLAN_MARK,
@@ -134,6 +135,10 @@ def plan(
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
         reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
     )
+    for proposal in (selection.best.proposal for selection in selections.values()):
+        if proposal is not None:  # what is derived must be in the span of what is measured
+            planned_blocks = compiled.workload.blocks
+            tables_of_derived(spec, compiled.classes, planned_blocks, proposal.strategy)
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
     terms = Terms(shown, at_delta, points)
