@@ -12,6 +12,7 @@ from mutants.cell_classes import CELL_CLASSES
 from mutants.check import CHECK
 from mutants.counted import COUNTED
 from mutants.currencies import CURRENCIES
+from mutants.derived import DERIVED
 from mutants.input import INPUT
 from mutants.ledger import LEDGER
 from mutants.ledger_storage import LEDGER_STORAGE
@@ -56,6 +57,7 @@ MUTANTS = (
     *SOLVED,
     *SUMS,
     *LEVELS,
+    *DERIVED,
     *SUPPLY,
 )
 

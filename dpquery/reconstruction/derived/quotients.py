@@ -75,8 +75,11 @@ def quotient_rows(
             end = estimate
             for _ in range(REFINEMENTS):
                 end = _end(pairs, critical(np.where(np.isnan(end), 0.0, end)), sign)
-            ends.append(np.where(lost, np.nan, end))
-    low, high = ends
+            ends.append(end)
+    lost |= np.isnan(ends).any(axis=0)
+    estimate, std_error, low, high = (
+        np.where(lost, np.nan, values) for values in (estimate, std_error, *ends)
+    )
     return DerivedRows(estimate, std_error, low, high, lost, "the denominator is lost in noise")
 
 
@@ -93,6 +96,8 @@ def _end(pairs: NoisyPairs, q: Floats, sign: float) -> Floats:
     """Return one root of (n - t d)^2 = q^2 var(n - t d), where the set between them is bounded."""
     square = pairs.below**2 - q**2 * pairs.below_variance
     mixed = pairs.above * pairs.below - q**2 * pairs.covariance
-    plain = pairs.above**2 - q**2 * pairs.above_variance
-    root = np.sqrt(np.maximum(mixed**2 - square * plain, 0.0))
+    # mixed^2 - square (above^2 - q^2 above_variance), without the squares that cancel in it.
+    spread = (pairs.below * pairs.deviation(pairs.above / pairs.below)) ** 2
+    both = pairs.above_variance * pairs.below_variance - pairs.covariance**2
+    root = q * np.sqrt(np.maximum(spread - q**2 * both, 0.0))
     return np.where(square > 0, (mixed + sign * root) / square, np.nan)

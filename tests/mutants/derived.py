@@ -1,0 +1,91 @@
+"""Covariances of answers, and the statistics that are derived from them."""
+
+from mutation import Mutant
+
+_ERRORS = ("test_derived.py::test_errors_are_those_of_the_joint_noise",)
+_EXACT = ("test_derived.py::test_statistics_of_exact_answers_are_those_of_the_counts",)
+_COVARIANCES = ("test_covariance.py::test_covariances_are_those_of_the_estimates",)
+_MISTAKES = ("test_derived_release.py::test_mistakes_in_derived_items_are_named",)
+
+DERIVED = (
+    Mutant(
+        "the error of a quotient leaves the covariance out",
+        "shares get errors as if a cell and its margin were independent",
+        "NoisyPairs.deviation",
+        " - 2 * t * self.covariance",
+        "",
+        _ERRORS,
+    ),
+    Mutant(
+        "the interval of a quotient takes the covariance with the wrong sign",
+        "intervals of shares are too wide, those of differences too narrow",
+        "quotients._end",
+        "- q**2 * pairs.covariance",
+        "+ q**2 * pairs.covariance",
+        _ERRORS,
+    ),
+    Mutant(
+        "a quantile is off by one class",
+        "every median is the next value",
+        "quantile_rows",
+        "rising >= p * rising[-1]))",
+        "rising >= p * rising[-1])) + 1",
+        _EXACT,
+    ),
+    Mutant(
+        "the interval of a quantile forgets that neighbouring counts share their noise",
+        "intervals within bins are too wide or too narrow",
+        "_Crossing.of",
+        "with_next - p",
+        "0 * with_next - p",
+        ("test_derived.py::test_intervals_of_quantiles_are_the_places_that_could_be_crossings",),
+    ),
+    Mutant(
+        "a denominator of nothing but noise is divided by",
+        "shares and means are published that say nothing",
+        "quotient_rows",
+        "    lost |= np.isnan(ends).any(axis=0)\n",
+        "    lost &= False\n",
+        ("test_derived.py::test_what_is_lost_in_noise_has_no_estimate_and_says_why",),
+    ),
+    Mutant(
+        "a share is of the wrong margin",
+        "shares do not add up to one",
+        "_Reader._share",
+        "axis[0] in within",
+        "axis[0] not in within",
+        _EXACT,
+    ),
+    Mutant(
+        "a population of nobody is divided by",
+        "a rate is infinite",
+        "public_populations._number",
+        "if not 0 < value < 1e18:",
+        "if False:",
+        _MISTAKES,
+    ),
+    Mutant(
+        "a covariance forgets attributes that one query alone looks at",
+        "errors of shares and differences are wrong for marginals",
+        "SplitStrategy._covariances",
+        "                apart = apart * level\n",
+        "                apart = apart * 1\n",
+        ("test_covariance.py::test_so_are_those_with_later_questions",),
+    ),
+    Mutant(
+        "answers from two parts of a union vary together",
+        "errors of statistics across parts are wrong",
+        "UnionStrategy.covariances",
+        "if k != other:",
+        "if False:",
+        _COVARIANCES,
+    ),
+    Mutant(
+        "rows of one measurement are taken for one row",
+        "the workload's own answers are said to vary together",
+        "DirectStrategy.covariances",
+        "same &= first[i] == second[i]",
+        "same &= first[i] >= 0",
+        _COVARIANCES,
+    ),
+)
