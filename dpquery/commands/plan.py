@@ -1,7 +1,7 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -53,7 +53,7 @@ from dpquery.spec.parsing.spec import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
-from dpquery.strategy.search.select import select
+from dpquery.strategy.search.select import Selection, select
 from dpquery.untrusted.atomic_write import check_place, replace_file
 from dpquery.version import __version__
 
@@ -135,10 +135,7 @@ def plan(
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
         reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
     )
-    for proposal in (selection.best.proposal for selection in selections.values()):
-        if proposal is not None:  # what is derived must be in the span of what is measured
-            planned_blocks = compiled.workload.blocks
-            tables_of_derived(spec, compiled.classes, planned_blocks, proposal.strategy)
+    _check_derived(selections.values(), spec, compiled)
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
     terms = Terms(shown, at_delta, points)
@@ -152,6 +149,14 @@ def plan(
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
+
+
+def _check_derived(selections: Iterable[Selection], spec: Spec, compiled: CompiledSpec) -> None:
+    """Refuse derived items that what is measured would not hold."""
+    for selection in selections:
+        if selection.best.proposal is not None:
+            strategy = selection.best.proposal.strategy
+            tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
 
 
 def _plan_of(

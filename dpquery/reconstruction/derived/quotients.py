@@ -1,4 +1,4 @@
-"""Quotients of two noisy answers, with intervals that hold their level (Fieller 1954).
+"""Quotients of two noisy answers, with intervals that hold their level [F54].
 
 With answers n and d of true values v and w, the interval of v / w is the set of all t for which
 n - t d could be noise alone: |n - t d| <= q(t) sd(n - t d). It holds its level exactly, whatever

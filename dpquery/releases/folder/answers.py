@@ -28,7 +28,8 @@ from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_target
-from dpquery.releases.manifest.item_facts import derived_facts, item_facts
+from dpquery.releases.manifest.derived_facts import derived_facts
+from dpquery.releases.manifest.item_facts import item_facts
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, Manifest
 from dpquery.spec.model import (

@@ -91,42 +91,6 @@ class ItemFacts:
         return (self.file, *more)
 
 
-@dataclass(frozen=True)
-class DerivedFacts:
-    """A statistic derived from items, and its file.
-
-    Attributes:
-        name: the derived item's.
-        file: of its rows.
-        rows: how many there are.
-        kind: share, ratio, mean, difference, rate or quantiles.
-        definition: how it is worked out, in words.
-        description: what it shows, for its readers.
-    """
-
-    name: str
-    file: str
-    rows: int
-    kind: str
-    definition: str
-    description: str
-
-
-def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
-    """Return the derived items with their files."""
-    return tuple(
-        DerivedFacts(
-            item.name,
-            f"{item.name}.parquet",
-            item.size,
-            item.statistic.kind,
-            item.definition,
-            item.description,
-        )
-        for item in spec.derived
-    )
-
-
 def item_facts(spec: Spec, *, labelled_tables: int | None) -> tuple[ItemFacts, ...]:
     """Return the items with their files; those of more tables than that are numbered."""
     return tuple(

@@ -13,12 +13,8 @@ from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
-from dpquery.releases.manifest.item_facts import (
-    DerivedFacts,
-    ItemFacts,
-    derived_facts,
-    item_facts,
-)
+from dpquery.releases.manifest.derived_facts import DerivedFacts, derived_facts
+from dpquery.releases.manifest.item_facts import ItemFacts, item_facts
 from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Privacy, Spec

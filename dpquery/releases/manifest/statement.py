@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from dpquery.releases.formatting import count, figure, power, rows_counted, without_controls
+from dpquery.releases.manifest.derived_facts import derived_lines
 from dpquery.releases.manifest.extra_columns import extra_lines
 from dpquery.releases.manifest.item_facts import ItemFacts, over_units
 from dpquery.releases.manifest.numbered_items import numbered_file_lines, numbered_lines
@@ -125,6 +126,7 @@ def statement(manifest: Manifest) -> str:
     has_errors = manifest.error_bars
     columns = COLUMN_WORDS.format(level=level) if has_errors else WITHOUT_ERRORS
     more = [*numbered_lines(manifest), *published_lines(manifest), *extra_lines(manifest)]
+    more += derived_lines(manifest.derived)
     text = TEMPLATE.format(
         dataset=_one_line(manifest.dataset.id),
         version=_one_line(manifest.dataset.version),

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.formatting import count, figure, html_table, percent, within
+from dpquery.releases.manifest.derived_facts import derived_note
 from dpquery.releases.manifest.extra_columns import extra_note
 from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts, over_units
 from dpquery.releases.manifest.manifest_input import read_manifest
@@ -255,8 +256,7 @@ def headline(report: Report) -> list[str]:
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
     if manifest.derived:
-        named = ", ".join(f"{item.name} ({item.kind})" for item in manifest.derived)
-        notes.append(f"derived from the answers, in files of their own: {named}")
+        notes.append(derived_note(manifest.derived))
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
     return [
