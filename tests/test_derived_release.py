@@ -171,3 +171,49 @@ def test_what_no_item_tells_apart_is_refused_with_what_to_ask_for(folder):
     )
     with pytest.raises(SpecError, match="no item of the workload is called 'sums'"):
         answer(folder / "release", folder / "odd.yaml", out=folder / "odd")
+
+
+def test_a_difference_between_releases_has_the_noise_of_both(folder):
+    paths = {"plan_path": folder / "dpquery.plan", "ledger_path": folder / "ledger.db"}
+    release(folder / "data.csv", epsilon=50, out=folder / "later", release_number=2, **paths)
+    line = "derived: [{name: change, difference: {of: people, release: %s}}]\n"
+    (folder / "change.yaml").write_text(line % "later")
+    answer(folder / "release", folder / "change.yaml", out=folder / "change")
+    rows = pd.read_parquet(folder / "change" / "change.parquet")
+    before, after = (Release(folder / name).table("people") for name in ("later", "release"))
+    off = after["estimate"] - before["estimate"]
+    assert rows["estimate"].tolist() == pytest.approx(off.tolist())
+    spread = np.hypot(before["std_error"], after["std_error"])
+    assert rows["std_error"].tolist() == pytest.approx(spread.tolist())
+    assert ((rows["ci_low"] < rows["estimate"]) & (rows["estimate"] < rows["ci_high"])).all()
+    (folder / "same.yaml").write_text(line % "release")
+    with pytest.raises(SpecError, match="the same measurements as the release itself"):
+        answer(folder / "release", folder / "same.yaml", out=folder / "same")
+    text = "  - {name: change, difference: {of: people, release: later}}\n"
+    with pytest.raises(SpecError, match="a plan knows no other release"):
+        parse(WITHOUT + text, name="w.yaml", files={})
+
+
+@pytest.mark.slow
+def test_releases_by_rap_have_no_derived_items(tmp_path):
+    """Their answers have no error bars: refused before anything is charged, and in answers."""
+    head = WITHOUT.replace("{id: town}", "{id: town, rows: about 400}").replace("derived:\n", "")
+    head = head.replace("  - {name: hours, sum: {of: hours, by: {sex: identity}}}\n", "")
+    item = "derived: [{name: one, share: {of: people}}]\n"
+    data = pd.DataFrame({"sex": ["F"] * 400, "region": "N", "hours": 1, "income": 5})
+    data.to_csv(tmp_path / "data.csv", index=False)
+    for name, text in (("with", head + item), ("without", head)):
+        (tmp_path / "spec.yaml").write_text(text)
+        paths = {"plan_path": tmp_path / name, "ledger_path": tmp_path / "ledger.db"}
+        plan(tmp_path / "spec.yaml", mechanism="rap", time_limit=0.1, **paths)
+        options = {"epsilon": 1, "mechanism": "rap", "out": tmp_path / "rel", **paths}
+        if name == "with":
+            with pytest.raises(SpecError, match="derived items need error bars"):
+                release(tmp_path / "data.csv", **options)
+            continue
+        release(tmp_path / "data.csv", **options)
+    (tmp_path / "later.yaml").write_text(item)
+    with pytest.raises(SpecError, match="derived items need error bars"):
+        answer(tmp_path / "rel", tmp_path / "later.yaml", out=tmp_path / "ans")
+    with pytest.raises(SpecError, match="no covariances"):
+        Release(tmp_path / "rel").covariance("people")

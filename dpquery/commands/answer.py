@@ -8,7 +8,7 @@ it takes nothing of any budget.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from dpquery.operators.compile import (
     finer_classes,
 )
 from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
+from dpquery.reconstruction.derived.joint_answers import JointAnswers
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import positions_of
 from dpquery.reconstruction.rap.relaxed_rows import spread_evenly
@@ -36,8 +37,9 @@ from dpquery.releases.folder.answers import answers_manifest, check_answers_targ
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest.extra_columns import with_extra
+from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.report.views import PublishedTables
-from dpquery.spec.model import Item
+from dpquery.spec.model import DerivedItem, Difference, Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.algebra.row_sums import total_of
 from dpquery.strategy.errors.expected_error import largest_of
@@ -101,7 +103,7 @@ def answer(
     answered = (_relaxed if manifest.rap else _linear)(opened, request)
     answers_of = answers_manifest(
         manifest,
-        new_questions.spec,
+        _naming_measurements(new_questions.spec),
         level=request.level,
         rmse=answered.rmse,
         max_std_error=answered.max_std_error,
@@ -172,7 +174,13 @@ def _linear(of: Release, request: _Request) -> _Answered:
         extra=extra,
     )
     derived = derived_answers(
-        new_questions.spec, tables, strategy, estimates, noise_std=std, level=request.level
+        new_questions.spec,
+        tables,
+        strategy,
+        estimates,
+        noise_std=std,
+        level=request.level,
+        others=_other_releases(new_questions.spec, of),
     )
     return _Answered(answers, derived, rmse, largest)
 
@@ -202,6 +210,48 @@ def _relaxed(of: Release, request: _Request) -> _Answered:
     )
     answers = RelaxedAnswers(new_questions.spec, new, rows, of.facts.rap.total)
     return _Answered(answers, guessed=guessed)
+
+
+def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:
+    """Return the answers of the releases that differences are from, by their folders.
+
+    Raises:
+        SpecError: one is of another domain, has no error bars, or holds the same noise.
+    """
+    by_folder: dict[str, list[DerivedItem]] = {}
+    for item in asked.derived:
+        if isinstance(item.statistic, Difference) and item.statistic.release:
+            by_folder.setdefault(item.statistic.release, []).append(item)
+    answers = {}
+    for folder, items in by_folder.items():
+        other, place = Release(folder), items[0].place
+        if other.facts.rap is not None:
+            raise SpecError(f"{place}: {folder} is a release by RAP, which has no error bars")
+        if other.spec.domain != of.spec.domain:
+            raise SpecError(
+                f"{place}: the domain of {folder} is another: rows could not be compared; make "
+                "both releases of specs with one domain"
+            )
+        if other.facts.measurements == of.facts.measurements:
+            raise SpecError(f"{place}: {folder} holds the same measurements as the release itself")
+        spec = replace(other.spec, derived=tuple(items))
+        planned, (strategy, _) = other.compiled.workload.blocks, other.measured
+        tables = tables_of_derived(spec, other.compiled.classes, planned, strategy)
+        estimates = reconstruct(strategy, other.noisy)
+        answers[folder] = JointAnswers(tables, strategy, estimates, other.noise_std)
+    return answers
+
+
+def _naming_measurements(asked: Spec) -> Spec:
+    """Return questions that name other releases by what was measured, wherever they lie."""
+    derived = []
+    for item in asked.derived:
+        statistic = item.statistic
+        if isinstance(statistic, Difference) and statistic.release:
+            digest = read_manifest(Path(statistic.release)).measurements
+            item = replace(item, statistic=replace(statistic, release=digest))
+        derived.append(item)
+    return replace(asked, derived=tuple(derived))
 
 
 def _errors(

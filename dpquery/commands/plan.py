@@ -1,7 +1,7 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -135,8 +135,7 @@ def plan(
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
         reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
     )
-    _check_derived(selections.values(), spec, compiled)
-    chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
+    chosen = _planned(selections.values(), spec, compiled)
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
     terms = Terms(shown, at_delta, points)
     counted = counted or by_noise(complete, spec, compiled.workload, funds, terms)
@@ -151,12 +150,19 @@ def plan(
     return report
 
 
-def _check_derived(selections: Iterable[Selection], spec: Spec, compiled: CompiledSpec) -> None:
-    """Refuse derived items that what is measured would not hold."""
+def _planned(
+    selections: Collection[Selection], spec: Spec, compiled: CompiledSpec
+) -> tuple[PlannedSelection, ...]:
+    """Return selections as the plan keeps them.
+
+    Raises:
+        SpecError: a derived item is made of what one of them would not hold.
+    """
     for selection in selections:
         if selection.best.proposal is not None:
             strategy = selection.best.proposal.strategy
             tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
+    return tuple(planned(selection, spec, compiled) for selection in selections)
 
 
 def _plan_of(

@@ -1,6 +1,6 @@
 """Derived items of a release or of later questions: refused early, then worked out as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.linear_answers import positions_of
 from dpquery.releases.tables.derived_table import derived_table
 from dpquery.spec.domain import Domain
-from dpquery.spec.model import DerivedItem, Item, Spec, Table
+from dpquery.spec.model import DerivedItem, Difference, Item, Spec, Table
 from dpquery.spec.problems import quoted
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -70,6 +70,7 @@ def derived_answers(
     *,
     noise_std: float,
     level: float,
+    others: Mapping[str, JointAnswers] | None = None,
 ) -> tuple[pa.Table, ...]:
     """Return the table of every derived item, in order.
 
@@ -80,17 +81,19 @@ def derived_answers(
         estimates: the least-squares solution.
         noise_std: standard deviation of the noise on each measured row.
         level: of the intervals.
+        others: answers of other releases, by their folders, for differences from them.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
     """
     joint = JointAnswers(tables, strategy, estimates, noise_std)
-    return tuple(
-        derived_table(
-            item, derived_rows(item.statistic, joint, spec.domain, level=level), spec.domain
-        )
-        for item in spec.derived
-    )
+    tables_made = []
+    for item in spec.derived:
+        release = item.statistic.release if isinstance(item.statistic, Difference) else ""
+        other = others[release] if others and release else None
+        rows = derived_rows(item.statistic, joint, spec.domain, level=level, other=other)
+        tables_made.append(derived_table(item, rows, spec.domain))
+    return tuple(tables_made)
 
 
 def _check_told_apart(

@@ -274,11 +274,13 @@ class Difference:
         first: of the one group.
         second: of the other.
         rows: the table that says what the rows are.
+        release: the folder of the release whose the second is; empty where it is the same one.
     """
 
     first: Table
     second: Table
     rows: Table
+    release: str = ""
 
     kind: Literal["difference"] = "difference"
 

@@ -23,13 +23,19 @@ from dpquery.spec.model import Difference, Quantiles, Quotient, Rate, Statistic,
 
 
 def derived_rows(
-    statistic: Statistic, joint: JointAnswers, domain: Domain, *, level: float
+    statistic: Statistic,
+    joint: JointAnswers,
+    domain: Domain,
+    *,
+    level: float,
+    other: JointAnswers | None = None,
 ) -> DerivedRows:
     """Return the figures of a statistic, one a row.
 
     Args:
         statistic: of which tables it is made.
         joint: their answers.
+        other: those of another release, for a difference from it.
         domain: of the spec.
         level: of the intervals.
 
@@ -42,6 +48,8 @@ def derived_rows(
             critical, alone = _critical(joint, above, below, rows_in(above, below), level)
             return quotient_rows(pairs, critical, alone)
         case Difference(first=first, second=second):
+            if other is not None:
+                return _between_releases(first, joint, other, level)
             same = np.arange(first.size)
             critical, _ = _critical(joint, first, second, same, level)
             return difference_rows(_pairs(joint, first, second, same), critical)
@@ -67,6 +75,18 @@ def _pairs(joint: JointAnswers, above: Table, below: Table, of_rows: Ints) -> No
         joint.covariance(below, others, below, others)[of_rows],
         joint.covariance(above, rows, below, of_rows),
     )
+
+
+def _between_releases(
+    table: Table, joint: JointAnswers, other: JointAnswers, level: float
+) -> DerivedRows:
+    """Return a table of one release less that of another, whose noise is independent."""
+    rows = np.arange(table.size)
+    first, second = (one.covariance(table, rows, table, rows) for one in (joint, other))
+    estimates, apart = (joint.estimate(table), other.estimate(table)), np.zeros(len(rows))
+    pairs = NoisyPairs(*estimates, first, second, apart)
+    q = max(_widest(one, level) for one in (joint, other))
+    return difference_rows(pairs, lambda t: np.full(t.shape, q))
 
 
 def _critical(

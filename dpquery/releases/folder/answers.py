@@ -34,6 +34,7 @@ from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, Manifest
 from dpquery.spec.model import (
     DerivedItem,
+    Difference,
     Item,
     PublicationRules,
     Quantiles,
@@ -181,6 +182,7 @@ def _derived(item: DerivedItem) -> str:
         tables=write_series(map(_table, statistic.tables)),
         numbers=write_series(map(write_real, numbers)),
         description=write_text(item.description),
+        **({"release": write_text(statistic.release)} if isinstance(statistic, Difference) else {}),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from dpquery.spec.domain import Bins, Dates, Integers
 from dpquery.spec.model import (
@@ -47,6 +48,7 @@ def read_derived(
     scope: Scope,
     read_file: Callable[[str], str],
     taken: Collection[str] = (),
+    folder: Path | None = None,
 ) -> tuple[DerivedItem, ...]:
     """Return the derived items of a section, in file order.
 
@@ -56,11 +58,12 @@ def read_derived(
         scope: what they may refer to.
         read_file: returns the text of a file that is named.
         taken: names that they may not have.
+        folder: from which other releases are named; None where none can be.
     """
     by_name: dict[str, Item] = {}
     for item in items:
         by_name.setdefault(item.name, item)
-    reader, derived = _Reader(by_name, scope, read_file), dict[str, DerivedItem]()
+    reader, derived = _Reader(by_name, scope, read_file, folder), dict[str, DerivedItem]()
     for node in nodes:
         with scope.problems.collected():
             given = DerivedFields.read(node, scope.problems)
@@ -87,6 +90,7 @@ class _Reader:
     items: Mapping[str, Item]
     scope: Scope
     read_file: Callable[[str], str]
+    folder: Path | None
     _named: list[str] = field(default_factory=list)
 
     def take_items(self) -> tuple[str, ...]:
@@ -209,6 +213,14 @@ class _Reader:
 
     def _difference(self, given: DifferenceFields) -> tuple[Statistic, str]:
         name, table = self._item(given.of)
+        if given.chosen == "release":
+            if self.folder is None:
+                raise given.node("release").mistake(
+                    "a plan knows no other release; ask for this difference later, in a file of "
+                    "questions to `dpquery answer`"
+                )
+            release = str(self.folder / given.release)
+            return Difference(table, table, table, release), f"{name} less that of another release"
         node = given.node("between")
         if len(given.between) != 1:
             raise node.mistake(

@@ -57,12 +57,15 @@ class MeanFields(Fields, what="mean"):
 
 
 class DifferenceFields(Fields, what="difference"):
-    """Rows of an item for one value of an attribute less those for another."""
+    """Rows of an item for one value of an attribute, or in one release, less those of another."""
 
     of = Field(ref("name"), "The item.", "sex_by_age")
-    between = Field(ByName("an attribute with the two values to compare",
+    between = choice(ByName("an attribute with the two values to compare",
             PairOf("two values", ref("condition"), ref("condition")), least=1),
         "The attribute and its two values: the first less the second.", "{sex: [Male, Female]}")
+    release = choice(TextForm("the folder of another release", types=("string",)),
+        "The folder of another release of the same domain, in questions to `dpquery answer`: the "
+        "release that is asked less that one.", "../release_2019")
 
 
 class RateFields(Fields, what="rate"):
