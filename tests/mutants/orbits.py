@@ -76,7 +76,7 @@ ORBITS = (
     Mutant(
         "deviations within orbits have variance without their size",
         "stated errors are not those of the answers",
-        "orbits._within",
+        "orbits._beside",
         "(queries - means) / axis.sizes[axis.place]",
         "queries - means",
         (VARIANCES,),
