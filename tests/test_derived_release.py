@@ -217,3 +217,12 @@ def test_releases_by_rap_have_no_derived_items(tmp_path):
         answer(tmp_path / "rel", tmp_path / "later.yaml", out=tmp_path / "ans")
     with pytest.raises(SpecError, match="no covariances"):
         Release(tmp_path / "rel").covariance("people")
+
+
+@pytest.mark.parametrize("change", [{"file": "../x.parquet"}, {"name": "people"}, {"rows": 0}])
+def test_a_forged_derived_item_is_refused(folder, tmp_path, change):
+    manifest = json.loads((folder / "release" / "release.json").read_text())
+    manifest["derived"][0] |= change
+    (tmp_path / "release.json").write_text(json.dumps(manifest))
+    with pytest.raises(SpecError, match="its derived item is none that a release states"):
+        load_report(tmp_path)

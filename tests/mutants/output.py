@@ -176,8 +176,8 @@ OUTPUT = (
     Mutant(
         "errors are those of the noise that a release's folder claims",
         "a scale made smaller by hand is believed",
-        "_noise_std",
-        "        or not math.isclose(stated.scale, due.scale, rel_tol=1e-9)\n",
+        "Release.noise_std",
+        "            or not math.isclose(stated.scale, due.scale, rel_tol=1e-9)\n",
         "",
         ("test_answer.py::test_a_damaged_or_forged_release_is_refused[less noise]",),
     ),

@@ -5,13 +5,14 @@ form that a release gives it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
+from dpquery.releases.manifest.derived_facts import DerivedFacts
 from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.releases.manifest.release_json import MECHANISMS, RAP, SCHEMA_VERSION, Manifest
 from dpquery.spec.model import PublicationRules
@@ -102,12 +103,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "list of items", len(set(names)) == len(names) > 0
     yield "name of an item", all(_matches(NAME, name) for name in names)
     yield "file of an item", all(item.file == f"{item.name}.parquet" for item in manifest.items)
-    files = [*names, *(item.name for item in manifest.derived)]
-    derived = all(
-        _matches(NAME, item.name) and item.file == f"{item.name}.parquet" and item.rows > 0
-        for item in manifest.derived
-    )
-    yield "derived item", derived and len(set(files)) == len(files)
+    yield "derived item", _derived_are_believable(manifest.derived, names)
     yield (
         "rule of publication",
         all(_rules_are_believable(item.published) for item in manifest.items),
@@ -117,6 +113,14 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "largest value of a sum", all(summed.largest >= 1 for summed in sums)
     yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
     yield "run of RAP", manifest.rap is None or _run_is_believable(manifest.rap)
+
+
+def _derived_are_believable(derived: Sequence[DerivedFacts], items: Sequence[str]) -> bool:
+    names = [*items, *(item.name for item in derived)]
+    return len(set(names)) == len(names) and all(
+        _matches(NAME, item.name) and item.file == f"{item.name}.parquet" and item.rows > 0
+        for item in derived
+    )
 
 
 def _rules_are_believable(rules: PublicationRules | None) -> bool:
