@@ -98,9 +98,9 @@ def test_what_is_lost_in_noise_has_no_estimate_and_says_why():
 
 @pytest.mark.parametrize("noise", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)])
 def test_intervals_hold_their_level(noise):
-    """At a middle signal; every shape of statistic, all rows of 120 releases together."""
+    """At a middle signal; every shape of statistic, all rows of 60 releases together."""
     counts, chance = town(3000), public_generator(7)
-    simulated, expected, repeats = Simulated(strategies(noise)[0]), truth(counts), 120
+    simulated, expected, repeats = Simulated(strategies(noise)[0]), truth(counts), 60
     held = {name: [] for name in expected}
     for _ in range(repeats):
         for name, rows in simulated.rows(counts, chance, 60.0, level=0.9).items():
