@@ -80,6 +80,7 @@ FIELDS = {
         "text": SAME,  # all that counts of it is in the other fields
         "files": SAME,
         "first_edition": SAME,
+        "about": SAME,  # words for readers
     },
     Dataset: {
         "id": "other",

@@ -366,6 +366,33 @@ class DerivedItem:
         return self.statistic.rows.size * len(several)
 
 
+@dataclass(frozen=True)
+class About:
+    """What readers of a release are told of it, in the spec's own words; None where it says nothing.
+
+    It is printed as it stands: no plan, key or number depends on it.
+
+    Attributes:
+        title: of the publication.
+        description: what it is about.
+        contact: who answers questions about it.
+        licence: what others may do with it.
+        period: the time that the records are from.
+        area: where they are from.
+        next_update: when the next release is due.
+        notes: what else a reader should know.
+    """
+
+    title: str | None = None
+    description: str | None = None
+    contact: str | None = None
+    licence: str | None = None
+    period: str | None = None
+    area: str | None = None
+    next_update: str | None = None
+    notes: str | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Spec:
     """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole.
@@ -383,6 +410,7 @@ class Spec:
     text: str = field(repr=False, default="")
     files: Mapping[str, str] = field(repr=False, default_factory=dict)
     first_edition: bool = False
+    about: About = About()
 
     @cached_property
     def queries(self) -> int:

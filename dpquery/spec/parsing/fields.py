@@ -454,6 +454,25 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
         "{round_to: 10}")
 
 
+class AboutFields(Fields, what="about"):
+    """What readers of the release are told: public words, printed as they stand."""
+
+    title = optional(TextForm("a title"), "The title of the publication.", "Persons of Sampleland")
+    description = optional(TextForm("a description"), "What it is about, in a paragraph.",
+        "Counts of persons by age, sex and region.")
+    contact = optional(TextForm("whom to ask"),
+        "Who answers questions about it: an office, an address for mail.",
+        "Statistics Sampleland, info@stats.example")
+    licence = optional(TextForm("a licence"),
+        "What others may do with it: the name of a licence, or its address.", "CC-BY-4.0")
+    period = optional(TextForm("a period"), "The time that the records are from.", "2024")
+    area = optional(TextForm("an area"), "Where they are from.", "Sampleland")
+    next_update = optional(TextForm("the next update"), "When the next release is due.",
+        "2026-09")
+    notes = optional(TextForm("notes"), "What else a reader should know.",
+        "Institutions are not covered.")
+
+
 class SpecFields(Fields, what="the spec"):
     """What may be published about a file, and at what price in privacy."""
 
@@ -470,6 +489,9 @@ class SpecFields(Fields, what="the spec"):
     other = defaulted(_OTHER, "count",
         "What a text that is not declared does: count in totals and sums over its attribute, show "
         "as one more value, other, or drop the record from all tables.", "count")
+    about = optional(AboutFields,
+        "What readers of the release are told: `dpquery package` prints it. It changes no plan, no "
+        "number and no key.", "{title: Persons of Sampleland, contact: info@stats.example}")
     workload = Field(ListOf("the workload, a list of items", ref("item")),
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
@@ -497,6 +519,8 @@ class QuestionFields(Fields, what="a file of questions"):
     privacy = optional(PrivacyFields, _NOT_NEEDED, "{unit: row}")
     budget = optional(BudgetFields, _NOT_NEEDED, "{epsilon: 4}")
     file = optional(FileFields, _NOT_NEEDED, "{delimiter: ';'}")
+    about = optional(AboutFields, "Not needed; the release has its own words.",
+        "{title: Persons of Sampleland}")
     domain = optional(SpecFields.domain.form, _NOT_NEEDED, "{age: {range: [0, 114]}}")
     other = defaulted(_OTHER, "count", _NOT_NEEDED, "count")
 
@@ -557,6 +581,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "unit": UnitFields,
     "budget": BudgetFields,
     "file": FileFields,
+    "about": AboutFields,
     "column": AttributeFields,
     "code": CodeFields,
     "values_file": ValuesFileFields,

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dpquery.limits import MAX_DECLARED_ROWS
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import (
+    About,
     Budget,
     Dataset,
     FileFormat,
@@ -14,6 +15,7 @@ from dpquery.spec.model import (
     Rows,
 )
 from dpquery.spec.parsing.fields import (
+    AboutFields,
     BudgetFields,
     DatasetFields,
     FileFields,
@@ -119,6 +121,19 @@ def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> No
             "release costs is charged to both; give both a delta (or rho), or neither, and the "
             "same accounting"
         )
+
+
+def about_of(given: AboutFields | None) -> About:
+    """Return what readers of the release are told."""
+    if given is None:
+        return About()
+    if not given.given:
+        raise given.node().mistake(
+            "this says nothing about the release; write {title: ..., contact: ...}, or leave "
+            "`about` out"
+        )
+    words = (given.title, given.description, given.contact, given.licence, given.period)
+    return About(*words, given.area, given.next_update, given.notes)
 
 
 def publication_rules(

@@ -17,6 +17,7 @@ from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.rows_per_person import read_person_rows
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.sections import (
+    about_of,
     budget_of,
     check_currency,
     check_public,
@@ -128,6 +129,7 @@ def _spec(
     rows = read_person_rows(nodes, entries, privacy, problems)
     scope = Scope(problems, positions, None if rows is None else (len(positions), rows))
     publish = problems.attempt(lambda: publication_rules(given.publish, positions))
+    about = problems.attempt(lambda: about_of(given.about))
     items = problems.attempt(lambda: read_workload(given.workload, scope, publish))
     taken = [item.name for item in items or ()]
     derived = problems.attempt(
@@ -143,7 +145,11 @@ def _spec(
             check_currency(given.dataset, dataset, budget)
     if not (dataset and privacy and budget and file and items and attributes):
         raise UnreadableError(None)
+    if about is None:
+        raise UnreadableError(None)
     problems.raise_if_any()
     check_levels_named(entries, problems)
     domain = Domain(tuple(attributes))
-    return Spec(dataset, privacy, budget, domain, items, file, derived or (), text=text)
+    return Spec(
+        dataset, privacy, budget, domain, items, file, derived or (), text=text, about=about
+    )
