@@ -1,8 +1,8 @@
 """Differentially private tables: plan without data, release under a ledger, report every error.
 
-The commands are functions too: `plan`, `compare`, `release`, `answer`, `synthesize` and
-`error_report`. Each is loaded when it is first used, so that importing dpquery costs nothing.
-`reporting` shows what they are doing; `Release` opens a release's folder.
+The commands are functions too: `plan`, `compare`, `release`, `answer`, `synthesize`,
+`error_report` and `package`. Each is loaded when it is first used, so that importing dpquery costs
+nothing. `reporting` shows what they are doing; `Release` opens a release's folder.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dpquery.commands.compare import compare
     from dpquery.commands.error_report import error_report
     from dpquery.commands.opened_release import Release
+    from dpquery.commands.package import package
     from dpquery.commands.plan import plan
     from dpquery.commands.release import release
     from dpquery.commands.synthesize import synthesize
@@ -25,6 +26,7 @@ __all__ = [
     "answer",
     "compare",
     "error_report",
+    "package",
     "plan",
     "release",
     "reporting",
@@ -47,6 +49,10 @@ def __getattr__(name: str) -> object:
             from dpquery.commands.error_report import error_report
 
             return error_report
+        case "package":
+            from dpquery.commands.package import package
+
+            return package
         case "plan":
             from dpquery.commands.plan import plan
 

@@ -55,6 +55,7 @@ ROOMS = (
     "releases.tables",
     "releases.folder",
     "releases.report",
+    "releases.package",
     "planning.rehearsal",
     "planning",
     "mechanisms",
@@ -83,6 +84,7 @@ LONG_FILES = {
 # What a single module may do and no other, by the last part of its name: it may move.
 EXTRAS = {
     "graphical_model": {"jax", "mbi"},
+    "workbook": {"xlsxwriter"},
     "databases": {"duckdb"},
     "data_sources": {"duckdb"},
     "spark_session": {"pyspark", "py4j"},

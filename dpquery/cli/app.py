@@ -14,6 +14,7 @@ from dpquery.cli.error_report import error_report_command
 from dpquery.cli.init import init_command, schema_command
 from dpquery.cli.ledger import ledger_app
 from dpquery.cli.output.screen import say
+from dpquery.cli.package import package_command
 from dpquery.cli.plan import plan_command
 from dpquery.cli.release import release_command
 from dpquery.cli.synthesize import synthetic_command
@@ -39,6 +40,7 @@ for name, command in (
     ("synthetic", synthetic_command),
     ("audit", audit_command),
     ("error-report", error_report_command),
+    ("package", package_command),
 ):
     app.command(name)(command)
 app.add_typer(ledger_app, name="ledger")

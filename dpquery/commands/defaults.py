@@ -9,6 +9,7 @@ SPEC_PATH = "workload.yaml"
 PLAN_PATH = "dpquery.plan"
 RELEASE_PATH = "release"
 ANSWERS_PATH = "answers"
+PACKAGE_PATH = "package"
 REPORT_PATH = "report.html"
 SYNTHETIC_PATH = "synthetic.csv"
 

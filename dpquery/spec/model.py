@@ -368,7 +368,7 @@ class DerivedItem:
 
 @dataclass(frozen=True)
 class About:
-    """What readers of a release are told of it, in the spec's own words; None where it says nothing.
+    """What readers of a release are told, in the spec's words; None where it says nothing.
 
     It is printed as it stands: no plan, key or number depends on it.
 

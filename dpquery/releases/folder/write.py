@@ -1,25 +1,18 @@
 """The atomic writer of a release: the folder is whole or not there, whatever happens meanwhile.
 
-Everything is written into `.<name>.writing` beside the target, which no other user may enter, and
-is on disk before it moves into place in two renames: the earlier release out, the new one in.
-Between the two the target is missing for an instant; if a run dies in it, the next one puts the
-earlier release back. The folder is locked while it is used, so that two runs wait for each other,
-and the next run removes whatever one that died has left.
+Everything is written into a workshop beside the target, and moves into place when it is on disk:
+see `in_place`.
 
 A release that comes out byte for byte as it is already there stays as it is, but for the time
 stamp of release.json: it is then newer than its prerequisites, so that Make settles, while files
 made from the tables are not made again.
 """
 
-import errno
-import fcntl
 import filecmp
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,6 +25,7 @@ from dpquery.measurement.ledger.files import sync_path
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.progress import report_progress
 from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.releases.folder.in_place import NEW, disk_words, move_in, workshop_beside
 from dpquery.releases.folder.measurements_file import MeasurementLabel, write_measurements
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import (
@@ -51,7 +45,6 @@ from dpquery.releases.tables.long_table import axes_table, labels_table, long_la
 from dpquery.spec.model import Item, Spec
 from dpquery.untrusted.atomic_write import check_named
 
-NEW, OLD = "new", "old"
 _ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag", "published"}
 
 
@@ -142,7 +135,7 @@ def write_release(
     directory = Path(os.path.abspath(directory))
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with _workshop(directory) as workshop:
+        with workshop_beside(directory) as workshop:
             check_target(directory, key=manifest.key, replace=replace)
             (workshop / NEW).mkdir()
             if sources is not None:
@@ -155,8 +148,7 @@ def write_release(
             _sync(workshop / NEW, manifest)
             _put_in_place(workshop, directory)
     except OSError as problem:
-        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full" if full else os.strerror(problem.errno or errno.EIO)
+        reason = disk_words(problem)
         raise DpqueryError(
             f"cannot write the release {directory}: {reason}; an earlier one is as it was. "
             "Mend that and run again: the measurements are in the ledger, so it costs nothing"
@@ -267,46 +259,6 @@ def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[
     return {"dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False)}
 
 
-@contextmanager
-def _workshop(directory: Path) -> Iterator[Path]:
-    """Lock the folder beside a target in which a release is made; remove it at the end."""
-    workshop = directory.with_name(f".{directory.name}.writing")
-    descriptor = _lock(workshop)
-    try:
-        _clear(workshop, directory)
-        try:
-            yield workshop
-        finally:
-            _clear(workshop, directory)
-            workshop.rmdir()
-    finally:
-        os.close(descriptor)
-
-
-def _lock(workshop: Path) -> int:
-    """Create the folder if it is missing and lock it, once no other run is using it."""
-    while True:
-        with suppress(FileExistsError):
-            workshop.mkdir(mode=0o700)
-        try:
-            descriptor = os.open(workshop, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # the run before us has just removed it
-            continue
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), workshop.stat()):
-                return descriptor
-        os.close(descriptor)
-
-
-def _clear(workshop: Path, directory: Path) -> None:
-    """Put back an earlier release that was being replaced, and remove everything else."""
-    if (workshop / OLD).exists() and not directory.exists():
-        (workshop / OLD).rename(directory)
-    for remnant in workshop.iterdir():
-        shutil.rmtree(remnant)
-
-
 def _put_in_place(workshop: Path, directory: Path) -> None:
     new = workshop / NEW
     if directory.exists() and any(directory.iterdir()):
@@ -316,10 +268,7 @@ def _put_in_place(workshop: Path, directory: Path) -> None:
             os.utime(directory / MANIFEST_FILE)
             return
         _refuse_foreign(directory, read_manifest(directory))
-    if directory.exists():
-        directory.rename(workshop / OLD)
-    new.rename(directory)
-    sync_path(directory.parent)
+    move_in(workshop, directory)
 
 
 def _refuse_foreign(directory: Path, release: Manifest) -> None:

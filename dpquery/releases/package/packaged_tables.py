@@ -1,0 +1,168 @@
+"""The tables of a release as a package has them: each with its columns, read back in batches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.exceptions import SpecError
+from dpquery.releases.manifest.item_facts import ItemFacts
+from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
+from dpquery.releases.tables.file_fields import (
+    ERRORS_FIELDS,
+    LABELS_FIELDS,
+    TABLES_FIELDS,
+    Category,
+    FileField,
+    item_fields,
+    other_fields,
+)
+from dpquery.releases.tables.item_rows import BATCH_ROWS
+from dpquery.spec.domain import Attribute, Domain
+from dpquery.untrusted.parquet import UNREADABLE, opened
+
+MAX_CATEGORIES = 1000
+"""Values of a column that are listed; of more, their number is said, and they stand in the file."""
+MAX_KEY_ROWS = 5_000_000
+"""Rows of a file in which a key is looked for; of more, none is stated."""
+
+
+@dataclass(frozen=True)
+class PackagedTable:
+    """One table of a release.
+
+    Attributes:
+        name: the file's, without its ending.
+        path: of its Parquet file.
+        description: what it shows.
+        rows: how many it has.
+        fields: its columns, in order.
+        unique: whether the fields that say what a row is are not the same in any two rows.
+    """
+
+    name: str
+    path: Path
+    description: str
+    rows: int
+    fields: tuple[FileField, ...]
+    unique: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the columns that distinguish the rows; none where some rows are asked twice."""
+        return tuple(field.name for field in self.fields if field.key) if self.unique else ()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows.
+
+        Raises:
+            SpecError: the file is damaged.
+        """
+        with readable(self.path), opened(self.path, rows=self.rows) as file:
+            yield from file.iter_batches(BATCH_ROWS)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what a damaged file raises into one error that says what to do."""
+    try:
+        yield
+    except UNREADABLE:
+        raise SpecError(
+            f"{path} is missing or not as a release has it; run `dpquery release` again, which "
+            "is free: the ledger holds the measurements"
+        ) from None
+
+
+def packaged_tables(
+    directory: Path, manifest: Manifest, domain: Domain | None
+) -> tuple[PackagedTable, ...]:
+    """Return the tables of a release: its items in order, and the errors of all.
+
+    Args:
+        directory: the folder of the release.
+        manifest: of the release.
+        domain: of its spec; None where that is not at hand.
+
+    Raises:
+        SpecError: a file is missing or damaged.
+    """
+    tables = []
+    for facts in manifest.items:
+        with readable(directory / facts.file):
+            tables.append(_item_table(directory / facts.file, facts, manifest, domain))
+        if facts.numbered:
+            lists = ((facts.tables_file, TABLES_FIELDS), (facts.labels_file, LABELS_FIELDS))
+            words = ("the attributes of its tables", "the labels of its rows")
+            for (name, meanings), word in zip(lists, words, strict=True):
+                description = f"{facts.name}: {word}"
+                with readable(directory / name):
+                    tables.append(_other_table(directory / name, description, meanings))
+    with readable(directory / ERRORS_FILE):
+        title = "What the answers of each item are worth, in short"
+        tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS_FIELDS))
+    return tuple(tables)
+
+
+def _item_table(
+    path: Path, facts: ItemFacts, manifest: Manifest, domain: Domain | None
+) -> PackagedTable:
+    with opened(path, rows=facts.queries) as file:
+        fields = item_fields(file.schema_arrow, facts, manifest, domain)
+        attributes = {} if domain is None else {a.name: a for a in domain.attributes}
+        fields = _with_categories(file, fields, attributes)
+        unique = _is_unique(file, [field.name for field in fields if field.key])
+    return PackagedTable(facts.name, path, facts.description, facts.queries, fields, unique)
+
+
+def _other_table(
+    path: Path, description: str, meanings: dict[str, tuple[str, str]]
+) -> PackagedTable:
+    with opened(path, rows=None) as file:
+        fields = other_fields(file.schema_arrow, meanings)
+        rows = file.metadata.num_rows
+    return PackagedTable(path.name.removesuffix(".parquet"), path, description, rows, fields)
+
+
+def _with_categories(
+    file: pq.ParquetFile, fields: tuple[FileField, ...], attributes: dict[str, Attribute]
+) -> tuple[FileField, ...]:
+    """Return the fields with the values that their dictionaries hold, in order."""
+    names = [field.name for field in file.schema_arrow if pa.types.is_dictionary(field.type)]
+    values: dict[str, dict[str, None]] = {name: {} for name in names}
+    for batch in file.iter_batches(BATCH_ROWS, columns=names) if names else ():
+        for name in names:
+            values[name].update(dict.fromkeys(batch[name].dictionary.to_pylist()))
+    return tuple(
+        _listed(field, [*values[field.name]], attributes) if field.name in values else field
+        for field in fields
+    )
+
+
+def _listed(field: FileField, values: list[str], attributes: dict[str, Attribute]) -> FileField:
+    """Return a field with its categories, or with their number in its meaning."""
+    if len(values) > MAX_CATEGORIES:
+        return replace(field, meaning=f"{field.meaning}; {len(values):,} different texts")
+    coded = attributes.get(field.name.removesuffix("_code"))
+    labels: dict[str, str] = {}
+    if field.name not in attributes and coded is not None:
+        labels = {code: coded.label(place) for place, code in enumerate(coded.codes)}
+    categories = tuple(Category(value, labels.get(value, value)) for value in values)
+    return replace(field, categories=categories)
+
+
+def _is_unique(file: pq.ParquetFile, names: list[str]) -> bool:
+    if not names or file.metadata.num_rows > MAX_KEY_ROWS:
+        return False
+    keys = file.read(columns=names)
+    texts = pa.table(
+        [
+            column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+            for column in keys.columns
+        ],
+        names,
+    )
+    return bool(texts.group_by(names).aggregate([]).num_rows == keys.num_rows)

@@ -1,0 +1,218 @@
+"""Write a package: the files of a release as they are, and beside them what describes them.
+
+All of it follows from the release's folder, so it is free, at any time, and the same release gives
+the same bytes. A package is a release too: `answer` and `error-report` read it.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
+from dpquery.measurement.ledger.files import sync_path
+from dpquery.releases.folder.in_place import NEW, disk_words, move_in, workshop_beside
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import Manifest
+from dpquery.releases.package.code_book import code_book, release_title
+from dpquery.releases.package.csv_files import CSVW_SUFFIX, csvw_metadata, write_csv
+from dpquery.releases.package.data_package import data_package
+from dpquery.releases.package.packaged_tables import PackagedTable, packaged_tables
+from dpquery.releases.package.pages import TextTable, html, markdown
+from dpquery.releases.package.quality import quality
+from dpquery.releases.package.registry_entry import registry_entry
+from dpquery.releases.package.workbook import check_workbook, fits_a_sheet, write_workbook
+from dpquery.spec.domain import Domain
+from dpquery.spec.model import About
+from dpquery.spec.problems import quoted, suggestion
+from dpquery.untrusted.atomic_write import check_named
+
+DATA_PACKAGE_FILE = "datapackage.json"
+WORKBOOK_FILE = "tables.xlsx"
+DESCRIPTIONS = ("codebook.md", "codebook.html", "quality.md", "registry.yaml", DATA_PACKAGE_FILE)
+"""The files that every package has beside those of the release, the last one written last."""
+TableFormat = Literal["csv", "xlsx"]
+
+
+@dataclass(frozen=True)
+class PackageContent:
+    """What a package is made of.
+
+    Attributes:
+        release: the folder of the release.
+        manifest: of the release.
+        about: what its spec says of the publication.
+        domain: of its spec; None where that is not at hand.
+        formats: in which the tables are written beside Parquet.
+    """
+
+    release: Path
+    manifest: Manifest
+    about: About
+    domain: Domain | None
+    formats: tuple[TableFormat, ...]
+
+
+def parse_formats(texts: Sequence[str]) -> tuple[TableFormat, ...]:
+    """Read the formats asked for, each once, in their own order: "csv", "csv,xlsx".
+
+    >>> parse_formats(["xlsx,csv"])
+    ('csv', 'xlsx')
+
+    Raises:
+        SpecError: a format is not known, or what writes it is missing.
+    """
+    known = get_args(TableFormat)
+    given = [name for text in texts for name in text.split(",")]
+    for name in given:
+        if name not in known:
+            raise SpecError(
+                f"--also {quoted(name)} is not known{suggestion(name, known)}; a package has its "
+                "tables as csv and xlsx beside Parquet"
+            )
+    if "xlsx" in given:
+        check_workbook()
+    return tuple(cast(TableFormat, name) for name in known if name in given)
+
+
+def write_package(
+    content: PackageContent, directory: Path, *, replace: bool
+) -> tuple[PackagedTable, ...]:
+    """Write a package, whole or not at all; return its tables.
+
+    Args:
+        content: what it is made of.
+        directory: where to; created if missing.
+        replace: whether a package of another release is replaced.
+
+    Privacy:
+        Post-processing: a function of the release's folder, all of which is public.
+
+    Raises:
+        SpecError: the release is damaged.
+        PlanConflictError: something else is in the way.
+        DpqueryError: the files cannot be written; an earlier package is as it was.
+    """
+    directory = Path(os.path.abspath(directory))
+    _check_place(directory, content)
+    tables = packaged_tables(content.release, content.manifest, content.domain)
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with workshop_beside(directory) as workshop:
+            _check_target(directory, content.manifest, replace=replace)
+            folder = workshop / NEW
+            folder.mkdir()
+            for name in content.manifest.files:
+                _copy(content.release / name, folder / name)
+            _write_tables(folder, tables, content)
+            _write_descriptions(folder, tables, content)
+            for path in folder.iterdir():
+                sync_path(path)
+            sync_path(folder)
+            move_in(workshop, directory)
+    except OSError as problem:
+        raise DpqueryError(
+            f"cannot write the package {directory}: {disk_words(problem)}; an earlier one is as "
+            "it was. Mend that and run again"
+        ) from None
+    return tables
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_file():
+        raise SpecError(
+            f"{source} is missing; run `dpquery release` again, which is free: the ledger holds "
+            "the measurements"
+        )
+    shutil.copyfile(source, target)
+
+
+def _write_tables(folder: Path, tables: Sequence[PackagedTable], content: PackageContent) -> None:
+    if "csv" in content.formats:
+        for table in tables:
+            write_csv(table, folder / f"{table.name}.csv")
+            metadata = csvw_metadata(table, content.about, url=f"{table.name}.csv")
+            path = folder / f"{table.name}.{CSVW_SUFFIX}"
+            path.write_text(metadata, encoding="utf-8")
+    if "xlsx" in content.formats:
+        first = code_book(tables, content.manifest, content.about, ())
+        write_workbook(
+            tables,
+            folder / WORKBOOK_FILE,
+            title=release_title(content.manifest, content.about),
+            about=next(part for part in first if isinstance(part, TextTable)),
+        )
+
+
+def _write_descriptions(
+    folder: Path, tables: Sequence[PackagedTable], content: PackageContent
+) -> None:
+    manifest, about = content.manifest, content.about
+    title = release_title(manifest, about)
+    book = code_book(tables, manifest, about, sorted(path.name for path in folder.iterdir()))
+    csv = "csv" in content.formats
+    texts = {
+        "codebook.md": markdown(title, book),
+        "codebook.html": html(title, book),
+        "quality.md": markdown(f"{title}: quality", quality(tables, manifest, about)),
+        "registry.yaml": registry_entry(manifest, about, content.domain),
+        DATA_PACKAGE_FILE: data_package(tables, manifest, about, folder=folder, csv=csv),
+    }
+    for name in DESCRIPTIONS:
+        (folder / name).write_text(texts[name], encoding="utf-8")
+
+
+def _check_place(directory: Path, content: PackageContent) -> None:
+    check_named(directory)
+    target, source = Path(os.path.realpath(directory)), Path(os.path.realpath(content.release))
+    if target == source or source in target.parents or target in source.parents:
+        raise PlanConflictError(
+            f"{directory} is, holds or lies in {content.release}, the release, which is not "
+            "changed; name another folder for the package"
+        )
+
+
+def _check_target(directory: Path, manifest: Manifest, *, replace: bool) -> None:
+    """Refuse a target that is no package, or one of another release that is not to be replaced."""
+    if not os.path.lexists(directory):
+        return
+    if directory.is_symlink() or not directory.is_dir():
+        raise PlanConflictError(f"{directory} is not a folder; name another one for the package")
+    names = {path.name for path in directory.iterdir()}
+    if not names:
+        return
+    try:
+        earlier = read_manifest(directory) if DATA_PACKAGE_FILE in names else None
+    except SpecError:
+        earlier = None
+    if earlier is None:
+        raise PlanConflictError(
+            f"{directory} is not empty and no package; name another folder, or move it away"
+        )
+    if earlier.key != manifest.key and not replace:
+        raise PlanConflictError(
+            f"{directory} holds the package of another release; add --replace, or name another "
+            "folder"
+        )
+    foreign = sorted(names - _possible_files(earlier))
+    if foreign:
+        raise PlanConflictError(
+            f"{directory} also holds {', '.join(foreign[:3])}, which replacing the package would "
+            "delete; move that away first"
+        )
+
+
+def _possible_files(manifest: Manifest) -> set[str]:
+    """Return the names of all files that a package of a release may have."""
+    stems = [n.removesuffix(".parquet") for n in manifest.files if n.endswith(".parquet")]
+    tables = {f"{stem}.{end}" for stem in stems for end in ("csv", CSVW_SUFFIX)}
+    return {*manifest.files, *tables, *DESCRIPTIONS, WORKBOOK_FILE}
+
+
+def left_out(tables: Sequence[PackagedTable], formats: Sequence[TableFormat]) -> tuple[str, ...]:
+    """Return the names of tables that no sheet of the workbook has room for."""
+    if "xlsx" not in formats:
+        return ()
+    return tuple(table.name for table in tables if not fits_a_sheet(table))

@@ -1,0 +1,255 @@
+"""The columns of a release's files: name, type, unit, meaning, values.
+
+This is the one table of them. The metadata of Parquet files, datapackage.json, the metadata of CSV
+files and the code book are written from it, so that they cannot disagree. It is driven by the
+columns that a file has: a column that is not known here says in the metadata of its Arrow field,
+under `description` and `unit`, what it holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts
+from dpquery.releases.manifest.release_json import Manifest
+from dpquery.spec.domain import Attribute, Bins, Dates, Domain, Integers, values_text
+
+FieldKind = Literal["text", "integer", "number", "boolean", "date"]
+COUNTED, NO_UNIT, SHARE = "records", "", "ratio"
+"""The unit of a count; of what has none; of a ratio."""
+AMOUNT = "{unit}"
+"""Stands in the tables below for the unit of the item: records, or what is summed."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """A value that a column of texts may hold, and what it is called."""
+
+    value: str
+    label: str
+
+
+@dataclass(frozen=True)
+class FileField:
+    """One column of a file.
+
+    Attributes:
+        name: the column's.
+        kind: what its values are.
+        meaning: what it holds, in a sentence without its full stop.
+        unit: of its values; empty where there is none.
+        nullable: whether it may be empty.
+        categories: all values that a column of texts may hold, in order; empty where they are not
+            known or too many to list.
+        ordered: whether these are in the order of an ordered attribute.
+        low: the least value that it may hold, if there is one.
+        high: the largest, if there is one.
+        key: whether it is one of those that say what a row is.
+    """
+
+    name: str
+    kind: FieldKind
+    meaning: str
+    unit: str = NO_UNIT
+    nullable: bool = False
+    categories: tuple[Category, ...] = ()
+    ordered: bool = False
+    low: int | None = None
+    high: int | None = None
+    key: bool = False
+
+
+ANSWER_FIELDS: dict[str, tuple[str, str]] = {
+    "table": ("The attributes of the row's table; `total` where there are none", NO_UNIT),
+    "query": ("How many of the row's conditions a record must meet", NO_UNIT),
+    "cell": ("Number of the row in its table, from 0", NO_UNIT),
+    "estimate": ("The {amount}, plus noise of mean zero: may be negative, or not whole", AMOUNT),
+    "std_error": ("Standard error of that noise; it does not depend on the records", AMOUNT),
+    "half_width": ("Half the width of the noise interval around the estimate", AMOUNT),
+    "ci_low": ("Lower end of the {level} noise interval", AMOUNT),
+    "ci_high": ("Upper end of the {level} noise interval", AMOUNT),
+    "rel_error": ("std_error over the size of the estimate; empty where that is zero", SHARE),
+    "flag": ("`noisy` from a rel_error of 30 % on, `very noisy` from 50 % on; else empty", NO_UNIT),
+    "published": ("The estimate by the rules of publication; empty where they omit it", AMOUNT),
+    "suppressed": ("The rule that left `published` empty; else empty", NO_UNIT),
+}
+"""Meaning and unit of the columns of an item's file that are no attributes."""
+FITTED_FIELDS = {
+    "estimate": ("The {amount}, as the relaxed rows have it; biased", AMOUNT),
+    "flag": ("`no error bars` in every row", NO_UNIT),
+} | dict.fromkeys(
+    ("std_error", "half_width", "ci_low", "ci_high", "rel_error"),
+    ("Empty: the error of an estimate depends on the records", NO_UNIT),
+)
+"""The same where errors are not known."""
+ERRORS_FIELDS: dict[str, tuple[str, str]] = {
+    "item": ("Name of the item", NO_UNIT),
+    "queries": ("Number of its answers", "answers"),
+    "rmse": ("Root mean square of their standard errors", AMOUNT),
+    "median_std_error": ("Median of their standard errors", AMOUNT),
+    "max_std_error": ("Largest of their standard errors", AMOUNT),
+    "median_rel_error": ("Median relative error; empty where it is unbounded", SHARE),
+    "worst_rel_error": ("Largest relative error; empty where an estimate is zero", SHARE),
+    "flagged_share": ("Share of the answers that have a flag", SHARE),
+    "weight": ("Weight of the item in the spec", NO_UNIT),
+}
+TABLES_FIELDS: dict[str, tuple[str, str]] = {
+    "table": ("Number of the table, as in the item's file", NO_UNIT),
+    "name": ("Its attributes; `total` where there are none", NO_UNIT),
+    "query": ANSWER_FIELDS["query"],
+    "first": ("Rows of the item's file before those of the table", "rows"),
+    "attribute": ("One of its attributes", NO_UNIT),
+    "labels": ("Number of its list of labels", NO_UNIT),
+    "size": (
+        "Labels in that list; a row has the `cell` // `stride` % `size`-th",
+        NO_UNIT,
+    ),
+    "stride": ("Rows of the table from one label to the next", "rows"),
+}
+LABELS_FIELDS: dict[str, tuple[str, str]] = {
+    "labels": ("Number of the list of labels", NO_UNIT),
+    "place": ("Where the label stands in it, from 0", NO_UNIT),
+    "label": ("The label", NO_UNIT),
+    "code": ("The value as it stands in the records, where that is not the label", NO_UNIT),
+    "from_number": ("First number of the range, included", NO_UNIT),
+    "to_number": ("Last number of the range, included; of bins the edge, not included", NO_UNIT),
+    "from_date": ("First day of the range, included", NO_UNIT),
+    "to_date": ("Last day of the range, included", NO_UNIT),
+}
+_NOT_NEGATIVE = {"std_error", "half_width", "rel_error", "cell", "place", "size", "stride", "first"}
+
+
+def item_fields(
+    schema: pa.Schema, facts: ItemFacts, manifest: Manifest, domain: Domain | None
+) -> tuple[FileField, ...]:
+    """Return the columns of an item's file.
+
+    Args:
+        schema: of the file.
+        facts: on the item.
+        manifest: of the release.
+        domain: of its spec; None where that is not at hand: attributes then have no values.
+    """
+    known = ANSWER_FIELDS | ({} if manifest.error_bars else FITTED_FIELDS)
+    known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}
+    words = _words(facts.summed, manifest.level)
+    attributes = {} if domain is None else {a.name: a for a in domain.attributes}
+    last_key = schema.names.index("estimate") if "estimate" in schema.names else 0
+    fields = []
+    for place, column in enumerate(schema):
+        if column.name in known:
+            made = _known(column, *known[column.name], words)
+        else:
+            made = _attribute_field(column, attributes, schema.names)
+        says_again = made.name not in attributes and made.name not in known
+        is_key = place < last_key and not (says_again and domain is not None)
+        fields.append(replace(made, key=is_key and not made.nullable))
+    return tuple(fields)
+
+
+def other_fields(
+    schema: pa.Schema, meanings: Mapping[str, tuple[str, str]]
+) -> tuple[FileField, ...]:
+    """Return the columns of a file that is not an item's, given their meanings and units."""
+    return tuple(_known(column, *meanings[column.name], _words(None, 0.0)) for column in schema)
+
+
+def field_kind(kind: pa.DataType) -> FieldKind:
+    """Return what values of an Arrow type are."""
+    if pa.types.is_integer(kind):
+        return "integer"
+    if pa.types.is_floating(kind):
+        return "number"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    return "date" if pa.types.is_date(kind) else "text"
+
+
+def _words(summed: SummedFacts | None, level: float) -> dict[str, str]:
+    amount = "count" if summed is None else f"sum of {summed.of}"
+    unit = COUNTED if summed is None else summed.of
+    return {"amount": amount, "level": f"{100 * level:g} %", "unit": unit}
+
+
+def _known(column: pa.Field, meaning: str, unit: str, words: Mapping[str, str]) -> FileField:
+    for name, word in words.items():
+        meaning, unit = (text.replace(f"{{{name}}}", word) for text in (meaning, unit))
+    return FileField(
+        column.name,
+        field_kind(column.type),
+        meaning,
+        unit,
+        column.nullable,
+        low=0 if column.name in _NOT_NEGATIVE else None,
+    )
+
+
+def _attribute_field(
+    column: pa.Field, attributes: Mapping[str, Attribute], names: Sequence[str]
+) -> FileField:
+    """Return a column of an attribute: its values, or what says the same in codes or ends."""
+    kind = field_kind(column.type)
+    base, _, end = column.name.rpartition("_")
+    if column.name not in attributes and end in _ENDS and base in names:
+        if end == "to" and base in attributes and _is_binned(attributes[base]):
+            end = "below"  # of releases from plans that call the upper edge so
+        return FileField(column.name, kind, _ENDS[end].format(name=base), nullable=column.nullable)
+    described = _described(column)
+    if column.name not in attributes:
+        return FileField(column.name, kind, *described, nullable=column.nullable)
+    attribute = attributes[column.name]
+    low, high = _limits(attribute, kind)
+    return FileField(
+        column.name,
+        kind,
+        _declared(attribute, typed=kind != "text"),
+        nullable=column.nullable,
+        ordered=_is_ordered(attribute),
+        low=low,
+        high=high,
+    )
+
+
+_ENDS = {
+    "code": "The value of `{name}` as it stands in the records; empty where the row is not one",
+    "from": "Where the range of `{name}` begins, included; empty where the row is no range",
+    "to": "Where the range of `{name}` ends, included; empty where the row is no range",
+    "below": "The edge that the range of `{name}` stays below; empty where the row is no range",
+}
+"""What the columns beside an attribute's hold, by the ends of their names."""
+
+
+def _described(column: pa.Field) -> tuple[str, str]:
+    """Return meaning and unit as the metadata of a field says them."""
+    said = column.metadata or {}
+    meaning = said.get(b"description", b"A value of the row").decode()
+    return meaning, said.get(b"unit", b"").decode()
+
+
+def _declared(attribute: Attribute, *, typed: bool) -> str:
+    if not attribute.in_data:
+        return "How many rows a person has"
+    columns = " and ".join(f"`{column.name}`" for column in attribute.columns)
+    values = "; ".join(values_text(column) for column in attribute.columns)
+    groups = "" if typed else "; ranges, groups and totals of these where the item asks for them"
+    return f"Column {columns} of the records, declared as {values}{groups}"
+
+
+def _is_ordered(attribute: Attribute) -> bool:
+    kinds = (Integers, Bins, Dates)
+    return not attribute.merged and (
+        not attribute.in_data or isinstance(attribute.columns[0].kind, kinds)
+    )
+
+
+def _is_binned(attribute: Attribute) -> bool:
+    return isinstance(attribute.columns[0].kind, Bins) and not attribute.merged
+
+
+def _limits(attribute: Attribute, kind: FieldKind) -> tuple[int | None, int | None]:
+    column = attribute.columns[0].kind
+    if kind == "integer" and isinstance(column, Integers):
+        return column.low, column.high
+    return None, None
