@@ -20,6 +20,22 @@ ABOUT_WORDS = {
 }
 
 
+FILE_WORDS = {
+    "tables.xlsx": "All tables as sheets",
+    "statement.md": "What is promised, in plain words",
+    "quality.md": "Quality and methodology, by the concepts of SIMS",
+    "codebook.html": "The code book as a page",
+    "codebook.md": "The code book",
+    "datapackage.json": "The tables for machines, by the Data Package standard",
+    "registry.yaml": "A draft for the registry of deployments",
+    "measurements.parquet": "The noisy values from which all answers are computed",
+    "relaxed_rows.parquet": "The synthetic data as weights",
+    "release.plan": "The plan that was carried out, with the spec",
+    "release.json": "The facts of the release, for machines",
+}
+"""What the files of a package hold that are no tables."""
+
+
 def release_title(manifest: Manifest, about: About) -> str:
     """Return what a release is called: its title, or its dataset."""
     return about.title or f"{manifest.dataset.id}, version {manifest.dataset.version}"
@@ -74,6 +90,7 @@ def _file_rows(
     for table in tables:
         names = [n for n in (table.path.name, f"{table.name}.csv") if n in files]
         rows.append((", ".join(f"`{n}`" for n in names), f"{table.rows:,}", table.description))
+    rows += [(f"`{name}`", "", shows) for name, shows in FILE_WORDS.items() if name in files]
     return tuple(rows)
 
 
@@ -98,7 +115,9 @@ def _table_content(table: PackagedTable) -> list[Content]:
 def _values(field: FileField) -> list[Content]:
     if not field.categories:
         return []
-    named = any(category.value != category.label for category in field.categories)
-    head = ("Value", "Label") if named else ("Value",)
-    rows = tuple((c.value or "(empty text)", c.label)[: len(head)] for c in field.categories)
-    return [Heading(f"Values of `{field.name}`", 3), TextTable(head, rows)]
+    heading = Heading(f"Values of `{field.name}`", 3)
+    if all(category.value == category.label for category in field.categories):
+        texts = (f"`{c.value}`" if c.value else "(empty text)" for c in field.categories)
+        return [heading, Paragraph(", ".join(texts))]
+    rows = tuple((c.value or "(empty text)", c.label) for c in field.categories)
+    return [heading, TextTable(("Value", "Label"), rows)]

@@ -38,7 +38,7 @@ def csv_text(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
-def write_csv(table: PackagedTable, path: Path) -> None:
+def write_csv_file(table: PackagedTable, path: Path) -> None:
     """Write a table as CSV; the same table gives the same bytes."""
     schema = pa.schema([(csv_text(f.name), _cell_type(f)) for f in table.fields])
     options = pyarrow.csv.WriteOptions(quoting_style="needed")

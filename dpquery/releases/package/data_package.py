@@ -23,7 +23,7 @@ _KINDS = {"text": "string"}
 _MAIL = re.compile(r"[^\s<>,;()\"]+@[^\s<>,;()\"]+\.[A-Za-z]{2,}")
 _LICENCE = re.compile(r"[-A-Za-z0-9._]+")
 
-Json = dict[str, object]
+JsonObject = dict[str, object]
 
 
 def data_package(
@@ -46,7 +46,7 @@ def data_package(
     dataset, guarantee = manifest.dataset, manifest.guarantee
     resources = [_resource(t, f"{t.name}.csv", folder) for t in tables] if csv else []
     resources += [_resource(t, t.path.name, folder) for t in tables]
-    content: Json = {
+    content: JsonObject = {
         "$schema": PROFILE,
         "name": re.sub(r"[^a-z0-9._-]", "-", f"{dataset.id}-{dataset.version}".lower()),
         "id": manifest.key,
@@ -76,9 +76,9 @@ def data_package(
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _resource(table: PackagedTable, name: str, folder: Path) -> Json:
+def _resource(table: PackagedTable, name: str, folder: Path) -> JsonObject:
     is_csv = name.endswith(".csv")
-    resource: Json = {
+    resource: JsonObject = {
         "name": table.name if is_csv else name,
         "type": "table",
         "path": name,
@@ -89,7 +89,7 @@ def _resource(table: PackagedTable, name: str, folder: Path) -> Json:
         resource |= {"encoding": "utf-8", **_digest(folder / name)}
     if table.description:
         resource["description"] = table.description
-    schema: Json = {
+    schema: JsonObject = {
         "$schema": _TABLE_PROFILE,
         "fields": [_field(field, is_csv=is_csv) for field in table.fields],
         "missingValues": [""],
@@ -101,15 +101,15 @@ def _resource(table: PackagedTable, name: str, folder: Path) -> Json:
     return resource
 
 
-def _digest(path: Path) -> Json:
+def _digest(path: Path) -> JsonObject:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "hash": f"sha256:{digest}"}
 
 
-def _field(field: FileField, *, is_csv: bool) -> Json:
+def _field(field: FileField, *, is_csv: bool) -> JsonObject:
     """Return a field of a Table Schema; in a CSV file texts are as its cells have them."""
-    described: Json = {
+    described: JsonObject = {
         "name": _written(field.name, is_csv),
         "type": _KINDS.get(field.kind, field.kind),
         "description": field.meaning,
@@ -123,7 +123,7 @@ def _field(field: FileField, *, is_csv: bool) -> Json:
         ]
         if field.ordered:
             described["categoriesOrdered"] = True
-    constraints: Json = {}
+    constraints: JsonObject = {}
     if not field.nullable:
         constraints["required"] = True
         if may_be_blank(field):
@@ -151,5 +151,5 @@ def _licence(text: str) -> Mapping[str, str]:
 
 def _contributor(contact: str) -> Mapping[str, object]:
     mail = _MAIL.search(contact)
-    contributor: Json = {"title": contact, "roles": ["contact"]}
+    contributor: JsonObject = {"title": contact, "roles": ["contact"]}
     return contributor | ({"email": mail[0]} if mail else {})

@@ -61,12 +61,12 @@ class PackagedTable:
         Raises:
             SpecError: the file is damaged.
         """
-        with readable(self.path), opened(self.path, rows=self.rows) as file:
+        with saying_damage(self.path), opened(self.path, rows=self.rows) as file:
             yield from file.iter_batches(BATCH_ROWS)
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def saying_damage(path: Path) -> Iterator[None]:
     """Turn what a damaged file raises into one error that says what to do."""
     try:
         yield
@@ -92,16 +92,16 @@ def packaged_tables(
     """
     tables = []
     for facts in manifest.items:
-        with readable(directory / facts.file):
+        with saying_damage(directory / facts.file):
             tables.append(_item_table(directory / facts.file, facts, manifest, domain))
         if facts.numbered:
             lists = ((facts.tables_file, TABLES_FIELDS), (facts.labels_file, LABELS_FIELDS))
             words = ("the attributes of its tables", "the labels of its rows")
             for (name, meanings), word in zip(lists, words, strict=True):
                 description = f"{facts.name}: {word}"
-                with readable(directory / name):
+                with saying_damage(directory / name):
                     tables.append(_other_table(directory / name, description, meanings))
-    with readable(directory / ERRORS_FILE):
+    with saying_damage(directory / ERRORS_FILE):
         title = "What the answers of each item are worth, in short"
         tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS_FIELDS))
     return tuple(tables)

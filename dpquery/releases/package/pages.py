@@ -24,9 +24,10 @@ h2 { font-size: 20px; margin: 36px 0 10px; padding-top: 16px; border-top: 1px so
   overflow-wrap: anywhere; }
 h3 { font-size: 16px; margin: 24px 0 6px; overflow-wrap: anywhere; }
 p { max-width: 75ch; margin: 0 0 10px; overflow-wrap: anywhere; }
-code { background: var(--box); padding: 0 4px; border-radius: 4px; overflow-wrap: anywhere; }
+code { background: var(--box); padding: 0 4px; border-radius: 4px; overflow-wrap: inherit; }
+.wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; margin: 8px 0 18px; }
-th, td { padding: 6px 10px 6px 0; text-align: left; vertical-align: top; overflow-wrap: anywhere;
+th, td { padding: 6px 14px 6px 0; text-align: left; vertical-align: top; overflow-wrap: break-word;
   border-bottom: 1px solid var(--rule); }
 thead th { color: var(--soft); font-weight: 600; }
 td:first-child { font-weight: 600; min-width: 8ch; }
@@ -35,6 +36,8 @@ td:first-child { font-weight: 600; min-width: 8ch; }
   tr, td { display: block; border: 0; padding: 0; }
   tr { border-bottom: 1px solid var(--rule); padding: 8px 0; }
   td:not(:first-child)::before { content: attr(data-head) ": "; color: var(--soft); }
+  td[data-head=""]::before { content: none !important; }
+  td, code { overflow-wrap: anywhere; }
   td:empty { display: none; }
 }
 @media print { main { max-width: none; } tr { break-inside: avoid; } }
@@ -68,7 +71,7 @@ class TextTable:
 Content = Heading | Paragraph | TextTable
 
 
-def markdown(title: str, content: Sequence[Content]) -> str:
+def markdown_page(title: str, content: Sequence[Content]) -> str:
     """Return a page as Markdown."""
     parts = [f"# {_line(title)}"]
     for part in content:
@@ -83,7 +86,7 @@ def markdown(title: str, content: Sequence[Content]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def html(title: str, content: Sequence[Content]) -> str:
+def html_page(title: str, content: Sequence[Content]) -> str:
     """Return a page as HTML."""
     parts = [f"<h1>{_marked_up(title)}</h1>"]
     for part in content:
@@ -116,7 +119,8 @@ def _html_table(table: TextTable) -> str:
         + "</tr>"
         for row in table.rows
     )
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+    body = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>"
+    return f'<div class="wide"><table>\n{body}\n</table></div>'
 
 
 def _marked_up(text: str) -> str:

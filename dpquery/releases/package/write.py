@@ -17,10 +17,10 @@ from dpquery.releases.folder.in_place import NEW, disk_words, move_in, workshop_
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import Manifest
 from dpquery.releases.package.code_book import code_book, release_title
-from dpquery.releases.package.csv_files import CSVW_SUFFIX, csvw_metadata, write_csv
+from dpquery.releases.package.csv_files import CSVW_SUFFIX, csvw_metadata, write_csv_file
 from dpquery.releases.package.data_package import data_package
 from dpquery.releases.package.packaged_tables import PackagedTable, packaged_tables
-from dpquery.releases.package.pages import TextTable, html, markdown
+from dpquery.releases.package.pages import TextTable, html_page, markdown_page
 from dpquery.releases.package.quality import quality
 from dpquery.releases.package.registry_entry import registry_entry
 from dpquery.releases.package.workbook import check_workbook, fits_a_sheet, write_workbook
@@ -132,7 +132,7 @@ def _copy(source: Path, target: Path) -> None:
 def _write_tables(folder: Path, tables: Sequence[PackagedTable], content: PackageContent) -> None:
     if "csv" in content.formats:
         for table in tables:
-            write_csv(table, folder / f"{table.name}.csv")
+            write_csv_file(table, folder / f"{table.name}.csv")
             metadata = csvw_metadata(table, content.about, url=f"{table.name}.csv")
             path = folder / f"{table.name}.{CSVW_SUFFIX}"
             path.write_text(metadata, encoding="utf-8")
@@ -151,12 +151,14 @@ def _write_descriptions(
 ) -> None:
     manifest, about = content.manifest, content.about
     title = release_title(manifest, about)
-    book = code_book(tables, manifest, about, sorted(path.name for path in folder.iterdir()))
+    book = code_book(
+        tables, manifest, about, [*(path.name for path in folder.iterdir()), *DESCRIPTIONS]
+    )
     csv = "csv" in content.formats
     texts = {
-        "codebook.md": markdown(title, book),
-        "codebook.html": html(title, book),
-        "quality.md": markdown(f"{title}: quality", quality(tables, manifest, about)),
+        "codebook.md": markdown_page(title, book),
+        "codebook.html": html_page(title, book),
+        "quality.md": markdown_page(f"{title}: quality", quality(tables, manifest, about)),
         "registry.yaml": registry_entry(manifest, about, content.domain),
         DATA_PACKAGE_FILE: data_package(tables, manifest, about, folder=folder, csv=csv),
     }
