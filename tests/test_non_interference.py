@@ -37,6 +37,8 @@ EVERYTHING = (
     Step("error-report"),
     Step("error-report second --json --html second.html"),
     Step("error-report answers --html answers.html"),
+    Step("package --also csv --json"),
+    Step("package answers --also csv --out packed-answers"),
     Step("ledger status --json"),
     Step("ledger history"),
     Step("ledger history --json"),
@@ -66,6 +68,7 @@ RAP = (
     Step("synthetic --rows 40 --json"),
     Step("synthetic --seed 3 --out of_the_total.csv"),
     Step("error-report --json"),
+    Step("package --also csv"),
     Step("ledger history --json"),
     Step("ledger verify --releases release --releases linear"),
 )

@@ -34,6 +34,7 @@ from dpquery.mechanisms.derived import tables_of_derived
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
     PLAN_MARK,
+    TABLES_EDITION,
     Plan,
     PlannedSelection,
     Target,
@@ -184,6 +185,7 @@ def _plan_of(
         seed,
         selections=selections,
         labelled_tables=most_labelled(spec),
+        tables=TABLES_EDITION,
     )
 
 

@@ -130,6 +130,7 @@ class LinearMechanism:
             error_by_epsilon=error_curve(self.priced, query.spec, delta=mechanism.guarantee.delta),
             measurements=values_digest(measured.values),
             labelled_tables=self.plan.labelled_tables,
+            tables=self.plan.tables,
         )
 
 

@@ -126,6 +126,7 @@ class RapMechanism:
             measurements=values_digest(measured.values),
             rap=facts,
             labelled_tables=self.plan.labelled_tables,
+            tables=self.plan.tables,
         )
 
     def _noise(self, run: RapMeasurement) -> CalibratedNoise:

@@ -42,6 +42,9 @@ The spec text of the first drops records where it does not say `other`. Releases
 take the noise that errs less at an equal epsilon, and their statements have exact budgets.
 """
 FORMAT = "dpquery.plan/3"
+TABLES_EDITION = 2
+"""Of the tables of a release from a new plan. From 2 on a column has one type in all files, their
+metadata describe the columns, and bins have `_below` in place of `_to`."""
 PLAN_MARK = b'"format": "dpquery.plan/'
 """What stands in the second line of every plan."""
 
@@ -126,7 +129,8 @@ class Plan:
     others, which are read as before. `accounting` is what losses are added up as, where the spec
     leaves that open; plans of before add up rho, and do not say so. Rows of items of more than
     `labelled_tables` tables are numbered in a release, and not labelled; plans of before, and those
-    without such an item, do not say it. `edition` is that of the file's format.
+    without such an item, do not say it. `tables` is the edition of the tables of its releases: 1 in
+    plans of before, which do not say it. `edition` is that of the file's format.
     """
 
     tool: str
@@ -142,6 +146,7 @@ class Plan:
     accounting: Accounting | None = None
     edition: int = FORMATS[FORMAT]
     labelled_tables: int | None = None
+    tables: int = 1
 
     @property
     def first_edition(self) -> bool:
@@ -197,6 +202,8 @@ def write_plan(plan: Plan) -> bytes:
         content["accounting"] = plan.accounting
     if plan.labelled_tables is not None:
         content["labelled_tables"] = plan.labelled_tables
+    if plan.tables > 1:
+        content["tables"] = plan.tables
     if plan.relaxed is not None:
         content["relaxed"] = encode_rap(plan.relaxed)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
@@ -233,6 +240,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         accounting=cast(Accounting | None, decode(Accounting | None, raw.get("accounting"))),
         edition=FORMATS[text_of(raw["format"])],
         labelled_tables=cast(int | None, decode(Count | None, raw.get("labelled_tables"))),
+        tables=_tables(raw),
     )
 
 
@@ -253,6 +261,13 @@ def _parse_selection(raw: Json) -> PlannedSelection:
     if None in (best.rmse, best.weighted_rmse, best.max_std_error, best.score):
         raise ValueError("best")
     return selection
+
+
+def _tables(raw: Json) -> int:
+    tables = integer(raw.get("tables", 1), 1)
+    if tables > TABLES_EDITION:
+        raise ValueError("tables")
+    return tables
 
 
 def _bound(raw: JsonValue) -> float | None:

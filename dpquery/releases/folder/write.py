@@ -39,8 +39,17 @@ from dpquery.releases.manifest.release_json import (
 )
 from dpquery.releases.manifest.statement import statement
 from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
+from dpquery.releases.tables.file_fields import (
+    ERRORS_FIELDS,
+    LABELS_FIELDS,
+    TABLES_FIELDS,
+    FileField,
+    item_fields,
+    other_fields,
+)
 from dpquery.releases.tables.item_rows import BATCH_ROWS, Batch, ItemRows
 from dpquery.releases.tables.item_table import layout
+from dpquery.releases.tables.labels import FIRST_RULES, release_rules
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
 from dpquery.spec.model import Item, Spec
 from dpquery.untrusted.atomic_write import check_named
@@ -171,15 +180,23 @@ def _write_files(
 ) -> None:
     summaries, written = [], 0
     extra = [column.name for column in manifest.extra]
+    rules = release_rules(spec.items, spec.domain) if manifest.described else FIRST_RULES
     for item, facts in zip(spec.items, manifest.items, strict=True):
         bars = manifest.error_bars
         if facts.numbered:
             item_layout: ItemRows = long_layout(item, error_bars=bars, extra=extra)
-            _write_table(folder / facts.tables_file, axes_table(item, spec.domain), manifest)
-            _write_table(folder / facts.labels_file, labels_table(item, spec.domain), manifest)
+            axes = axes_table(item, spec.domain)
+            _write_table(folder / facts.tables_file, axes, manifest, TABLES_FIELDS)
+            labels = labels_table(item, spec.domain, rules=rules)
+            _write_table(folder / facts.labels_file, labels, manifest, LABELS_FIELDS)
         else:
-            item_layout = layout(item, spec.domain, error_bars=bars, extra=extra)
-        metadata = _metadata(manifest, {"item": item.name, "labels": list(item_layout.labels)})
+            item_layout = layout(item, spec.domain, error_bars=bars, extra=extra, rules=rules)
+        metadata = _metadata(
+            manifest,
+            {"item": item.name, "labels": list(item_layout.labels)},
+            item_fields(item_layout.whole_schema, facts, manifest, spec.domain),
+            facts.description,
+        )
         tally = Tally()
         schema = item_layout.whole_schema.with_metadata(metadata)
         with _writer(folder / facts.file, schema, numbers=item_layout.numbers) as writer:
@@ -190,7 +207,7 @@ def _write_files(
                 report_progress("writing answers", written / spec.queries)
         summaries.append(tally.row(item) if manifest.error_bars else unknown_row(item))
     errors = errors_table(summaries, known=manifest.error_bars)
-    _write_table(folder / ERRORS_FILE, errors, manifest)
+    _write_table(folder / ERRORS_FILE, errors, manifest, ERRORS_FIELDS)
     (folder / STATEMENT_FILE).write_text(statement(manifest), encoding="utf-8")
     (folder / MANIFEST_FILE).write_text(manifest_text(manifest), encoding="utf-8")
 
@@ -208,8 +225,14 @@ def _ahead(writer: pq.ParquetWriter, batches: Iterator[Batch]) -> Iterator[Batch
             under_way.result()
 
 
-def _write_table(path: Path, table: pa.Table, manifest: Manifest) -> None:
-    described = table.replace_schema_metadata(_metadata(manifest, {}))
+def _write_table(
+    path: Path,
+    table: pa.Table,
+    manifest: Manifest,
+    meanings: Mapping[str, tuple[str, str]] | None = None,
+) -> None:
+    fields = () if meanings is None else other_fields(table.schema, meanings)
+    described = table.replace_schema_metadata(_metadata(manifest, {}, fields))
     with _writer(path, described.schema) as writer:
         writer.write_table(described)
 
@@ -243,8 +266,19 @@ def _writer(path: Path, schema: pa.Schema, *, numbers: Sequence[str] = ()) -> pq
     )
 
 
-def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[str, str]:
-    """Return the one entry of a file's metadata, which identifies the file without its folder."""
+def _metadata(
+    manifest: Manifest,
+    facts: Mapping[str, str | list[str]],
+    fields: Sequence[FileField] = (),
+    description: str = "",
+) -> dict[str, str]:
+    """Return the one entry of a file's metadata, which says what it is without its folder."""
+    described: dict[str, object] = {}
+    if manifest.described:
+        described = {"currency": manifest.guarantee.kind, "description": description}
+        described["columns"] = {
+            field.name: {"meaning": field.meaning, "unit": field.unit} for field in fields
+        }
     content = {
         "schema_version": manifest.schema_version,
         "dataset": asdict(manifest.dataset),
@@ -254,6 +288,7 @@ def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[
         "delta": manifest.guarantee.delta,
         "level": manifest.level,
         "key": manifest.key,
+        **described,
         **facts,
     }
     return {"dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False)}

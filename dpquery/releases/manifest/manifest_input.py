@@ -100,6 +100,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "noise's shift", -WIDEST_SHIFT <= noise.shift <= WIDEST_SHIFT
     yield "sensitivity", _WHOLE.fullmatch(noise.sensitivity) is not None
     yield "level", 0 < manifest.level < 1
+    yield "edition of tables", manifest.tables in (1, 2)
     yield "list of items", len(set(names)) == len(names) > 0
     yield "name of an item", all(_matches(NAME, name) for name in names)
     yield "file of an item", all(item.file == f"{item.name}.parquet" for item in manifest.items)

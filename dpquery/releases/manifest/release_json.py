@@ -240,6 +240,7 @@ class Manifest:
         counted: what became of values that are not declared; None in releases from plans that an
             older dpquery made, which keep the bytes that they had.
         derived: statistics made of the noisy answers; left out of the file where there are none.
+        tables: edition of the tables, as the plan has it; left out of the file where it is 1.
     """
 
     schema_version: str
@@ -263,6 +264,12 @@ class Manifest:
     answered: AnsweredFacts | None = None
     counted: CountedFacts | None = None
     derived: tuple[DerivedFacts, ...] = ()
+    tables: int = 1
+
+    @property
+    def described(self) -> bool:
+        """Whether the tables' columns have one type in all files and are described in them."""
+        return self.tables >= 2
 
     @property
     def error_bars(self) -> bool:
@@ -294,6 +301,7 @@ def manifest_of(
     measurements: str = "",
     rap: RapFacts | None = None,
     labelled_tables: int | None = None,
+    tables: int = 1,
 ) -> Manifest:
     """Return the manifest of a release.
 
@@ -312,6 +320,7 @@ def manifest_of(
         measurements: digest of the noisy values that go with it.
         rap: of a release by relaxed adaptive projection; `mechanism` is then that of the counts.
         labelled_tables: rows of items of more tables are numbered; None: of none.
+        tables: edition of the tables.
     """
     return Manifest(
         schema_version=SCHEMA_VERSION,
@@ -334,6 +343,7 @@ def manifest_of(
         rap=rap,
         counted=None if spec.first_edition else counted_facts(spec.domain),
         derived=derived_facts(spec),
+        tables=tables,
     )
 
 
@@ -384,6 +394,8 @@ def manifest_text(manifest: Manifest) -> str:
         for name in ("published", "summed", "numbered", "levels"):
             if not item[name]:
                 del item[name]
+    if manifest.tables == 1:
+        del content["tables"]
     if manifest.guarantee.mu is None:
         del content["guarantee"]["mu"]
     if manifest.counted is not None and not manifest.counted.rows:

@@ -18,9 +18,11 @@ from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative
 from dpquery.releases.tables.label_columns import encoded, masked
 from dpquery.releases.tables.long_table import (
     AXES_SCHEMA,
+    BELOW,
+    EDGES_SCHEMA,
     LABELS_SCHEMA,
-    LEVELS_SCHEMA,
     NUMBERED,
+    with_levels,
 )
 from dpquery.untrusted.parquet import opened
 
@@ -68,7 +70,8 @@ def _content(path: Path, *schemas: pa.Schema) -> pa.Table:
 
 def _label_lists(path: Path, numbers: pa.ChunkedArray) -> dict[int, pa.Table]:
     """Return the lists of labels of some numbers."""
-    labels = _content(path, LABELS_SCHEMA, LEVELS_SCHEMA)
+    schemas = (LABELS_SCHEMA, EDGES_SCHEMA)
+    labels = _content(path, *schemas, *map(with_levels, schemas))
     lists = {}
     for number in pc.unique(numbers.drop_null()).to_pylist():
         lists[number] = labels.filter(pc.equal(labels["labels"], number))
@@ -132,10 +135,14 @@ def _attribute_columns(
         yield f"{attribute}_code", taken["code"]
     if "level" in labels.column_names and labels["level"].null_count < labels.num_rows:
         yield f"{attribute}_level", taken["level"]
+    binned = BELOW.name in labels.column_names and labels[BELOW.name].null_count < labels.num_rows
     for low, high in _ENDS:
         if labels[low].null_count < labels.num_rows:
             yield f"{attribute}_from", taken[low]
-            yield f"{attribute}_to", taken[high]
+            if binned:
+                yield f"{attribute}_below", taken[BELOW.name]
+            else:
+                yield f"{attribute}_to", taken[high]
 
 
 def _answers(rows: pa.Table) -> dict[str, pa.Array]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts
 from dpquery.releases.manifest.release_json import Manifest
+from dpquery.releases.tables.labels import is_binned
 from dpquery.spec.domain import Attribute, Bins, Dates, Domain, Integers, values_text
 
 FieldKind = Literal["text", "integer", "number", "boolean", "date"]
@@ -114,7 +115,8 @@ LABELS_FIELDS: dict[str, tuple[str, str]] = {
     "label": ("The label", NO_UNIT),
     "code": ("The value as it stands in the records, where that is not the label", NO_UNIT),
     "from_number": ("First number of the range, included", NO_UNIT),
-    "to_number": ("Last number of the range, included; of bins the edge, not included", NO_UNIT),
+    "to_number": ("Last number of the range, included", NO_UNIT),
+    "below_number": ("The edge that a range of bins stays below", NO_UNIT),
     "from_date": ("First day of the range, included", NO_UNIT),
     "to_date": ("Last day of the range, included", NO_UNIT),
 }
@@ -193,7 +195,7 @@ def _attribute_field(
     kind = field_kind(column.type)
     base, _, end = column.name.rpartition("_")
     if column.name not in attributes and end in _ENDS and base in names:
-        if end == "to" and base in attributes and _is_binned(attributes[base]):
+        if end == "to" and base in attributes and is_binned(attributes[base]):
             end = "below"  # of releases from plans that call the upper edge so
         return FileField(column.name, kind, _ENDS[end].format(name=base), nullable=column.nullable)
     described = _described(column)
@@ -242,10 +244,6 @@ def _is_ordered(attribute: Attribute) -> bool:
     return not attribute.merged and (
         not attribute.in_data or isinstance(attribute.columns[0].kind, kinds)
     )
-
-
-def _is_binned(attribute: Attribute) -> bool:
-    return isinstance(attribute.columns[0].kind, Bins) and not attribute.merged
 
 
 def _limits(attribute: Attribute, kind: FieldKind) -> tuple[int | None, int | None]:

@@ -24,7 +24,13 @@ from dpquery.releases.tables.label_columns import (
     encoded,
     masked,
 )
-from dpquery.releases.tables.labels import LABEL, AttributeColumns, attribute_columns
+from dpquery.releases.tables.labels import (
+    FIRST_RULES,
+    LABEL,
+    AttributeColumns,
+    ColumnRules,
+    attribute_columns,
+)
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item
 
@@ -98,7 +104,12 @@ class Layout(ItemRows):
 
 
 def layout(
-    item: Item, domain: Domain, *, error_bars: bool = True, extra: Sequence[str] = ()
+    item: Item,
+    domain: Domain,
+    *,
+    error_bars: bool = True,
+    extra: Sequence[str] = (),
+    rules: ColumnRules = FIRST_RULES,
 ) -> Layout:
     """Return how an item's file is laid out.
 
@@ -107,10 +118,12 @@ def layout(
         domain: of the spec.
         error_bars: whether its answers have standard errors.
         extra: names of its extra columns, in order.
+        rules: how the columns of attributes are made.
     """
     used = sorted({index for table in item.tables for index in table.attributes})
     columns = {
-        index: attribute_columns(domain.attributes[index], item, index=index) for index in used
+        index: attribute_columns(domain.attributes[index], item, index=index, rules=rules)
+        for index in used
     }
     counted = with_thresholds(item)
     several = counted or len(item.tables) > 1
@@ -125,7 +138,8 @@ def layout(
         if shown.levels is not None:
             fields.append(pa.field(f"{name}_level", LABEL))
         if shown.ends is not None:
-            fields += [pa.field(f"{name}_from", shown.ends), pa.field(f"{name}_to", shown.ends)]
+            upper = rules.upper(domain.attributes[index])
+            fields += [pa.field(f"{name}_{end}", shown.ends) for end in ("from", upper)]
     values = _VALUES if error_bars else _WITHOUT_ERRORS
     return Layout(
         item=item,

@@ -2,8 +2,9 @@
 
 An attribute that an item asks for code by code in every table is one typed column. Any other use
 (ranges, groups, totals, an `other` row, tables without the attribute) is a column of labels, to
-which whole numbers, dates, bins and numbers of rows add `_from` and `_to`: first and last whole
-number or day, or the edges of a half-open range of bins; null where the query is no range. Listed
+which whole numbers, dates and numbers of rows add `_from` and `_to`, first and last whole number or
+day, and bins `_from` and `_below`, the edges of a half-open range; null where the query is no
+range. Listed
 values whose labels are not their codes add `_code`: the code of a row that is one value, and null
 elsewhere. Those of a hierarchy add `_code` and `_level`, for rows that are one group of a level.
 """
@@ -20,7 +21,7 @@ from numpy import float64, int64
 from numpy.typing import NDArray
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Dates, Integers
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Dates, Domain, Integers
 from dpquery.spec.model import Item
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -34,6 +35,28 @@ from dpquery.spec.predicates import (
     WidthSet,
 )
 
+
+@dataclass(frozen=True)
+class ColumnRules:
+    """How the columns of attributes are made in the files of one release.
+
+    Attributes:
+        labelled: indices of attributes that are columns of labels in all items, since they are in
+            one of them.
+        below: whether the upper edge of bins is `_below`; in releases from plans of before it is
+            `_to`, though it is not included.
+    """
+
+    labelled: frozenset[int] = frozenset()
+    below: bool = False
+
+    def upper(self, attribute: Attribute) -> str:
+        """Return the end of the name of the column in which ranges of an attribute end."""
+        return "below" if self.below and is_binned(attribute) else "to"
+
+
+FIRST_RULES = ColumnRules()
+"""Of releases from plans that do not say by which edition of tables they go."""
 LABEL = pa.dictionary(pa.int32(), pa.string())
 NO_RANGE = -1
 
@@ -98,14 +121,38 @@ class AttributeColumns:
     levels: pa.Array | None = None
 
 
-def attribute_columns(attribute: Attribute, item: Item, *, index: int) -> AttributeColumns:
+def attribute_columns(
+    attribute: Attribute, item: Item, *, index: int, rules: ColumnRules = FIRST_RULES
+) -> AttributeColumns:
     """Return how an item shows an attribute, given the attribute's index in the domain."""
     sets_by_table = [dict((*table.axes, *table.where)).get(index) for table in item.tables]
     sets = {predicates: None for predicates in sets_by_table if predicates is not None}
-    code_by_code = all(isinstance(predicates, IdentitySet) for predicates in sets_by_table)
-    if code_by_code and (attribute.merged or attribute.length == attribute.shown):
+    if index not in rules.labelled and _is_code_by_code(attribute, item, index):
         return _code_columns(attribute, next(iter(sets)))
     return label_columns(attribute, list(sets), absent=None in sets_by_table)
+
+
+def release_rules(items: Sequence[Item], domain: Domain) -> ColumnRules:
+    """Return rules by which a column of an attribute has one type in the files of all items."""
+    labelled = {
+        index
+        for item in items
+        for index in {i for table in item.tables for i in table.attributes}
+        if not _is_code_by_code(domain.attributes[index], item, index)
+    }
+    return ColumnRules(frozenset(labelled), below=True)
+
+
+def is_binned(attribute: Attribute) -> bool:
+    """Return whether an attribute is one column of bins."""
+    return not attribute.merged and isinstance(attribute.columns[0].kind, Bins)
+
+
+def _is_code_by_code(attribute: Attribute, item: Item, index: int) -> bool:
+    sets = (dict((*table.axes, *table.where)).get(index) for table in item.tables)
+    return all(isinstance(predicates, IdentitySet) for predicates in sets) and (
+        attribute.merged or attribute.length == attribute.shown
+    )
 
 
 def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeColumns:

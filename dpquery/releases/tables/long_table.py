@@ -27,7 +27,7 @@ from dpquery.releases.tables.item_rows import (
     with_thresholds,
 )
 from dpquery.releases.tables.label_columns import masked
-from dpquery.releases.tables.labels import LABEL, NO_RANGE, label_columns
+from dpquery.releases.tables.labels import FIRST_RULES, LABEL, NO_RANGE, ColumnRules, label_columns
 from dpquery.spec.domain import Attribute, Domain
 from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import PredicateSet
@@ -68,8 +68,14 @@ LABELS_SCHEMA = pa.schema(
     ]
 )
 """Columns of `<item>.labels.parquet`: one row for each query that is asked of an attribute."""
-LEVELS_SCHEMA = LABELS_SCHEMA.append(pa.field("level", pa.string()))
-"""The same where attributes of the item have a hierarchy."""
+BELOW = pa.field("below_number", pa.float64())
+EDGES_SCHEMA = LABELS_SCHEMA.insert(6, BELOW)
+"""The same where the upper edge of bins has a column of its own."""
+
+
+def with_levels(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of labels where attributes of the item have a hierarchy."""
+    return schema.append(pa.field("level", pa.string()))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -138,7 +144,7 @@ def axes_table(item: Item, domain: Domain) -> pa.Table:
     )
 
 
-def labels_table(item: Item, domain: Domain) -> pa.Table:
+def labels_table(item: Item, domain: Domain, *, rules: ColumnRules = FIRST_RULES) -> pa.Table:
     """Return `<item>.labels.parquet`: the queries on each attribute, in words.
 
     Where an attribute has such, also by codes, by levels and by the ends of ranges.
@@ -146,12 +152,14 @@ def labels_table(item: Item, domain: Domain) -> pa.Table:
     Args:
         item: of very many tables.
         domain: of the spec.
+        rules: whether bins have a column for their upper edge.
     """
     lists = label_lists(item)
     by_level = any(domain.attributes[index].levels for index, _ in lists)
-    schema = LEVELS_SCHEMA if by_level else LABELS_SCHEMA
+    schema = EDGES_SCHEMA if rules.below else LABELS_SCHEMA
+    schema = with_levels(schema) if by_level else schema
     batches = [
-        _label_list(number, domain.attributes[index], predicates, schema)
+        _label_list(number, domain.attributes[index], predicates, schema, rules)
         for (index, predicates), number in lists.items()
     ]
     return pa.Table.from_batches(batches, schema).combine_chunks()
@@ -167,7 +175,11 @@ def label_lists(item: Item) -> dict[tuple[int, PredicateSet], int]:
 
 
 def _label_list(
-    number: int, attribute: Attribute, predicates: PredicateSet, schema: pa.Schema
+    number: int,
+    attribute: Attribute,
+    predicates: PredicateSet,
+    schema: pa.Schema,
+    rules: ColumnRules,
 ) -> pa.RecordBatch:
     """Return one list of labels."""
     shown = label_columns(attribute, [predicates], absent=False)
@@ -185,13 +197,19 @@ def _label_list(
         kind = pa.date32() if shown.ends == pa.date32() else pa.float64()
         pair = (values.low, values.high)
         ends[kind] = [masked(end, ~values.is_range).cast(kind) for end in pair]
+    numbers = ends[pa.float64()]
+    if rules.below:
+        blank = pa.nulls(rows, pa.float64())
+        numbers = [*numbers, blank]
+        if rules.upper(attribute) == "below":
+            numbers = [numbers[0], blank, numbers[1]]
     return pa.RecordBatch.from_arrays(
         [
             pa.array(np.full(rows, number, dtype=int32)),
             pa.array(np.arange(rows, dtype=int64)),
             shown.dictionary.take(pa.array(values.value)),
             codes,
-            *ends[pa.float64()],
+            *numbers,
             *ends[pa.date32()],
             *[levels] * ("level" in schema.names),
         ],

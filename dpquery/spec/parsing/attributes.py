@@ -66,6 +66,7 @@ def read_domain(
             _check_name(key, declared)
             attribute = reader.attribute(key, value)
             _check_code_column(key, attribute, declared)
+            _check_edge_column(key, attribute, declared)
             declared[key.text] = attribute
     return declared
 
@@ -85,6 +86,25 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
             f"{quoted(name)} is the name of a column that the release adds; name the attribute "
             f"otherwise and give its header as {{column: {name}}}"
         )
+
+
+def _check_edge_column(
+    key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
+) -> None:
+    """Refuse a name that also heads the upper edges of an attribute of bins."""
+    binned, named = declared.get(key.text.removesuffix("_below")), f"{key.text}_below"
+    before = key.text.endswith("_below") and binned is not None and _is_binned(binned)
+    if before or (_is_binned(attribute) and named in declared):
+        clash = key.text if before else named
+        raise key.mistake(
+            f"{quoted(clash)} is the column in which the release shows the upper edges of "
+            f"{quoted(clash.removesuffix('_below'))}; name one of the attributes otherwise and "
+            "give its header under `column`"
+        )
+
+
+def _is_binned(attribute: Attribute) -> bool:
+    return not attribute.merged and isinstance(attribute.columns[0].kind, Bins)
 
 
 def _check_code_column(
