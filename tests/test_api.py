@@ -94,7 +94,7 @@ def test_every_exported_name_is_a_function_even_where_its_room_is_loaded():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = dpquery.nothing
     commands = {command.name for command in app.registered_commands}
-    assert {"plan", "release", "answer", "synthetic", "error-report"} <= commands
+    assert {"plan", "release", "answer", "synthetic", "error-report", "package"} <= commands
 
 
 def test_default_places_are_those_of_the_command_line(here):

@@ -10,7 +10,7 @@ from cli_support import ok
 from release_support import ITEMS
 
 from dpquery.limits import MAX_LABELLED_TABLES
-from dpquery.releases.tables.long_table import AXES_SCHEMA, LABELS_SCHEMA, long_layout
+from dpquery.releases.tables.long_table import AXES_SCHEMA, EDGES_SCHEMA, long_layout
 
 PAGE = (Path(__file__).parents[1] / "dpquery" / "docs" / "outputs.md").read_text(encoding="utf-8")
 TYPES = {"int64", "int32", "float64", "float32", "string", "label", "bool", "date32"}
@@ -56,7 +56,9 @@ def test_columns_and_types_of_the_items_are_those_of_the_page(released):
     for file in ("age_by_sex", "pairs", "ages"):
         for field in pq.read_schema(released / f"{file}.parquet"):
             name = re.sub(
-                r"^(age|sex|region|income)(?=_from$|_to$|_code$|$)", "<attribute>", field.name
+                r"^(age|sex|region|income)(?=_from$|_to$|_below$|_code$|$)",
+                "<attribute>",
+                field.name,
             )
             assert shown(field) in kinds[name], (file, field.name)
             if not field.nullable or name in ("table", "query", "<attribute>"):
@@ -77,7 +79,7 @@ def test_columns_and_types_of_numbered_items_are_those_of_the_page():
     for head, schema in (
         ("numbered column", long_layout(ITEMS[0]).schema),
         ("column of tables", AXES_SCHEMA),
-        ("column of labels", LABELS_SCHEMA),
+        ("column of labels", EDGES_SCHEMA),
     ):
         lines = documented.partition(f"| {head} | type |")[2].partition("\n\n")[0]
         rows = re.findall(r"^\| (`.+?) \| (.+?) \|", lines, re.MULTILINE)

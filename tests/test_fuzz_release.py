@@ -40,9 +40,10 @@ READERS = (
     ("error-report", "bad", "--html", "page.html"),
     ("synthetic", "bad", "--rows", "20", "--out", "made.csv"),
     ("ledger", "verify", "--releases", "bad"),
+    ("package", "bad", "--also", "csv", "--replace"),
 )
 PROXY = ("plan", "workload.yaml", "--proxy", "bad", "--out", "other.plan", "--time-limit", "0")
-WRITTEN = ("answers/", "page.html", "made.csv", "other.plan", "state/", "bad/")
+WRITTEN = ("answers/", "package/", "page.html", "made.csv", "other.plan", "state/", "bad/")
 EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e'\"&"
 
 

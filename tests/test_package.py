@@ -13,74 +13,23 @@ import jsonschema
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from cli_support import contents, ok, refused, renew
-from rap_support import MIXED_SPEC, rehearse
+from cli_support import contents, ok, renew
+from package_support import BOTH, packed
 from registry_schema import REGISTRY
 
-from dpquery import package, release
-from dpquery.exceptions import SpecError
-from dpquery.plan_file.plan import read_plan
+from dpquery import package
 from dpquery.releases.package import workbook
 from dpquery.releases.package.csv_files import csv_text
 from dpquery.releases.package.quality import CONCEPTS, OPEN
-from dpquery.releases.package.write import left_out, parse_formats
+from dpquery.releases.package.write import left_out
 
-ABOUT = """\
-about:
-  title: Persons of <town> & around
-  description: Counts | of persons
-  contact: "Statistics Town, info@stats.example"
-  licence: CC-BY-4.0
-  period: "2024"
-  area: Town
-  next_update: 2027-03
-  notes: =SUM(A1)
-"""
-SPEC = """\
-dataset: {id: town, version: 1}
-privacy: {unit: row, neighbours: add-remove}
-budget: {epsilon: 4}
-domain:
-  age: {range: [-2, 4]}
-  sex: {values: {F: "=1+1", M: "@SUM(A1)"}}
-  region: {values: {1: "+49 30", 2: "-x", no answer: ["", iap]}, other: show}
-  income: {bins: [0, 10, 20.5, 50]}
-  day: {date: {from: 2013-01-01, to: 2013-03-31, by: month}}
-  "=odd name": boolean
-workload:
-  - name: age_by_sex
-    description: Every year of age by sex
-    product: {age: identity, sex: identity+total}
-  - {name: pairs, marginals: {ways: 2, over: [sex, region, income]}}
-  - {name: ages, ranges: {age: all}}
-  - {name: days, product: {day: identity, "=odd name": identity}}
-  - {name: a-very-long-name-of-more-than-thirty-one-letters, product: {income: identity+total}}
-  - {name: history, sum: {of: age, by: {sex: identity}}, publish: {suppress: {below: 10}}}
-  - {name: either, any_of: {sex: {is: F}, age: identity}}
-"""
-DATA = 'age,sex,region,income,day,"=odd name"\n0,F,1,5,2013-01-04,yes\n2,M,2,15,2013-02-04,no\n'
 FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?")
-BOTH = ("--also", "csv,xlsx")
-
-
-def make_town(folder, spec):
-    folder.mkdir(parents=True)
-    (folder / "workload.yaml").write_text(spec)
-    (folder / "data.csv").write_text(DATA)
-    ledger = ("--ledger", folder / "state" / "ledger.db")
-    plan = folder / "dpquery.plan"
-    ok("plan", folder / "workload.yaml", "--out", plan, "--time-limit", "0", *ledger)
-    places = ("--plan", plan, "--out", folder / "release", *ledger)
-    ok("release", folder / "data.csv", "--epsilon", "1", "--also", "nonnegative", *places)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("package") / "town"
-    make_town(folder, ABOUT + SPEC)
-    ok("package", folder / "release", "--out", folder / "package", *BOTH)
-    return folder
+    return packed(tmp_path_factory.mktemp("package") / "town")
 
 
 @pytest.fixture
@@ -379,101 +328,3 @@ def test_the_registry_entry_is_one(template):
     loss = entry["deployment"]["privacy_loss"]
     assert loss["privacy_parameters"] == {"epsilon": 1.0}
     assert entry["deployment"]["dp_variant"]["variant_name"] == "Pure DP"
-
-
-# ------------------------------------------------------------------------------- what is refused
-
-
-def test_what_is_in_the_way_is_kept(town):
-    Path("full").mkdir()
-    Path("full", "note.txt").write_text("mine")
-    assert "no package" in refused("package", "--out", "full", code=5)
-    assert "is not changed" in refused("package", "--out", "release", code=5)
-    assert "is not changed" in refused("package", "--out", "release/inside", code=5)
-    assert "not a folder" in refused("package", "--out", "data.csv", code=5)
-    Path("package", "note.txt").write_text("mine")
-    assert "note.txt" in refused("package", code=5)
-
-
-def test_a_package_of_another_release_is_replaced_only_on_demand(town):
-    ledger = ("--out", "second", "--release-number", "2")
-    ok("release", "data.csv", "--epsilon", "1", *ledger)
-    assert "another release" in refused("package", "second", code=5)
-    ok("package", "second", "--replace")
-    names = {path.name for path in Path("package").iterdir()}
-    assert not names & {"tables.xlsx", "pairs.csv"}
-    assert (
-        json.loads(Path("package", "datapackage.json").read_text())["id"]
-        == json.loads(Path("second", "release.json").read_text())["key"]
-    )
-
-
-def test_formats_that_are_not_there_are_refused(town, monkeypatch):
-    assert "csv and xlsx" in refused("package", "--also", "ods", code=2)
-    monkeypatch.setattr(workbook, "find_spec", lambda name: None)
-    message = refused("package", "--also", "csv,xlsx", code=2)
-    assert "pip install 'dpquery[xlsx]'" in message
-    assert parse_formats(["csv", "csv"]) == ("csv",)
-
-
-@pytest.mark.parametrize("name", ["pairs.parquet", "errors.parquet", "release.plan"])
-def test_a_damaged_release_is_no_package(town, name):
-    path = Path("release", name)
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "free" in refused("package", "--out", "other", code=2)
-    path.unlink()
-    assert "free" in refused("package", "--out", "other", code=2)
-
-
-# ------------------------------------------------------------------------------ what depends on it
-
-
-def test_about_changes_no_plan_no_number_and_no_key(template, tmp_path):
-    make_town(tmp_path / "bare", SPEC)
-    one, other = (
-        read_plan((f / "dpquery.plan").read_bytes()) for f in (template, tmp_path / "bare")
-    )
-    assert [s.strategy for s in one.selections] == [s.strategy for s in other.selections]
-    manifests = [
-        json.loads((f / "release" / "release.json").read_text())
-        for f in (template, tmp_path / "bare")
-    ]
-    assert manifests[0]["key"] == manifests[1]["key"]
-    (tmp_path / "bare" / "workload.yaml").write_text(ABOUT + SPEC)
-    ledger = tmp_path / "bare" / "state" / "ledger.db"
-    plan = tmp_path / "bare" / "later.plan"
-    ok(
-        "plan",
-        tmp_path / "bare" / "workload.yaml",
-        "--out",
-        plan,
-        "--time-limit",
-        "0",
-        "--ledger",
-        ledger,
-    )
-    done = release(
-        tmp_path / "bare" / "data.csv",
-        epsilon=1,
-        plan_path=plan,
-        ledger_path=ledger,
-        out=tmp_path / "r",
-    )
-    assert done.free
-
-
-def test_a_release_without_error_bars_says_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("workload.yaml").write_text(MIXED_SPEC)
-    Path("data.csv").write_text("age,sex,region,income\n0,F,1,5\n2,M,2,15\n")
-    ledger = ("--ledger", tmp_path / "ledger.db")
-    ok("plan", "workload.yaml", "--time-limit", "0", *ledger)
-    rehearse(Path("dpquery.plan"))
-    ok("release", "data.csv", "--epsilon", "1", *ledger)
-    package("release", also=["csv"])
-    entry = yaml.safe_load(Path("package", "registry.yaml").read_text())
-    jsonschema.validate(entry, REGISTRY)
-    assert entry["deployment"]["dp_variant"]["variant_name"] == "Zero-concentrated DP"
-    assert "no error bars" in Path("package", "codebook.md").read_text()
-    with pytest.raises(SpecError, match="not a release"):
-        package("nowhere")

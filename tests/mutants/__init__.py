@@ -21,6 +21,7 @@ from mutants.measurement_key import MEASUREMENT_KEY
 from mutants.noise import NOISE
 from mutants.orbits import ORBITS
 from mutants.output import OUTPUT
+from mutants.package import PACKAGE
 from mutants.parts import PARTS
 from mutants.persons import PERSONS
 from mutants.rap import RAP
@@ -54,6 +55,7 @@ MUTANTS = (
     *TREES,
     *ORBITS,
     *OUTPUT,
+    *PACKAGE,
     *SOLVED,
     *SUMS,
     *LEVELS,

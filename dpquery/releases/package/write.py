@@ -101,7 +101,7 @@ def write_package(
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with workshop_beside(directory) as workshop:
-            _check_target(directory, content.manifest, replace=replace)
+            _refuse_other_folders(directory, content.manifest, replace=replace)
             folder = workshop / NEW
             folder.mkdir()
             for name in content.manifest.files:
@@ -176,7 +176,7 @@ def _check_place(directory: Path, content: PackageContent) -> None:
         )
 
 
-def _check_target(directory: Path, manifest: Manifest, *, replace: bool) -> None:
+def _refuse_other_folders(directory: Path, manifest: Manifest, *, replace: bool) -> None:
     """Refuse a target that is no package, or one of another release that is not to be replaced."""
     if not os.path.lexists(directory):
         return
