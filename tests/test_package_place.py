@@ -1,5 +1,6 @@
 """Where a package may go, what it may be made of, and what does not depend on what it says."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan
 from dpquery.releases.package import workbook
 from dpquery.releases.package.write import parse_formats
+from dpquery.releases.report.views import PublishedTables
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +129,28 @@ def test_a_release_without_error_bars_says_so(tmp_path, monkeypatch):
     assert "no error bars" in Path("package", "codebook.md").read_text()
     with pytest.raises(SpecError, match="not a release"):
         package("nowhere")
+
+
+def test_numbered_rows_come_with_the_lists_that_say_what_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpquery.plan_file.plan.MAX_LABELLED_TABLES", 2)
+    make_town(tmp_path / "town", SPEC)
+    done = package(tmp_path / "town" / "release", also=["csv", "xlsx"])
+    assert {"pairs.csv", "pairs.tables.csv", "pairs.labels.csv"} <= set(done.files)
+    with Path("package", "pairs.labels.csv").open(newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["label"] == "[10, 20.5)"]
+    ends = {(line["from_number"], line["to_number"], line["below_number"]) for line in lines}
+    assert ends == {("10", "", "20.5")}
+    resources = json.loads(Path("package", "datapackage.json").read_text())["resources"]
+    schemas = {resource["path"]: resource["schema"] for resource in resources}
+    assert schemas["pairs.csv"]["primaryKey"] == ["table", "cell"]
+    table = PublishedTables()
+    table.directory = Path("package")
+    rows = table.table("pairs", "sex, income")
+    assert {"income_from", "income_below"} <= {*rows.columns}
+    assert "income_to" not in rows.columns
+
+
+def test_a_format_of_tables_is_no_column_of_a_release(town):
+    message = refused("release", "data.csv", "--epsilon", "1", "--also", "csv", code=2)
+    assert "`dpquery package --also csv`" in message

@@ -12,6 +12,7 @@ from dpquery.exceptions import SpecError
 from dpquery.releases.manifest.item_facts import ItemFacts
 from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.tables.file_fields import (
+    ANSWER_FIELDS,
     ERRORS_FIELDS,
     LABELS_FIELDS,
     TABLES_FIELDS,
@@ -37,7 +38,7 @@ class PackagedTable:
     Attributes:
         name: the file's, without its ending.
         path: of its Parquet file.
-        description: what it shows.
+        description: what it shows, in the words of the spec if it has any.
         rows: how many it has.
         fields: its columns, in order.
         unique: whether the fields that say what a row is are not the same in any two rows.
@@ -115,7 +116,16 @@ def _item_table(
         attributes = {} if domain is None else {a.name: a for a in domain.attributes}
         fields = _with_categories(file, fields, attributes)
         unique = _is_unique(file, [field.name for field in fields if field.key])
-    return PackagedTable(facts.name, path, facts.description, facts.queries, fields, unique)
+    description = facts.description or _shows(facts, fields)
+    return PackagedTable(facts.name, path, description, facts.queries, fields, unique)
+
+
+def _shows(facts: ItemFacts, fields: tuple[FileField, ...]) -> str:
+    """Return what an item shows where the spec has no words for it."""
+    if facts.numbered:
+        return f"Rows by number: see {facts.name}.tables and {facts.name}.labels"
+    by = [field.name for field in fields if field.key and field.name not in ANSWER_FIELDS]
+    return f"By {', '.join(by)}" if by else "One number"
 
 
 def _other_table(
