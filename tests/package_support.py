@@ -50,8 +50,10 @@ def make_town(folder, spec):
     ok("release", folder / "data.csv", "--epsilon", "1", "--also", "nonnegative", *places)
 
 
-def packed(folder):
-    """Make a town in a folder, release it and pack it."""
-    make_town(folder, ABOUT + SPEC)
-    ok("package", folder / "release", "--out", folder / "package", *BOTH)
+def packed_once(base):
+    """Make a town below a folder, release it and pack it; for all tests of a run."""
+    folder = base / "packed-town"
+    if not (folder / "package").exists():
+        make_town(folder, ABOUT + SPEC)
+        ok("package", folder / "release", "--out", folder / "package", *BOTH)
     return folder

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from cli_support import contents, ok, renew
-from package_support import BOTH, packed
+from package_support import BOTH, packed_once
 from registry_schema import REGISTRY
 
 from dpquery import package
@@ -29,7 +29,7 @@ NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?")
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    return packed(tmp_path_factory.mktemp("package") / "town")
+    return packed_once(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
@@ -245,6 +245,10 @@ def test_a_lone_parquet_file_says_what_it_is(template):
     said = json.loads(
         pq.read_schema(template / "release" / "age_by_sex.parquet").metadata[b"dpquery"]
     )
+    values = json.loads(
+        pq.read_schema(template / "release" / "measurements.parquet").metadata[b"dpquery"]
+    )
+    assert values["columns"]["value"]["unit"] == "steps"
     assert (said["description"], said["currency"]) == ("Every year of age by sex", "pure")
     assert said["columns"]["estimate"]["unit"] == "records"
     said = json.loads(pq.read_schema(template / "release" / "history.parquet").metadata[b"dpquery"])

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 from cli_support import ok, refused, renew
-from package_support import ABOUT, SPEC, make_town, packed
+from package_support import ABOUT, SPEC, make_town, packed_once
 from rap_support import MIXED_SPEC, rehearse
 from registry_schema import REGISTRY
 
@@ -22,7 +22,7 @@ from dpquery.releases.report.views import PublishedTables
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    return packed(tmp_path_factory.mktemp("package") / "town")
+    return packed_once(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
@@ -66,6 +66,13 @@ def test_formats_that_are_not_there_are_refused(town, monkeypatch):
     message = refused("package", "--also", "csv,xlsx", code=2)
     assert "pip install 'dpquery[xlsx]'" in message
     assert parse_formats(["csv", "csv"]) == ("csv",)
+
+
+@pytest.mark.parametrize("name", ["measurements.parquet", "statement.md"])
+def test_a_link_in_a_release_is_not_handed_over(town, name):
+    Path("release", name).unlink()
+    Path("release", name).symlink_to(Path("data.csv").absolute())
+    assert "no file of its own" in refused("package", "--out", "other", code=2)
 
 
 @pytest.mark.parametrize("name", ["pairs.parquet", "errors.parquet", "release.plan"])

@@ -36,6 +36,14 @@ PACKAGE = (
         ("test_package_place.py::test_what_is_in_the_way_is_kept",),
     ),
     Mutant(
+        "a package follows links",
+        "a link to the records, put into a release's folder, is handed over with it",
+        "_copy",
+        "source.is_symlink() or not source.is_file()",
+        "not source.is_file()",
+        ("test_package_place.py::test_a_link_in_a_release_is_not_handed_over",),
+    ),
+    Mutant(
         "a column is typed in one file and text in another",
         "two tables of a release cannot be joined on what both have",
         "attribute_columns",

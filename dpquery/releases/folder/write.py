@@ -26,6 +26,7 @@ from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.progress import report_progress
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.in_place import NEW, disk_words, move_in, workshop_beside
+from dpquery.releases.folder.measurements_file import SCHEMA as MEASUREMENTS_SCHEMA
 from dpquery.releases.folder.measurements_file import MeasurementLabel, write_measurements
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import (
@@ -42,6 +43,7 @@ from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
 from dpquery.releases.tables.file_fields import (
     ERRORS_FIELDS,
     LABELS_FIELDS,
+    MEASUREMENTS_FIELDS,
     TABLES_FIELDS,
     FileField,
     item_fields,
@@ -165,7 +167,8 @@ def write_release(
 
 
 def _write_sources(folder: Path, sources: Sources, manifest: Manifest) -> None:
-    metadata = _metadata(manifest, {"step": str(2**manifest.noise.shift)})
+    fields = other_fields(MEASUREMENTS_SCHEMA, MEASUREMENTS_FIELDS)
+    metadata = _metadata(manifest, {"step": str(2**manifest.noise.shift)}, fields)
     write_measurements(
         folder / MEASUREMENTS_FILE, sources.values, sources.measured, metadata=metadata
     )

@@ -121,10 +121,10 @@ def write_package(
 
 
 def _copy(source: Path, target: Path) -> None:
-    if not source.is_file():
+    if source.is_symlink() or not source.is_file():  # a link may lead to what is not public
         raise SpecError(
-            f"{source} is missing; run `dpquery release` again, which is free: the ledger holds "
-            "the measurements"
+            f"{source} is missing, or no file of its own; run `dpquery release` again, which is "
+            "free: the ledger holds the measurements"
         )
     shutil.copyfile(source, target)
 

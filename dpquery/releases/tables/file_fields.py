@@ -96,6 +96,12 @@ ERRORS_FIELDS: dict[str, tuple[str, str]] = {
     "flagged_share": ("Share of the answers that have a flag", SHARE),
     "weight": ("Weight of the item in the spec", NO_UNIT),
 }
+MEASUREMENTS_FIELDS: dict[str, tuple[str, str]] = {
+    "measurement": ("Which measurement of the strategy the value belongs to, from 0", NO_UNIT),
+    "attributes": ("The attributes that it counts over; empty for the total", NO_UNIT),
+    "weight": ("The whole number that its rows were multiplied by, in digits", NO_UNIT),
+    "value": ("The noisy value, in steps of the grid", "steps"),
+}
 TABLES_FIELDS: dict[str, tuple[str, str]] = {
     "table": ("Number of the table, as in the item's file", NO_UNIT),
     "name": ("Its attributes; `total` where there are none", NO_UNIT),
