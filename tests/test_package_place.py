@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pyarrow as pa
 import pytest
 import yaml
 from cli_support import ok, refused, renew
@@ -15,9 +16,11 @@ from registry_schema import REGISTRY
 from dpquery import package, release
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan
+from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.package import workbook
 from dpquery.releases.package.write import parse_formats
 from dpquery.releases.report.views import PublishedTables
+from dpquery.releases.tables.file_fields import item_fields
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +164,12 @@ def test_numbered_rows_come_with_the_lists_that_say_what_they_are(tmp_path, monk
 def test_a_format_of_tables_is_no_column_of_a_release(town):
     message = refused("release", "data.csv", "--epsilon", "1", "--also", "csv", code=2)
     assert "`dpquery package --also csv`" in message
+
+
+def test_a_column_that_is_not_known_says_itself_what_it_holds(template):
+    manifest = read_manifest(template / "release")
+    said = {"description": "Estimate over the total", "unit": "percent"}
+    columns = [pa.field("share", pa.float64(), metadata=said), pa.field("what", pa.int64())]
+    share, what = item_fields(pa.schema(columns), manifest.items[0], manifest, None)
+    assert (share.kind, share.meaning, share.unit) == ("number", *said.values())
+    assert (what.kind, what.meaning, what.unit) == ("integer", "A value of the row", "")
