@@ -1,5 +1,7 @@
 """A town whose labels, names and words are such as a spreadsheet or a page could misread."""
 
+from importlib.util import find_spec
+
 from cli_support import ok
 
 ABOUT = """\
@@ -36,7 +38,8 @@ workload:
   - {name: either, any_of: {sex: {is: F}, age: identity}}
 """
 DATA = 'age,sex,region,income,day,"=odd name"\n0,F,1,5,2013-01-04,yes\n2,M,2,15,2013-02-04,no\n'
-BOTH = ("--also", "csv,xlsx")
+BOTH = ("--also", "csv,xlsx" if find_spec("xlsxwriter") else "csv")
+"""All formats that this machine can write."""
 
 
 def make_town(folder, spec):

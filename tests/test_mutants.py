@@ -40,6 +40,7 @@ WITH_AN_EXTRA = {
     "test_connections.py",
     "test_engines.py",
     "test_check_command.py",
+    "test_workbook.py",
 }
 """Files that are skipped without the libraries that the code they try cannot do without."""
 PROBE = """\

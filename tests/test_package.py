@@ -3,11 +3,9 @@
 import csv
 import json
 import re
-import zipfile
 from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree
 
 import jsonschema
 import pyarrow.parquet as pq
@@ -18,10 +16,8 @@ from package_support import BOTH, packed_once
 from registry_schema import REGISTRY
 
 from dpquery import package
-from dpquery.releases.package import workbook
 from dpquery.releases.package.csv_files import csv_text
 from dpquery.releases.package.quality import CONCEPTS, OPEN
-from dpquery.releases.package.write import left_out
 
 FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?")
@@ -112,32 +108,6 @@ def test_no_cell_is_a_formula(template):
     texts = [cell for path in paths for row in cells(path) for cell in row]
     assert [text for text in texts if FORMULA.match(text) and not NUMBER.fullmatch(text)] == []
     assert {"'=1+1", "'@SUM(A1)", "'+49 30", "'-x", "'-2 to -1", "'=odd name", "-2"} <= {*texts}
-    with zipfile.ZipFile(template / "package" / "tables.xlsx") as book:
-        sheets = [name for name in book.namelist() if name.startswith("xl/worksheets/")]
-        assert len(sheets) > 8
-        assert not [name for name in sheets if re.search(rb"<f[ >]", book.read(name))]
-
-
-def test_the_workbook_has_every_table_and_no_time(template):
-    with zipfile.ZipFile(template / "package" / "tables.xlsx") as book:
-        root = ElementTree.fromstring(book.read("xl/workbook.xml"))  # noqa: S314 - our own
-        sheets = [node.get("name") for node in root.iter() if node.tag.endswith("}sheet")]
-        assert {entry.date_time[0] for entry in book.infolist()} == {1980}
-        times = re.findall(rb"W3CDTF\">([^<]*)<", book.read("docProps/core.xml"))
-        assert set(times) == {b"1980-01-01T00:00:00Z"}
-        first = book.read("xl/worksheets/sheet3.xml").decode()
-        assert len(re.findall("<row ", first)) == 1 + 7 * 3
-    assert sheets[:4] == ["About", "Columns", "age_by_sex", "pairs"]
-    assert "history~2" in sheets, "Excel keeps the name history"
-    assert "a-very-long-name-of-more-than-t" in sheets
-
-
-def test_a_table_that_no_sheet_holds_is_named(template, monkeypatch, tmp_path):
-    monkeypatch.setattr(workbook, "SHEET_ROWS", 20)
-    done = package(template / "release", out=tmp_path / "packed", also=["xlsx"])
-    assert {"age_by_sex", "ages", "pairs"} <= {*done.left_out}
-    assert "days" not in done.left_out
-    assert left_out((), ("xlsx",)) == ()
 
 
 # ---------------------------------------------------------------------------------- the metadata

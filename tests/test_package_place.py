@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from cli_support import ok, refused, renew
-from package_support import ABOUT, SPEC, make_town, packed_once
+from package_support import ABOUT, BOTH, SPEC, make_town, packed_once
 from rap_support import MIXED_SPEC, rehearse
 from registry_schema import REGISTRY
 
@@ -145,7 +145,7 @@ def test_numbered_rows_come_with_the_lists_that_say_what_they_are(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dpquery.plan_file.plan.MAX_LABELLED_TABLES", 2)
     make_town(tmp_path / "town", SPEC)
-    done = package(tmp_path / "town" / "release", also=["csv", "xlsx"])
+    done = package(tmp_path / "town" / "release", also=BOTH[1:])
     assert {"pairs.csv", "pairs.tables.csv", "pairs.labels.csv"} <= set(done.files)
     with Path("package", "pairs.labels.csv").open(newline="") as file:
         lines = [line for line in csv.DictReader(file) if line["label"] == "[10, 20.5)"]

@@ -17,7 +17,7 @@ PACKAGE = (
         "write_workbook",
         '"created": _NEVER',
         '"created": datetime.now()',
-        ("test_package.py::test_the_workbook_has_every_table_and_no_time",),
+        ("test_workbook.py::test_the_workbook_has_every_table_and_no_time",),
     ),
     Mutant(
         "a package takes the place of a folder that is none",
