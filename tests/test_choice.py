@@ -17,7 +17,7 @@ from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning.rehearsal import simulated_runs
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
-from dpquery.releases.manifest.statement import simulated_words
+from dpquery.releases.manifest.rap_statement import simulated_words
 
 REHEARSED = dataclasses.replace(
     rap_support.REHEARSED,

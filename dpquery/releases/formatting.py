@@ -20,6 +20,11 @@ def without_controls(text: str) -> str:
     return text.translate(dict.fromkeys(OBEYED))
 
 
+def one_line(text: str) -> str:
+    """Return a user's text on one line, without the quotes that would break the page."""
+    return " ".join(text.replace("`", "'").split())
+
+
 def figure(value: float) -> str:
     """Return a figure with four significant digits at most, thousands separated.
 

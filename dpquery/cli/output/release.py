@@ -10,7 +10,7 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.mechanisms.linear import LinearMechanism
 from dpquery.releases.budget_words import exact_words, room_words, taken_words
 from dpquery.releases.formatting import count, figure
-from dpquery.releases.manifest.statement import rmse_name
+from dpquery.releases.manifest.rap_statement import rmse_name
 
 if TYPE_CHECKING:
     from dpquery.commands.answer import AnswerReport

@@ -3,13 +3,20 @@
 import math
 from collections.abc import Sequence
 
-from dpquery.releases.formatting import count, figure, power, rows_counted, without_controls
+from dpquery.releases.formatting import (
+    count,
+    figure,
+    one_line,
+    power,
+    rows_counted,
+    without_controls,
+)
 from dpquery.releases.manifest.derived_facts import derived_lines
 from dpquery.releases.manifest.extra_columns import extra_lines
 from dpquery.releases.manifest.item_facts import ItemFacts, over_units
 from dpquery.releases.manifest.numbered_items import numbered_file_lines, numbered_lines
 from dpquery.releases.manifest.publication import published_lines
-from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
+from dpquery.releases.manifest.rap_statement import rap_words, tables_made
 from dpquery.releases.manifest.release_json import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
@@ -128,18 +135,18 @@ def statement(manifest: Manifest) -> str:
     more = [*numbered_lines(manifest), *published_lines(manifest), *extra_lines(manifest)]
     more += derived_lines(manifest.derived)
     text = TEMPLATE.format(
-        dataset=_one_line(manifest.dataset.id),
-        version=_one_line(manifest.dataset.version),
+        dataset=one_line(manifest.dataset.id),
+        version=one_line(manifest.dataset.version),
         unit=unit_words(manifest.privacy),
         neighbours=neighbour_words(manifest.privacy),
         guarantee=guarantee_line(manifest.guarantee),
         odds=odds_words(manifest.guarantee, manifest.privacy),
-        cumulative=_one_line(manifest.guarantee.cumulative).rstrip("."),
+        cumulative=one_line(manifest.guarantee.cumulative).rstrip("."),
         counted=_counted_words(manifest),
         unprotected=UNPROTECTED.format(noisy=_noisy_parts(manifest)),
         uncovered=UNCOVERED,
-        noise=_answered_words(manifest) + (_noise_words if has_errors else _rap_words)(manifest),
-        postprocessing=_one_line(manifest.postprocessing),
+        noise=_answered_words(manifest) + (_noise_words if has_errors else rap_words)(manifest),
+        postprocessing=one_line(manifest.postprocessing),
         unbiased=UNBIASED if has_errors else BIASED,
         columns="\n".join([columns, *more]),
         files="\n".join(_file_lines(manifest)),
@@ -147,7 +154,7 @@ def statement(manifest: Manifest) -> str:
         if has_errors
         else "no errors are known",
         seq=manifest.ledger.seq,
-        head=_one_line(manifest.ledger.head),
+        head=one_line(manifest.ledger.head),
         plan=manifest.plan,
     )
     return without_controls(text).replace("<", "&lt;")  # no word of a user's is markup
@@ -183,7 +190,7 @@ def _counted_words(manifest: Manifest) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    return ", ".join(f"`{_one_line(name)}`" for name in names)
+    return ", ".join(f"`{one_line(name)}`" for name in names)
 
 
 def unit_words(privacy: PrivacyFacts) -> str:
@@ -198,7 +205,7 @@ def unit_words(privacy: PrivacyFacts) -> str:
             f"{rows} of theirs, which the curator promises and this tool cannot check."
         )
     return (
-        f"one person, told apart by the column `{_one_line(privacy.person or '')}`, with all their "
+        f"one person, told apart by the column `{one_line(privacy.person or '')}`, with all their "
         f"records. {rows_counted(privacy.max_rows, keep=privacy.keep or 'first')}."
     )
 
@@ -261,105 +268,11 @@ def _noisy_parts(manifest: Manifest) -> str:
     return f"its estimates, its noisy measurements{which}, and its relaxed rows"
 
 
-def rmse_name(simulated: SimulatedFacts) -> str:
-    """Return the name of a simulated RMSE: weighted where the workload weighs its items."""
-    return "weighted RMSE" if simulated.weighted else "RMSE"
-
-
-def simulated_words(rap: RapFacts) -> str:
-    """Return the errors in the plan's simulation, and that these were not measured."""
-    simulated = rap.simulated
-    if simulated is None:
-        return "errors are unknown; none were simulated for these questions at this guarantee"
-    spreads = (simulated.rmse_spread, simulated.max_error_spread)
-    # One run says nothing of the spread.
-    rmse, largest = (f" ± {figure(spread)}" * (simulated.repetitions > 1) for spread in spreads)
-    return (
-        f"errors are unknown; simulated, not measured: {rmse_name(simulated)} "
-        f"{figure(simulated.rmse)}{rmse} and largest error "
-        f"{figure(simulated.max_error)}{largest} in {count(simulated.repetitions, 'run')} on "
-        f"{_one_line(simulated.proxy)}"
-    )
-
-
-def _rap_words(manifest: Manifest) -> str:
-    rap = manifest.rap
-    if rap is None:
-        raise ValueError("not a release of relaxed rows")
-    paid = "every count" if rap.selection_scale is None else "every choice and every count"
-    return (
-        f"{_tables(manifest)} read from "
-        f"{count(rap.relaxed_rows, 'relaxed row')}, made by relaxed adaptive projection (RAP). A "
-        "relaxed row is a record whose every attribute is a probability distribution over its "
-        f"values. {_measured_words(manifest, rap)} {_total_words(rap)} The promise above covers "
-        f"the whole run: {paid} is paid for in zero-concentrated differential privacy, and its ρ "
-        f"was charged at once, before anything was measured. {_source_words(manifest, rap)}\n\n"
-        f"What is known of the errors: {simulated_words(rap)}."
-        + " What other data say is to be expected if the records resemble them. A file of them is "
-        "public by the word of whoever planned the release: nothing here protects it."
-        * (rap.simulated is not None)
-    )
-
-
-def _tables(manifest: Manifest) -> str:
-    files = len(manifest.items)
-    return f"{count(files, 'table file')} {'was' if files == 1 else 'were'}"
-
-
-def _measured_words(manifest: Manifest, rap: RapFacts) -> str:
-    if rap.selection_scale is None:
-        whose = "was asked for" if manifest.answered is None else "the release was made for"
-        return (
-            f"Every count that {whose} was measured with noise, once, and the relaxed rows were "
-            "fitted to all noisy counts."
-        )
-    rounds = "In one round" if rap.rounds == 1 else f"In each of {count(rap.rounds, 'round')}"
-    return (
-        f"{rounds}, {count(rap.selected, 'count')} on which the relaxed rows were far from the "
-        f"records {'was' if rap.selected == 1 else 'were'} drawn by lot, a count "
-        f"{figure(rap.selection_scale)} further off being e times as likely (the exponential "
-        "mechanism), and measured with noise. After each measurement the relaxed rows were fitted "
-        "to all noisy counts so far; all else was computed from noisy values."
-    )
-
-
-def _total_words(rap: RapFacts) -> str:
-    if rap.total_std is None:
-        return f"Answers are scaled to the declared number of records, {figure(rap.total)}."
-    noise = f"noise of standard deviation {figure(rap.total_std)}"
-    if rap.declared is None:
-        return (
-            "Answers are scaled to the number of records, which was measured too: "
-            f"{figure(rap.total)}, with {noise}."
-        )
-    return (
-        f"Answers are scaled to {figure(rap.total)} records: their number was measured too, with "
-        f"{noise}, and weighed by inverse variances with the declared number, "
-        f"{figure(rap.declared)}, which was given a standard deviation of half of itself."
-    )
-
-
-def _source_words(manifest: Manifest, rap: RapFacts) -> str:
-    noise_facts = manifest.noise
-    least, most = figure(min(rap.noise_std)), figure(max(rap.noise_std))
-    spread = most if least == most else f"{least} to {most}"
-    origin = "Choices and noise come" if rap.selection_scale else "All draws come"
-    return (
-        "To each measured count, noise of the discrete Gaussian distribution of standard deviation "
-        f"{spread} was added once. {origin} from {_one_line(noise_facts.source)}, which "
-        f"draws them exactly, in whole steps of {2.0**noise_facts.shift:g}, from a cryptographic "
-        "random generator: no "
-        "floating-point noise is used, and no seed exists from which it could be drawn again. "
-        "The proofs and tests behind this reduce the risk of an implementation error; they do not "
-        "remove it."
-    )
-
-
 def _answered_words(manifest: Manifest) -> str:
     if manifest.answered is None:
         return ""
     guess = "".join(
-        f" **A guess:** it does not tell all values of `{_one_line(name)}` apart; those were taken "
+        f" **A guess:** it does not tell all values of `{one_line(name)}` apart; those were taken "
         "to be equally likely."
         for name in manifest.answered.guessed
     )
@@ -381,12 +294,12 @@ def _noise_words(manifest: Manifest) -> str:
         manifest.guarantee.kind == "gdp"
     )
     return (
-        f"{_tables(manifest)} computed from noisy measurements alone "
-        f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
+        f"{tables_made(manifest)} computed from noisy measurements alone "
+        f'(strategy "{one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
         f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
         f"{_sensitivity(manifest)}{steps}. {_in_counts(manifest)}The noise comes from "
-        f"{_one_line(noise.source)}, which draws it "
+        f"{one_line(noise.source)}, which draws it "
         "exactly, in whole numbers, from a cryptographic random generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
@@ -426,9 +339,9 @@ def _source_lines(manifest: Manifest) -> list[str]:
 
 
 def _file_line(item: ItemFacts) -> str:
-    description = f". {_one_line(item.description)}" if item.description else ""
-    summed = "" if item.summed is None else f". They are {_one_line(item.summed.words)}"
-    facts = f"{summed}{_one_line(item.level_words)}{description}"
+    description = f". {one_line(item.description)}" if item.description else ""
+    summed = "" if item.summed is None else f". They are {one_line(item.summed.words)}"
+    facts = f"{summed}{one_line(item.level_words)}{description}"
     return f"- `{item.file}`: {count(item.queries, 'answer')}{facts}"
 
 
@@ -444,8 +357,3 @@ def _factor(factor: float) -> str:
 
 def _percent(share: float) -> str:
     return "almost 100 %" if share > 0.9995 else f"{100 * share:.3g} %"
-
-
-def _one_line(text: str) -> str:
-    """Return a user's text on one line, without the quotes that would break the page."""
-    return " ".join(text.replace("`", "'").split())

@@ -15,8 +15,9 @@ from dpquery.releases.manifest.derived_facts import derived_note
 from dpquery.releases.manifest.extra_columns import extra_note
 from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts, over_units
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.rap_statement import simulated_words
 from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
-from dpquery.releases.manifest.statement import guarantee_line, simulated_words
+from dpquery.releases.manifest.statement import guarantee_line
 from dpquery.releases.report.preview import Preview, preview
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of

@@ -7,14 +7,13 @@ from pathlib import Path
 from dpquery.releases.formatting import count, figure, percent, power, without_controls
 from dpquery.releases.manifest.extra_columns import extra_note
 from dpquery.releases.manifest.item_facts import over_units
+from dpquery.releases.manifest.rap_statement import rmse_name, simulated_words
 from dpquery.releases.manifest.release_json import Manifest
 from dpquery.releases.manifest.statement import (
     BIASED,
     guarantee_line,
     neighbour_words,
     odds_words,
-    rmse_name,
-    simulated_words,
     unit_words,
 )
 from dpquery.releases.report.error_report import ItemReport, Report, optimality, to_rows

@@ -120,6 +120,7 @@ LABELS_FIELDS: dict[str, tuple[str, str]] = {
     "place": ("Where the label stands in it, from 0", NO_UNIT),
     "label": ("The label", NO_UNIT),
     "code": ("The value as it stands in the records, where that is not the label", NO_UNIT),
+    "level": ("Its level of the hierarchy, where it has one", NO_UNIT),
     "from_number": ("First number of the range, included", NO_UNIT),
     "to_number": ("Last number of the range, included", NO_UNIT),
     "below_number": ("The edge that a range of bins stays below", NO_UNIT),
@@ -222,6 +223,7 @@ def _attribute_field(
 
 _ENDS = {
     "code": "The value of `{name}` as it stands in the records; empty where the row is not one",
+    "level": "The level of the hierarchy of `{name}` that the row counts; empty where it is none",
     "from": "Where the range of `{name}` begins, included; empty where the row is no range",
     "to": "Where the range of `{name}` ends, included; empty where the row is no range",
     "below": "The edge that the range of `{name}` stays below; empty where the row is no range",

@@ -49,6 +49,7 @@ from dpquery.spec.parsing.forms import (
     ref,
 )
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
+from dpquery.spec.parsing.publication_fields import AboutFields, PublishFields, SuppressFields
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
@@ -419,26 +420,6 @@ class PartFields(Fields, what="a part of a union", choice="an item"):
         "`where` looks at one row of each person, any of those counted.", "{up_to: 20}")
 
 
-class SuppressFields(Fields, what="suppress"):
-    """Which estimates are left out of the column `published`."""
-
-    rel_error = optional(Real("a relative error", above=0,
-            refusal="rel_error is {given}; expected a number above 0, such as 0.3 for 30 %"),
-        "Those whose standard error is this share of them or more.", "0.3")
-    below = optional(Whole("the least estimate that is shown"),
-        "Those below this number.", "10")
-
-
-class PublishFields(Fields, what="publish"):
-    """What stands in a column `published` beside each estimate; by noisy values alone."""
-
-    suppress = optional(SuppressFields, "Which estimates are left out there.",
-        "{rel_error: 0.3, below: 10}")
-    round_to = optional(Whole("what estimates are rounded to", low=1, high=10**9,
-            refusal="round_to is {value}; expected 1 to 1,000,000,000"),
-        "Those shown are rounded to the nearest multiple of this.", "5")
-
-
 class ItemFields(PartFields, what="a workload item", choice="an item"):
     """An entry of the workload: tables under a name."""
 
@@ -452,25 +433,6 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
         "value, so that it counts as a table of counts does.", "2")
     publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
         "{round_to: 10}")
-
-
-class AboutFields(Fields, what="about"):
-    """What readers of the release are told: public words, printed as they stand."""
-
-    title = optional(TextForm("a title"), "The title of the publication.", "Persons of Sampleland")
-    description = optional(TextForm("a description"), "What it is about, in a paragraph.",
-        "Counts of persons by age, sex and region.")
-    contact = optional(TextForm("whom to ask"),
-        "Who answers questions about it: an office, an address for mail.",
-        "Statistics Sampleland, info@stats.example")
-    licence = optional(TextForm("a licence"),
-        "What others may do with it: the name of a licence, or its address.", "CC-BY-4.0")
-    period = optional(TextForm("a period"), "The time that the records are from.", "2024")
-    area = optional(TextForm("an area"), "Where they are from.", "Sampleland")
-    next_update = optional(TextForm("the next update"), "When the next release is due.",
-        "2026-09")
-    notes = optional(TextForm("notes"), "What else a reader should know.",
-        "Institutions are not covered.")
 
 
 class SpecFields(Fields, what="the spec"):

@@ -15,14 +15,13 @@ from dpquery.spec.model import (
     Rows,
 )
 from dpquery.spec.parsing.fields import (
-    AboutFields,
     BudgetFields,
     DatasetFields,
     FileFields,
     PrivacyFields,
-    PublishFields,
 )
 from dpquery.spec.parsing.forms import described
+from dpquery.spec.parsing.publication_fields import AboutFields, PublishFields
 from dpquery.spec.problems import Problems, quoted
 
 PUBLICATION_COLUMNS = ("published", "suppressed")
