@@ -18,7 +18,7 @@ from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.rap_statement import simulated_words
 from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.manifest.statement import guarantee_line
-from dpquery.releases.report.preview import Preview, preview
+from dpquery.releases.report.cells import ItemCells, read_cells
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
@@ -30,6 +30,7 @@ GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 REPORT_COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
+_FILES = ("facts", "columns", "cells")  # of an item: not figures
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
 _LONGEST_NAME = 128  # bytes of a name and its place among others
@@ -54,8 +55,9 @@ class ItemReport:
         worst_rel_error: largest relative error; None where an estimate is zero.
         flagged_share: share of answers with a flag.
         weight: the item's in the workload.
-        preview: its answers, if few.
-        summed: what its answers add up, whose unit its errors have; None where they are counts.
+        facts: its files, and what its answers add up, whose unit its errors have.
+        columns: of its file.
+        cells: its answers, or the most and the least reliable of them where they are too many.
     """
 
     name: str
@@ -68,8 +70,19 @@ class ItemReport:
     worst_rel_error: float | None
     flagged_share: float | None
     weight: float
-    preview: Preview | None
-    summed: SummedFacts | None = None
+    facts: ItemFacts
+    columns: tuple[str, ...]
+    cells: ItemCells
+
+    @property
+    def summed(self) -> SummedFacts | None:
+        """What the answers add up; None where they are counts."""
+        return self.facts.summed
+
+    @property
+    def figures(self) -> dict[str, str | int | float | None]:
+        """All that is known of the item as a whole, by name."""
+        return {k: value for k, value in vars(self).items() if k not in _FILES}
 
     @property
     def title(self) -> str:
@@ -142,8 +155,7 @@ class Report:
         """The figures of the items, one row an item; missing where nobody knows them."""
         import pandas as pd
 
-        rows = [{**vars(item), "grade": item.grade} for item in self.items]
-        frame = pd.DataFrame(rows).drop(columns=["preview", "summed"])
+        frame = pd.DataFrame([{**item.figures, "grade": item.grade} for item in self.items])
         return frame.rename(columns={"name": "item"})
 
     def _repr_html_(self) -> str:
@@ -193,13 +205,15 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
     path = directory / facts.file
     with opened(path, rows=facts.queries) as file:
         described = mapping(parsed(file.metadata.metadata[b"dpquery"]))
+        columns = tuple(file.schema_arrow.names)
     labels = [text_of(label) for label in list_of(described["labels"])]
     _check_figures(row, facts)
     return ItemReport(
         name=facts.name,
         description=facts.description,
-        preview=None if facts.numbered else preview(path, labels),
-        summed=facts.summed,
+        facts=facts,
+        columns=columns,
+        cells=read_cells(path, labels, facts),
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
 
@@ -218,9 +232,8 @@ def to_json(report: Report) -> dict[str, ReportJson]:
     manifest = report.manifest
     items: list[ReportJson] = []
     for item in report.items:
-        figures = {k: value for k, value in vars(item).items() if k not in ("preview", "summed")}
         summed = {} if item.summed is None else {"summed": asdict(item.summed)}
-        items.append({**figures, **summed, "grade": item.grade, "verdict": item.verdict})
+        items.append({**item.figures, **summed, "grade": item.grade, "verdict": item.verdict})
     return {
         "dataset": asdict(manifest.dataset),
         "privacy": {**manifest.privacy.content()},

@@ -16,13 +16,16 @@ from dpquery.releases.manifest.statement import (
     odds_words,
     unit_words,
 )
+from dpquery.releases.report.axes import number_ticks, percent_ticks, written
+from dpquery.releases.report.bars import Bar, value_bars
 from dpquery.releases.report.error_report import ItemReport, Report, optimality, to_rows
+from dpquery.releases.report.item_section import item_section, pill
+from dpquery.releases.report.lines import error_curve
 from dpquery.releases.report.style import STYLE
-from dpquery.releases.report.svg import bars, curve, lines, whiskers
 from dpquery.releases.tables.errors import NOISY, VERY_NOISY
 from dpquery.untrusted.atomic_write import replace_file
 
-MAX_PREVIEWS = 24
+CHARTED_ITEMS = 40
 REPORT_MARK = b"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Error report: "
 """Text in the head of every report, by which a file is recognised as one."""
 GLOSSARY = (
@@ -104,7 +107,7 @@ def page(report: Report) -> str:
         _header(report, title),
         _section("What the answers are worth", _error_charts(report)),
         _section("All items", _table(report)),
-        _section("A closer look", _previews(report)),
+        _section("Item by item", _items(report)),
         _section("Error against privacy", _curve(manifest)),
         _section("What is promised", _promise(manifest)),
         _section("Words", _definitions(GLOSSARY if manifest.error_bars else UNKNOWN_GLOSSARY)),
@@ -171,30 +174,55 @@ def _error_charts(report: Report) -> str:
     if report.manifest.rap is not None:
         biased = escape(BIASED.replace("**", ""))
         return f"<p>{biased}</p><p>{escape(_sentence(simulated_words(report.manifest.rap)))}</p>"
-    noise = bars(
-        [(item.title, item.rmse) for item in report.items if item.rmse is not None],
-        title=f"RMS error by item, {_in_units(report)}",
-        text=figure,
-        marks=(),
-    )
-    medians = [
-        (i.title, i.median_rel_error) for i in report.items if i.median_rel_error is not None
+    counts = [item for item in report.items if item.summed is None]
+    charts = [_noise_chart(counts, "Noise: RMS error by item, in counts")] if counts else []
+    for attribute in dict.fromkeys(i.summed.of for i in report.items if i.summed is not None):
+        sums = [i for i in report.items if i.summed is not None and i.summed.of == attribute]
+        title = f"Noise: RMS error by item, in the unit of {attribute}"
+        charts.append(_noise_chart(sums, title))
+    return f'<div class="pair">{"".join(charts)}{_worth_chart(report)}</div>'
+
+
+def _noise_chart(items: Sequence[ItemReport], caption: str) -> str:
+    bars = [Bar(i.title, i.rmse, figure(i.rmse)) for i in items if i.rmse is not None]
+    drawing = value_bars(bars[:CHARTED_ITEMS], title=caption, ticks=number_ticks)
+    return _figure(caption, drawing, _charted(len(bars)))
+
+
+def _worth_chart(report: Report) -> str:
+    bars = [
+        Bar(i.title, i.median_rel_error, share_text(i.median_rel_error))
+        for i in report.items
+        if i.median_rel_error is not None
     ]
-    worth = bars(
-        [(name, error) for name, error in medians],
+    if not bars:
+        return ""
+    drawing = value_bars(
+        bars[:CHARTED_ITEMS],
         title="Median relative error by item",
-        text=lambda value: percent(value) if value else "0",
+        ticks=percent_ticks,
         marks=(NOISY, VERY_NOISY),
     )
-    note = "Lines at 30 % and 50 %: from there on an answer is flagged noisy, very noisy."
-    left = _figure(f"Noise: RMS error by item, {_in_units(report)}", noise)
-    right = _figure("Worth: median relative error by item", worth, note) if medians else ""
-    return f'<div class="pair">{left}{right}</div>'
+    note = "Dashed lines at 30 % and 50 %: from there on an answer is flagged noisy, very noisy."
+    missing = len(report.items) - len(bars)
+    note += f" Unbounded, and not drawn: {count(missing, 'item')}." if missing else ""
+    caption = "Worth: median relative error by item"
+    return _figure(caption, drawing, f"{note} {_charted(len(bars))}".strip())
 
 
-def _in_units(report: Report) -> str:
-    sums = any(item.summed is not None for item in report.items)
-    return "in counts or the unit of its sums" if sums else "in counts"
+def _charted(items: int) -> str:
+    return f"The first {CHARTED_ITEMS} of {items}." if items > CHARTED_ITEMS else ""
+
+
+def share_text(share: float) -> str:
+    """Return a share in percent, to two digits however small it is.
+
+    >>> share_text(0.00052), share_text(0.0213), share_text(15.3)
+    ('0.052 %', '2.1 %', '1,530 %')
+    """
+    return (
+        f"{written([float(f'{100 * share:.2g}')])[0].text} %" if share < 0.0995 else percent(share)
+    )
 
 
 def _table(report: Report) -> str:
@@ -205,51 +233,23 @@ def _table(report: Report) -> str:
     extra = extra_note(report.manifest) if report.manifest.extra else ""
     note = f"<p>{escape(extra)}.</p>" if extra else ""
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="All items"><table><thead><tr>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="All items"><table><thead><tr>'
         f"{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
     )
 
 
 def _table_row(item: ItemReport, row: Sequence[str]) -> str:
-    name, *figures, verdict = row
+    name, *figures, _ = row
     description = f"<small>{escape(item.description)}</small>" if item.description else ""
-    grade, _, words = verdict.partition(": ")
     cells = "".join(f"<td>{escape(cell)}</td>" for cell in figures)
     return (
-        f'<tr><th scope="row">{escape(name)}{description}</th>{cells}'
-        f'<td class="verdict"><span class="pill {item.grade}">{grade}</span> '
-        f"{escape(words)}</td></tr>"
+        f'<tr><th scope="row"><a href="#item-{item.name}">{escape(name)}</a>{description}</th>'
+        f'{cells}<td class="verdict">{pill(item)}</td></tr>'
     )
 
 
-def _previews(report: Report) -> str:
-    level = f"{100 * report.manifest.level:g} %"
-    figures = [drawing for item in report.items if (drawing := _preview(item, level))]
-    note = "" if len(figures) <= MAX_PREVIEWS else f"<p>The first {MAX_PREVIEWS} are shown.</p>"
-    return f'<div class="flow">{"".join(figures[:MAX_PREVIEWS])}</div>{note}' if figures else ""
-
-
-def _preview(item: ItemReport, level: str) -> str:
-    answers = item.preview
-    if answers is None or item.queries < 2:
-        return ""
-    has_errors = item.flagged_share is not None
-    intervals = f"with {level} noise intervals" if has_errors else "without error bars"
-    title = f"{item.title}: estimates {intervals}"
-    if answers.axis:
-        drawing = lines(answers.series, axis=answers.axis, title=title, dates=answers.dates)
-    else:
-        drawing = whiskers(answers.series[0].points, title=title)
-    caption = f"{item.title}. {item.description}" if item.description else item.title
-    note = f"{_sentence(intervals)[:-1]}; {item.verdict}." if has_errors else _sentence(intervals)
-    if answers.query:
-        how_many = (
-            f"{answers.query} the" if answers.query == "any of" else f"at least {answers.query}"
-        )
-        note += f" Counted are records that meet {how_many} conditions."
-    if item.summed is not None:
-        note += f" {_sentence(item.summed.words)}"
-    return _figure(caption, drawing, note)
+def _items(report: Report) -> str:
+    return "".join(item_section(item, level=report.manifest.level) for item in report.items)
 
 
 def _curve(manifest: Manifest) -> str:
@@ -259,7 +259,7 @@ def _curve(manifest: Manifest) -> str:
     now = (manifest.guarantee.epsilon, manifest.strategy.rmse)
     title = "RMS error at other values of ε, same strategy"
     note = "What the same questions would cost in error at other budgets; known without the data."
-    return _figure(title, curve(points, now=now, title=title), note)
+    return _figure(title, error_curve(points, now=now, title=title), note)
 
 
 def _promise(manifest: Manifest) -> str:

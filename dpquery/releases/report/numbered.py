@@ -61,6 +61,43 @@ def labelled_tables(directory: Path, facts: ItemFacts, name: str) -> pa.Table | 
     return pa.concat_tables(tables, promote_options="default")
 
 
+def labelled_rows(directory: Path, facts: ItemFacts, rows: Ints) -> pa.Table:
+    """Return some rows of an item with what each counts in one column of words, `cell`.
+
+    Args:
+        directory: of the release.
+        facts: of the item, whose rows are numbered.
+        rows: (m,) their numbers in the item's file, rising.
+
+    Raises:
+        UNREADABLE: a file is missing or damaged.
+    """
+    with opened(directory / facts.file, rows=facts.queries) as file:
+        content = pa.concat_tables(_rows(file, row, 1) for row in rows.tolist())
+    axes = _content(directory / facts.tables_file, AXES_SCHEMA)
+    axes = axes.filter(pc.is_in(axes["table"], pc.unique(content["table"])))
+    lists = _label_lists(directory / facts.labels_file, axes["labels"])
+    axes_of: dict[int, list[dict[str, int | str | None]]] = {}
+    for axis in axes.to_pylist():
+        axes_of.setdefault(axis["table"], []).append(axis)
+    places = zip(content["table"].to_pylist(), content["cell"].to_pylist(), strict=True)
+    words = [_cell_words(axes_of[table], _whole(cell), lists) for table, cell in places]
+    return pa.table({"cell": pa.array(words, pa.string()), **_answers(content)})
+
+
+def _cell_words(
+    axes: list[dict[str, int | str | None]], cell: int, lists: Mapping[int, pa.Table]
+) -> str:
+    """Return what a cell counts: each attribute with its label."""
+    words = [str(axes[0]["query"])] if axes[0]["query"] else []
+    for axis in axes:
+        if axis["attribute"] is not None:
+            place = cell // max(_whole(axis["stride"]), 1) % max(_whole(axis["size"]), 1)
+            label = lists[_whole(axis["labels"])]["label"][place].as_py()
+            words.append(f"{axis['attribute']} {label}")
+    return ", ".join(words) or "total"
+
+
 def _content(path: Path, *schemas: pa.Schema) -> pa.Table:
     with opened(path, rows=None) as file:
         if file.schema_arrow.remove_metadata() not in schemas:

@@ -1,0 +1,355 @@
+"""The answers of one item as arrays, read from its files within bounds: what pictures draw.
+
+An item of very many rows is not held: of it are read the answers whose relative errors are smallest
+and largest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.arrays import Bools, Floats, Ints
+from dpquery.releases.formatting import figure
+from dpquery.releases.manifest.item_facts import ItemFacts
+from dpquery.releases.report.numbered import labelled_rows
+from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
+from dpquery.untrusted.parquet import opened
+
+HELD_VALUES = 1 << 25  # rows times columns of an item that is read whole
+EXTREME_ROWS = 8  # answers of the smallest, and of the largest, relative errors
+_LONGEST = 1 << 22  # bytes of all texts of a column
+_DAYS = date(1970, 1, 1).toordinal()  # of day 0 of an Arrow file
+_LAST_DAY = date.max.toordinal()
+_NUMBERS = (pa.int64(), pa.float64(), pa.bool_())
+_ANSWERS = ("estimate", "ci_low", "ci_high", "flag", "published", "suppressed")
+
+
+@dataclass(frozen=True, eq=False)
+class Dimension:
+    """What one column says of the rows.
+
+    Attributes:
+        name: of the column.
+        texts: its different values in words, in the order of their first rows.
+        places: (m,) which of them each row has.
+        ends: (n, 2) where each value begins and ends, days by their ordinal numbers; NaN where it
+            is no range; None where the column is not ordered.
+        dates: whether these are days.
+        single: (n,) whether a value is one declared value; None where the file does not say.
+        ranges: whether values are shown as ranges, not as single numbers or days.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    places: Ints
+    ends: Floats | None = None
+    dates: bool = False
+    single: Bools | None = None
+    ranges: bool = False
+
+    def take(self, rows: Ints) -> "Dimension":
+        """Return the same of some rows, with only the values that these have."""
+        kept, first, places = np.unique(self.places[rows], return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        kept = kept[order]
+        return replace(
+            self,
+            texts=tuple(self.texts[k] for k in kept.tolist()),
+            places=rank[places.reshape(-1)],
+            ends=None if self.ends is None else self.ends[kept],
+            single=None if self.single is None else self.single[kept],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ItemCells:
+    """Answers of an item: all, or those of a part of it.
+
+    Attributes:
+        value: (m,) what is published of each: NaN where nothing is.
+        low: (m,) where its noise interval begins; NaN where none is known.
+        high: (m,) where it ends.
+        flagged: (m,) whether its relative error is worth a flag.
+        withheld: (m,) whether a rule leaves it out of what is published.
+        dimensions: what the columns of labels say of them.
+        whole: whether these are all answers of the item.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    flagged: Bools
+    withheld: Bools
+    dimensions: tuple[Dimension, ...]
+    whole: bool = field(default=True)
+
+    def __len__(self) -> int:
+        """Return the number of answers."""
+        return len(self.value)
+
+    def take(self, rows: Ints) -> "ItemCells":
+        """Return some of the answers."""
+        return replace(
+            self,
+            value=self.value[rows],
+            low=self.low[rows],
+            high=self.high[rows],
+            flagged=self.flagged[rows],
+            withheld=self.withheld[rows],
+            dimensions=tuple(dimension.take(rows) for dimension in self.dimensions),
+        )
+
+    @cached_property
+    def varying(self) -> tuple[Dimension, ...]:
+        """The columns that do not say the same of all rows."""
+        return tuple(dimension for dimension in self.dimensions if len(dimension.texts) > 1)
+
+    @property
+    def error_bars(self) -> bool:
+        """Whether noise intervals are known."""
+        return not np.isnan(self.low).all()
+
+    @cached_property
+    def relative(self) -> Floats:
+        """(m,) half of the noise interval over the size of the answer; NaN where it is unknown."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (self.high - self.low) / 2 / np.abs(self.value)
+        return np.where(self.high == self.low, 0.0, share)
+
+    @cached_property
+    def by_reliability(self) -> Ints:
+        """Rows that are published, most reliable first; the largest first without error bars."""
+        shown = np.flatnonzero(~np.isnan(self.value))
+        key = self.relative[shown] if self.error_bars else -self.value[shown]
+        return shown[np.argsort(key, kind="stable")]
+
+    def words(self, row: int, dimensions: Sequence[Dimension]) -> str:
+        """Return what a row counts, in words: without what its table lacks."""
+        tables = any(d.name == "table" for d in self.dimensions)
+        texts = []
+        for dimension in dimensions:
+            text = dimension.texts[dimension.places[row]]
+            unsaid = dimension.name == "table" or (tables and text in ("all", "(all)"))
+            if not unsaid:
+                texts.append(text)
+        return ", ".join(texts) or "all"
+
+    def answer_words(self, row: int) -> str:
+        """Return an answer with its noise interval in words."""
+        if np.isnan(self.value[row]):
+            return "not published" if self.withheld[row] else "no value"
+        value = figure(_rounded(self.value[row]))
+        if np.isnan(self.low[row]):
+            return value
+        low, high = (figure(_rounded(ends[row])) for ends in (self.low, self.high))
+        return f"{value} ({low} to {high})"
+
+
+def _rounded(value: float) -> float:
+    """Return a count as a whole number; what is below ten keeps its digits."""
+    return round(value) + 0.0 if abs(value) >= 10 or value == round(value) else round(value, 3)
+
+
+def read_cells(path: Path, labels: Sequence[str], facts: ItemFacts) -> ItemCells:
+    """Return the answers of an item's file, or those of its extremes where they are too many.
+
+    Args:
+        path: the file.
+        labels: its columns that say what a row is.
+        facts: of the item.
+
+    Raises:
+        UNREADABLE: a file is missing or damaged.
+    """
+    with opened(path, rows=facts.queries) as file:
+        columns = _columns(file, labels)
+        texts = [name for name in columns if pa.types.is_dictionary(columns[name])]
+        long = facts.queries * len(columns) > HELD_VALUES
+    with opened(path, rows=facts.queries, coded=texts) as file:
+        if facts.numbered:
+            rows = _extreme_rows(file)
+            return replace(_cells(labelled_rows(path.parent, facts, rows), None), whole=False)
+        if long:
+            return replace(
+                _cells(_rows(file, _extreme_rows(file), [*columns]), labels), whole=False
+            )
+        return _cells(file.read(columns=[*columns]), labels)
+
+
+def _columns(file: pq.ParquetFile, labels: Sequence[str]) -> dict[str, pa.DataType]:
+    """Return the columns of labels, their codes and ends, and of answers, with their types."""
+    schema = file.schema_arrow
+    names = [f"{name}{end}" for name in labels for end in ("", "_code", "_from", "_to")]
+    columns = {n: schema.field(n).type for n in (*names, *_ANSWERS) if n in schema.names}
+    if any(name not in columns for name in ("estimate", "flag")) and "cell" not in labels:
+        raise ValueError("columns")
+    return columns
+
+
+def _extreme_rows(file: pq.ParquetFile) -> Ints:
+    """Return numbers of the rows of smallest and of largest relative errors, in file order."""
+    names = [n for n in ("estimate", "ci_low", "ci_high", "half_width") if n in _names(file)]
+    best: list[tuple[float, int]] = []
+    worst: list[tuple[float, int]] = []
+    first = 0
+    for batch in file.iter_batches(1 << 18, columns=names):
+        estimate, *ends = (_floats(batch.column(k)) for k in range(batch.num_columns))
+        half = ends[0] if len(ends) == 1 else (ends[1] - ends[0]) / 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(np.isnan(half), -estimate, half / np.abs(estimate))
+        share[np.isnan(share)] = np.inf
+        order = np.argsort(share, kind="stable")
+        low, high = order[:EXTREME_ROWS], order[-EXTREME_ROWS:]
+        best = sorted(best + _numbered(share, low, first))[:EXTREME_ROWS]
+        worst = sorted(worst + _numbered(share, high, first))[-EXTREME_ROWS:]
+        first += batch.num_rows
+    return np.array(sorted({row for _, row in (*best, *worst)}), dtype=np.int64)
+
+
+def _numbered(share: Floats, rows: Ints, first: int) -> list[tuple[float, int]]:
+    return [(float(share[row]), first + row) for row in rows.tolist()]
+
+
+def _names(file: pq.ParquetFile) -> Sequence[str]:
+    names: list[str] = file.schema_arrow.names
+    return names
+
+
+def _rows(file: pq.ParquetFile, rows: Ints, columns: Sequence[str]) -> pa.Table:
+    """Return some rows, reading one row group after the other."""
+    parts, first = [], 0
+    for group in range(file.metadata.num_row_groups):
+        size = file.metadata.row_group(group).num_rows
+        inside = rows[(rows >= first) & (rows < first + size)] - first
+        if len(inside):
+            parts.append(file.read_row_group(group, columns=list(columns)).take(pa.array(inside)))
+        first += size
+    return pa.concat_tables(parts)
+
+
+def _cells(table: pa.Table, labels: Sequence[str] | None) -> ItemCells:
+    """Return the rows of a table; columns before the answers are labels where none are named."""
+    names = table.column_names
+    if labels is None:
+        ends = ("_code", "_from", "_to")
+        before = names[: names.index("estimate")]
+        labels = [n for n in before if not (n.endswith(ends) and n.rsplit("_", 1)[0] in before)]
+    value = _checked(table["estimate"])
+    withheld = np.zeros(len(value), dtype=bool)
+    if "published" in names:
+        published = _checked(table["published"])
+        withheld = np.isnan(published)
+        value = published
+    low, high = (
+        _checked(table[name]) if name in names else np.full(len(value), np.nan)
+        for name in ("ci_low", "ci_high")
+    )
+    flag, flags = _texts(table["flag"])
+    known = np.isnan(low) == np.isnan(high)
+    if not known.all():
+        raise ValueError("interval")
+    return ItemCells(
+        value=value,
+        low=low,
+        high=high,
+        flagged=np.array([bool(text) for text in flags], dtype=bool)[flag] & ~np.isnan(low),
+        withheld=withheld,
+        dimensions=tuple(_dimension(table, name) for name in labels),
+    )
+
+
+def _checked(column: pa.ChunkedArray) -> Floats:
+    """Return figures that can be drawn; ValueError if one is none: files come from outside."""
+    if not pa.types.is_float64(column.type) and not pa.types.is_null(column.type):
+        raise ValueError("number")
+    known = column.drop_null().to_numpy()
+    if known.size and not (np.abs(known) < MOST).all():
+        raise ValueError("number")
+    values = _floats(column)
+    values[np.abs(values) < LEAST_FIGURE] = 0.0
+    return values
+
+
+def _floats(column: pa.ChunkedArray | pa.Array) -> Floats:
+    """Return numbers as floats, NaN where they are null."""
+    values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.array(values, dtype=np.float64)
+
+
+def _texts(column: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
+    """Return which of its texts each row has, and these, in the order of their first rows."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    whole = column.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.chunk(0)
+    texts = whole.dictionary
+    if not pa.types.is_string(texts.type) or texts.nbytes > _LONGEST or whole.null_count:
+        raise ValueError("label")
+    indices = whole.indices.to_numpy()
+    return indices.astype(np.int64), tuple(map(str, texts.to_pylist()))
+
+
+def _dimension(table: pa.Table, name: str) -> Dimension:
+    """Return what a column of labels says, with its codes and ends where the file has them."""
+    column, names = table[name], table.column_names
+    kind = column.type
+    every = np.arange(table.num_rows)
+    if pa.types.is_dictionary(kind) or pa.types.is_string(kind):
+        places, texts = _texts(column)
+        ends, dates = _label_ends(table, name, places, len(texts))
+        single = None
+        if f"{name}_code" in names:
+            known = ~np.array(table[f"{name}_code"].is_null().to_numpy())
+            single = np.zeros(len(texts), dtype=bool)
+            single[places] = known
+        return Dimension(name, texts, places, ends, dates, single, ends is not None).take(every)
+    if pa.types.is_date32(kind):
+        days = _days(column)
+        kept, places = np.unique(days, return_inverse=True)
+        texts = tuple(date.fromordinal(int(day)).isoformat() for day in kept)
+        return Dimension(name, texts, places, np.stack([kept, kept], 1), dates=True).take(every)
+    if kind not in _NUMBERS or column.null_count:
+        raise ValueError("type")
+    if pa.types.is_boolean(kind):
+        yes = np.array(column.to_numpy()).astype(np.int64)
+        return Dimension(name, (f"{name}: no", f"{name}: yes"), yes).take(every)
+    numbers = _floats(column)
+    if not (np.abs(numbers) < MOST).all():
+        raise ValueError("number")
+    kept, places = np.unique(numbers, return_inverse=True)
+    texts = tuple(f"{value:.12g}" for value in kept.tolist())
+    return Dimension(name, texts, places, np.stack([kept, kept], 1)).take(every)
+
+
+def _label_ends(table: pa.Table, name: str, places: Ints, count: int) -> tuple[Floats | None, bool]:
+    """Return where each label's range begins and ends, and whether these are days."""
+    names = (f"{name}_from", f"{name}_to")
+    if any(end not in table.column_names for end in names):
+        return None, False
+    columns = [table[end] for end in names]
+    dates = pa.types.is_date32(columns[0].type)
+    ends = np.full((count, 2), np.nan)
+    for k, column in enumerate(columns):
+        numbers = _days(column) if dates else _floats(column)
+        if not (np.abs(numbers[~np.isnan(numbers)]) < MOST).all():
+            raise ValueError("number")
+        ends[places, k] = numbers
+    return ends, dates
+
+
+def _days(column: pa.ChunkedArray) -> Floats:
+    """Return days by their ordinal numbers, NaN where they are null; of the years 1 to 9999."""
+    numbers = _floats(column.cast(pa.int32())) + _DAYS
+    known = numbers[~np.isnan(numbers)]
+    if known.size and not 0 < known.min() <= known.max() <= _LAST_DAY:
+        raise ValueError("date")
+    return numbers

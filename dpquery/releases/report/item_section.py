@@ -1,0 +1,139 @@
+"""The part of the page about one item: its picture, how to read it, its rows and its file."""
+
+from html import escape
+
+import numpy as np
+
+from dpquery.releases.formatting import count
+from dpquery.releases.report.cells import ItemCells
+from dpquery.releases.report.error_report import ItemReport
+from dpquery.releases.report.kinds import picture_of
+from dpquery.releases.report.picture import Caption, Picture
+
+FIRST_ROWS, LISTED_ROWS = 5, 40
+
+
+def item_section(item: ItemReport, *, level: float) -> str:
+    """Return the part of the page about an item.
+
+    Args:
+        item: the item.
+        level: of the noise intervals, as a share.
+    """
+    unit = "count" if item.facts.summed is None else f"sum of {item.facts.summed.of}"
+    has_errors = item.flagged_share is not None
+    percent = f"{100 * level:g} %"
+    intervals = f"estimates with {percent} noise intervals" if has_errors else "estimates without "
+    title = f"{item.title}: {intervals}{'' if has_errors else 'error bars'}"
+    picture = picture_of(item.cells, Caption(title, unit))
+    heading = f"item-{item.name}"
+    description = f"<p>{escape(item.description)}</p>" if item.description else ""
+    return (
+        f'<article aria-labelledby="{heading}"><h3 id="{heading}">{escape(item.title)}</h3>'
+        f'{description}<p class="worth">{pill(item)}</p><div class="item">'
+        f'<figure role="group" aria-labelledby="{heading}" data-kind="{picture.kind}">'
+        f"{picture.html}</figure>"
+        f'<div class="reading"><h4>How to read it</h4>{_reading(item, picture, percent)}'
+        f"<h4>File</h4>{_file(item)}</div></div>{_rows(item, percent)}</article>\n"
+    )
+
+
+def pill(item: ItemReport) -> str:
+    """Return the verdict on an item as HTML."""
+    grade, _, words = item.verdict.partition(": ")
+    return f'<span class="pill {item.grade}">{grade}</span> {escape(words)}'
+
+
+def _reading(item: ItemReport, picture: Picture, percent: str) -> str:
+    sentences = list(picture.notes)
+    if item.flagged_share is None:
+        sentences.append("This release has no error bars: how far an answer is off is not known.")
+    elif item.cells.error_bars:
+        sentences.append(
+            f"A noise interval holds the true answer in {percent} of releases. Answers below zero "
+            "are noise around small ones."
+        )
+    if item.facts.published is not None:
+        sentences.append(_published_words(item.cells))
+    if item.summed is not None:
+        sentences.append(f"{item.summed.words[:1].upper()}{item.summed.words[1:]}.")
+    query = _query(item.cells)
+    if query:
+        how_many = f"{query} the" if query == "any of" else f"at least {query}"
+        sentences.append(f"Counted are records that meet {how_many} conditions.")
+    fixed = [
+        f"{d.name} {d.texts[0]}".removeprefix(f"{d.name} {d.name}: ")
+        for d in item.cells.dimensions
+        if len(d.texts) == 1 and d.name not in ("table", "query") and d.texts[0] not in ("all",)
+    ]
+    if fixed and item.queries > 1 and item.cells.whole:
+        sentences.append(f"All rows: {', '.join(fixed)}.")
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+
+
+def _published_words(cells: ItemCells) -> str:
+    hidden = int(cells.withheld.sum())
+    if not cells.whole:
+        return "Drawn is what is published; answers that a rule leaves out have no bar."
+    if not hidden:
+        return "Drawn is what is published: the rules leave no answer out."
+    return (
+        f"Drawn is what is published: of {len(cells):,} answers a rule on noisy values leaves out "
+        f"{hidden:,}, and these have no mark."
+    )
+
+
+def _query(cells: ItemCells) -> str:
+    """Return how many conditions are to be met, where that is the same for all and not all."""
+    queries = [d.texts for d in cells.dimensions if d.name == "query"]
+    same = queries and len(queries[0]) == 1 and queries[0][0] != "all of"
+    return queries[0][0] if same else ""
+
+
+def _file(item: ItemReport) -> str:
+    files = ", ".join(f"<code>{escape(name)}</code>" for name in item.facts.files)
+    columns = ", ".join(f"<code>{escape(name)}</code>" for name in item.columns)
+    return f"<p>{files}: {count(item.queries, 'row')}.</p><p>Columns: {columns}.</p>"
+
+
+def _rows(item: ItemReport, percent: str) -> str:
+    """Return the first rows as a table, and more of them behind a line to open."""
+    cells = item.cells
+    shown = min(len(cells), LISTED_ROWS)
+    if not cells.whole:
+        words = "The answers drawn, in file order"
+        return _table(item, shown, f"{words}: {shown} of {item.queries:,} rows", percent)
+    few = shown if shown <= FIRST_ROWS + 3 else FIRST_ROWS
+    if few == item.queries:
+        return _table(item, few, "All rows", percent)
+    first = _table(item, few, f"The first {few} of {count(item.queries, 'row')}", percent)
+    words = f"The first {shown} of {count(item.queries, 'row')}"
+    words = "All rows" if shown == item.queries else words
+    more = _table(item, shown, words, percent)
+    return f"{first}<details><summary>More rows as a table</summary>{more}</details>"
+
+
+def _table(item: ItemReport, rows: int, caption: str, percent: str) -> str:
+    cells = item.cells
+    names = [d.name for d in cells.dimensions]
+    value = "published" if item.facts.published is not None else "estimate"
+    heads = [*names, value, *([f"{percent} noise interval", "flag"] if cells.error_bars else [])]
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    body = "".join(f"<tr>{_cells_of(cells, row)}</tr>" for row in range(rows))
+    label = escape(f"{item.title}: {caption}")
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cells_of(cells: ItemCells, row: int) -> str:
+    texts = [d.texts[d.places[row]] for d in cells.dimensions]
+    value, _, interval = cells.answer_words(row).partition(" (")
+    answers = [value]
+    if cells.error_bars:
+        flag = "flagged" if cells.flagged[row] and not np.isnan(cells.value[row]) else ""
+        answers += [interval.rstrip(")"), flag]
+    shown = "".join(f'<th scope="row">{escape(text)}</th>' for text in texts)
+    return shown + "".join(f"<td>{escape(text)}</td>" for text in answers)

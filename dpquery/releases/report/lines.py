@@ -1,0 +1,278 @@
+"""Lines: estimates along an ordered axis with the band of their noise intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from html import escape
+
+import numpy as np
+
+from dpquery.arrays import Floats
+from dpquery.releases.formatting import figure
+from dpquery.releases.report.axes import (
+    FLOOR,
+    Scale,
+    Tick,
+    date_ticks,
+    label_ticks,
+    left_margin,
+    level_axis,
+    log_scale,
+    number_ticks,
+    place_scale,
+    upright_axis,
+    value_scale,
+)
+from dpquery.releases.report.drawing import (
+    PANEL,
+    Drawing,
+    PictureLayout,
+    in_layouts,
+    polyline,
+    shortened,
+    svg,
+    svg_path,
+    svg_tag,
+    svg_text,
+)
+
+TOP, RIGHT = 20, 16
+PLOT_HEIGHT = 220
+PANEL_HEIGHT = 84
+MOST_TIPS = 60  # marks with a tooltip in one picture: each takes as many bytes as ten points
+LONGEST_TICK = 110
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Estimates along an axis.
+
+    Attributes:
+        name: what they have in common; empty where there is but one line.
+        places: (n,) on the axis, rising.
+        value: (n,) estimates, NaN where there is none.
+        low: (n,) where their noise intervals begin, NaN where none is known.
+        high: (n,) where these end.
+    """
+
+    name: str
+    places: Floats
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class LineAxis:
+    """The axis along which lines run.
+
+    Attributes:
+        name: what stands below it.
+        kind: "numbers", "dates", or "labels" of places 0, 1, ...
+        labels: of the places, where they are labels.
+        unit: what stands above the upright axis.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    labels: Sequence[str] = ()
+
+
+def line_picture(lines: Sequence[Line], axis: LineAxis, *, title: str, words: str) -> str:
+    """Return lines in one plot, as HTML: a legend above it where there are several."""
+    legend = _legend([line.name for line in lines]) if len(lines) > 1 else ""
+    return legend + in_layouts(
+        lambda layout: _plot(lines, axis, layout, PLOT_HEIGHT), title=title, words=words
+    )
+
+
+def line_panels(lines: Sequence[Line], axis: LineAxis, *, title: str) -> tuple[str, bool]:
+    """Return a small plot for each line, as HTML, and whether all have the same scale.
+
+    They have their own where the largest values lie so far apart that lines would be flat.
+    """
+    tops = [float(np.nanmax(np.append(line.high, line.value), initial=1.0)) for line in lines]
+    same = max(tops) <= 8 * min(tops)
+    shared = _ends(lines) if same else None
+    panels = []
+    for line in lines:
+        words = f"{title}: {line.name}"
+        drawing = _plot([line], axis, PANEL, PANEL_HEIGHT, values=shared)
+        name = escape(line.name)
+        picture = svg(drawing, PANEL, title=words, words=line_words(line, axis))
+        panels.append(f'<div class="panel"><p title="{name}">{name}</p>{picture}</div>')
+    return f'<div class="panels">{"".join(panels)}</div>', same
+
+
+def line_words(line: Line, axis: LineAxis) -> str:
+    """Return the ends of a line, its smallest and its largest value, in words."""
+    known = np.flatnonzero(~np.isnan(line.value))
+    if not len(known):
+        return "nothing is published"
+    places = {
+        "begins": known[0],
+        "ends": known[-1],
+        "is smallest": known[np.argmin(line.value[known])],
+        "is largest": known[np.argmax(line.value[known])],
+    }
+    return "; ".join(
+        f"{verb} at {_place_text(axis, line.places[k])} with {figure(round(line.value[k]))}"
+        for verb, k in places.items()
+    )
+
+
+def _place_text(axis: LineAxis, place: float) -> str:
+    if axis.kind == "dates":
+        return date.fromordinal(int(place)).isoformat()
+    return axis.labels[int(place)] if axis.kind == "labels" else f"{place:.12g}"
+
+
+def _plot(
+    lines: Sequence[Line],
+    axis: LineAxis,
+    layout: PictureLayout,
+    plot_height: float,
+    *,
+    values: Sequence[float] | None = None,
+) -> Drawing:
+    small = layout is PANEL
+    top = 6 if small else TOP
+    up = value_scale(_ends(lines) if values is None else values, start=top + plot_height, end=top)
+    up_ticks = number_ticks(up, most=3 if small else 6)
+    left, right = left_margin(up_ticks), layout.width - (8 if small else RIGHT)
+    places = [float(place) for line in lines for place in line.places]
+    across = place_scale(places, start=left + 4, end=right)
+    floor = top + plot_height
+    marks = upright_axis(up, up_ticks, left=left, right=right)
+    ticks = _ends_of_axis(axis, across) if small else _ticks(axis, across)
+    marks += level_axis(across, ticks, top=top, floor=floor, across=False)
+    marks += [part for k, line in enumerate(lines) for part in _marks(line, across, up, k)]
+    if all(np.isnan(line.value).all() for line in lines):
+        marks.append(svg_text("nothing is published", left + 6, top + plot_height / 2))
+    if not small:
+        marks.append(svg_text(axis.unit, 0, 11, cls="tick"))
+        marks.append(
+            svg_text(shortened(axis.name, right), right, floor + FLOOR + 13, cls="tick end")
+        )
+        tips = sum(len(line.places) for line in lines) <= MOST_TIPS
+        marks += _tips(lines, axis, across, up) if tips and layout.name == "wide" else []
+    return Drawing(marks, floor + FLOOR + (2 if small else 18))
+
+
+def _ends_of_axis(axis: LineAxis, across: Scale) -> list[Tick]:
+    """Return the first and the last place, which is all that a small plot has room for."""
+    ticks = [Tick(place, _place_text(axis, place)) for place in (across.low, across.high)]
+    short = [Tick(tick.value, shortened(tick.text, 64)) for tick in ticks]
+    return short if short[0].text != short[1].text else short[:1]
+
+
+def _ticks(axis: LineAxis, across: Scale) -> list[Tick]:
+    room = across.end - across.start
+    if axis.kind == "dates":
+        return date_ticks(across, room=room)
+    if axis.kind == "labels":
+        return label_ticks(across, axis.labels, room=min(LONGEST_TICK, room / 2))
+    return number_ticks(across, most=max(2, int(room // 70)), whole=True)
+
+
+def _marks(line: Line, across: Scale, up: Scale, k: int) -> list[str]:
+    """Return the band and the line, each in as many pieces as gaps leave."""
+    marks = []
+    for run in _runs(~np.isnan(line.value) & ~np.isnan(line.low)):
+        xs = [across(float(place)) for place in line.places[run]]
+        tops = [(x, up(float(y))) for x, y in zip(xs, line.high[run], strict=True)]
+        bottoms = [(x, up(float(y))) for x, y in zip(xs, line.low[run], strict=True)]
+        if len(xs) == 1:  # an interval without neighbours is as wide as a dot
+            tops, bottoms = _widened(tops), _widened(bottoms)
+        marks.append(svg_path(f"{polyline([*tops, *bottoms[::-1]])}Z", cls=f"band s{k}"))
+    commands, alone = "", []
+    for run in _runs(~np.isnan(line.value)):
+        points = [
+            (across(float(x)), up(float(y)))
+            for x, y in zip(line.places[run], line.value[run], strict=True)
+        ]
+        commands += polyline(points) if len(points) > 1 else ""
+        alone += points if len(points) == 1 else []
+    marks.append(svg_path(commands, cls=f"line s{k}"))
+    marks += [svg_tag("circle", cx=x, cy=y, r=2.5, cls=f"key s{k}") for x, y in alone]
+    return [mark for mark in marks if mark]
+
+
+def _widened(ends: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    return [(x + step, y) for x, y in ends for step in (-2.5, 2.5)]
+
+
+def _runs(known: np.ndarray) -> list[slice]:
+    """Return the stretches of a mask that are true."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], known.astype(np.int8), [0]])))
+    return [slice(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
+
+
+def _tips(lines: Sequence[Line], axis: LineAxis, across: Scale, up: Scale) -> list[str]:
+    marks = []
+    for line in lines:
+        for place, value in zip(line.places.tolist(), line.value.tolist(), strict=True):
+            if value == value:
+                name = ", ".join(filter(None, [_place_text(axis, place), line.name]))
+                tip = f"{name}: {figure(round(value))}"
+                marks.append(
+                    svg_tag("circle", cx=across(place), cy=up(value), r=6, cls="hover", tip=tip)
+                )
+    return marks
+
+
+def _ends(lines: Sequence[Line]) -> list[float]:
+    """Return the values that a scale must show: intervals where there are some, else estimates."""
+    shown = [~np.isnan(line.value) for line in lines]
+    every = np.concatenate(
+        [np.r_[x.low[s], x.high[s], x.value[s]] for x, s in zip(lines, shown, strict=True)]
+    )
+    known = every[~np.isnan(every)]
+    return [float(known.min()), float(known.max())] if known.size else [0.0]
+
+
+def _legend(names: Sequence[str]) -> str:
+    keys = "".join(
+        f'<li><svg class="swatch" viewBox="0 0 24 10" aria-hidden="true">'
+        f'<path class="band s{k}" d="M0 0H24V10H0Z"></path>'
+        f'<path class="line s{k}" d="M0 5H24"></path></svg>{escape(name)}</li>'
+        for k, name in enumerate(names)
+    )
+    return f'<ul class="legend">{keys}</ul>'
+
+
+def error_curve(
+    points: Sequence[tuple[float, float]], *, now: tuple[float, float], title: str
+) -> str:
+    """Return error against epsilon, both logarithmic, with the place of this release."""
+    whole = sorted({*points, now})
+    words = "; ".join(f"ε {figure(x)}: {figure(y)}" for x, y in whole)
+    return in_layouts(lambda layout: _curve(whole, now, layout), title=title, words=words)
+
+
+def _curve(
+    whole: Sequence[tuple[float, float]], now: tuple[float, float], layout: PictureLayout
+) -> Drawing:
+    floor = TOP + PLOT_HEIGHT
+    up = log_scale([y for _, y in whole], start=floor, end=TOP)
+    up_ticks = number_ticks(up, most=8)
+    left, right = left_margin(up_ticks), layout.width - RIGHT
+    across = log_scale([x for x, _ in whole], start=left + 4, end=right)
+    marks = upright_axis(up, up_ticks, left=left, right=right)
+    ticks = number_ticks(across, most=max(3, layout.width // 70))
+    marks += level_axis(across, ticks, top=TOP, floor=floor, across=False)
+    places = [(across(x), up(y)) for x, y in whole]
+    marks.append(svg_path(polyline(places), cls="line s0"))
+    for (x, y), (cx, cy) in zip(whole, places, strict=True):
+        here = (x, y) == now
+        tip = f"ε = {figure(x)}: error {figure(y)}"
+        cls = "dot now" if here else "dot"
+        marks.append(svg_tag("circle", cx=cx, cy=cy, r=6 if here else 3, cls=cls, tip=tip))
+    x, y = across(now[0]), up(now[1])  # the curve falls: it leaves the place above it to the right
+    at_end = x + 100 > right
+    place = (x - 10, y + 18, "value end") if at_end else (x + 10, y - 8, "value")
+    marks.append(svg_text("this release", place[0], place[1], cls=place[2]))
+    marks.append(svg_text("RMS error", 0, 11, cls="tick"))
+    marks.append(svg_text("ε", right, floor + FLOOR + 13, cls="tick end"))
+    return Drawing([mark for mark in marks if mark], floor + FLOOR + 18)
