@@ -22,7 +22,8 @@ ORDERS = {
 def _line(cells: ItemCells, rows: Ints, axis: OrderedAxis, name: str) -> Line:
     rows = rows[np.argsort(axis.dimension.places[rows], kind="stable")]
     places = axis.places[axis.dimension.places[rows]]
-    return Line(name, places, cells.value[rows], cells.low[rows], cells.high[rows])
+    texts = [cells.answer_words(row) for row in rows.tolist()]
+    return Line(name, places, cells.value[rows], cells.low[rows], cells.high[rows], texts)
 
 
 def _line_axis(axis: OrderedAxis, caption: Caption) -> LineAxis:

@@ -73,7 +73,8 @@ def _map_of(
     upright, level = sides
     at = (upright.places[rows], level.places[rows])
     shape = (len(upright.texts), len(level.texts))
-    return HeatMap(_side(upright), _side(level), *_arrays(cells, rows, at, shape), caption.unit)
+    arrays = _arrays(cells, rows, at, shape)
+    return HeatMap(_side(upright), _side(level), *arrays, caption.unit, cells.digits)
 
 
 def _arrays(
@@ -123,7 +124,7 @@ def draw_ranges(cells: ItemCells, caption: Caption) -> Picture:
         _end_side(dimension, f"{dimension.name} {verb}", end)
         for verb, end in zip(("from", "to"), ends, strict=True)
     )
-    triangle = HeatMap(upright, level, *arrays, caption.unit)
+    triangle = HeatMap(upright, level, *arrays, caption.unit, cells.digits, triangle=True)
     breaks = shade_breaks(cells.value)
     html = map_key([triangle], breaks) + heat_map(triangle, breaks, title=caption.title)
     how = f"Each cell is a range of {dimension.name}: its row is where it begins, its column where "

@@ -14,6 +14,7 @@ from dpquery.releases.report.drawing import shortened, straight_line, svg_text, 
 
 FLOOR = 22  # pixels below a plot for the texts of its axis
 _GAP = 8.0  # pixels between two texts
+_BEYOND = 7.0  # pixels by which a text may stick out beyond its axis: every plot leaves them free
 _DAY_STEPS = (1, 2, 7, 14)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 6000, 12000)
@@ -123,6 +124,25 @@ def date_ticks(scale: Scale, *, room: float) -> list[Tick]:
     return [Tick(first, date.fromordinal(first).isoformat())]
 
 
+def end_ticks(scale: Scale, *, dates: bool, texts: tuple[str, str]) -> list[Tick]:
+    """Return the first and the last value of an axis, which is all that a small plot has room for.
+
+    Args:
+        scale: the axis.
+        dates: whether values are days.
+        texts: of the two, where they are not.
+    """
+    ends = (scale.low, scale.high)
+    if dates:
+        first, last = (date.fromordinal(round(end)) for end in ends)
+        texts = (_month_text(first), _month_text(last))
+        if texts[0] == texts[1]:
+            texts = (_day_text(first), _day_text(last))
+    room = (scale.end - scale.start) / 2 - _GAP / 2 + _BEYOND
+    ticks = [Tick(value, shortened(text, room)) for value, text in zip(ends, texts, strict=True)]
+    return ticks if ticks[0].text != ticks[1].text else ticks[:1]
+
+
 def label_ticks(scale: Scale, labels: Sequence[str], *, room: float) -> list[Tick]:
     """Return some labels of places 0, 1, ... that find room beside each other, evenly spaced.
 
@@ -153,7 +173,7 @@ def _span(scale: Scale, tick: Tick) -> tuple[float, float]:
     """Return where the text of a tick begins and ends: in the middle, but inside the picture."""
     width = text_width(tick.text)
     middle = scale(tick.value)
-    low, high = min(scale.start, scale.end) - 12, max(scale.start, scale.end) + 12
+    low, high = min(scale.start, scale.end) - _BEYOND, max(scale.start, scale.end) + _BEYOND
     begin = max(low, min(middle - width / 2, high - width))
     return begin, begin + width
 
@@ -177,6 +197,10 @@ def _day_text(day: date) -> str:
     return f"{text} {day.year}" if day.day == 1 else text
 
 
+def _month_text(day: date) -> str:
+    return f"{_MONTHS[day.month - 1]} {day.year}"
+
+
 def _month_ticks(first: int, last: int, months: int) -> list[Tick]:
     begin, end = date.fromordinal(first), date.fromordinal(last)
     ticks = []
@@ -186,7 +210,7 @@ def _month_ticks(first: int, last: int, months: int) -> list[Tick]:
             continue
         day = date(year, at + 1, 1)
         if first <= day.toordinal() <= last:
-            text = f"{year}" if months >= 12 else f"{_MONTHS[at]} {year}"
+            text = f"{year}" if months >= 12 else _month_text(day)
             ticks.append(Tick(day.toordinal(), text))
     return ticks
 

@@ -159,7 +159,7 @@ def _bar(bar: Bar, across: Scale, middle: float, room: float, *, tips: bool) -> 
             "rect",
             x=min(zero, at),
             y=middle - 6,
-            width=abs(at - zero),
+            width=max(abs(at - zero), 1.5 if across.log and bar.value > 0 else 0.0),
             height=12,
             cls=f"bar{cls}",
             tip=bar.tip if tips else "",

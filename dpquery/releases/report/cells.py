@@ -4,6 +4,7 @@ An item of very many rows is not held: of it are read the answers whose relative
 and largest.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -15,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.releases.formatting import figure
 from dpquery.releases.manifest.item_facts import ItemFacts
 from dpquery.releases.report.numbered import labelled_rows
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
@@ -139,23 +139,32 @@ class ItemCells:
             text = dimension.texts[dimension.places[row]]
             unsaid = dimension.name == "table" or (tables and text in ("all", "(all)"))
             if not unsaid:
-                texts.append(text)
+                bare = not any(character.isalpha() for character in text)
+                texts.append(f"{dimension.name} {text}" if bare else text)
         return ", ".join(texts) or "all"
+
+    @cached_property
+    def digits(self) -> int:
+        """How many decimals an answer is written with: two digits of its noise interval."""
+        half = (self.high - self.low) / 2
+        known = half[half > 0]
+        if known.size:
+            return min(max(1 - math.floor(math.log10(float(np.median(known)))), 0), 9)
+        shown = np.abs(self.value[~np.isnan(self.value)])
+        return 0 if not shown.size or shown.max() >= 10 else 3
+
+    def number(self, value: float) -> str:
+        """Return an answer, or an end of its noise interval, as it is written."""
+        return f"{round(value, self.digits) + 0.0:,.{self.digits}f}"
 
     def answer_words(self, row: int) -> str:
         """Return an answer with its noise interval in words."""
         if np.isnan(self.value[row]):
             return "not published" if self.withheld[row] else "no value"
-        value = figure(_rounded(self.value[row]))
+        value = self.number(float(self.value[row]))
         if np.isnan(self.low[row]):
             return value
-        low, high = (figure(_rounded(ends[row])) for ends in (self.low, self.high))
-        return f"{value} ({low} to {high})"
-
-
-def _rounded(value: float) -> float:
-    """Return a count as a whole number; what is below ten keeps its digits."""
-    return round(value) + 0.0 if abs(value) >= 10 or value == round(value) else round(value, 3)
+        return f"{value} ({self.number(self.low[row])} to {self.number(self.high[row])})"
 
 
 def read_cells(path: Path, labels: Sequence[str], facts: ItemFacts) -> ItemCells:
@@ -305,6 +314,7 @@ def _dimension(table: pa.Table, name: str) -> Dimension:
     every = np.arange(table.num_rows)
     if pa.types.is_dictionary(kind) or pa.types.is_string(kind):
         places, texts = _texts(column)
+        texts = tuple(f"{name}: {text}" if text in ("yes", "no") else text for text in texts)
         ends, dates = _label_ends(table, name, places, len(texts))
         single = None
         if f"{name}_code" in names:

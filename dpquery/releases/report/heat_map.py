@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.releases.formatting import figure
 from dpquery.releases.report.axes import (
     Scale,
     Tick,
@@ -68,6 +67,8 @@ class HeatMap:
         flagged: (rows, columns) whether their relative errors are worth a flag.
         withheld: (rows, columns) whether they are left out of what is published.
         unit: of the answers.
+        digits: decimals that an answer is written with.
+        triangle: whether cells below the diagonal stand for nothing.
     """
 
     rows: MapSide
@@ -76,6 +77,8 @@ class HeatMap:
     flagged: Bools
     withheld: Bools
     unit: str
+    digits: int = 0
+    triangle: bool = False
 
 
 def heat_map(cells: HeatMap, breaks: Sequence[float], *, title: str) -> str:
@@ -134,7 +137,7 @@ def _map(cells: HeatMap, shade: Ints, layout: PictureLayout) -> Drawing:
     longest = max(text_width(label) for label in cells.columns.labels) if upright else 0
     top = _TOP + (min(longest, _LONGEST_LABEL) + 6 if upright else 0)
     marks = []
-    for kind in np.unique(shade).tolist():
+    for kind in np.unique(shade[shade < _EMPTY] if cells.triangle else shade).tolist():
         marks.append(_area(shade == kind, left, top, width, height, cls=f"h{kind}"))
     marks.append(_strokes(shade == _WITHHELD, left, top, width, height))
     marks.append(_dots(cells.flagged & (shade < _WITHHELD), left, top, width, height))
@@ -244,9 +247,14 @@ def map_key(maps: Sequence[HeatMap], breaks: Sequence[float]) -> str:
     texts = [tick.text for tick in written(breaks)]
     entries = [(f"h{k}", f"{text} to {end}") for k, (text, end) in enumerate(pairwise(texts))]
     entries.append((f"h{len(texts) - 1}", f"{texts[-1]} and more"))
+    triangle = any(cells.triangle for cells in maps)
     shades = np.unique(np.concatenate([_shades(cells, breaks).ravel() for cells in maps])).tolist()
     words = {_BELOW: "below 0: noise", _WITHHELD: "not published", _EMPTY: "no value"}
-    entries += [(f"h{kind}", text) for kind, text in words.items() if kind in shades]
+    entries += [
+        (f"h{kind}", text)
+        for kind, text in words.items()
+        if kind in shades and not (triangle and kind == _EMPTY)
+    ]
     if any((cells.flagged & ~np.isnan(cells.value)).any() for cells in maps):
         entries.append(("dotted", "flagged: relative error 30 % or more"))
     items = "".join(
@@ -273,5 +281,5 @@ def _words(cells: HeatMap) -> str:
     for verb, at in (("smallest", np.nanargmin), ("largest", np.nanargmax)):
         i, k = np.unravel_index(int(at(cells.value)), cells.value.shape)
         where = f"{cells.rows.labels[int(i)]}, {cells.columns.labels[int(k)]}"
-        ends.append(f"{verb} at {where} with {figure(round(float(cells.value[i, k])))}")
+        ends.append(f"{verb} at {where} with {cells.value[i, k]:,.{cells.digits}f}")
     return f"{size}; {'; '.join(ends)}"

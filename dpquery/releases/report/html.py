@@ -107,7 +107,7 @@ def page(report: Report) -> str:
         _header(report, title),
         _section("What the answers are worth", _error_charts(report)),
         _section("All items", _table(report)),
-        _section("Item by item", _items(report)),
+        _section("Item by item", _items(report), place="items"),
         _section("Error against privacy", _curve(manifest)),
         _section("What is promised", _promise(manifest)),
         _section("Words", _definitions(GLOSSARY if manifest.error_bars else UNKNOWN_GLOSSARY)),
@@ -118,7 +118,8 @@ def page(report: Report) -> str:
         '<meta http-equiv="Content-Security-Policy" '
         f'content="{REPORT_MARK.decode()}{escape(title)}</title>\n'
         f"<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+        f'<body>\n<a class="skip" href="#items">To the items</a>\n'
+        f"<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
 
@@ -166,8 +167,9 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
     ]
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{title}</h2>{body}</section>\n" if body else ""
+def _section(title: str, body: str, *, place: str = "") -> str:
+    name = f' id="{place}"' if place else ""
+    return f"<section{name}><h2>{title}</h2>{body}</section>\n" if body else ""
 
 
 def _error_charts(report: Report) -> str:

@@ -101,25 +101,25 @@ def _rows(item: ItemReport, percent: str) -> str:
     cells = item.cells
     shown = min(len(cells), LISTED_ROWS)
     if not cells.whole:
-        words = "The answers drawn, in file order"
-        return _table(item, shown, f"{words}: {shown} of {item.queries:,} rows", percent)
+        words = f"The answers drawn, in file order: {shown} of {item.queries:,} rows"
+        return _table(item, (0, shown), words, percent)
     few = shown if shown <= FIRST_ROWS + 3 else FIRST_ROWS
     if few == item.queries:
-        return _table(item, few, "All rows", percent)
-    first = _table(item, few, f"The first {few} of {count(item.queries, 'row')}", percent)
-    words = f"The first {shown} of {count(item.queries, 'row')}"
-    words = "All rows" if shown == item.queries else words
-    more = _table(item, shown, words, percent)
-    return f"{first}<details><summary>More rows as a table</summary>{more}</details>"
+        return _table(item, (0, few), "All rows", percent)
+    whole = count(item.queries, "row")
+    first = _table(item, (0, few), f"The first {few} of {whole}", percent)
+    caption = f"Rows {few + 1} to {shown} of {whole}"
+    more = _table(item, (few, shown), caption, percent)
+    return f"{first}<details><summary>{caption}, as a table</summary>{more}</details>"
 
 
-def _table(item: ItemReport, rows: int, caption: str, percent: str) -> str:
+def _table(item: ItemReport, rows: tuple[int, int], caption: str, percent: str) -> str:
     cells = item.cells
     names = [d.name for d in cells.dimensions]
     value = "published" if item.facts.published is not None else "estimate"
     heads = [*names, value, *([f"{percent} noise interval", "flag"] if cells.error_bars else [])]
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    body = "".join(f"<tr>{_cells_of(cells, row)}</tr>" for row in range(rows))
+    body = "".join(f"<tr>{_cells_of(cells, row)}</tr>" for row in range(*rows))
     label = escape(f"{item.title}: {caption}")
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>'
@@ -129,7 +129,7 @@ def _table(item: ItemReport, rows: int, caption: str, percent: str) -> str:
 
 
 def _cells_of(cells: ItemCells, row: int) -> str:
-    texts = [d.texts[d.places[row]] for d in cells.dimensions]
+    texts = [d.texts[d.places[row]].removeprefix(f"{d.name}: ") for d in cells.dimensions]
     value, _, interval = cells.answer_words(row).partition(" (")
     answers = [value]
     if cells.error_bars:

@@ -14,6 +14,7 @@ from dpquery.releases.report.axes import (
     Scale,
     Tick,
     date_ticks,
+    end_ticks,
     label_ticks,
     left_margin,
     level_axis,
@@ -53,6 +54,7 @@ class Line:
         value: (n,) estimates, NaN where there is none.
         low: (n,) where their noise intervals begin, NaN where none is known.
         high: (n,) where these end.
+        texts: (n,) estimates with their intervals in words.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Line:
     value: Floats
     low: Floats
     high: Floats
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def line_words(line: Line, axis: LineAxis) -> str:
         "is largest": known[np.argmax(line.value[known])],
     }
     return "; ".join(
-        f"{verb} at {_place_text(axis, line.places[k])} with {figure(round(line.value[k]))}"
+        f"{verb} at {_place_text(axis, line.places[k])} with {line.texts[k].partition(' (')[0]}"
         for verb, k in places.items()
     )
 
@@ -137,18 +140,25 @@ def _plot(
     values: Sequence[float] | None = None,
 ) -> Drawing:
     small = layout is PANEL
-    top = 6 if small else TOP
+    top = 10 if small else TOP
     up = value_scale(_ends(lines) if values is None else values, start=top + plot_height, end=top)
     up_ticks = number_ticks(up, most=3 if small else 6)
+    nothing = all(np.isnan(line.value).all() for line in lines)
+    up_ticks = up_ticks[:1] if nothing else up_ticks
     left, right = left_margin(up_ticks), layout.width - (8 if small else RIGHT)
     places = [float(place) for line in lines for place in line.places]
     across = place_scale(places, start=left + 4, end=right)
     floor = top + plot_height
     marks = upright_axis(up, up_ticks, left=left, right=right)
-    ticks = _ends_of_axis(axis, across) if small else _ticks(axis, across)
+    texts = (_place_text(axis, across.low), _place_text(axis, across.high))
+    ticks = (
+        end_ticks(across, dates=axis.kind == "dates", texts=texts)
+        if small
+        else _ticks(axis, across)
+    )
     marks += level_axis(across, ticks, top=top, floor=floor, across=False)
     marks += [part for k, line in enumerate(lines) for part in _marks(line, across, up, k)]
-    if all(np.isnan(line.value).all() for line in lines):
+    if nothing:
         marks.append(svg_text("nothing is published", left + 6, top + plot_height / 2))
     if not small:
         marks.append(svg_text(axis.unit, 0, 11, cls="tick"))
@@ -158,13 +168,6 @@ def _plot(
         tips = sum(len(line.places) for line in lines) <= MOST_TIPS
         marks += _tips(lines, axis, across, up) if tips and layout.name == "wide" else []
     return Drawing(marks, floor + FLOOR + (2 if small else 18))
-
-
-def _ends_of_axis(axis: LineAxis, across: Scale) -> list[Tick]:
-    """Return the first and the last place, which is all that a small plot has room for."""
-    ticks = [Tick(place, _place_text(axis, place)) for place in (across.low, across.high)]
-    short = [Tick(tick.value, shortened(tick.text, 64)) for tick in ticks]
-    return short if short[0].text != short[1].text else short[:1]
 
 
 def _ticks(axis: LineAxis, across: Scale) -> list[Tick]:
@@ -212,13 +215,11 @@ def _runs(known: np.ndarray) -> list[slice]:
 def _tips(lines: Sequence[Line], axis: LineAxis, across: Scale, up: Scale) -> list[str]:
     marks = []
     for line in lines:
-        for place, value in zip(line.places.tolist(), line.value.tolist(), strict=True):
-            if value == value:
-                name = ", ".join(filter(None, [_place_text(axis, place), line.name]))
-                tip = f"{name}: {figure(round(value))}"
-                marks.append(
-                    svg_tag("circle", cx=across(place), cy=up(value), r=6, cls="hover", tip=tip)
-                )
+        for k in np.flatnonzero(~np.isnan(line.value)).tolist():
+            name = ", ".join(filter(None, [_place_text(axis, line.places[k]), line.name]))
+            x, y = across(float(line.places[k])), up(float(line.value[k]))
+            tip = f"{name}: {line.texts[k]}"
+            marks.append(svg_tag("circle", cx=x, cy=y, r=6, cls="hover", tip=tip))
     return marks
 
 

@@ -10,6 +10,9 @@ from dpquery.arrays import Floats, Ints
 from dpquery.releases.report.cells import Dimension, ItemCells
 
 MOST_LEVELS = 8
+LONG_AXIS = (
+    8  # values that are drawn along an axis of their own, apart from what has no place on it
+)
 _TOTALS = ("all", "(all)")
 
 
@@ -125,11 +128,13 @@ def _depths(dimension: Dimension) -> list[int] | None:
 def _nested_depths(ends: Floats, total: Sequence[bool]) -> list[int] | None:
     """Return how many ranges hold each range; None where two overlap and neither holds the other.
 
-    A total holds all; what else is no range (other) comes last, as a level of its own.
+    A total holds all. What else is no range (other) comes last, as a level of its own, beside a
+    long axis; beside a few ranges it stands among them.
     """
     known = np.flatnonzero(~np.isnan(ends[:, 0])).tolist()
     base = int(any(total))
-    depth = [0 if is_total else MOST_LEVELS for is_total in total]
+    outside = MOST_LEVELS if len(known) >= LONG_AXIS else base
+    depth = [0 if is_total else outside for is_total in total]
     if _order(ends[known]) is not None:
         for k in known:
             depth[k] = base

@@ -90,7 +90,8 @@ article th { text-align: left; } article tbody th { font-weight: 400; }
 article th + td, article td + td { text-align: right; }
 thead th { color: var(--soft); font-weight: 600; }
 th:first-child, .verdict, thead th:last-child { text-align: left; }
-th:first-child, .verdict { white-space: normal; min-width: 150px; }
+th:first-child, .verdict { white-space: normal; }
+section > .scroll th:first-child { min-width: 150px; }
 .verdict { min-width: 230px; }
 .pill { display: inline-block; min-width: 46px; padding: 0 8px; border-radius: 9px;
   border: 1px solid currentColor; text-align: center; font-size: 12px; }
@@ -103,7 +104,8 @@ th:first-child, .verdict { white-space: normal; min-width: 150px; }
 @media (max-width: 1139px) { .item { grid-template-columns: minmax(0, 1fr); }
   .reading { max-width: 700px; } }
 @media screen and (max-width: 759px) { main { padding: 20px 14px 48px; }
-  svg.wide { display: none; } svg.narrow { display: block; } }
+  th, td { padding: 4px 6px; font-size: 13px; } svg.wide { display: none; }
+  svg.narrow { display: block; } }
 @media print { main { max-width: none; padding: 0; } article { border: 0; }
   figure svg, tr, .panel, .tile { break-inside: avoid; } h3, h4, summary { break-after: avoid; }
   .scroll { overflow: visible; } th, td { white-space: normal; } .skip { display: none; }

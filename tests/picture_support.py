@@ -1,0 +1,176 @@
+"""A release with an item of every shape, and the boxes of the texts in its pictures."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from report_support import release
+
+from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.releases.report.drawing import FONT_SIZE, text_width
+from dpquery.releases.report.html import page
+from dpquery.spec.parsing.spec import load_spec
+
+STATES = "Alabama, Alaska, Arizona, Arkansas, California, Colorado, Connecticut, Delaware, Florida"
+SHAPES = f"""\
+dataset: {{id: shapes, version: 1}}
+privacy: {{unit: row, delta: 1e-9}}
+budget: {{epsilon: 4, delta: 1e-9}}
+domain:
+  day: {{date: {{from: 2013-01-01, to: 2013-12-31, by: day}}}}
+  month: {{date: {{from: 2013-01, to: 2014-12, by: month}}}}
+  hour: {{range: [0, 23]}}
+  age: {{range: [0, 99]}}
+  sex: {{values: [Male, Female]}}
+  state: {{values: [{STATES}]}}
+  code: {{values: {{1: North, 2: South, 3: East, 4: West}}}}
+  income: {{bins: [0, 1, 10000, 25000, 60000, 200000, 10000000], other: show}}
+  poor: boolean
+workload:
+  - {{name: one, product: {{}}}}
+  - {{name: days, product: {{day: identity}}}}
+  - {{name: months, product: {{month: identity}}}}
+  - {{name: hours, product: {{hour: identity}}}}
+  - {{name: up_to, product: {{income: prefix}}}}
+  - {{name: bins, product: {{income: identity}}}}
+  - {{name: windows, product: {{age: {{width: 10}}}}}}
+  - {{name: states, product: {{state: identity}}}}
+  - {{name: grouped, product: {{code: identity, sex: identity, poor: identity}}}}
+  - {{name: two_lines, product: {{age: identity, sex: identity}}}}
+  - {{name: panels, product: {{age: identity, state: identity}}}}
+  - {{name: map, product: {{hour: identity, month: identity}}}}
+  - {{name: maps, product: {{hour: identity, month: identity, sex: identity}}}}
+  - {{name: names, product: {{code: identity, state: identity, sex: identity}}}}
+  - {{name: triangle, ranges: {{hour: all}}}}
+  - {{name: whole_and_parts, product: {{state: identity+total, code: identity+total}}}}
+  - name: calendar
+    product:
+      day:
+        - total
+        - groups: {{2013-Q1: [2013-Q1], 2013-Q2: [2013-Q2], 2013-Q3: [2013-Q3], 2013-Q4: [2013-Q4]}}
+        - identity
+  - {{name: pairs, marginals: {{ways: 2, over: [hour, sex, state, code, poor]}}}}
+  - {{name: very_many, product: {{day: identity, month: identity, state: identity}}}}
+  - {{name: too_wide, product: {{day: identity, age: identity}}}}
+  - {{name: sums, sum: {{of: age, by: {{state: identity}}}}}}
+  - {{name: either, any_of: {{sex: {{is: Male}}, poor: {{is: yes}}}}}}
+  - {{name: rounded, product: {{state: identity}}, publish: &few {{suppress: {{below: 15}}}}}}
+  - {{name: rounded_map, product: {{hour: identity, month: identity}}, publish: *few}}
+  - {{name: rounded_line, product: {{hour: identity}}, publish: *few}}
+"""
+KINDS_OF_SHAPES = {
+    "one": "one answer",
+    "days": "line",
+    "months": "line",
+    "hours": "line",
+    "up_to": "line",
+    "bins": "bars",
+    "windows": "line",
+    "states": "bars",
+    "grouped": "bars",
+    "two_lines": "lines",
+    "panels": "lines by group",
+    "map": "heat map",
+    "maps": "heat maps by group",
+    "names": "heat maps by group",
+    "triangle": "ranges",
+    "whole_and_parts": "levels",
+    "calendar": "levels",
+    "pairs": "tables",
+    "very_many": "lines by group",
+    "too_wide": "lines by group",
+    "sums": "bars",
+    "either": "one answer",
+    "rounded": "bars",
+    "rounded_map": "heat map",
+    "rounded_line": "line",
+}
+
+
+def wavy_answers(item):
+    """Answers from below zero to thousands, with intervals of 20 either way."""
+    for table in item.tables:
+        places = np.arange(table.size)
+        estimate = 12.0 * (places % 7) - 9 + 3000.0 * (places % 41 == 3) + 0.25
+        error = np.full(table.size, 10.0)
+        yield TableAnswers(table, estimate, error, 2 * error)
+
+
+def shapes_spec(folder):
+    """The spec with an item of every shape."""
+    folder.mkdir(exist_ok=True)
+    (folder / "workload.yaml").write_text(SHAPES)
+    return load_spec(folder / "workload.yaml")
+
+
+def release_of_shapes(folder, *, answers=wavy_answers, labelled=None):
+    """A release of all shapes, read back."""
+    spec = shapes_spec(folder)
+    out = folder / "out"
+    return release(out, items=spec.items, domain=spec.domain, answers=answers, labelled=labelled)
+
+
+def articles(report):
+    """The part of the page about each item, by name."""
+    parts = re.findall(r"<article.*?</article>", page(report), re.S)
+    return {re.search(r'id="item-([^"]+)"', part)[1]: part for part in parts}
+
+
+@dataclass(frozen=True)
+class TextBox:
+    """Where a text stands in its picture."""
+
+    text: str
+    cls: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def meets(self, other):
+        across = min(self.right, other.right) - max(self.left, other.left)
+        down = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return across > 0.5 and down > 0.5
+
+
+def pictures(text):
+    """The pictures in a page, as elements."""
+    found = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)]  # noqa: S314  # our own page
+    return [svg for svg in found if svg.get("class") != "swatch"]
+
+
+def text_boxes(svg):
+    """Where texts stand, by the widths that they have in a wide font."""
+    boxes = []
+    for element in svg.iter("text"):
+        text, cls = element.text or "", element.get("class") or ""
+        width = text_width(text)
+        if element.get("transform"):
+            x, y = map(
+                float,
+                re.search(r"translate\(([\d.]+) ([\d.]+)\)", element.get("transform")).groups(),
+            )
+            boxes.append(TextBox(text, cls, x - 0.75 * FONT_SIZE, y - width, x, y))
+            continue
+        x, y = float(element.get("x")), float(element.get("y"))
+        left = x - width if "end" in cls.split() else x
+        boxes.append(TextBox(text, cls, left, y - 0.75 * FONT_SIZE, left + width, y + 2))
+    return boxes
+
+
+def faults(svg):
+    """Texts that are cut off or stand on each other."""
+    _, _, width, height = map(float, svg.get("viewBox").split())
+    boxes = text_boxes(svg)
+    cut = [
+        f"{svg.get('aria-label')}, {svg.get('class')}: {box.text} is cut off"
+        for box in boxes
+        if box.left < -0.5 or box.right > width + 0.5 or box.top < -0.5 or box.bottom > height + 0.5
+    ]
+    return cut + [
+        f"{svg.get('aria-label')}, {svg.get('class')}: {one.text} stands on {other.text}"
+        for one, other in combinations(boxes, 2)
+        if one.meets(other)
+    ]
