@@ -97,9 +97,11 @@ def _side(dimension: Dimension) -> MapSide:
 
 def _map_notes(cells: ItemCells) -> tuple[str, ...]:
     if not cells.error_bars:
-        return ("The darker, the more; how far the answers are off is not known.",)
+        return ("The stronger the blue, the more; how far the answers are off is not known.",)
     dots = " A dot marks answers that are flagged: noise is 30 % of them or more."
-    return (f"The darker, the more.{dots if (cells.flagged & ~cells.withheld).any() else ''}",)
+    return (
+        f"The stronger the blue, the more.{dots if (cells.flagged & ~cells.withheld).any() else ''}",
+    )
 
 
 def fits_ranges(cells: ItemCells) -> bool:

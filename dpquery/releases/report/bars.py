@@ -20,6 +20,7 @@ from dpquery.releases.report.drawing import (
     in_layouts,
     pixel,
     shortened,
+    shortened_apart,
     straight_line,
     svg_path,
     svg_tag,
@@ -128,11 +129,14 @@ def _rows(
     for mark in marks:
         drawn.append(straight_line(across(mark), TOP, across(mark), floor, cls="mark"))
     y = float(TOP)
-    for k, bar in enumerate(bars):
+    labels = shortened_apart([bar.label for bar in bars], label_room)
+    for k, (bar, label) in enumerate(zip(bars, labels, strict=True)):
         if bar.head and _begins(bars, k):
             drawn.append(svg_text(shortened(bar.head, end), 0, y + 17, cls="head"))
             y += HEAD_HEIGHT
-        drawn += _bar(bar, across, y + ROW_HEIGHT / 2, label_room, tips=layout is WIDE)
+        middle, tip = y + ROW_HEIGHT / 2, bar.label if layout is WIDE else ""
+        drawn.append(svg_text(label, label_room, middle + 4, cls="end", tip=tip))
+        drawn += _bar(bar, across, middle, tips=layout is WIDE)
         drawn.append(svg_text(bar.text, layout.width, y + ROW_HEIGHT / 2 + 4, cls="value end"))
         y += ROW_HEIGHT
     return Drawing(drawn, floor + FLOOR + 2)
@@ -142,7 +146,7 @@ def _begins(bars: Sequence[Bar], k: int) -> bool:
     return k == 0 or bars[k].head != bars[k - 1].head
 
 
-def _bar(bar: Bar, across: Scale, middle: float, room: float, *, tips: bool) -> list[str]:
+def _bar(bar: Bar, across: Scale, middle: float, *, tips: bool) -> list[str]:
     label = svg_text(
         shortened(bar.label, room), room, middle + 4, cls="end", tip=bar.label if tips else ""
     )
@@ -154,7 +158,6 @@ def _bar(bar: Bar, across: Scale, middle: float, room: float, *, tips: bool) -> 
         at = zero
     cls = " flagged" if bar.flagged else ""
     marks = [
-        label,
         svg_tag(
             "rect",
             x=min(zero, at),

@@ -72,6 +72,33 @@ def shortened(text: str, room: float) -> str:
     return f"{text[:kept].rstrip()}…"
 
 
+def shortened_apart(labels: Sequence[str], room: float) -> list[str]:
+    """Return labels that fit into so many pixels, and stay different where that can be.
+
+    >>> shortened_apart(["American Indian alone", "American Indian in combination"], 110)
+    ['American…alone', 'American…ination']
+    """
+    shown = [shortened(label, room) for label in labels]
+    if len(set(shown)) == len(set(labels)):
+        return shown
+    twice = {text for text in shown if shown.count(text) > 1}
+    return [
+        _middle_cut(label, room) if text in twice else text
+        for label, text in zip(labels, shown, strict=True)
+    ]
+
+
+def _middle_cut(text: str, room: float) -> str:
+    """Cut out the middle of a text, so that what is left takes no more than some pixels."""
+    if text_width(text) <= room:
+        return text
+    for kept in range(len(text) // 2, 0, -1):
+        shown = f"{text[:kept].rstrip()}…{text[-kept:].lstrip()}"
+        if text_width(shown) <= room:
+            return shown
+    return "…"
+
+
 def _character_width(character: str) -> float:
     if character in "fijlrtI ,.:;'|()[]-":
         return _SLIM

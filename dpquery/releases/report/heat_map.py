@@ -24,6 +24,7 @@ from dpquery.releases.report.drawing import (
     in_layouts,
     pixel,
     shortened,
+    shortened_apart,
     svg_path,
     svg_text,
     text_width,
@@ -99,7 +100,7 @@ def shade_breaks(value: Floats) -> list[float]:
     if not positive.size:
         return [0.0]
     top, middle = float(positive.max()), float(np.median(positive))
-    if top <= 12 * middle:
+    if top <= 6 * middle:
         step = next(s for s in _round_numbers(top / SHADES) if s * SHADES > top)
         return [k * step for k in range(SHADES) if k * step <= top]
     marks = [m for m in _round_numbers(top / 1e6) if m <= top][-(3 * 5) :]
@@ -135,7 +136,8 @@ def _map(cells: HeatMap, shade: Ints, layout: PictureLayout) -> Drawing:
     height = 16.0 if rows <= 40 or not cells.rows.ordered else max(4.0, 480 / rows)
     upright = _stand_upright(cells.columns, width)
     longest = max(text_width(label) for label in cells.columns.labels) if upright else 0
-    top = _TOP + (min(longest, _LONGEST_LABEL) + 6 if upright else 0)
+    highest = _LONGEST_LABEL if layout is NARROW else 1.5 * _LONGEST_LABEL
+    top = _TOP + (min(longest, highest) + 6 if upright else 0)
     marks = []
     for kind in np.unique(shade[shade < _EMPTY] if cells.triangle else shade).tolist():
         marks.append(_area(shade == kind, left, top, width, height, cls=f"h{kind}"))
@@ -144,9 +146,8 @@ def _map(cells: HeatMap, shade: Ints, layout: PictureLayout) -> Drawing:
     marks += _row_labels(cells.rows, top, height, left, tips=layout is WIDE)
     floor = top + rows * height
     if upright:
-        for k, label in enumerate(cells.columns.labels):
-            x = left + (k + 0.5) * width + 4
-            marks.append(upright_text(shortened(label, _LONGEST_LABEL), x, top - 4))
+        for k, label in enumerate(shortened_apart(cells.columns.labels, highest)):
+            marks.append(upright_text(label, left + (k + 0.5) * width + 4, top - 4))
     else:
         marks += _column_labels(cells.columns, left, width, columns, floor)
     names = f"{cells.rows.name} (down) by {cells.columns.name} (across)"
@@ -164,9 +165,10 @@ def _stand_upright(side: MapSide, width: float) -> bool:
 def _row_labels(side: MapSide, top: float, height: float, left: float, *, tips: bool) -> list[str]:
     count = len(side.labels)
     step = 1 if height >= 13 else int(np.ceil(13 / height))
+    labels = shortened_apart(side.labels, left - 6)
     return [
         svg_text(
-            shortened(side.labels[k], left - 6),
+            labels[k],
             left - 6,
             top + (k + 0.5) * height + 4,
             cls="end",

@@ -110,7 +110,7 @@ def _rows(item: ItemReport, percent: str) -> str:
     first = _table(item, (0, few), f"The first {few} of {whole}", percent)
     caption = f"Rows {few + 1} to {shown} of {whole}"
     more = _table(item, (few, shown), caption, percent)
-    return f"{first}<details><summary>{caption}, as a table</summary>{more}</details>"
+    return f'{first}<details class="more"><summary>{caption}, as a table</summary>{more}</details>'
 
 
 def _table(item: ItemReport, rows: tuple[int, int], caption: str, percent: str) -> str:
