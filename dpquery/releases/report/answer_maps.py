@@ -98,10 +98,10 @@ def _side(dimension: Dimension) -> MapSide:
 def _map_notes(cells: ItemCells) -> tuple[str, ...]:
     if not cells.error_bars:
         return ("The stronger the blue, the more; how far the answers are off is not known.",)
-    dots = " A dot marks answers that are flagged: noise is 30 % of them or more."
-    return (
-        f"The stronger the blue, the more.{dots if (cells.flagged & ~cells.withheld).any() else ''}",
-    )
+    shades = "The stronger the blue, the more."
+    if not (cells.flagged & ~cells.withheld).any():
+        return (shades,)
+    return (shades, "A dot marks answers that are flagged: noise is 30 % of them or more.")
 
 
 def fits_ranges(cells: ItemCells) -> bool:

@@ -147,11 +147,8 @@ def _begins(bars: Sequence[Bar], k: int) -> bool:
 
 
 def _bar(bar: Bar, across: Scale, middle: float, *, tips: bool) -> list[str]:
-    label = svg_text(
-        shortened(bar.label, room), room, middle + 4, cls="end", tip=bar.label if tips else ""
-    )
     if isnan(bar.value):
-        return [label]
+        return []
     zero = across.start if across.log else across(0)
     at = across(bar.value)
     if across.log and bar.value <= 0:

@@ -109,6 +109,7 @@ section > .scroll th:first-child { min-width: 150px; }
 @media print { main { max-width: none; padding: 0; } article { border: 0; }
   figure svg, tr, .panel, .tile { break-inside: avoid; } h3, h4, summary { break-after: avoid; }
   .scroll { overflow: visible; } th, td { padding: 3px 6px; font-size: 12px; }
-  article th, article td { white-space: normal; } article table { break-inside: avoid; } .skip, .more { display: none; }
+  article th, article td { white-space: normal; } article table { break-inside: avoid; }
+  .skip, .more { display: none; }
   details::details-content { content-visibility: visible; display: block; } }
 """
