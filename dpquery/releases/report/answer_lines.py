@@ -6,9 +6,10 @@ from dpquery.arrays import Ints
 from dpquery.releases.report.cells import ItemCells
 from dpquery.releases.report.lines import Line, LineAxis, line_panels, line_picture, line_words
 from dpquery.releases.report.picture import Caption, Picture, chosen_groups
-from dpquery.releases.report.shapes import OrderedAxis, axes_of, groups_of, is_grid
+from dpquery.releases.report.shapes import MOST_GROUPS, OrderedAxis, axes_of, groups_of, is_grid
 
 LEAST_POINTS, LEAST_GROUP_POINTS = 5, 8  # of a line, alone or beside others
+MOST_POINTS, MOST_GROUP_POINTS = 4_000, 1_500  # of a line: a window has no more pixels
 TOGETHER = 3  # lines in one plot
 PANEL_POINTS, LEAST_PANELS, MOST_PANELS = 2400, 4, 16  # of all small plots; number of these
 ORDERS = {
@@ -49,12 +50,12 @@ def _gap_notes(cells: ItemCells) -> list[str]:
 def fits_line(cells: ItemCells) -> bool:
     """Return whether answers are those of one ordered column."""
     one = len(cells.varying) == 1 and is_grid(cells.varying)
-    return one and bool(axes_of(cells, LEAST_POINTS))
+    return one and bool(axes_of(cells, LEAST_POINTS, MOST_POINTS))
 
 
 def draw_line(cells: ItemCells, caption: Caption) -> Picture:
     """Return one line with its band."""
-    axis = axes_of(cells, LEAST_POINTS)[0]
+    axis = axes_of(cells, LEAST_POINTS, MOST_POINTS)[0]
     line, line_axis = _line(cells, np.arange(len(cells)), axis, ""), _line_axis(axis, caption)
     words = line_words(line, line_axis)
     html = line_picture([line], line_axis, title=caption.title, words=words)
@@ -63,13 +64,15 @@ def draw_line(cells: ItemCells, caption: Caption) -> Picture:
 
 def fits_lines(cells: ItemCells) -> bool:
     """Return whether some column is an axis, along which each combination of others is a line."""
-    axes = axes_of(cells, LEAST_GROUP_POINTS)
-    return len(cells.varying) > 1 and bool(axes) and is_grid(cells.varying)
+    axes = axes_of(cells, LEAST_GROUP_POINTS, MOST_GROUP_POINTS)
+    if len(cells.varying) < 2 or not axes or len(cells) > MOST_GROUPS * len(axes[0].places):
+        return False
+    return is_grid(cells.varying)
 
 
 def draw_lines(cells: ItemCells, caption: Caption) -> Picture:
     """Return a line for each group: in one plot if they are few, else in small ones."""
-    axis = axes_of(cells, LEAST_GROUP_POINTS)[0]
+    axis = axes_of(cells, LEAST_GROUP_POINTS, MOST_GROUP_POINTS)[0]
     others = [dimension for dimension in cells.varying if dimension is not axis.dimension]
     groups = groups_of(cells, others)
     line_axis, notes = _line_axis(axis, caption), _line_notes(cells, axis)

@@ -18,7 +18,14 @@ from dpquery.releases.report.heat_map import (
     shade_breaks,
 )
 from dpquery.releases.report.picture import Caption, Picture, chosen_groups
-from dpquery.releases.report.shapes import all_ranges, axes_of, groups_of, is_grid, ordered_axis
+from dpquery.releases.report.shapes import (
+    MOST_GROUPS,
+    all_ranges,
+    axes_of,
+    groups_of,
+    is_grid,
+    ordered_axis,
+)
 
 LEAST_PLACES = 5  # of two ordered columns, for a map to come before lines
 LEAST_RANGES = 20  # of one column that are drawn as a triangle
@@ -26,7 +33,7 @@ LEAST_RANGES = 20  # of one column that are drawn as a triangle
 
 def _sides(cells: ItemCells) -> tuple[Dimension, Dimension] | None:
     """Return the columns that are rows and columns of a map; None where two would not fit."""
-    axes = [axis.dimension for axis in axes_of(cells, 2)]
+    axes = [axis.dimension for axis in axes_of(cells, 2, len(cells))]
     others = sorted((d for d in cells.varying if d not in axes), key=lambda d: -len(d.texts))
     pair = sorted([*axes, *others][:2], key=lambda d: len(d.texts))
     if len(pair) < 2:
@@ -44,9 +51,10 @@ def _sides(cells: ItemCells) -> tuple[Dimension, Dimension] | None:
 
 def fits_maps(cells: ItemCells, *, ordered: bool = False) -> bool:
     """Return whether two columns can be the sides of maps; only ordered ones, if that is asked."""
-    if len(cells.varying) < 2 or not is_grid(cells.varying) or _sides(cells) is None:
+    sides = _sides(cells) if len(cells.varying) > 1 and is_grid(cells.varying) else None
+    if sides is None or len(cells) > MOST_GROUPS * len(sides[0].texts) * len(sides[1].texts):
         return False
-    return not ordered or len(axes_of(cells, LEAST_PLACES)) > 1
+    return not ordered or len(axes_of(cells, LEAST_PLACES, MOST_COLUMNS)) > 1
 
 
 def draw_maps(cells: ItemCells, caption: Caption) -> Picture:

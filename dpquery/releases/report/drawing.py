@@ -76,7 +76,7 @@ def shortened_apart(labels: Sequence[str], room: float) -> list[str]:
     """Return labels that fit into so many pixels, and stay different where that can be.
 
     >>> shortened_apart(["American Indian alone", "American Indian in combination"], 110)
-    ['American…n alone', 'American…bination']
+    ['Americ…alone', 'Americ…nation']
     """
     shown = [shortened(label, room) for label in labels]
     if len(set(shown)) == len(set(labels)):

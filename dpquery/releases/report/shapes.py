@@ -10,6 +10,7 @@ from dpquery.arrays import Floats, Ints
 from dpquery.releases.report.cells import Dimension, ItemCells
 
 MOST_LEVELS = 8
+MOST_GROUPS = 5_000  # of answers that are sorted by how reliable they are, to draw some
 LONG_AXIS = (
     8  # values that are drawn along an axis of their own, apart from what has no place on it
 )
@@ -171,10 +172,10 @@ def is_grid(dimensions: Sequence[Dimension]) -> bool:
     return len(np.unique(number)) == rows
 
 
-def axes_of(cells: ItemCells, least: int) -> list[OrderedAxis]:
+def axes_of(cells: ItemCells, least: int, most: int) -> list[OrderedAxis]:
     """Return the columns that are axes of so many places, the longest first."""
     axes = [ordered_axis(dimension) for dimension in cells.varying]
-    kept = [axis for axis in axes if axis is not None and len(axis.places) >= least]
+    kept = [axis for axis in axes if axis is not None and least <= len(axis.places) <= most]
     return sorted(kept, key=lambda axis: -len(axis.places))
 
 
