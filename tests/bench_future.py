@@ -17,6 +17,7 @@ import math
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -33,9 +34,9 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap, default_settings
-from dpquery.releases.report.preview import ChartPoint, Series
+from dpquery.releases.report.drawing import WIDE_LAYOUT, Drawing, svg, svg_tag, svg_text
+from dpquery.releases.report.lines import Line, LineAxis, line_plot
 from dpquery.releases.report.style import STYLE
-from dpquery.releases.report.svg import WIDTH, lines
 from dpquery.spec.parsing.random_subsets import geometric, uniform, zipf
 from dpquery.spec.parsing.spec import parse
 
@@ -276,24 +277,34 @@ def summarised(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 def chart(figures: list[dict[str, object]]) -> str:
     """Draw RAP's future error against the size of the history, and against drift, one below."""
     growing = [
-        Series(name, tuple(point(o, log4(o["size"])) for o in figures if still(o, name)))
+        line(name, [(log4(o["size"]), o) for o in figures if still(o, name)])
         for name in DISTRIBUTIONS
     ]
     moving = [o for o in figures if o["size"] == DRIFTED_SIZE and o["distribution"] == "geometric"]
-    drifting = [Series("geometric", tuple(point(o, float(o["gamma"])) for o in moving))]
+    drifting = [line("geometric", [(float(o["gamma"]), o) for o in moving])]
     error = "largest error of a future threshold, % of the records"
-    charts = [
-        lines(growing, axis="log4 of the number of historical thresholds", title=error),
-        lines(drifting, axis="drift", title=f"{error}, after {DRIFTED_SIZE} historical ones"),
-    ]
+    sizes = LineAxis("log4 of the number of historical thresholds", "numbers", error)
+    drift = LineAxis("drift", "numbers", f"{error}, after {DRIFTED_SIZE} historical ones")
     height = 300
-    placed = [
-        chart.replace("<svg", f'<svg y="{k * height}" width="{WIDTH}" height="{height}"', 1)
-        for k, chart in enumerate(charts)
-    ]
-    size = f'viewBox="0 0 {WIDTH} {len(charts) * height}"'
+    placed = ""
+    for k, (lines, axis) in enumerate(((growing, sizes), (drifting, drift))):
+        drawing = line_plot(lines, axis, WIDE_LAYOUT)
+        marks = [*drawing.marks, *legend([one.name for one in lines])]
+        picture = svg(Drawing(marks, drawing.height), WIDE_LAYOUT, title=axis.unit, words=axis.name)
+        at = f'<svg y="{k * height}" width="{WIDE_LAYOUT.width}" height="{height}"'
+        placed += picture.replace("<svg", at, 1)
+    size = f'viewBox="0 0 {WIDE_LAYOUT.width} {2 * height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>'
-    return f"{head}{''.join(placed)}</svg>\n"
+    return f"{head}{placed}</svg>\n"
+
+
+def legend(names: Sequence[str]) -> list[str]:
+    """Return the names of lines, each behind a dot of its colour, on the right above the plot."""
+    marks = []
+    for k, name in enumerate(names):
+        x = WIDE_LAYOUT.width - 110.0 * (len(names) - k)
+        marks += [svg_tag("circle", cx=x, cy=7, r=4, cls=f"key s{k}"), svg_text(name, x + 8, 11)]
+    return marks
 
 
 def log4(size: object) -> float:
@@ -306,10 +317,13 @@ def still(line: dict[str, object], name: str) -> bool:
     return line["distribution"] == name and line["gamma"] == 0.0
 
 
-def point(line: dict[str, object], place: float) -> ChartPoint:
-    """Return the mean error of RAP with its spread, in percent."""
-    middle, spread = 100 * float(line["rap"]), 100 * float(line["rap_spread"])
-    return ChartPoint(f"{line['size']}", place, middle, (middle - spread, middle + spread), "")
+def line(name: str, places: Sequence[tuple[float, dict[str, object]]]) -> Line:
+    """Return the mean errors of RAP with their spreads, in percent, at their places on an axis."""
+    middle = np.array([100 * float(one["rap"]) for _, one in places])
+    spread = np.array([100 * float(one["rap_spread"]) for _, one in places])
+    at = np.array([place for place, _ in places])
+    texts = [f"{value:.3g}" for value in middle]
+    return Line(name, at, middle, middle - spread, middle + spread, texts)
 
 
 def main() -> None:

@@ -189,8 +189,11 @@ def test_the_report_reads_numbered_items(made, monkeypatch):
     monkeypatch.chdir(made)
     report, plain = error_report("long", html="long.html"), error_report("plain", html=None)
     assert [item.rmse for item in report.items] == [item.rmse for item in plain.items]
-    assert report.items[0].preview is None
-    assert report.items[1].preview == plain.items[1].preview
+    numbered, labelled = report.items[0].cells, plain.items[0].cells
+    assert not numbered.whole
+    assert numbered.relative.min() == pytest.approx(labelled.relative.min())
+    assert numbered.relative.max() == pytest.approx(labelled.relative.max())
+    assert report.items[1].cells.value.tolist() == plain.items[1].cells.value.tolist()
     assert "many" in Path("long.html").read_text()
 
 

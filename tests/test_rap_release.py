@@ -270,12 +270,14 @@ def test_the_page_draws_estimates_without_intervals_and_no_chart_of_errors(tmp_p
     report = release(tmp_path / "out")
     text = page(report)
     assert "without error bars" in text
+    assert "This release has no error bars" in text
     assert "unknown" in text
     for words in ('class="whisker', 'class="band', "RMS error by item", "noise interval", "nan"):
         assert words not in text
     assert 'class="line s0"' in text
-    drawn = {item.name: item.preview for item in report.items}
-    assert drawn["pyramid"].series[0].points[3].interval is None
+    drawn = {item.name: item.cells for item in report.items}
+    assert np.isnan(drawn["pyramid"].low).all()
+    assert not drawn["pyramid"].error_bars
 
 
 # --------------------------------------------------------------------- relaxed rows

@@ -23,7 +23,7 @@ from dpquery.releases.report.error_report import (
     to_rows,
 )
 from dpquery.releases.report.html import page, write_html
-from dpquery.releases.report.lines import error_curve
+from dpquery.releases.report.lines import privacy_curve
 
 
 @pytest.fixture
@@ -309,6 +309,6 @@ def test_lines_that_are_promised_are_drawn_whatever_the_values():
 
 
 def test_the_curve_marks_this_release():
-    chart = error_curve([(0.5, 10.0), (2.0, 2.5)], now=(1.0, 5.0), title="t")
+    chart = privacy_curve([(0.5, 10.0), (2.0, 2.5)], now=(1.0, 5.0), title="t")
     assert chart.count('class="dot now"') == 2  # one at each width
     assert "this release" in chart

@@ -27,7 +27,7 @@ from dpquery.releases.report.axes import (
 )
 from dpquery.releases.report.cells import read_cells
 from dpquery.releases.report.html import page
-from dpquery.releases.report.kinds import KINDS
+from dpquery.releases.report.kinds import PICTURE_KINDS
 from dpquery.releases.report.shapes import levels
 from dpquery.releases.report.style import STYLE
 
@@ -63,8 +63,8 @@ def test_no_item_is_without_marks_rows_and_words(parts):
 
 
 def test_whatever_no_other_kind_fits_is_drawn_by_its_extremes(report):
-    assert KINDS[-1].name == "extremes"
-    assert all(KINDS[-1].fits(item.cells) for item in report.items)
+    assert PICTURE_KINDS[-1].name == "extremes"
+    assert all(PICTURE_KINDS[-1].fits(item.cells) for item in report.items)
 
 
 def test_levels_go_from_the_whole_to_its_parts(report, parts):

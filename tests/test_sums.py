@@ -169,7 +169,9 @@ def test_a_release_says_what_its_sums_add_up_and_how_much(planned):
     assert "those of sums over the most that one record adds" in statement
     done = ok("error-report", folder / "release", "--html", folder / "r.html")
     assert "hours (sum of hours)" in done.out
-    assert "in counts or the unit of its sums" in (folder / "r.html").read_text()
+    text = (folder / "r.html").read_text()
+    assert "RMS error by item, in counts" in text
+    assert "RMS error by item, in the unit of hours" in text
 
 
 def test_figures_over_several_items_take_sums_over_their_largest_value(planned):

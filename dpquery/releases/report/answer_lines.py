@@ -12,7 +12,7 @@ LEAST_POINTS, LEAST_GROUP_POINTS = 5, 8  # of a line, alone or beside others
 MOST_POINTS, MOST_GROUP_POINTS = 4_000, 1_500  # of a line: a window has no more pixels
 TOGETHER = 3  # lines in one plot
 PANEL_POINTS, LEAST_PANELS, MOST_PANELS = 2400, 4, 16  # of all small plots; number of these
-ORDERS = {
+ORDER_WORDS = {
     "values": "",
     "up to": "Each point counts all up to that value, so the line rises by nature; noise alone can "
     "make it fall.",
@@ -40,7 +40,7 @@ def _line_notes(cells: ItemCells, axis: OrderedAxis) -> tuple[str, ...]:
         if cells.error_bars
         else "The line joins the estimates; how far they are off is not known."
     )
-    return tuple(filter(None, [band, ORDERS[axis.order], *_gap_notes(cells)]))
+    return tuple(filter(None, [band, ORDER_WORDS[axis.order], *_gap_notes(cells)]))
 
 
 def _gap_notes(cells: ItemCells) -> list[str]:

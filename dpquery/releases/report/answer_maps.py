@@ -8,8 +8,8 @@ import numpy as np
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.releases.report.cells import Dimension, ItemCells
 from dpquery.releases.report.heat_map import (
-    MOST_CELLS,
     MOST_COLUMNS,
+    MOST_MAP_CELLS,
     MOST_ROWS,
     HeatMap,
     MapSide,
@@ -45,7 +45,7 @@ def _sides(cells: ItemCells) -> tuple[Dimension, Dimension] | None:
         rows, columns = columns, rows  # more rows than columns: their names have more room
     size = len(rows.texts) * len(columns.texts)
     most = 24 if columns not in axes else MOST_COLUMNS
-    fit = len(rows.texts) <= MOST_ROWS and len(columns.texts) <= most and size <= MOST_CELLS
+    fit = len(rows.texts) <= MOST_ROWS and len(columns.texts) <= most and size <= MOST_MAP_CELLS
     return (rows, columns) if fit else None
 
 
@@ -60,11 +60,12 @@ def fits_maps(cells: ItemCells, *, ordered: bool = False) -> bool:
 def draw_maps(cells: ItemCells, caption: Caption) -> Picture:
     """Return a map of two columns, for each combination of the others."""
     sides = _sides(cells)
-    assert sides is not None  # noqa: S101  # fits_maps has said so
+    if sides is None:
+        raise ValueError("these answers fit no map")
     others = [dimension for dimension in cells.varying if dimension not in sides]
     groups = groups_of(cells, others)
     size = len(cells) // len(groups)
-    chosen, said = chosen_groups(cells, groups, min(max(MOST_CELLS // size, 2), 4), "maps")
+    chosen, said = chosen_groups(cells, groups, min(max(MOST_MAP_CELLS // size, 2), 4), "maps")
     breaks = shade_breaks(cells.value[np.concatenate([rows for _, rows in chosen])])
     maps = [_map_of(cells, rows, sides, caption) for _, rows in chosen]
     html = map_key(maps, breaks)
@@ -124,8 +125,8 @@ def draw_ranges(cells: ItemCells, caption: Caption) -> Picture:
     """Return every range of one column as a triangle: first value down, last value across."""
     dimension = cells.varying[0]
     ends = all_ranges(dimension)
-    assert ends is not None  # noqa: S101  # fits_ranges has said so
-    assert dimension.ends is not None  # noqa: S101
+    if ends is None or dimension.ends is None:
+        raise ValueError("these answers are not every range")
     places = dimension.ends[dimension.places]
     at = (np.searchsorted(ends[0], places[:, 0]), np.searchsorted(ends[1], places[:, 1]))
     every = np.arange(len(cells))

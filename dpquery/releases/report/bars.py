@@ -14,7 +14,7 @@ from dpquery.releases.report.axes import (
     value_scale,
 )
 from dpquery.releases.report.drawing import (
-    WIDE,
+    WIDE_LAYOUT,
     Drawing,
     PictureLayout,
     in_layouts,
@@ -28,7 +28,7 @@ from dpquery.releases.report.drawing import (
     text_width,
 )
 
-TOP, ROW_HEIGHT, HEAD_HEIGHT = 8, 22, 24
+BARS_TOP, ROW_HEIGHT, HEAD_HEIGHT = 8, 22, 24
 _GAP = 8
 
 
@@ -124,19 +124,19 @@ def _rows(
     start, end = label_room + _GAP, layout.width - value_room - _GAP
     across = scale_of(start, end)
     heads = sum(1 for k, bar in enumerate(bars) if _begins(bars, k) and bar.head)
-    floor = TOP + ROW_HEIGHT * len(bars) + HEAD_HEIGHT * heads
-    drawn = level_axis(across, ticks(across), top=TOP, floor=floor, across=True)
+    floor = BARS_TOP + ROW_HEIGHT * len(bars) + HEAD_HEIGHT * heads
+    drawn = level_axis(across, ticks(across), top=BARS_TOP, floor=floor, across=True)
     for mark in marks:
-        drawn.append(straight_line(across(mark), TOP, across(mark), floor, cls="mark"))
-    y = float(TOP)
+        drawn.append(straight_line(across(mark), BARS_TOP, across(mark), floor, cls="mark"))
+    y = float(BARS_TOP)
     labels = shortened_apart([bar.label for bar in bars], label_room)
     for k, (bar, label) in enumerate(zip(bars, labels, strict=True)):
         if bar.head and _begins(bars, k):
             drawn.append(svg_text(shortened(bar.head, end), 0, y + 17, cls="head"))
             y += HEAD_HEIGHT
-        middle, tip = y + ROW_HEIGHT / 2, bar.label if layout is WIDE else ""
+        middle, tip = y + ROW_HEIGHT / 2, bar.label if layout is WIDE_LAYOUT else ""
         drawn.append(svg_text(label, label_room, middle + 4, cls="end", tip=tip))
-        drawn += _bar(bar, across, middle, tips=layout is WIDE)
+        drawn += _bar(bar, across, middle, tips=layout is WIDE_LAYOUT)
         drawn.append(svg_text(bar.text, layout.width, y + ROW_HEIGHT / 2 + 4, cls="value end"))
         y += ROW_HEIGHT
     return Drawing(drawn, floor + FLOOR + 2)

@@ -180,7 +180,8 @@ def read_cells(path: Path, labels: Sequence[str], facts: ItemFacts) -> ItemCells
     """
     with opened(path, rows=facts.queries) as file:
         columns = _columns(file, labels)
-        texts = [name for name in columns if pa.types.is_dictionary(columns[name])]
+        numbers = (*_NUMBERS, pa.date32())
+        texts = [name for name, kind in columns.items() if kind not in numbers]
         long = facts.queries * len(columns) > HELD_VALUES
     with opened(path, rows=facts.queries, coded=texts) as file:
         if facts.numbered:

@@ -21,9 +21,9 @@ class PictureLayout:
     name: str
 
 
-NARROW, WIDE = PictureLayout(340, "narrow"), PictureLayout(700, "wide")
-PANEL = PictureLayout(170, "panel")
-LAYOUTS = (WIDE, NARROW)
+NARROW_LAYOUT, WIDE_LAYOUT = PictureLayout(340, "narrow"), PictureLayout(700, "wide")
+PANEL_LAYOUT = PictureLayout(170, "panel")
+LAYOUTS = (WIDE_LAYOUT, NARROW_LAYOUT)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from dpquery.releases.report.axes import (
     written,
 )
 from dpquery.releases.report.drawing import (
-    NARROW,
-    WIDE,
+    NARROW_LAYOUT,
+    WIDE_LAYOUT,
     Drawing,
     PictureLayout,
     in_layouts,
@@ -32,7 +32,7 @@ from dpquery.releases.report.drawing import (
 )
 
 SHADES = 6  # of answers from zero on
-MOST_CELLS = 3600  # of one map: each takes some fifteen bytes at each width
+MOST_MAP_CELLS = 3600  # of one map: each takes some fifteen bytes at each width
 MOST_ROWS, MOST_COLUMNS = 60, 120
 _TOP, _FLOOR, _LONGEST_LABEL = 6, 24, 120
 _BELOW, _WITHHELD, _EMPTY = SHADES, SHADES + 1, SHADES + 2
@@ -129,21 +129,21 @@ def _shades(cells: HeatMap, breaks: Sequence[float]) -> Ints:
 
 def _map(cells: HeatMap, shade: Ints, layout: PictureLayout) -> Drawing:
     rows, columns = shade.shape
-    room = min(_LONGEST_LABEL if layout is NARROW else 240, 0.42 * layout.width)
+    room = min(_LONGEST_LABEL if layout is NARROW_LAYOUT else 240, 0.42 * layout.width)
     left = min(max(text_width(label) for label in cells.rows.labels), room) + 8
     right = layout.width - 8
     width = (right - left) / columns
     height = 16.0 if rows <= 40 or not cells.rows.ordered else max(4.0, 480 / rows)
     upright = _stand_upright(cells.columns, width)
     longest = max(text_width(label) for label in cells.columns.labels) if upright else 0
-    highest = _LONGEST_LABEL if layout is NARROW else 1.5 * _LONGEST_LABEL
+    highest = _LONGEST_LABEL if layout is NARROW_LAYOUT else 1.5 * _LONGEST_LABEL
     top = _TOP + (min(longest, highest) + 6 if upright else 0)
     marks = []
     for kind in np.unique(shade[shade < _EMPTY] if cells.triangle else shade).tolist():
         marks.append(_area(shade == kind, left, top, width, height, cls=f"h{kind}"))
     marks.append(_strokes(shade == _WITHHELD, left, top, width, height))
     marks.append(_dots(cells.flagged & (shade < _WITHHELD), left, top, width, height))
-    marks += _row_labels(cells.rows, top, height, left, tips=layout is WIDE)
+    marks += _row_labels(cells.rows, top, height, left, tips=layout is WIDE_LAYOUT)
     floor = top + rows * height
     if upright:
         for k, label in enumerate(shortened_apart(cells.columns.labels, highest)):

@@ -20,7 +20,7 @@ from dpquery.releases.report.axes import number_ticks, percent_ticks, written
 from dpquery.releases.report.bars import Bar, value_bars
 from dpquery.releases.report.error_report import ItemReport, Report, optimality, to_rows
 from dpquery.releases.report.item_section import item_section, pill
-from dpquery.releases.report.lines import error_curve
+from dpquery.releases.report.lines import privacy_curve
 from dpquery.releases.report.style import STYLE
 from dpquery.releases.tables.errors import NOISY, VERY_NOISY
 from dpquery.untrusted.atomic_write import replace_file
@@ -261,7 +261,7 @@ def _curve(manifest: Manifest) -> str:
     now = (manifest.guarantee.epsilon, manifest.strategy.rmse)
     title = "RMS error at other values of ε, same strategy"
     note = "What the same questions would cost in error at other budgets; known without the data."
-    return _figure(title, error_curve(points, now=now, title=title), note)
+    return _figure(title, privacy_curve(points, now=now, title=title), note)
 
 
 def _promise(manifest: Manifest) -> str:

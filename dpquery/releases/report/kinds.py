@@ -41,7 +41,7 @@ class PictureKind:
 
 def picture_of(cells: ItemCells, caption: Caption) -> Picture:
     """Return the picture that fits answers best: of the first kind that fits."""
-    kind = next(kind for kind in KINDS if kind.fits(cells))
+    kind = next(kind for kind in PICTURE_KINDS if kind.fits(cells))
     return kind.draw(cells, caption)
 
 
@@ -114,7 +114,8 @@ def _leveled(cells: ItemCells) -> Dimension | None:
 def _draw_levels(cells: ItemCells, caption: Caption) -> Picture:
     """Return a picture of each level of a column, from all together to single values."""
     split = _leveled(cells)
-    assert split is not None  # noqa: S101  # _fits_levels has said so
+    if split is None:
+        raise ValueError("these answers have no levels")
     parts = [(level.title, cells.take(level.rows)) for level in levels(split)]
     said = (f"Open a level of {split.name} to go from the whole to its parts.",)
     return _parts("levels", parts, caption, said)
@@ -143,7 +144,7 @@ def _parts(
     return Picture(kind, f"{before}{''.join(blocks)}", said, tuple(kinds))
 
 
-KINDS = (
+PICTURE_KINDS = (
     PictureKind("extremes", lambda cells: not cells.whole, draw_extremes),
     PictureKind("one answer", lambda cells: len(cells) == 1, draw_one),
     PictureKind("tables", _fits_tables, _draw_tables),

@@ -25,7 +25,7 @@ from dpquery.releases.report.axes import (
     value_scale,
 )
 from dpquery.releases.report.drawing import (
-    PANEL,
+    PANEL_LAYOUT,
     Drawing,
     PictureLayout,
     in_layouts,
@@ -37,7 +37,7 @@ from dpquery.releases.report.drawing import (
     svg_text,
 )
 
-TOP, RIGHT = 20, 16
+PLOT_TOP, RIGHT = 20, 16
 PLOT_HEIGHT = 220
 PANEL_HEIGHT = 84
 MOST_TIPS = 60  # marks with a tooltip in one picture: each takes as many bytes as ten points
@@ -84,9 +84,9 @@ class LineAxis:
 
 def line_picture(lines: Sequence[Line], axis: LineAxis, *, title: str, words: str) -> str:
     """Return lines in one plot, as HTML: a legend above it where there are several."""
-    legend = _legend([line.name for line in lines]) if len(lines) > 1 else ""
+    legend = _legend(lines) if len(lines) > 1 else ""
     return legend + in_layouts(
-        lambda layout: _plot(lines, axis, layout, PLOT_HEIGHT), title=title, words=words
+        lambda layout: line_plot(lines, axis, layout), title=title, words=words
     )
 
 
@@ -101,9 +101,9 @@ def line_panels(lines: Sequence[Line], axis: LineAxis, *, title: str) -> tuple[s
     panels = []
     for line in lines:
         words = f"{title}: {line.name}"
-        drawing = _plot([line], axis, PANEL, PANEL_HEIGHT, values=shared)
+        drawing = line_plot([line], axis, PANEL_LAYOUT, PANEL_HEIGHT, values=shared)
         name = escape(line.name)
-        picture = svg(drawing, PANEL, title=words, words=line_words(line, axis))
+        picture = svg(drawing, PANEL_LAYOUT, title=words, words=line_words(line, axis))
         panels.append(f'<div class="panel"><p title="{name}">{name}</p>{picture}</div>')
     return f'<div class="panels">{"".join(panels)}</div>', same
 
@@ -131,16 +131,25 @@ def _place_text(axis: LineAxis, place: float) -> str:
     return axis.labels[int(place)] if axis.kind == "labels" else f"{place:.12g}"
 
 
-def _plot(
+def line_plot(
     lines: Sequence[Line],
     axis: LineAxis,
     layout: PictureLayout,
-    plot_height: float,
+    plot_height: float = PLOT_HEIGHT,
     *,
     values: Sequence[float] | None = None,
 ) -> Drawing:
-    small = layout is PANEL
-    top = 10 if small else TOP
+    """Return lines with their bands and axes.
+
+    Args:
+        lines: what is drawn.
+        axis: along which they run.
+        layout: how wide the picture is; a panel has the ends of its axis written alone.
+        plot_height: pixels of the plot.
+        values: what the upright axis must show, where it is not that of these lines.
+    """
+    small = layout is PANEL_LAYOUT
+    top = 10 if small else PLOT_TOP
     up = value_scale(_ends(lines) if values is None else values, start=top + plot_height, end=top)
     up_ticks = number_ticks(up, most=3 if small else 6)
     nothing = all(np.isnan(line.value).all() for line in lines)
@@ -233,17 +242,20 @@ def _ends(lines: Sequence[Line]) -> list[float]:
     return [float(known.min()), float(known.max())] if known.size else [0.0]
 
 
-def _legend(names: Sequence[str]) -> str:
-    keys = "".join(
-        f'<li><svg class="swatch" viewBox="0 0 24 10" aria-hidden="true">'
-        f'<path class="band s{k}" d="M0 0H24V10H0Z"></path>'
-        f'<path class="line s{k}" d="M0 5H24"></path></svg>{escape(name)}</li>'
-        for k, name in enumerate(names)
-    )
+def _legend(lines: Sequence[Line]) -> str:
+    keys = ""
+    for k, line in enumerate(lines):
+        known = not np.isnan(line.low).all()
+        band = svg_path("M0 0H24V10H0Z", cls=f"band s{k}") if known else ""
+        stroke = svg_path("M0 5H24", cls=f"line s{k}")
+        keys += (
+            '<li><svg class="swatch" viewBox="0 0 24 10" aria-hidden="true">'
+            f"{band}{stroke}</svg>{escape(line.name)}</li>"
+        )
     return f'<ul class="legend">{keys}</ul>'
 
 
-def error_curve(
+def privacy_curve(
     points: Sequence[tuple[float, float]], *, now: tuple[float, float], title: str
 ) -> str:
     """Return error against epsilon, both logarithmic, with the place of this release."""
@@ -255,14 +267,14 @@ def error_curve(
 def _curve(
     whole: Sequence[tuple[float, float]], now: tuple[float, float], layout: PictureLayout
 ) -> Drawing:
-    floor = TOP + PLOT_HEIGHT
-    up = log_scale([y for _, y in whole], start=floor, end=TOP)
+    floor = PLOT_TOP + PLOT_HEIGHT
+    up = log_scale([y for _, y in whole], start=floor, end=PLOT_TOP)
     up_ticks = number_ticks(up, most=8)
     left, right = left_margin(up_ticks), layout.width - RIGHT
     across = log_scale([x for x, _ in whole], start=left + 4, end=right)
     marks = upright_axis(up, up_ticks, left=left, right=right)
     ticks = number_ticks(across, most=max(3, layout.width // 70))
-    marks += level_axis(across, ticks, top=TOP, floor=floor, across=False)
+    marks += level_axis(across, ticks, top=PLOT_TOP, floor=floor, across=False)
     places = [(across(x), up(y)) for x, y in whole]
     marks.append(svg_path(polyline(places), cls="line s0"))
     for (x, y), (cx, cy) in zip(whole, places, strict=True):

@@ -32,7 +32,7 @@ class Picture:
     """A picture as HTML, of which kind it is, and how it is read.
 
     Attributes:
-        kind: name of its kind in KINDS.
+        kind: name of its kind in PICTURE_KINDS.
         html: what stands on the page.
         notes: sentences on how to read it.
         parts: names of the kinds of its parts, where it is made of several.

@@ -76,7 +76,7 @@ def _spaced(dimension: Dimension, places: Floats, order: str) -> OrderedAxis:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class ColumnLevel:
     """Some values of a column that stand beside each other: groups of one size, or all together.
 
     Attributes:
@@ -88,7 +88,7 @@ class Level:
     rows: Ints
 
 
-def levels(dimension: Dimension) -> list[Level]:
+def levels(dimension: Dimension) -> list[ColumnLevel]:
     """Return the levels of a column whose values hold each other, from the outermost; else none."""
     depth = _depths(dimension)
     if depth is None:
@@ -98,7 +98,7 @@ def levels(dimension: Dimension) -> list[Level]:
         return []
     whole = {k: [t for t, d in zip(dimension.texts, depth, strict=True) if d == k] for k in kinds}
     return [
-        Level(
+        ColumnLevel(
             _level_title(dimension.name, whole[kind]),
             np.flatnonzero(np.asarray(depth)[dimension.places] == kind),
         )
