@@ -257,4 +257,31 @@ OUTPUT = (
         "rules.round_to >= 0",
         ("test_publication.py::test_rules_that_no_release_states_are_refused",),
     ),
+    Mutant(
+        "the report draws answers that are left out of what is published",
+        "a board sees what the rules of the release leave out",
+        "cells._cells",
+        "        value = published\n",
+        "",
+        ("test_report_pictures.py::test_what_is_not_published_has_no_mark",),
+    ),
+    Mutant(
+        "bands in the report reach half as far up as the noise intervals",
+        "estimates look better than they are",
+        "lines._marks",
+        "zip(xs, line.high[run], strict=True)",
+        "zip(xs, (line.high[run] + line.value[run]) / 2, strict=True)",
+        ("test_report_pictures.py::test_bands_are_the_intervals_of_the_file",),
+    ),
+    Mutant(
+        "two labels of a picture stand on each other",
+        "a reader takes one answer for another",
+        "axes._fit",
+        "earlier[1] + _GAP <= later[0]",
+        "True",
+        (
+            "test_report_pictures.py::"
+            "test_texts_are_inside_their_pictures_and_stand_apart_at_every_width",
+        ),
+    ),
 )

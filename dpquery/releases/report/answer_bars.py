@@ -71,8 +71,7 @@ def draw_extremes(cells: ItemCells, caption: Caption) -> Picture:
             blocks.append(f"<h4>{head} answers</h4>{bar_picture(bars, title=title)}")
     notes = [
         "There are too many answers to draw all: these have the smallest and the largest noise "
-        "interval for their size. They are chosen by noisy values, so chance has a part in it: the "
-        "least reliable ones are those that noise brought near zero."
+        "interval for their size. They are chosen by noisy values, so chance has a part in it."
         if cells.error_bars
         else "There are too many answers to draw all: these are the largest and the smallest; how "
         "far they are off is not known.",

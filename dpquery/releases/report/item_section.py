@@ -11,6 +11,7 @@ from dpquery.releases.report.kinds import picture_of
 from dpquery.releases.report.picture import Caption, Picture
 
 FIRST_ROWS, LISTED_ROWS = 5, 40
+NAMED_COLUMNS = 60
 
 
 def item_section(item: ItemReport, *, level: float) -> str:
@@ -92,7 +93,9 @@ def _query(cells: ItemCells) -> str:
 
 def _file(item: ItemReport) -> str:
     files = ", ".join(f"<code>{escape(name)}</code>" for name in item.facts.files)
-    columns = ", ".join(f"<code>{escape(name)}</code>" for name in item.columns)
+    columns = ", ".join(f"<code>{escape(name)}</code>" for name in item.columns[:NAMED_COLUMNS])
+    more = len(item.columns) - NAMED_COLUMNS
+    columns += f" and {more} more" if more > 0 else ""
     return f"<p>{files}: {count(item.queries, 'row')}.</p><p>Columns: {columns}.</p>"
 
 
