@@ -6,6 +6,7 @@ from datetime import date
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from picture_support import (
     KINDS_OF_SHAPES,
@@ -25,9 +26,10 @@ from dpquery.releases.report.axes import (
     value_scale,
     written,
 )
-from dpquery.releases.report.cells import read_cells
+from dpquery.releases.report.cells import read_cells, table_cells
 from dpquery.releases.report.html import page
-from dpquery.releases.report.kinds import PICTURE_KINDS
+from dpquery.releases.report.kinds import PICTURE_KINDS, picture_of
+from dpquery.releases.report.picture import Caption
 from dpquery.releases.report.shapes import levels
 from dpquery.releases.report.style import STYLE
 
@@ -83,6 +85,31 @@ def test_levels_go_from_the_whole_to_its_parts(report, parts):
         "state: all",
         "state: 9 values, Alabama to Florida",
     ]
+
+
+def test_levels_of_a_hierarchy_are_those_that_the_file_names():
+    rows = [("all", None, None), ("York", "1", "state"), ("Kent", "2", "state")]
+    rows += [("York", "11", "county"), ("Lee", "12", "county"), ("Lee", "21", "county")]
+    names = ("area", "area_code", "area_level")
+    table = pa.table(
+        {
+            n: pa.array(c).dictionary_encode()
+            for n, c in zip(names, zip(*rows, strict=True), strict=True)
+        }
+    )
+    value = pa.array(np.arange(6.0))
+    for name in ("estimate", "ci_low", "ci_high"):
+        table = table.append_column(name, value)
+    table = table.append_column("flag", pa.array([""] * 6))
+    cells = table_cells(table, None)
+    (area,) = cells.dimensions
+    assert area.texts == ("all", "York (1)", "Kent", "York (11)", "Lee (12)", "Lee (21)")
+    assert [level.title for level in levels(area)] == [
+        "area: all",
+        "area, state: York (1), Kent",
+        "area, county: York (11), Lee (12), Lee (21)",
+    ]
+    assert picture_of(cells, Caption("areas", "count")).kind == "levels"
 
 
 def test_dates_are_an_axis_and_its_marks_are_days(parts):

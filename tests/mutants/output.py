@@ -260,7 +260,7 @@ OUTPUT = (
     Mutant(
         "the report draws answers that are left out of what is published",
         "a board sees what the rules of the release leave out",
-        "cells._cells",
+        "cells.table_cells",
         "        value = published\n",
         "",
         ("test_report_pictures.py::test_what_is_not_published_has_no_mark",),

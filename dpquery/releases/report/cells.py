@@ -5,6 +5,7 @@ and largest.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -27,6 +28,7 @@ _LONGEST = 1 << 22  # bytes of all texts of a column
 _DAYS = date(1970, 1, 1).toordinal()  # of day 0 of an Arrow file
 _LAST_DAY = date.max.toordinal()
 _NUMBERS = (pa.int64(), pa.float64(), pa.bool_())
+_OF_LABELS = ("_code", "_level", "_from", "_to", "_below")  # columns beside one of labels
 _ANSWERS = ("estimate", "ci_low", "ci_high", "flag", "published", "suppressed")
 
 
@@ -43,6 +45,8 @@ class Dimension:
         dates: whether these are days.
         single: (n,) whether a value is one declared value; None where the file does not say.
         ranges: whether values are shown as ranges, not as single numbers or days.
+        level: (n,) name of the level of each value in a hierarchy; "" where it has none, as the
+            total. None where the file names no levels.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Dimension:
     dates: bool = False
     single: Bools | None = None
     ranges: bool = False
+    level: tuple[str, ...] | None = None
 
     def take(self, rows: Ints) -> "Dimension":
         """Return the same of some rows, with only the values that these have."""
@@ -66,6 +71,7 @@ class Dimension:
             places=rank[places.reshape(-1)],
             ends=None if self.ends is None else self.ends[kept],
             single=None if self.single is None else self.single[kept],
+            level=None if self.level is None else tuple(self.level[k] for k in kept.tolist()),
         )
 
 
@@ -186,18 +192,18 @@ def read_cells(path: Path, labels: Sequence[str], facts: ItemFacts) -> ItemCells
     with opened(path, rows=facts.queries, coded=texts) as file:
         if facts.numbered:
             rows = _extreme_rows(file)
-            return replace(_cells(labelled_rows(path.parent, facts, rows), None), whole=False)
+            return replace(table_cells(labelled_rows(path.parent, facts, rows), None), whole=False)
         if long:
             return replace(
-                _cells(_rows(file, _extreme_rows(file), [*columns]), labels), whole=False
+                table_cells(_rows(file, _extreme_rows(file), [*columns]), labels), whole=False
             )
-        return _cells(file.read(columns=[*columns]), labels)
+        return table_cells(file.read(columns=[*columns]), labels)
 
 
 def _columns(file: pq.ParquetFile, labels: Sequence[str]) -> dict[str, pa.DataType]:
     """Return the columns of labels, their codes and ends, and of answers, with their types."""
     schema = file.schema_arrow
-    names = [f"{name}{end}" for name in labels for end in ("", "_code", "_from", "_to")]
+    names = [f"{name}{end}" for name in labels for end in ("", *_OF_LABELS)]
     columns = {n: schema.field(n).type for n in (*names, *_ANSWERS) if n in schema.names}
     if any(name not in columns for name in ("estimate", "flag")) and "cell" not in labels:
         raise ValueError("columns")
@@ -245,11 +251,19 @@ def _rows(file: pq.ParquetFile, rows: Ints, columns: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _cells(table: pa.Table, labels: Sequence[str] | None) -> ItemCells:
-    """Return the rows of a table; columns before the answers are labels where none are named."""
+def table_cells(table: pa.Table, labels: Sequence[str] | None) -> ItemCells:
+    """Return the rows of a table as answers.
+
+    Args:
+        table: with columns that say what rows are, `estimate`, `ci_low`, `ci_high` and `flag`.
+        labels: names of the first; None: all before `estimate` that are no codes, levels or ends.
+
+    Raises:
+        ValueError: it holds what is no label or no number.
+    """
     names = table.column_names
     if labels is None:
-        ends = ("_code", "_from", "_to")
+        ends = _OF_LABELS
         before = names[: names.index("estimate")]
         labels = [n for n in before if not (n.endswith(ends) and n.rsplit("_", 1)[0] in before)]
     value = _checked(table["estimate"])
@@ -310,19 +324,11 @@ def _texts(column: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
 
 def _dimension(table: pa.Table, name: str) -> Dimension:
     """Return what a column of labels says, with its codes and ends where the file has them."""
-    column, names = table[name], table.column_names
+    column = table[name]
     kind = column.type
     every = np.arange(table.num_rows)
     if pa.types.is_dictionary(kind) or pa.types.is_string(kind):
-        places, texts = _texts(column)
-        texts = tuple(f"{name}: {text}" if text in ("yes", "no") else text for text in texts)
-        ends, dates = _label_ends(table, name, places, len(texts))
-        single = None
-        if f"{name}_code" in names:
-            known = ~np.array(table[f"{name}_code"].is_null().to_numpy())
-            single = np.zeros(len(texts), dtype=bool)
-            single[places] = known
-        return Dimension(name, texts, places, ends, dates, single, ends is not None).take(every)
+        return _labelled(table, name).take(every)
     if pa.types.is_date32(kind):
         days = _days(column)
         kept, places = np.unique(days, return_inverse=True)
@@ -341,12 +347,50 @@ def _dimension(table: pa.Table, name: str) -> Dimension:
     return Dimension(name, texts, places, np.stack([kept, kept], 1)).take(every)
 
 
+def _labelled(table: pa.Table, name: str) -> Dimension:
+    """Return what a column of labels says; those that several groups have carry their codes."""
+    names = table.column_names
+    places, texts = _texts(table[name])
+    level_of: tuple[str, ...] | None = None
+    if f"{name}_level" in names and f"{name}_code" in names:
+        of_level, level_texts = _known_texts(table[f"{name}_level"])
+        of_code, code_texts = _known_texts(table[f"{name}_code"])
+        triples = np.stack([places, of_level, of_code], axis=1)
+        kept, places = np.unique(triples, axis=0, return_inverse=True)
+        places = places.reshape(-1)
+        shown = [texts[k] for k in kept[:, 0].tolist()]
+        codes = [code_texts[k] for k in kept[:, 2].tolist()]
+        twice = {text for text, many in Counter(shown).items() if many > 1}
+        level_of = tuple(level_texts[k] for k in kept[:, 1].tolist())
+        texts = tuple(
+            f"{text} ({code})" if text in twice and code else text
+            for text, code in zip(shown, codes, strict=True)
+        )
+    texts = tuple(f"{name}: {text}" if text in ("yes", "no") else text for text in texts)
+    ends, dates = _label_ends(table, name, places, len(texts))
+    single = None
+    if f"{name}_code" in names:
+        known = ~np.array(table[f"{name}_code"].is_null().to_numpy())
+        single = np.zeros(len(texts), dtype=bool)
+        single[places] = known
+    return Dimension(name, texts, places, ends, dates, single, ends is not None, level_of)
+
+
+def _known_texts(column: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
+    """Return which of its texts each row has, and these; the last of them is of rows of none."""
+    missing = np.array(column.is_null().to_numpy())
+    places, texts = _texts(column.filter(~missing) if missing.any() else column)
+    whole = np.full(len(column), len(texts), dtype=np.int64)
+    whole[~missing] = places
+    return whole, (*texts, "")
+
+
 def _label_ends(table: pa.Table, name: str, places: Ints, count: int) -> tuple[Floats | None, bool]:
     """Return where each label's range begins and ends, and whether these are days."""
-    names = (f"{name}_from", f"{name}_to")
-    if any(end not in table.column_names for end in names):
+    names = [f"{name}{end}" for end in ("_from", "_to", "_below")]
+    columns = [table[end] for end in names if end in table.column_names]
+    if len(columns) < 2:
         return None, False
-    columns = [table[end] for end in names]
     dates = pa.types.is_date32(columns[0].type)
     ends = np.full((count, 2), np.nan)
     for k, column in enumerate(columns):

@@ -1,6 +1,7 @@
 """The shape of an item's answers: which columns are ordered, which have levels, what is a grid."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,12 +95,17 @@ def levels(dimension: Dimension) -> list[ColumnLevel]:
     if depth is None:
         return []
     kinds = np.unique(depth).tolist()
+
+    def named(kind: int) -> str:
+        level = dimension.level and dimension.level[depth.index(kind)]
+        return f"{dimension.name}, {level}" if level else dimension.name
+
     if not 1 < len(kinds) <= MOST_LEVELS:
         return []
     whole = {k: [t for t, d in zip(dimension.texts, depth, strict=True) if d == k] for k in kinds}
     return [
         ColumnLevel(
-            _level_title(dimension.name, whole[kind]),
+            _level_title(named(kind), whole[kind]),
             np.flatnonzero(np.asarray(depth)[dimension.places] == kind),
         )
         for kind in kinds
@@ -117,6 +123,9 @@ def _level_title(name: str, texts: Sequence[str]) -> str:
 def _depths(dimension: Dimension) -> list[int] | None:
     """Return the level of each value, 0 the outermost; None where they do not hold each other."""
     total = [text in _TOTALS for text in dimension.texts]
+    if dimension.level is not None:
+        rank = {name: k for k, name in enumerate(_sorted_levels(dimension.level))}
+        return [rank[name] for name in dimension.level]
     if dimension.ends is None:
         single = dimension.single
         if single is None or single.all() or not single.any():
@@ -124,6 +133,12 @@ def _depths(dimension: Dimension) -> list[int] | None:
         named = zip(total, single.tolist(), strict=True)
         return [0 if is_total else 1 + is_single for is_total, is_single in named]
     return _nested_depths(dimension.ends, total)
+
+
+def _sorted_levels(level: Sequence[str]) -> list[str]:
+    """Return the names of a hierarchy's levels, that of fewest values first, the total before."""
+    counts = Counter(level)
+    return sorted(counts, key=lambda name: (name != "", counts[name]))
 
 
 def _nested_depths(ends: Floats, total: Sequence[bool]) -> list[int] | None:
