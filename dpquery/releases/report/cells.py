@@ -355,13 +355,14 @@ def _labelled(table: pa.Table, name: str) -> Dimension:
     if f"{name}_level" in names and f"{name}_code" in names:
         of_level, level_texts = _known_texts(table[f"{name}_level"])
         of_code, code_texts = _known_texts(table[f"{name}_code"])
-        triples = np.stack([places, of_level, of_code], axis=1)
-        kept, places = np.unique(triples, axis=0, return_inverse=True)
-        places = places.reshape(-1)
-        shown = [texts[k] for k in kept[:, 0].tolist()]
-        codes = [code_texts[k] for k in kept[:, 2].tolist()]
+        sizes = (len(texts), len(level_texts), len(code_texts))
+        number = np.ravel_multi_index((places, of_level, of_code), sizes)
+        numbers, places = np.unique(number, return_inverse=True)
+        kept = np.unravel_index(numbers, sizes)
+        shown = [texts[k] for k in kept[0].tolist()]
+        codes = [code_texts[k] for k in kept[2].tolist()]
         twice = {text for text, many in Counter(shown).items() if many > 1}
-        level_of = tuple(level_texts[k] for k in kept[:, 1].tolist())
+        level_of = tuple(level_texts[k] for k in kept[1].tolist())
         texts = tuple(
             f"{text} ({code})" if text in twice and code else text
             for text, code in zip(shown, codes, strict=True)
