@@ -47,13 +47,13 @@ def ordered_axis(dimension: Dimension) -> OrderedAxis | None:
     ends = dimension.ends
     if ends is None or len(ends) < 2 or np.isnan(ends).any():
         return None
-    order = _order(ends)
+    order = _order_of_ranges(ends)
     if order is None:
         return None
     return _spaced(dimension, ends[:, int(order == "up to")], order)
 
 
-def _order(ends: Floats) -> str | None:
+def _order_of_ranges(ends: Floats) -> str | None:
     """Return how (n, 2) ranges follow each other; None where they do not."""
     first, last = ends.T
     step_first, step_last = np.diff(first), np.diff(last)
@@ -151,7 +151,7 @@ def _nested_depths(ends: Floats, total: Sequence[bool]) -> list[int] | None:
     base = int(any(total))
     outside = MOST_LEVELS if len(known) >= LONG_AXIS else base
     depth = [0 if is_total else outside for is_total in total]
-    if _order(ends[known]) is not None:
+    if _order_of_ranges(ends[known]) is not None:
         for k in known:
             depth[k] = base
         return depth
