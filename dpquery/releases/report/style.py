@@ -90,7 +90,7 @@ article th { text-align: left; } article tbody th { font-weight: 400; }
 article th + td, article td + td { text-align: right; }
 thead th { color: var(--soft); font-weight: 600; }
 th:first-child, .verdict, thead th:last-child { text-align: left; }
-th:first-child, .verdict { white-space: normal; }
+section > .scroll th:first-child, .verdict { white-space: normal; }
 section > .scroll th:first-child { min-width: 150px; }
 .verdict { min-width: 230px; }
 .pill { display: inline-block; min-width: 46px; padding: 0 8px; border-radius: 9px;
