@@ -5,7 +5,7 @@ more, the basis is that of all of them together, and every part keeps a triangle
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from scipy.linalg import LinAlgError, qr, solve_triangular, svd
 
 from dpquery.arrays import Floats
 from dpquery.operators.factors import Factor
+from dpquery.strategy.algebra.interchangeable_codes import LEAST_IN_ORBITS
+from dpquery.strategy.algebra.reduced_axis import reduced_axis
 
 SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
 
@@ -49,6 +51,10 @@ def axis_basis(n: int, factors: Sequence[Factor | None]) -> AxisBasis:
     distinct = {factor.key: factor for factor in factors if factor is not None}
     tops = {key: float(factor.max_abs()) for key, factor in distinct.items()}
     rows = {key: factor.dense() / tops[key] for key, factor in distinct.items()}
+    if len(set(keys)) <= 2:
+        merged = _merged_basis(n, rows, tops, keys)
+        if merged is not None:
+            return merged
     split: dict[Hashable, tuple[Floats | None, Floats]] = {}
     if len(distinct) == 2 and None not in keys:
         basis, pair = _common_basis(*rows.values())
@@ -67,6 +73,45 @@ def axis_basis(n: int, factors: Sequence[Factor | None]) -> AxisBasis:
             F, S = np.linalg.qr(table)
             split[key] = (F, tops[key] * S)
     return _of_parts(basis, total, [split[key] for key in keys], dense=len(distinct) > 1)
+
+
+def _merged_basis(
+    n: int,
+    rows: Mapping[Hashable, Floats],
+    tops: Mapping[Hashable, float],
+    keys: Sequence[Hashable],
+) -> AxisBasis | None:
+    """Return the basis where swaps of interchangeable codes leave all rows as they are, or None.
+
+    Such rows take indicators of orbits to indicators, and scale zero-sum vectors of an orbit: what
+    takes O(n^3) is done on the indicators alone.
+    """
+    if n < LEAST_IN_ORBITS or any(table.shape != (n, n) for table in rows.values()):
+        return None
+    reduced = reduced_axis(list(rows.values()))
+    if reduced is None:
+        return None
+    axis, orbits = reduced
+    ones = np.sqrt(axis.sizes)
+    vectors, orbit = axis.zero_sums()
+    scales = np.abs(orbits.inside[:, orbit])
+    lengths = np.sqrt((scales**2).sum(axis=0))
+    _check_positive(scales.ravel())
+    if len(rows) == 1:
+        Q, R = qr(orbits.levels[0], mode="economic")
+        _check_positive(np.abs(np.diagonal(R)))
+        level, total, H = total_first(R, ones)
+        parts = [(Q @ H, np.ones(len(ones)))]
+    else:
+        level, parts = _common_basis(*orbits.levels)
+        total = ones @ level
+    total = np.concatenate([total, np.zeros(n - len(ones))])
+    basis = np.hstack([axis.indicators(level), vectors / lengths])
+    split: dict[Hashable, tuple[Floats | None, Floats]] = {None: (None, total)}
+    for key, (F, S), inside in zip(rows, parts, orbits.inside[:, orbit], strict=True):
+        columns = np.hstack([axis.indicators(F), vectors * np.sign(inside)])
+        split[key] = (columns, tops[key] * np.concatenate([S, np.abs(inside) / lengths]))
+    return _of_parts(basis, total, [split[key] for key in keys], dense=False)
 
 
 def _of_parts(
@@ -100,14 +145,16 @@ def _common_basis(A: Floats, B: Floats) -> tuple[Floats, list[tuple[Floats, Floa
     return solve_triangular(R, W), [(columns, cosines), (below, sines)]
 
 
-def total_first(R: NDArray[np.floating]) -> tuple[Floats, Floats, Floats]:
+def total_first(
+    R: NDArray[np.floating], ones: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
     """Return V = R^-1 H, the total 1'V, which is zero but for its first entry, and H.
 
     H is the reflection of R'^-1 1 onto the first axis, so that A V = Q H has orthonormal columns
-    for A = Q R. R: (n, n), upper triangular.
+    for A = Q R. R: (n, n), upper triangular. ones: what takes the place of 1 in another basis.
     """
     n = len(R)
-    u = solve_triangular(R, np.ones(n), trans="T")
+    u = solve_triangular(R, np.ones(n) if ones is None else ones, trans="T")
     mirror = u / float(np.linalg.norm(u))
     mirror[0] += math.copysign(1.0, mirror[0])
     H = np.eye(n) - 2 * np.outer(mirror, mirror) / (mirror @ mirror)
