@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import qr
 from strategies_support import random_block_p_identity
 
 from dpquery.operators.blocks import Workload, product
@@ -11,6 +12,7 @@ from dpquery.operators.inverses import inverse_gram, least_squares
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.strategy.algebra.axis_basis import axis_basis
+from dpquery.strategy.algebra.reduced_axis import ReducedAxis
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 
 
@@ -83,3 +85,41 @@ def test_a_common_basis_stays_orthogonal_where_one_part_hardly_sees_some_codes()
             assert pytest.approx(np.eye(8), abs=1e-9) == F.T @ F
             moved = factor.dense() @ basis.basis
             assert moved == pytest.approx(F * lengths, abs=1e-9 * np.abs(moved).max())
+
+
+@pytest.mark.parametrize("parts", [(0, 1), (1, None), (0, 1, 0), (0,)])
+def test_a_basis_over_orbits_is_one_over_the_codes(parts, monkeypatch):
+    monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.LEAST_IN_ORBITS", 8)
+    monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.qr", small_qr)
+    rng = np.random.default_rng(6)
+    place = rng.permutation(np.repeat(np.arange(4), [3, 1, 5, 7]))
+    axis = ReducedAxis(np.bincount(place), place)
+    pair = []
+    for _ in range(2):
+        root = rng.normal(size=(7, 7)) * axis.free
+        pair.append(Dense(np.rint(1000 * axis.expanded(root + root.T)).astype(int)))
+    factors = [None if k is None else pair[k] for k in parts]
+    basis = axis_basis(16, factors)
+    assert basis.total == pytest.approx(basis.basis.sum(axis=0), abs=1e-12)
+    for factor, F, lengths in zip(factors, basis.rows, basis.scales, strict=True):
+        if factor is None:
+            assert lengths == pytest.approx(basis.total)
+            assert np.count_nonzero(lengths) == 1
+            continue
+        assert pytest.approx(np.eye(16), abs=1e-9) == F.T @ F
+        moved = factor.dense() @ basis.basis
+        assert moved == pytest.approx(F * lengths, abs=1e-9 * np.abs(moved).max())
+
+
+def small_qr(matrix, **named):
+    assert matrix.shape[1] == 4
+    return qr(matrix, **named)
+
+
+def test_rows_that_treat_one_code_of_an_orbit_otherwise_are_not_merged(monkeypatch):
+    monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.LEAST_IN_ORBITS", 8)
+    matrix = 5 * np.eye(16, dtype=int) + 1
+    matrix[3, 7] += 1
+    basis = axis_basis(16, [Dense(matrix), None])
+    assert pytest.approx(np.eye(16), abs=1e-9) == basis.rows[0].T @ basis.rows[0]
+    assert matrix @ basis.basis == pytest.approx(basis.rows[0] * basis.scales[0], abs=1e-9)

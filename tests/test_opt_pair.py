@@ -102,3 +102,51 @@ def test_what_is_too_large_to_evaluate_is_left_alone(monkeypatch):
     monkeypatch.setattr("dpquery.strategy.optimize.opt_pair.MAX_WORK", 10)
     workload, factors = cases()[0]
     assert opt_pair(gram(workload), factors, (0.8, 0.6)) is None
+
+
+PLACE = np.repeat([0, 1, 2], [5, 1, 6])[np.random.default_rng(3).permutation(12)]
+STATES = Dense((np.arange(3)[:, None] == PLACE).astype(int))
+AREAS = Workload(
+    (12, 4),
+    (
+        product((12, 4), {0: Identity(12), 1: Identity(4)}),
+        product((12, 4), {0: STATES, 1: Prefix(4)}),
+        product((12, 4), {1: Identity(4)}),
+    ),
+    (1.0, 2.0, 0.5),
+)
+
+
+def area_factors():
+    rng = np.random.default_rng(4)
+    wide = [(factor(rng, 12), factor(rng, 4)), (factor(rng, 12), factor(rng, 4))]
+    return [tuple(wide), (wide[0], (total(12), wide[1][1])), ((total(12), wide[1][1]), wide[0])]
+
+
+@pytest.mark.parametrize("factors", area_factors(), ids=["both", "first", "second"])
+def test_codes_merged_into_orbits_have_the_loss_and_gradient_of_the_codes(factors, monkeypatch):
+    monkeypatch.setattr("dpquery.strategy.optimize.opt_pair.LEAST_IN_ORBITS", 8)
+    problem = PairProblem(gram(AREAS), factors)
+    assert len(problem.axes[0].orbit) == 5
+    flat = problem.start((0.6, 0.8))
+    flat[1:] += 0.1 * np.random.default_rng(5).normal(size=len(flat) - 1)
+    value, slope = problem.loss(flat)
+    pair = problem.factors_at(flat)
+    for one in (one for part in pair for one in part):
+        assert np.linalg.norm(one.dense(), axis=0) == pytest.approx(
+            np.linalg.norm(one.dense()[:, 0])
+        )
+    assert dense_loss(AREAS, pair, (math.cos(flat[0]), math.sin(flat[0]))) == pytest.approx(
+        math.exp(value) * problem.aside
+    )
+    error = check_grad(lambda at: problem.loss(at)[0], lambda at: problem.loss(at)[1], flat)
+    assert error <= 1e-5 * np.linalg.norm(slope) + 1e-6
+
+
+def test_merged_codes_lose_nothing_of_what_the_codes_could_have(monkeypatch):
+    factors = area_factors()[0]
+    apart = opt_pair(gram(AREAS), factors, (0.8, 0.6))
+    monkeypatch.setattr("dpquery.strategy.optimize.opt_pair.LEAST_IN_ORBITS", 8)
+    merged = opt_pair(gram(AREAS), factors, (0.8, 0.6))
+    assert merged.loss <= apart.loss * (1 + 1e-4)
+    assert dense_loss(AREAS, merged.factors, merged.shares) == pytest.approx(merged.loss, rel=1e-6)
