@@ -79,7 +79,7 @@ class ReducedAxis:
         level[np.diag_indices(m)] -= inside / self.sizes
         X = level[self.place[:, None], self.place]
         X[np.diag_indices(len(X))] += inside[self.place]
-        return X
+        return np.asarray(X)
 
     def indicators(self, level: Floats) -> Floats:
         """Return vectors over the codes, given on normalised indicators of orbits: (n, k)."""

@@ -228,7 +228,7 @@ def _factor(axis: ReducedAxis, X: Floats) -> Floats:
     Its entries are then the same for interchangeable codes, and remain so when they are rounded.
     """
     if len(axis.sizes) == len(axis.place):
-        return np.linalg.cholesky(X).T
+        return np.asarray(np.linalg.cholesky(X).T)
     values, vectors = np.linalg.eigh(X)
     return axis.expanded((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
