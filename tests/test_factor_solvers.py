@@ -87,7 +87,7 @@ def test_a_common_basis_stays_orthogonal_where_one_part_hardly_sees_some_codes()
             assert moved == pytest.approx(F * lengths, abs=1e-9 * np.abs(moved).max())
 
 
-@pytest.mark.parametrize("parts", [(0, 1), (1, None), (0, 1, 0), (0,)])
+@pytest.mark.parametrize("parts", [(0, 1), (1, None), (0, 1, 0), (0,), (0, 2), (2, None)])
 def test_a_basis_over_orbits_is_one_over_the_codes(parts, monkeypatch):
     monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.LEAST_IN_ORBITS", 8)
     monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.qr", small_qr)
@@ -98,6 +98,8 @@ def test_a_basis_over_orbits_is_one_over_the_codes(parts, monkeypatch):
     for _ in range(2):
         root = rng.normal(size=(7, 7)) * axis.free
         pair.append(Dense(np.rint(1000 * axis.expanded(root + root.T)).astype(int)))
+    sums = np.array([[5, 1, 0, 2], [0, 3, 7, 1]])[:, place]
+    pair.append(Dense(np.vstack([sums, np.diag(np.array([2, 9, 3, 1])[place])])))
     factors = [None if k is None else pair[k] for k in parts]
     basis = axis_basis(16, factors)
     assert basis.total == pytest.approx(basis.basis.sum(axis=0), abs=1e-12)

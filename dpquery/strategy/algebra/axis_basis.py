@@ -17,6 +17,7 @@ from dpquery.operators.factors import Factor
 from dpquery.strategy.algebra.interchangeable_codes import LEAST_IN_ORBITS
 from dpquery.strategy.algebra.reduced_axis import reduced_axis
 
+EXACT = 2.0**53  # below which sums of integers are exact in floats
 SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
 
 
@@ -81,36 +82,45 @@ def _merged_basis(
     tops: Mapping[Hashable, float],
     keys: Sequence[Hashable],
 ) -> AxisBasis | None:
-    """Return the basis where swaps of interchangeable codes leave all rows as they are, or None.
+    """Return the basis where swaps of interchangeable codes leave all Grams as they are, or None.
 
-    Such rows take indicators of orbits to indicators, and scale zero-sum vectors of an orbit: what
-    takes O(n^3) is done on the indicators alone.
+    Such rows have one length on all zero-sum vectors of an orbit, orthogonal to what they say of
+    sums: what takes decompositions in O(n^3) is done on the indicators alone.
     """
-    if n < LEAST_IN_ORBITS or any(table.shape != (n, n) for table in rows.values()):
+    if n < LEAST_IN_ORBITS:
         return None
-    reduced = reduced_axis(list(rows.values()))
+    # integers again, whose Grams are exact: their entries are compared
+    whole = [np.round(tops[key] * table, 6) for key, table in rows.items()]
+    if any(len(A) * float(np.abs(A).max()) ** 2 > EXACT or np.any(A % 1) for A in whole):
+        return None
+    reduced = reduced_axis([A.T @ A for A in whole])
     if reduced is None:
         return None
     axis, orbits = reduced
-    ones = np.sqrt(axis.sizes)
     vectors, orbit = axis.zero_sums()
-    scales = np.abs(orbits.inside[:, orbit])
+    scales = np.sqrt(
+        np.array(
+            [one[orbit] / tops[key] ** 2 for key, one in zip(rows, orbits.inside, strict=True)]
+        )
+    )
     lengths = np.sqrt((scales**2).sum(axis=0))
     _check_positive(scales.ravel())
-    if len(rows) == 1:
-        Q, R = qr(orbits.levels[0], mode="economic")
+    ones = np.sqrt(axis.sizes)
+    summed = [qr(A @ axis.indicators(np.eye(len(ones))), mode="economic") for A in rows.values()]
+    for _, R in summed:
         _check_positive(np.abs(np.diagonal(R)))
-        level, total, H = total_first(R, ones)
-        parts = [(Q @ H, np.ones(len(ones)))]
+    if len(rows) == 1:
+        level, total, H = total_first(summed[0][1], ones)
+        parts = [(H, np.ones(len(ones)))]
     else:
-        level, parts = _common_basis(*orbits.levels)
+        level, parts = _common_basis(*(np.asarray(R, dtype=np.float64) for _, R in summed))
         total = ones @ level
     total = np.concatenate([total, np.zeros(n - len(ones))])
     basis = np.hstack([axis.indicators(level), vectors / lengths])
     split: dict[Hashable, tuple[Floats | None, Floats]] = {None: (None, total)}
-    for key, (F, S), inside in zip(rows, parts, orbits.inside[:, orbit], strict=True):
-        columns = np.hstack([axis.indicators(F), vectors * np.sign(inside)])
-        split[key] = (columns, tops[key] * np.concatenate([S, np.abs(inside) / lengths]))
+    for (key, A), (Q, _), (F, S), inside in zip(rows.items(), summed, parts, scales, strict=True):
+        columns = np.hstack([Q @ F, A @ vectors / inside])
+        split[key] = (columns, tops[key] * np.concatenate([S, inside / lengths]))
     return _of_parts(basis, total, [split[key] for key in keys], dense=False)
 
 
