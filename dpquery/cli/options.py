@@ -54,8 +54,8 @@ Also = Annotated[
     list[str] | None,
     typer.Option(
         "--also",
-        help="Add a column beside the estimates: nonnegative, consistent, thresholded[:Z], integer "
-        "or graphical; can be repeated.",
+        help="Add a column beside the estimates: nonnegative, consistent, thresholded[:Z], "
+        "integer, graphical or shrunk; can be repeated.",
     ),
 ]
 PlanMechanismOption = Annotated[

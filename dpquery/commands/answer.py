@@ -36,7 +36,7 @@ from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.extra_columns import with_extra
+from dpquery.releases.manifest.extra_columns import ShrunkFacts, with_extra
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import DerivedItem, Difference, Item, Spec
@@ -114,7 +114,7 @@ def answer(
         directory,
         spec=new_questions.spec,
         answers=answered.answers,
-        manifest=with_extra(answers_of, new_questions.spec, columns),
+        manifest=with_extra(answers_of, new_questions.spec, columns, answered.shrunk),
         replace=replace,
         derived=answered.derived,
     )
@@ -145,6 +145,7 @@ class _Answered:
     rmse: float | None = None
     max_std_error: float | None = None
     guessed: tuple[str, ...] = ()
+    shrunk: ShrunkFacts | None = None
 
 
 def _linear(of: Release, request: _Request) -> _Answered:
@@ -159,10 +160,11 @@ def _linear(of: Release, request: _Request) -> _Answered:
     rmse, largest = _errors(new, strategy, positions, std)
     remedy = "ask other questions: what the release holds stays as it is"
     check_solution(strategy, new, noise_std=std, remedy=remedy, positions=positions)
-    check_columns(columns, strategy)
+    check_columns(columns, strategy, new.workload.blocks)
     noisy = of.noisy
     estimates = reconstruct(strategy, noisy)
-    extra = extra_columns(columns, strategy, noisy, estimates, noise_std=std)
+    blocks = (*new.workload.blocks, *of.compiled.workload.blocks)
+    extra = extra_columns(columns, strategy, noisy, estimates, blocks, noise_std=std)
     answers = LinearAnswers(
         new_questions.spec,
         new,
@@ -182,7 +184,7 @@ def _linear(of: Release, request: _Request) -> _Answered:
         level=request.level,
         others=_other_releases(new_questions.spec, of),
     )
-    return _Answered(answers, derived, rmse, largest)
+    return _Answered(answers, derived, rmse, largest, shrunk=answers.shrunk_facts)
 
 
 def _relaxed(of: Release, request: _Request) -> _Answered:

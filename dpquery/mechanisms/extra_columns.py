@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpquery.arrays import Floats
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, marginal
 from dpquery.progress import report_progress
 from dpquery.reconstruction.columns.graphical_model import (
@@ -11,7 +12,8 @@ from dpquery.reconstruction.columns.graphical_model import (
     check_graphical,
     fit_graphical,
 )
-from dpquery.reconstruction.columns.postprocess import ExtraColumn, with_columns
+from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn, with_columns
+from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, shrinkable_tables
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.strategy.shapes.strategies import Strategy
@@ -24,21 +26,42 @@ class ExtraColumns:
     Attributes:
         columns: in order.
         model: the graphical model, where a column asks for it.
+        shrunk: the shrunk tables, where a column asks for them.
     """
 
     columns: tuple[ExtraColumn, ...]
     model: GraphicalModel | None
+    shrunk: ShrunkTables | None
 
     def added_to(self, answers: TableAnswers, block: Block) -> TableAnswers:
         """Return a table's answers with the columns; `block` is the table's in the workload."""
-        modelled = None if self.model is None else self.model.answer(block).ravel()
-        return with_columns(answers, self.columns, model=modelled)
+        fitted: dict[ColumnName, Floats | None] = {}
+        if self.model is not None:
+            fitted["graphical"] = self.model.answer(block).ravel()
+        if self.shrunk is not None:
+            values = self.shrunk.answer(block)
+            fitted["shrunk"] = None if values is None else values.ravel()
+        return with_columns(answers, self.columns, fitted=fitted)
 
 
-def check_columns(columns: Sequence[ExtraColumn], strategy: Strategy) -> None:
-    """Refuse, before anything is charged, columns that could not be made from a strategy."""
-    if _graphical(columns):
+def check_columns(
+    columns: Sequence[ExtraColumn], strategy: Strategy, blocks: Sequence[Block]
+) -> None:
+    """Refuse, before anything is charged, columns that could not be made from a strategy.
+
+    Args:
+        columns: in order.
+        strategy: what is or was measured.
+        blocks: what is asked of it.
+    """
+    if _among(columns, "graphical"):
         check_graphical(strategy)
+    if _among(columns, "shrunk"):
+        scope = shrinkable_tables(strategy, blocks)
+        if not scope.any:
+            raise UnsupportedWorkloadError(
+                f"--also shrunk: no table can be shrunk: {scope.reasons[0]}; leave the column out"
+            )
 
 
 def extra_columns(
@@ -46,24 +69,30 @@ def extra_columns(
     strategy: Strategy,
     noisy: Sequence[Floats],
     estimates: Estimates,
+    blocks: Sequence[Block],
     *,
     noise_std: float,
 ) -> ExtraColumns:
-    """Return the extra columns of all tables; the graphical model, if requested, is fitted here.
+    """Return the extra columns of all tables; what is fitted to all measurements is fitted here.
 
     Args:
         columns: in order; checked by check_columns.
         strategy: what was measured.
         noisy: the answers of its measurements, as reconstruct takes them.
         estimates: the least-squares solution, which gives the number of records.
+        blocks: what is asked, and what else its tables are to agree with.
         noise_std: standard deviation of the noise on each of them.
     """
-    if not _graphical(columns):
-        return ExtraColumns(columns, None)
-    report_progress("fitting the graphical model")
-    total = float(estimates.answer(marginal(strategy.shape, ()), 0))
-    return ExtraColumns(columns, fit_graphical(strategy, noisy, noise_std=noise_std, total=total))
+    model = shrunk = None
+    if _among(columns, "graphical"):
+        report_progress("fitting the graphical model")
+        total = float(estimates.answer(marginal(strategy.shape, ()), 0))
+        model = fit_graphical(strategy, noisy, noise_std=noise_std, total=total)
+    if _among(columns, "shrunk"):
+        report_progress("shrinking the tables")
+        shrunk = ShrunkTables(strategy, noisy, blocks, noise_std=noise_std)
+    return ExtraColumns(columns, model, shrunk)
 
 
-def _graphical(columns: Sequence[ExtraColumn]) -> bool:
-    return any(column.name == "graphical" for column in columns)
+def _among(columns: Sequence[ExtraColumn], name: ColumnName) -> bool:
+    return any(column.name == name for column in columns)

@@ -39,7 +39,7 @@ from dpquery.releases.folder.measurements_file import (
     measurement_labels,
     values_digest,
 )
-from dpquery.releases.manifest.extra_columns import with_extra
+from dpquery.releases.manifest.extra_columns import ShrunkFacts, with_extra
 from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.shapes.strategies import Strategy
@@ -79,7 +79,7 @@ class LinearMechanism:
             noise_std=query.mechanism.noise_std,
             level=level,
         )
-        manifest = with_extra(manifest, query.spec, self.columns)
+        manifest = with_extra(manifest, query.spec, self.columns, answers.shrunk_facts)
         return ReleaseContent(answers, manifest, derived=derived)
 
     def _answers(self, measured: StoredMeasurement, level: float) -> "LinearAnswers":
@@ -91,6 +91,7 @@ class LinearMechanism:
             query.strategy,
             noisy,
             estimates,
+            query.compiled.workload.blocks,
             noise_std=query.mechanism.noise_std,
         )
         return LinearAnswers(
@@ -163,6 +164,27 @@ class LinearAnswers:
         """Variance of a block's queries, by position, where all of its queries have the same."""
         return self.strategy.uniform_variances(self.compiled.workload.blocks)
 
+    @cached_property
+    def shrunk_facts(self) -> ShrunkFacts | None:
+        """What the manifest says of the shrunk tables; None where no column asks for them."""
+        shrunk = self.extra.shrunk
+        if shrunk is None:
+            return None
+        places = dict(
+            zip((item.name for item in self.spec.items), self.compiled.items, strict=True)
+        )
+        reasons = {
+            name: next(filter(None, (shrunk.scope.reasons[k] for k in positions)), "")
+            for name, positions in places.items()
+        }
+        counts = [
+            k
+            for item in self.spec.items
+            for k, table in zip(places[item.name], item.tables, strict=True)
+            if table.summed is None
+        ]
+        return ShrunkFacts(reasons, shrunk.expected_rmse(counts))
+
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""
         places = self.compiled.items[self.spec.items.index(item)]
@@ -212,7 +234,7 @@ def linear_mechanism(
     check_figures(chosen.selection, query.strategy, compiled.workload)
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
     check_solution(query.strategy, compiled, noise_std=query.mechanism.noise_std, remedy=remedy)
-    check_columns(request.columns, query.strategy)
+    check_columns(request.columns, query.strategy, compiled.workload.blocks)
     _tables_of_derived(query)
     return LinearMechanism(plan, chosen, query, request.columns)
 

@@ -1,13 +1,13 @@
 """Post-processed columns, beside the unbiased estimates and never in their place.
 
-Every column is a function of one table's estimates and standard errors, but for `graphical`, which
-comes from a model of all measurements (graphical_model). What a column gains on sparse tables it
-pays for with bias: sums of many of its cells can be far worse than the same sums of estimates,
-and the noise intervals are those of the estimates.
+Every column is a function of one table's estimates and standard errors, but for two that come from
+all measurements: `graphical` (graphical_model) and `shrunk` (shrunk_tables). What a column gains on
+sparse tables it pays for with bias: sums of many of its cells can be far worse than the same sums
+of estimates, and the noise intervals are those of the estimates.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never, get_args
 
@@ -25,7 +25,7 @@ from dpquery.reconstruction.columns.simplex import (
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.spec.problems import quoted, suggestion
 
-ColumnName = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical"]
+ColumnName = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical", "shrunk"]
 COLUMN_NAMES: tuple[ColumnName, ...] = get_args(ColumnName)
 COLUMN_MEANINGS: dict[ColumnName, str] = {
     "nonnegative": "the estimate, or zero where it is negative",
@@ -35,6 +35,8 @@ COLUMN_MEANINGS: dict[ColumnName, str] = {
     "thresholded": "the estimate, or zero where it is below {z}",
     "integer": "the consistent answers rounded up or down to whole numbers that add up",
     "graphical": "the answers of the graphical model (Private-PGM) that fits all measurements best",
+    "shrunk": "the best guess: what the measurements say beyond smaller tables, as far as it "
+    "stands out of its noise, and no cell below zero",
 }
 
 
@@ -102,21 +104,25 @@ def _parse(text: str) -> ExtraColumn:
 
 
 def with_columns(
-    answers: TableAnswers, columns: Sequence[ExtraColumn], *, model: Floats | None = None
+    answers: TableAnswers,
+    columns: Sequence[ExtraColumn],
+    *,
+    fitted: Mapping[ColumnName, Floats | None],
 ) -> TableAnswers:
     """Return a table's answers with the columns asked for; the estimates are as they were.
 
     Args:
         answers: of one table.
         columns: in order.
-        model: (m,) the answers of the graphical model, where that column is among them.
+        fitted: (m,) the answers of the columns that are fitted to all measurements; None where
+            this table has none.
     """
-    extra = tuple(_values(answers, column, model) for column in columns)
+    extra = tuple(_values(answers, column, fitted) for column in columns)
     return replace(answers, extra=extra)
 
 
 def _values(
-    answers: TableAnswers, column: ExtraColumn, model: Floats | None
+    answers: TableAnswers, column: ExtraColumn, fitted: Mapping[ColumnName, Floats | None]
 ) -> Floats | Ints | None:
     match column.name:
         case "nonnegative" | "thresholded" if below_zero(answers.table):
@@ -129,8 +135,8 @@ def _values(
             return thresholded(answers, column.z)
         case "integer":
             return whole_numbers(answers)
-        case "graphical":
-            return model
+        case "graphical" | "shrunk":
+            return fitted[column.name]
     assert_never(column.name)
 
 

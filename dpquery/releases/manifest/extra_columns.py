@@ -1,12 +1,13 @@
 """The facts on extra columns: for release.json, for statement.md and for the screen."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from dpquery.reconstruction.columns import graphical_model
 from dpquery.reconstruction.columns.consistency import below_zero, query_structure
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
+from dpquery.releases.formatting import figure
 from dpquery.releases.manifest.release_json import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
 
@@ -17,13 +18,33 @@ small cells they tend to err less than `estimate`, in sums of many cells they ca
 column."""
 
 
-def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[ExtraColumn]) -> Manifest:
+@dataclass(frozen=True)
+class ShrunkFacts:
+    """What is to be said of the shrunk tables.
+
+    Attributes:
+        reasons: for each item why some of its tables have none; empty where all have.
+        expected_rmse: their root mean square error as estimated from the noisy values, in counts;
+            None where no count was shrunk.
+    """
+
+    reasons: Mapping[str, str]
+    expected_rmse: float | None
+
+
+def with_extra(
+    manifest: Manifest,
+    spec: Spec,
+    columns: Sequence[ExtraColumn],
+    shrunk: ShrunkFacts | None = None,
+) -> Manifest:
     """Return a manifest with the facts on a release's extra columns.
 
     Args:
         manifest: of the release without them.
         spec: what was asked.
         columns: in order; none leave the manifest as it is.
+        shrunk: of the shrunk tables, where a column asks for them.
     """
     if not columns:
         return manifest
@@ -35,14 +56,18 @@ def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[ExtraColumn]) -
         manifest,
         libraries=tuple(sorted(versions.items())),
         postprocessing=f"none of the estimates; beside them stand the extra columns {texts}",
-        extra=tuple(_facts(column, spec) for column in columns),
+        extra=tuple(_facts(column, spec, shrunk) for column in columns),
     )
 
 
-def _facts(column: ExtraColumn, spec: Spec) -> ColumnFacts:
-    reasons = ((item.name, _reason(item, column)) for item in spec.items)
-    empty = tuple(EmptyFacts(name, reason) for name, reason in reasons if reason)
-    return ColumnFacts(column.name, column.text, column.meaning, empty)
+def _facts(column: ExtraColumn, spec: Spec, shrunk: ShrunkFacts | None) -> ColumnFacts:
+    if column.name != "shrunk" or shrunk is None:
+        reasons = {item.name: _reason(item, column) for item in spec.items}
+        expected = None
+    else:
+        reasons, expected = dict(shrunk.reasons), shrunk.expected_rmse
+    empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
+    return ColumnFacts(column.name, column.text, column.meaning, empty, expected)
 
 
 def _reason(item: Item, column: ExtraColumn) -> str:
@@ -52,7 +77,7 @@ def _reason(item: Item, column: ExtraColumn) -> str:
             reasons = (query_structure(table).reason for table in item.tables)
         case "nonnegative" | "thresholded":
             reasons = (below_zero(table) for table in item.tables)
-        case "graphical":
+        case "graphical" | "shrunk":
             return ""
     return next(filter(None, reasons), "")
 
@@ -61,8 +86,22 @@ def extra_lines(manifest: Manifest) -> list[str]:
     """Return the lines of the statement on the extra columns: what they hold, and how to read."""
     if not manifest.extra:
         return []
-    lines = [f"- `{facts.name}`: {facts.meaning}.{_empty_words(facts)}" for facts in manifest.extra]
+    lines = [
+        f"- `{facts.name}`: {facts.meaning}.{_expected_words(facts)}{_empty_words(facts)}"
+        for facts in manifest.extra
+    ]
     return [*lines, "", READING]
+
+
+def _expected_words(column: ColumnFacts) -> str:
+    """Return the estimated error of a column in a sentence, where there is one."""
+    if column.expected_rmse is None:
+        return ""
+    error = figure(column.expected_rmse)
+    return (
+        f" Estimated from the noisy values, its answers err by {error} (root mean square, all "
+        "counts together); this figure is uncertain itself, most of all where noise prevails."
+    )
 
 
 def _empty_words(column: ColumnFacts) -> str:
@@ -78,7 +117,12 @@ def _empty_words(column: ColumnFacts) -> str:
 def extra_note(manifest: Manifest) -> str:
     """Return one line for the error report: the errors are not those of the extra columns."""
     names = ", ".join(column.asked for column in manifest.extra)
+    expected = [
+        f"; {column.name} errs by some {figure(column.expected_rmse)} (estimated from noisy values)"
+        for column in manifest.extra
+        if column.expected_rmse is not None
+    ]
     return (
         f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "
-        "estimates"
+        f"estimates{''.join(expected)}"
     )

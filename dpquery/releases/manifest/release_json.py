@@ -184,12 +184,14 @@ class ColumnFacts:
         asked: as it was asked for: the name, with its option if it has one.
         meaning: what it holds, in words.
         empty: where it holds nothing.
+        expected_rmse: its root mean square error, where it can be estimated from noisy values.
     """
 
     name: str
     asked: str
     meaning: str
     empty: tuple[EmptyFacts, ...]
+    expected_rmse: float | None = None
 
 
 @dataclass(frozen=True)
@@ -390,6 +392,9 @@ def manifest_text(manifest: Manifest) -> str:
     for name in ("rap", "extra", "answered", "counted", "derived"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
+    for column in content.get("extra", ()):
+        if column["expected_rmse"] is None:
+            del column["expected_rmse"]
     for item in content["items"]:
         for name in ("published", "summed", "numbered", "levels"):
             if not item[name]:

@@ -1,0 +1,183 @@
+"""The best guess at every table of a release, and how far off it is expected to be.
+
+Each table is shrunk component by component (shrinkage), then all are moved to the nearest tables
+that agree and have no negative cell (nonnegative_tables). What follows has no interval: its error
+depends on the data, and the posterior's intervals do not hold their level. The mean square error
+over all answers can be estimated from the noisy values alone ([Stein81]): with y the unbiased
+answers, C the covariance of their noise and f(y) the guesses,
+    E |f(y) - truth|^2 = E [|f(y) - y|^2 - tr C + 2 tr(C df/dy)],
+the last term by one more noise draw d of the same law: d'(f(y + h d) - f(y)) / h ([Ramani08]).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.arrays import Floats
+from dpquery.limits import MAX_SHRUNK_CELLS, MAX_SHRUNK_TABLE_CELLS
+from dpquery.operators.blocks import Block, marginal
+from dpquery.public_chance import public_generator, public_seed
+from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
+from dpquery.reconstruction.columns.shrinkage import shrunk_components
+from dpquery.reconstruction.columns.stacked_tables import StackedSets
+from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.strategy.algebra.row_sums import total_of
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.shapes.strategies import Strategy
+
+PROBE_STEP = 0.01  # of the noise: small enough that cells seldom pass zero on the way
+MOST_ATTRIBUTES = 6  # of a table: it has 2^6 components
+
+
+@dataclass(frozen=True, eq=False)
+class ShrinkableTables:
+    """Which tables can be shrunk, of those that blocks ask for.
+
+    Attributes:
+        subsets: of each block, the attributes of its table; None where it cannot be shrunk.
+        reasons: of each block, why it cannot; empty where it can.
+    """
+
+    subsets: tuple[Subset | None, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def any(self) -> bool:
+        """Whether some table can be shrunk."""
+        return any(subset is not None for subset in self.subsets)
+
+
+def shrinkable_tables(strategy: Strategy, blocks: Sequence[Block]) -> ShrinkableTables:
+    """Return which tables a strategy holds whole, and small enough to be shrunk.
+
+    Args:
+        strategy: what was measured.
+        blocks: what is asked for.
+    """
+    reasons: list[str] = []
+    cells: dict[Subset, int] = {}
+    for block in blocks:
+        subset = _varying(block)
+        reason = _reason(strategy, subset)
+        if not reason and subset not in cells:
+            cells[subset] = math.prod(strategy.shape[i] for i in subset)
+            if sum(cells.values()) > MAX_SHRUNK_CELLS:
+                del cells[subset]
+                reason = f"all tables have more than {MAX_SHRUNK_CELLS:,} cells together"
+        reasons.append(reason)
+    pairs = zip(blocks, reasons, strict=True)
+    subsets = tuple(None if reason else _varying(block) for block, reason in pairs)
+    return ShrinkableTables(subsets, tuple(reasons))
+
+
+def _reason(strategy: Strategy, subset: Subset) -> str:
+    """Return why the table over some attributes cannot be shrunk; nothing where it can."""
+    if len(subset) > MOST_ATTRIBUTES:
+        return f"a table has more than {MOST_ATTRIBUTES} attributes"
+    if math.prod(strategy.shape[i] for i in subset) > MAX_SHRUNK_TABLE_CELLS:
+        return f"a table has more than {MAX_SHRUNK_TABLE_CELLS:,} cells"
+    if not strategy.supports(marginal(strategy.shape, subset)):
+        return "the plan measures its queries, and not the cells that they count"
+    return ""
+
+
+def _varying(block: Block) -> Subset:
+    """Return the attributes of a block that have more than one class."""
+    pairs = zip(block.attributes, block.table_shape, strict=True)
+    return tuple(i for i, size in pairs if size > 1)
+
+
+class ShrunkTables:
+    """The guesses at all tables that can be shrunk, block by block."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        noisy: Sequence[Floats],
+        blocks: Sequence[Block],
+        *,
+        noise_std: float,
+    ) -> None:
+        """Fit the tables.
+
+        Args:
+            strategy: what was measured.
+            noisy: the answers of its measurements, as reconstruct takes them.
+            blocks: what is asked for; `answer` takes none but these.
+            noise_std: standard deviation of the noise on each measured row.
+
+        Privacy:
+            Post-processing: a function of noisy answers and public inputs.
+        """
+        self.scope = shrinkable_tables(strategy, blocks)
+        self._strategy, self._noisy, self._noise_std = strategy, noisy, noise_std
+        self._blocks = blocks
+        subsets = [subset for subset in self.scope.subsets if subset is not None]
+        self._sets = StackedSets(strategy.shape, subsets)
+        self._variances: dict[Subset, float] = {}
+        self._tables = self._fit(reconstruct(strategy, noisy))
+
+    def answer(self, block: Block) -> Floats | None:
+        """Return the answers of a block, of shape block.row_shape; None where it has none."""
+        if _reason(self._strategy, _varying(block)) or _varying(block) not in self._sets.places:
+            return None
+        return _answer(self._tables, block)
+
+    def expected_rmse(self, counted: Sequence[int]) -> float | None:
+        """Return the estimated root mean square error of the answers of some blocks, in counts.
+
+        Args:
+            counted: places of the blocks whose answers are counts; others are left out.
+
+        Returns:
+            None where no such table was shrunk. The estimate has an error itself: see
+            docs/benchmarks.md.
+        """
+        places = [k for k in counted if self.scope.subsets[k] is not None]
+        if not places:
+            return None
+        chance = public_generator(public_seed(("shrunk", self._strategy.shape, len(self._blocks))))
+        probe = [chance.normal(0.0, self._noise_std, values.shape) for values in self._noisy]
+        moved = [
+            values + PROBE_STEP * noise for values, noise in zip(self._noisy, probe, strict=True)
+        ]
+        unbiased = reconstruct(self._strategy, self._noisy)
+        noise_only = reconstruct(self._strategy, probe)
+        moved_tables = self._fit(reconstruct(self._strategy, moved))
+        total, queries = 0.0, 0
+        for place in places:
+            block = self._blocks[place]
+            guess = _answer(self._tables, block)
+            change = (_answer(moved_tables, block) - guess) / PROBE_STEP
+            total += float(np.sum((guess - unbiased.answer(block, None)) ** 2))
+            total += 2 * float(np.sum(noise_only.answer(block, None) * change))
+            total -= self._noise_std**2 * total_of(
+                self._strategy.variances(block, position=None), block
+            )
+            queries += block.queries
+        return math.sqrt(max(total, 0.0) / queries)
+
+    def _fit(self, estimates: Estimates) -> NonnegativeTables:
+        shape = self._strategy.shape
+
+        def table_of(subset: Subset) -> Floats:
+            return estimates.answer(marginal(shape, subset), None)
+
+        components = shrunk_components(self._sets, table_of, self._squared_noise)
+        tables = NonnegativeTables(components)
+        tables.improve()
+        return tables
+
+    def _squared_noise(self, subset: Subset) -> float:
+        """Return the sum of the variances of the cells of a table."""
+        if subset not in self._variances:
+            block = marginal(self._strategy.shape, subset)
+            unit = total_of(self._strategy.variances(block, position=None), block)
+            self._variances[subset] = self._noise_std**2 * unit
+        return self._variances[subset]
+
+
+def _answer(tables: NonnegativeTables, block: Block) -> Floats:
+    return block.apply(tables.table(_varying(block)).reshape(block.table_shape))

@@ -1,0 +1,260 @@
+"""The best guess beside the estimates: exact algebra, the nearest tables, and what it gains."""
+
+import json
+import math
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli_support import contents, ok, spent
+from scipy.optimize import minimize
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.mechanisms.extra_columns import check_columns
+from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.factors import Identity
+from dpquery.operators.ranges import Prefix
+from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
+from dpquery.reconstruction.columns.postprocess import ExtraColumn
+from dpquery.reconstruction.columns.shrinkage import Components, component_noise
+from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, shrinkable_tables
+from dpquery.reconstruction.columns.simplex import onto_simplex
+from dpquery.reconstruction.columns.stacked_tables import StackedSets, residual, spread_below
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.strategy.algebra.row_sums import total_of
+from dpquery.strategy.search.select import select
+
+SHAPE = (4, 3, 5, 2)
+PAIRS = tuple(combinations(range(4), 2))
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+
+
+def chosen(workload, noise):
+    candidates = select(workload, noises=[noise])[noise].candidates
+    made = [candidate for candidate in candidates if candidate.proposal is not None]
+    return min(made, key=lambda candidate: candidate.error.rmse).proposal.strategy
+
+
+def components_of(shape, sets, x, precision):
+    stacked = StackedSets(shape, sets)
+    values = {
+        sizes: np.stack([residual(table_of(x, subset)[None])[0].reshape(sizes) for subset in group])
+        for sizes, group in stacked.groups.items()
+    }
+    weights = {sizes: np.full(len(group), precision) for sizes, group in stacked.groups.items()}
+    return Components(stacked, values, weights)
+
+
+def table_of(x, subset):
+    return x.sum(axis=tuple(i for i in range(x.ndim) if i not in subset))
+
+
+def measured(strategy, x, std, chance):
+    """Answers of a strategy's measurements with normal noise."""
+    for each in strategy.measurements:
+        block = each.block
+        exact = each.weight * block.apply(
+            table_of(x, block.attributes).reshape(block.table_shape).astype(float)
+        )
+        yield exact.ravel() + chance.normal(0, std, block.queries)
+
+
+def dense_rows(strategy):
+    return np.concatenate([each.weight * dense_block(each.block) for each in strategy.measurements])
+
+
+def dense_block(block):
+    """(queries, cells of the domain)."""
+    columns = []
+    for cell in np.eye(math.prod(SHAPE)):
+        table = table_of(cell.reshape(SHAPE), block.attributes)
+        columns.append(block.apply(table.reshape(block.table_shape)).ravel())
+    return np.array(columns).T
+
+
+def test_a_table_is_the_sum_of_its_components():
+    x = np.random.default_rng(0).random(SHAPE)
+    stacked = components_of(SHAPE, [(0, 1, 2), (1, 2, 3), (0, 3)], x, 1.0)
+    for sizes, group in stacked.sets.groups.items():
+        for place, subset in enumerate(group):
+            places = np.array([place])
+            total = spread_below(stacked.sets, stacked.values, sizes, places)
+            total = total + stacked.values[sizes][places]
+            assert total[0] == pytest.approx(table_of(x, subset))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_the_noise_of_a_component_is_that_of_its_dense_projection(noise):
+    blocks = (*(marginal(SHAPE, pair) for pair in PAIRS), product(SHAPE, {2: Prefix(5)}))
+    strategy = chosen(Workload(SHAPE, blocks, (1.0,) * len(blocks)), noise)
+    inverse = np.linalg.pinv(dense_rows(strategy))
+
+    def noise_of(subset):
+        block = marginal(SHAPE, subset)
+        return total_of(strategy.variances(block, position=None), block)
+
+    sets = StackedSets(SHAPE, PAIRS)
+    noises = component_noise(sets, noise_of)
+    for sizes, group in sets.groups.items():
+        for place, subset in enumerate(group):
+            errors = dense_block(marginal(SHAPE, subset)) @ inverse
+            part = residual(np.moveaxis(errors.reshape(*sizes, -1), -1, 0))
+            freedom = math.prod(size - 1 for size in sizes)
+            assert noises[sizes][place] == pytest.approx(np.sum(part**2) / freedom)
+
+
+def test_the_nearest_tables_are_those_of_a_dense_solver():
+    """Its own parametrisation: a signed vector of the domain, whose tables have no cell below 0."""
+    shape, sets = (3, 2, 2), [(0, 1), (1, 2), (0, 2)]
+    chance = np.random.default_rng(3)
+    x = chance.normal(0.5, 2.0, shape)
+    x += (6 - x.sum()) / x.size
+    components = components_of(shape, sets, x, 1.0)
+    components.precision[()][:] = 1e6
+    tables = NonnegativeTables(components)
+    tables.improve(3000)
+
+    def distance(flat):
+        moved, total = flat.reshape(shape), 0.0
+        for sizes, group in components.sets.groups.items():
+            for place, subset in enumerate(group):
+                part = residual(table_of(moved - x, subset)[None])
+                total += components.precision[sizes][place] * float(np.sum(part**2))
+        return total
+
+    rows = np.concatenate(
+        [
+            np.array([table_of(cell.reshape(shape), subset).ravel() for cell in np.eye(x.size)]).T
+            for subset in sets
+        ]
+    )
+    start = np.full(x.size, 0.5)
+    solved = minimize(
+        distance,
+        start,
+        constraints=[{"type": "ineq", "fun": lambda flat: rows @ flat, "jac": lambda _: rows}],
+        options={"maxiter": 1000, "ftol": 1e-12},
+    )
+    fitted = {subset: tables.table(subset) for subset in sets}
+    expected = {subset: table_of(solved.x.reshape(shape), subset) for subset in sets}
+    assert min(table.min() for table in (table_of(x, subset) for subset in sets)) < -0.5
+    for subset in sets:
+        assert fitted[subset] == pytest.approx(expected[subset], abs=0.02)
+    for i in range(3):
+        margins = [
+            table.sum(axis=1 - subset.index(i)) for subset, table in fitted.items() if i in subset
+        ]
+        assert margins[0] == pytest.approx(margins[1], abs=1e-3)
+
+
+def sparse_population(records, chance):
+    """Records of which most share a few codes, on attributes that hang together."""
+    first = chance.geometric(0.4, records).clip(max=30) - 1
+    second = (first + chance.geometric(0.5, records)).clip(max=20) - 1
+    third = chance.integers(0, 3, records) * (first > 1)
+    x = np.zeros((30, 20, 12))
+    np.add.at(x, (first, second, third), 1)
+    return x
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
+    """Eight releases: also less than each table cut at zero and its size; the estimated error."""
+    shape = (30, 20, 12)
+    blocks = tuple(marginal(shape, pair) for pair in combinations(range(3), 2))
+    strategy = chosen(Workload(shape, blocks, (1.0,) * 3), noise)
+    chance = np.random.default_rng(7)
+    x, std = sparse_population(2000, chance), 4.0
+    squares = {"estimate": 0.0, "simplex": 0.0, "shrunk": 0.0, "expected": 0.0}
+    for _ in range(8):
+        noisy = list(measured(strategy, x, std, chance))
+        estimates = reconstruct(strategy, noisy)
+        tables = ShrunkTables(strategy, noisy, blocks, noise_std=std)
+        for block in blocks:
+            truth = table_of(x, block.attributes)
+            estimate = estimates.answer(block, None)
+            total = np.array([estimate.sum()])
+            flat = estimate.reshape(1, -1)
+            simplex = onto_simplex(flat, np.ones_like(flat), total).reshape(truth.shape)
+            squares["estimate"] += float(np.sum((estimate - truth) ** 2))
+            squares["simplex"] += float(np.sum((simplex - truth) ** 2))
+            squares["shrunk"] += float(np.sum((tables.answer(block) - truth) ** 2))
+        queries = sum(block.queries for block in blocks)
+        squares["expected"] += queries * tables.expected_rmse(range(3)) ** 2
+    assert squares["shrunk"] < 0.3 * squares["estimate"]
+    assert squares["shrunk"] < 0.9 * squares["simplex"]
+    assert squares["expected"] == pytest.approx(squares["shrunk"], rel=0.35)
+
+
+def test_with_hardly_any_noise_the_guess_is_the_truth():
+    shape = (30, 20, 12)
+    blocks = (
+        marginal(shape, (0, 1)),
+        product(shape, {0: Prefix(30), 2: Identity(12)}),
+    )
+    strategy = chosen(Workload(shape, blocks, (1.0, 1.0)), "gaussian")
+    chance = np.random.default_rng(1)
+    x = sparse_population(3000, chance)
+    tables = ShrunkTables(
+        strategy, list(measured(strategy, x, 1e-3, chance)), blocks, noise_std=1e-3
+    )
+    for block in blocks:
+        truth = block.apply(table_of(x, block.attributes))
+        assert tables.answer(block) == pytest.approx(truth, abs=0.05)
+
+
+def test_what_cannot_be_shrunk_is_left_out_with_its_reason():
+    shape = (2,) * 9
+    wide, small = marginal(shape, range(7)), marginal(shape, (0, 8))
+    strategy = chosen(Workload(shape, (wide, small), (1.0, 1.0)), "gaussian")
+    scope = shrinkable_tables(strategy, (wide, small))
+    assert scope.subsets == (None, (0, 8))
+    assert "more than 6 attributes" in scope.reasons[0]
+    noisy = list(measured(strategy, np.ones(shape), 1.0, np.random.default_rng(0)))
+    tables = ShrunkTables(strategy, noisy, (wide, small), noise_std=1.0)
+    assert tables.answer(wide) is None
+    assert tables.answer(small).shape == (2, 2)
+    assert tables.expected_rmse([0]) is None
+
+
+def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(town):
+    ok(*RELEASE)
+    plain, paid = contents("release"), spent()
+    before = pq.read_table("release/pairs.parquet")
+    ok(*RELEASE, "--also", "shrunk")
+    with_guess = contents("release")
+    frame = pq.read_table("release/pairs.parquet")
+    assert frame.column_names == [*before.column_names, "shrunk"]
+    assert frame["estimate"].equals(before["estimate"])
+    assert min(frame["shrunk"].to_pylist()) >= 0
+    (facts,) = json.loads(Path("release/release.json").read_text())["extra"]
+    assert facts["expected_rmse"] > 0
+    assert "Estimated from the noisy values" in Path("release/statement.md").read_text()
+    assert "shrunk errs by some" in ok("error-report").out
+    ok(*RELEASE, "--also", "shrunk")
+    assert contents("release") == with_guess
+    ok(*RELEASE)
+    assert (contents("release"), spent()) == (plain, paid)
+
+
+def test_later_answers_agree_with_the_column_of_the_release(town):
+    ok(*RELEASE, "--also", "shrunk")
+    Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
+    ok("answer", "release", "more.yaml", "--also", "shrunk")
+    later = pq.read_table("answers/sexes.parquet").to_pandas().set_index("sex")["shrunk"]
+    wide = pq.read_table("release/age_by_sex.parquet").to_pandas()
+    released = wide.groupby("sex")["shrunk"].sum()
+    for sex in later.index:
+        assert later[sex] == pytest.approx(released[sex], rel=0.05, abs=1.0)
+
+
+def test_a_column_that_no_table_would_have_is_refused():
+    shape = (2,) * 9
+    wide = marginal(shape, range(7))
+    strategy = chosen(Workload(shape, (wide,), (1.0,)), "gaussian")
+    with pytest.raises(UnsupportedWorkloadError, match="no table can be shrunk: a table has more"):
+        check_columns((ExtraColumn("shrunk"),), strategy, (wide,))
+    check_columns((ExtraColumn("shrunk"),), strategy, (wide, marginal(shape, (0, 8))))
