@@ -132,8 +132,8 @@ class ShrunkTables:
             counted: places of the blocks whose answers are counts; others are left out.
 
         Returns:
-            None where no such table was shrunk. The estimate has an error itself: see
-            docs/benchmarks.md.
+            None where no such table was shrunk, or noise hides the error. The estimate has an
+            error itself: see docs/benchmarks.md.
         """
         places = [k for k in counted if self.scope.subsets[k] is not None]
         if not places:
@@ -157,7 +157,7 @@ class ShrunkTables:
                 self._strategy.variances(block, position=None), block
             )
             queries += block.queries
-        return math.sqrt(max(total, 0.0) / queries)
+        return math.sqrt(total / queries) if total > 0 else None
 
     def _fit(self, estimates: Estimates) -> NonnegativeTables:
         shape = self._strategy.shape
