@@ -28,7 +28,7 @@ from dpquery.strategy.search.select import select
 
 SHAPE = (4, 3, 5, 2)
 PAIRS = tuple(combinations(range(4), 2))
-RELEASE = ("release", "data.csv", "--epsilon", "4")
+RELEASE = ("release", "data.csv", "--epsilon", "1")
 
 
 def chosen(workload, noise):
@@ -230,14 +230,25 @@ def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(to
     assert frame.column_names == [*before.column_names, "shrunk"]
     assert frame["estimate"].equals(before["estimate"])
     assert min(frame["shrunk"].to_pylist()) >= 0
-    (facts,) = json.loads(Path("release/release.json").read_text())["extra"]
-    assert facts["expected_rmse"] > 0
-    assert "Estimated from the noisy values" in Path("release/statement.md").read_text()
-    assert "shrunk errs by some" in ok("error-report").out
     ok(*RELEASE, "--also", "shrunk")
     assert contents("release") == with_guess
     ok(*RELEASE)
     assert (contents("release"), spent()) == (plain, paid)
+
+
+def test_the_expected_error_stands_where_the_column_is_described(town, monkeypatch):
+    monkeypatch.setattr(ShrunkTables, "expected_rmse", lambda *_: 12.5)
+    ok(*RELEASE, "--also", "shrunk")
+    (facts,) = json.loads(Path("release/release.json").read_text())["extra"]
+    assert facts["expected_rmse"] == 12.5
+    statement = " ".join(Path("release/statement.md").read_text().split())
+    assert "Estimated from the noisy values, its answers err by 12.5 (root mean" in statement
+    assert "shrunk errs by some 12.5 (estimated from noisy values)" in ok("error-report").out
+    monkeypatch.setattr(ShrunkTables, "expected_rmse", lambda *_: None)
+    ok(*RELEASE, "--also", "shrunk")
+    (facts,) = json.loads(Path("release/release.json").read_text())["extra"]
+    assert "expected_rmse" not in facts
+    assert "errs by some" not in ok("error-report").out
 
 
 def test_later_answers_agree_with_the_column_of_the_release(town):
