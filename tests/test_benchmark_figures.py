@@ -6,7 +6,7 @@ from bench_strategies import HEAD, RESULTS, ROOT, Row, line
 
 PAGE = ROOT / "dpquery" / "docs" / "benchmarks.md"
 REFERENCE = ROOT / "tests" / "reference"
-COLUMNS = ("estimate", "nonnegative", "consistent", "thresholded", "graphical")
+COLUMNS = ("estimate", "nonnegative", "consistent", "thresholded", "graphical", "shrunk")
 
 
 def page():

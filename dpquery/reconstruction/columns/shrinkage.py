@@ -6,7 +6,7 @@ largest entropy with those margins beyond), and what the measurements say beyond
 believed as far as it stands out of its noise: with a prior variance kappa v of a cell, v the
 centre, kappa by the moments of the component itself, the posterior mean is
     centre + kappa v / (kappa v + s^2) e        e the component measured less the centre's
-([MATH] 16; Efron and Morris 1973 for kappa from the data). All of it is a function of noisy values.
+([MATH] 16; [EM73] takes kappa from the data). All of it is a function of noisy values.
 """
 
 import math

@@ -6,7 +6,7 @@ depends on the data, and the posterior's intervals do not hold their level. The 
 over all answers can be estimated from the noisy values alone ([Stein81]): with y the unbiased
 answers, C the covariance of their noise and f(y) the guesses,
     E |f(y) - truth|^2 = E [|f(y) - y|^2 - tr C + 2 tr(C df/dy)],
-the last term by one more noise draw d of the same law: d'(f(y + h d) - f(y)) / h ([Ramani08]).
+the last term by one more noise draw d of the same law: d'(f(y + h d) - f(y)) / h ([RBU08]).
 """
 
 import math
