@@ -13,9 +13,10 @@ from scipy.optimize import minimize
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.mechanisms.extra_columns import check_columns
-from dpquery.operators.blocks import Workload, marginal, product
-from dpquery.operators.factors import Identity
-from dpquery.operators.ranges import Prefix
+from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.operators.factors import Identity, Stacked, total
+from dpquery.operators.ranges import Prefix, WidthRanges
+from dpquery.operators.valued import Valued
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.reconstruction.columns.shrinkage import Components, component_noise
@@ -193,7 +194,7 @@ def test_with_hardly_any_noise_the_guess_is_the_truth():
     shape = (30, 20, 12)
     blocks = (
         marginal(shape, (0, 1)),
-        product(shape, {0: Prefix(30), 2: Identity(12)}),
+        product(shape, {0: Stacked((Identity(30), total(30))), 2: Identity(12)}),
     )
     strategy = chosen(Workload(shape, blocks, (1.0, 1.0)), "gaussian")
     chance = np.random.default_rng(1)
@@ -218,6 +219,22 @@ def test_what_cannot_be_shrunk_is_left_out_with_its_reason():
     assert tables.answer(wide) is None
     assert tables.answer(small).shape == (2, 2)
     assert tables.expected_rmse([0]) is None
+
+
+def test_sums_of_many_cells_are_not_shrunk():
+    shape = (9, 3)
+    blocks = (
+        product(shape, {0: Prefix(9), 1: Identity(3)}),
+        product(shape, {0: Stacked((WidthRanges(9, 2), total(9)))}),
+        product(shape, {0: Valued(total(9), np.arange(9)), 1: Identity(3)}),
+        Block(shape, (0, 1), (Identity(9), Identity(3)), (True, True), 1),
+        product(shape, {0: WidthRanges(9, 1), 1: Stacked((Identity(3), total(3)))}),
+    )
+    strategy = chosen(Workload(shape, blocks, (1.0,) * len(blocks)), "gaussian")
+    scope = shrinkable_tables(strategy, blocks)
+    assert [bool(reason) for reason in scope.reasons] == [True, True, True, True, False]
+    assert "sums of shrunk cells" in scope.reasons[0]
+    assert "sums, not counts" in scope.reasons[2]
 
 
 def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(town):

@@ -18,6 +18,9 @@ import numpy as np
 from dpquery.arrays import Floats
 from dpquery.limits import MAX_SHRUNK_CELLS, MAX_SHRUNK_TABLE_CELLS
 from dpquery.operators.blocks import Block, marginal
+from dpquery.operators.factors import Factor, Stacked
+from dpquery.operators.ranges import Ranges
+from dpquery.operators.valued import Valued
 from dpquery.public_chance import public_generator, public_seed
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.shrinkage import shrunk_components
@@ -60,7 +63,7 @@ def shrinkable_tables(strategy: Strategy, blocks: Sequence[Block]) -> Shrinkable
     cells: dict[Subset, int] = {}
     for block in blocks:
         subset = _varying(block)
-        reason = _reason(strategy, subset)
+        reason = _reason(strategy, block)
         if not reason and subset not in cells:
             cells[subset] = math.prod(strategy.shape[i] for i in subset)
             if sum(cells.values()) > MAX_SHRUNK_CELLS:
@@ -72,8 +75,17 @@ def shrinkable_tables(strategy: Strategy, blocks: Sequence[Block]) -> Shrinkable
     return ShrinkableTables(subsets, tuple(reasons))
 
 
-def _reason(strategy: Strategy, subset: Subset) -> str:
-    """Return why the table over some attributes cannot be shrunk; nothing where it can."""
+def _reason(strategy: Strategy, block: Block) -> str:
+    """Return why the answers of a block are not shrunk; nothing where they are.
+
+    Only what counts disjoint cells, and their totals, is: noise of other answers is far smaller
+    than that of the cells that they add up, and the sums of shrunk cells would err more.
+    """
+    subset = _varying(block)
+    if any(isinstance(factor, Valued) for factor in block.factors):
+        return "its queries are sums, not counts"
+    if not block.is_product or any(map(_overlaps, block.factors)):
+        return "its queries overlap, and sums of shrunk cells err more than their estimates"
     if len(subset) > MOST_ATTRIBUTES:
         return f"a table has more than {MOST_ATTRIBUTES} attributes"
     if math.prod(strategy.shape[i] for i in subset) > MAX_SHRUNK_TABLE_CELLS:
@@ -81,6 +93,13 @@ def _reason(strategy: Strategy, subset: Subset) -> str:
     if not strategy.supports(marginal(strategy.shape, subset)):
         return "the plan measures its queries, and not the cells that they count"
     return ""
+
+
+def _overlaps(factor: Factor) -> bool:
+    """Return whether ranges of one set hold the same code."""
+    if isinstance(factor, Stacked):
+        return any(map(_overlaps, factor.parts))
+    return isinstance(factor, Ranges) and int(factor.column_norms(1).max()) > 1
 
 
 def _varying(block: Block) -> Subset:
@@ -121,7 +140,7 @@ class ShrunkTables:
 
     def answer(self, block: Block) -> Floats | None:
         """Return the answers of a block, of shape block.row_shape; None where it has none."""
-        if _reason(self._strategy, _varying(block)) or _varying(block) not in self._sets.places:
+        if _reason(self._strategy, block) or _varying(block) not in self._sets.places:
             return None
         return _answer(self._tables, block)
 
