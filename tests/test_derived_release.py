@@ -1,6 +1,7 @@
 """Derived items in a spec, in a release's folder and in answers to later questions."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,9 +9,10 @@ import pytest
 from derived_support import HEAD as WITHOUT
 from derived_support import ITEMS
 
-from dpquery import Release, answer, plan, release
+from dpquery import Release, answer, package, plan, release
 from dpquery.exceptions import SpecError
 from dpquery.releases.report.error_report import headline, load_report
+from dpquery.releases.report.html import page
 from dpquery.spec.parsing.spec import parse
 
 MORE = """\
@@ -23,6 +25,10 @@ HEAD = WITHOUT.replace(
 HEAD = HEAD.replace(", delta: 1e-9", "")
 HEAD = HEAD.replace("derived:\n", "  - {name: seen, product: {day: identity}}\nderived:\n")
 PEOPLE = "region,population\nS,2000\nN,1000\nW,4000\nelsewhere,7\n"
+
+
+def manifest_of(folder):
+    return json.loads((folder / "release" / "release.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +84,32 @@ def test_the_folder_names_its_derived_items_and_the_report_says_so(folder):
     assert derived["medians"]["rows"] == 6
     assert "share of all with the same region" in derived["shares"]["definition"]
     assert any("shares" in line for line in headline(load_report(folder / "release")))
+
+
+def test_the_page_shows_derived_items_and_shares_in_percent(folder):
+    text = page(load_report(folder / "release"))
+    names = [item.facts.name for item in load_report(folder / "release").derived]
+    assert names == [facts["name"] for facts in manifest_of(folder)["derived"]]
+    sections = dict(re.findall(r'<h3 id="derived-(\w+)">(.*?)</article>', text, re.DOTALL))
+    assert [*sections] == names
+    shares = pd.read_parquet(folder / "release" / "shares.parquet")["estimate"]
+    shown = re.findall(r"<td>([\d.,]+)</td><td>[\d.,]+ to", sections["shares"])
+    assert [float(cell) for cell in shown] == pytest.approx(100 * shares[:10], rel=1e-3)
+    assert "<svg" in sections["shares"]
+    assert "<svg" not in sections["days"]  # dates are listed
+    assert "2020-03-01" in sections["days"]
+
+
+def test_a_package_has_derived_items_with_the_meaning_of_their_columns(folder, tmp_path):
+    package(folder / "release", out=tmp_path / "package", also=("csv",))
+    with (tmp_path / "package" / "shares.csv").open() as file:
+        head = next(file)
+    assert head.strip().endswith('"ci_low","ci_high","flag","reason"')
+    described = json.loads((tmp_path / "package" / "datapackage.json").read_text())
+    by_name = {resource["name"]: resource for resource in described["resources"]}
+    assert {"shares", "mean", "days"} <= by_name.keys()
+    fields = {field["name"]: field for field in by_name["shares"]["schema"]["fields"]}
+    assert fields["estimate"]["description"].startswith("The share, from noisy answers")
 
 
 def test_covariances_of_a_release_have_its_squared_errors_on_the_diagonal(folder):

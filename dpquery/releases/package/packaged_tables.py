@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
+from dpquery.releases.manifest.derived_facts import DerivedFacts
 from dpquery.releases.manifest.item_facts import ItemFacts
 from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.tables.file_fields import (
@@ -18,6 +19,7 @@ from dpquery.releases.tables.file_fields import (
     TABLES_FIELDS,
     Category,
     FileField,
+    derived_item_fields,
     item_fields,
     other_fields,
 )
@@ -81,7 +83,7 @@ def saying_damage(path: Path) -> Iterator[None]:
 def packaged_tables(
     directory: Path, manifest: Manifest, domain: Domain | None
 ) -> tuple[PackagedTable, ...]:
-    """Return the tables of a release: its items in order, and the errors of all.
+    """Return the tables of a release: its items in order, what is derived, and the errors of all.
 
     Args:
         directory: the folder of the release.
@@ -102,6 +104,9 @@ def packaged_tables(
                 description = f"{facts.name}: {word}"
                 with saying_damage(directory / name):
                     tables.append(_other_table(directory / name, description, meanings))
+    for derived in manifest.derived:
+        with saying_damage(directory / derived.file):
+            tables.append(_derived_table(directory / derived.file, derived, manifest, domain))
     with saying_damage(directory / ERRORS_FILE):
         title = "What the answers of each item are worth, in short"
         tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS_FIELDS))
@@ -118,6 +123,18 @@ def _item_table(
         unique = _is_unique(file, [field.name for field in fields if field.key])
     description = facts.description or _shows(facts, fields)
     return PackagedTable(facts.name, path, description, facts.queries, fields, unique)
+
+
+def _derived_table(
+    path: Path, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
+) -> PackagedTable:
+    with opened(path, rows=facts.rows) as file:
+        fields = derived_item_fields(file.schema_arrow, facts, manifest, domain)
+        attributes = {} if domain is None else {a.name: a for a in domain.attributes}
+        fields = _with_categories(file, fields, attributes)
+        unique = _is_unique(file, [field.name for field in fields if field.key])
+    description = facts.description or f"{facts.definition[:1].upper()}{facts.definition[1:]}"
+    return PackagedTable(facts.name, path, description, facts.rows, fields, unique)
 
 
 def _shows(facts: ItemFacts, fields: tuple[FileField, ...]) -> str:

@@ -263,9 +263,7 @@ def table_cells(table: pa.Table, labels: Sequence[str] | None) -> ItemCells:
     """
     names = table.column_names
     if labels is None:
-        ends = _OF_LABELS
-        before = names[: names.index("estimate")]
-        labels = [n for n in before if not (n.endswith(ends) and n.rsplit("_", 1)[0] in before)]
+        labels = names_of_labels(names)
     value = _checked(table["estimate"])
     withheld = np.zeros(len(value), dtype=bool)
     if "published" in names:
@@ -288,6 +286,12 @@ def table_cells(table: pa.Table, labels: Sequence[str] | None) -> ItemCells:
         withheld=withheld,
         dimensions=tuple(_dimension(table, name) for name in labels),
     )
+
+
+def names_of_labels(columns: Sequence[str]) -> list[str]:
+    """Return the columns before `estimate` that say what a row is, without codes, levels, ends."""
+    before = list(columns[: columns.index("estimate")])
+    return [n for n in before if not (n.endswith(_OF_LABELS) and n.rsplit("_", 1)[0] in before)]
 
 
 def _checked(column: pa.ChunkedArray) -> Floats:

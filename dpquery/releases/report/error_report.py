@@ -19,6 +19,7 @@ from dpquery.releases.manifest.rap_statement import simulated_words
 from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.manifest.statement import guarantee_line
 from dpquery.releases.report.cells import ItemCells, read_cells
+from dpquery.releases.report.derived_section import DerivedReport, read_derived_item
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
@@ -118,10 +119,11 @@ class ItemReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A release and the errors of its items, in spec order."""
+    """A release, the errors of its items in spec order, and its derived items."""
 
     manifest: Manifest
     items: tuple[ItemReport, ...]
+    derived: tuple[DerivedReport, ...] = ()
 
     @property
     def queries(self) -> int:
@@ -171,12 +173,13 @@ def load_report(directory: Path) -> Report:
         rows = _read_errors(directory / ERRORS_FILE, manifest)
         pairs = zip(manifest.items, rows, strict=True)
         items = tuple(_item(directory, facts, row) for facts, row in pairs)
+        derived = tuple(read_derived_item(directory, facts) for facts in manifest.derived)
     except UNREADABLE:
         raise SpecError(
             f"{directory} is damaged: a file named in its release.json is missing or not as it was "
             "written; run `dpquery release` again, which is free: the ledger holds the measurements"
         ) from None
-    return Report(manifest, items)
+    return Report(manifest, items, derived)
 
 
 def _read_errors(path: Path, manifest: Manifest) -> list[dict[str, float | None]]:

@@ -18,6 +18,7 @@ from dpquery.releases.manifest.statement import (
 )
 from dpquery.releases.report.axes import number_ticks, percent_ticks, written
 from dpquery.releases.report.bars import Bar, value_bars
+from dpquery.releases.report.derived_section import derived_section
 from dpquery.releases.report.error_report import ItemReport, Report, optimality, to_rows
 from dpquery.releases.report.item_section import item_section, pill
 from dpquery.releases.report.lines import privacy_curve
@@ -108,6 +109,7 @@ def page(report: Report) -> str:
         _section("What the answers are worth", _error_charts(report)),
         _section("All items", _table(report)),
         _section("Item by item", _items(report), place="items"),
+        _section("Derived from the answers", _derived(report)),
         _section("Error against privacy", _curve(manifest)),
         _section("What is promised", _promise(manifest)),
         _section("Words", _definitions(GLOSSARY if manifest.error_bars else UNKNOWN_GLOSSARY)),
@@ -252,6 +254,10 @@ def _table_row(item: ItemReport, row: Sequence[str]) -> str:
 
 def _items(report: Report) -> str:
     return "".join(item_section(item, level=report.manifest.level) for item in report.items)
+
+
+def _derived(report: Report) -> str:
+    return "".join(derived_section(item, level=report.manifest.level) for item in report.derived)
 
 
 def _curve(manifest: Manifest) -> str:

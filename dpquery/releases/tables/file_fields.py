@@ -12,6 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from dpquery.releases.manifest.derived_facts import DerivedFacts
 from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts
 from dpquery.releases.manifest.release_json import Manifest
 from dpquery.releases.tables.labels import is_binned
@@ -77,6 +78,16 @@ ANSWER_FIELDS: dict[str, tuple[str, str]] = {
     "suppressed": ("The rule that left `published` empty; else empty", NO_UNIT),
 }
 """Meaning and unit of the columns of an item's file that are no attributes."""
+DERIVED_FIELDS: dict[str, tuple[str, str]] = {
+    "quantile": ("Which share of the records lies below the estimate", SHARE),
+    "estimate": ("The {statistic}, from noisy answers; empty where it is lost in noise", NO_UNIT),
+    "std_error": ("Its standard error by first derivatives, where it has one", NO_UNIT),
+    "ci_low": ("Lower end of the {level} interval, which takes in the noise of all", NO_UNIT),
+    "ci_high": ("Upper end of the {level} interval", NO_UNIT),
+    "flag": ("`noisy`, `very noisy` or `lost in noise`; else empty", NO_UNIT),
+    "reason": ("Why there is no estimate, where there is none", NO_UNIT),
+}
+"""Meaning and unit of the columns of a derived item's file that are no attributes."""
 FITTED_FIELDS = {
     "estimate": ("The {amount}, as the relaxed rows have it; biased", AMOUNT),
     "flag": ("`no error bars` in every row", NO_UNIT),
@@ -143,7 +154,31 @@ def item_fields(
     """
     known = ANSWER_FIELDS | ({} if manifest.error_bars else FITTED_FIELDS)
     known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}
-    words = _words(facts.summed, manifest.level)
+    return _row_fields(schema, known, _words(facts.summed, manifest.level), domain)
+
+
+def derived_item_fields(
+    schema: pa.Schema, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
+) -> tuple[FileField, ...]:
+    """Return the columns of the file of a derived item.
+
+    Args:
+        schema: of the file.
+        facts: on the derived item.
+        manifest: of the release.
+        domain: of its spec; None where that is not at hand: attributes then have no values.
+    """
+    words = {"statistic": facts.kind, "level": f"{100 * manifest.level:g} %"}
+    return _row_fields(schema, DERIVED_FIELDS, words, domain)
+
+
+def _row_fields(
+    schema: pa.Schema,
+    known: Mapping[str, tuple[str, str]],
+    words: Mapping[str, str],
+    domain: Domain | None,
+) -> tuple[FileField, ...]:
+    """Return the columns of a file whose first ones, up to `estimate`, say what a row is."""
     attributes = {} if domain is None else {a.name: a for a in domain.attributes}
     last_key = schema.names.index("estimate") if "estimate" in schema.names else 0
     fields = []
