@@ -74,6 +74,16 @@ def test_the_survey_of_the_tutorial_is_the_file_that_the_readme_names(maker: Mod
     assert b"10,337 persons" in readme.encode()
 
 
+def test_the_made_up_geography_is_numbers_of_areas_and_states_in_order() -> None:
+    text = (ROOT / "workloads" / "geography.csv").read_text(encoding="utf-8")
+    head, *lines = text.splitlines()
+    assert head == "area,state"
+    areas, states = zip(*(line.split(",") for line in lines), strict=True)
+    assert [*areas] == [str(number) for number in range(1, 2025)]
+    assert [*dict.fromkeys(states)] == [f"S{number:02}" for number in range(1, 52)]
+    assert [*states] == sorted(states)
+
+
 def test_the_file_is_small_and_has_50000_rows(maker: ModuleType, rows: list[Row]) -> None:
     assert maker.PATH.stat().st_size < 5_000_000
     assert len(rows) == PEOPLE

@@ -17,14 +17,16 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.ranges import Prefix, WidthRanges
 from dpquery.operators.valued import Valued
+from dpquery.reconstruction.columns.fittable_tables import fittable_tables
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.reconstruction.columns.shrinkage import Components, component_noise
-from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, shrinkable_tables
+from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, not_shrunk
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.columns.stacked_tables import StackedSets, residual, spread_below
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.algebra.row_sums import total_of
+from dpquery.strategy.errors.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
 
 SHAPE = (4, 3, 5, 2)
@@ -168,7 +170,7 @@ def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
     blocks = tuple(marginal(shape, pair) for pair in combinations(range(3), 2))
     strategy = chosen(Workload(shape, blocks, (1.0,) * 3), noise)
     chance = np.random.default_rng(7)
-    x, std = sparse_population(2000, chance), 4.0
+    x, std = sparse_population(2000, chance), 3.0 * math.sqrt(squared_sensitivity(strategy))
     squares = {"estimate": 0.0, "simplex": 0.0, "shrunk": 0.0, "expected": 0.0}
     for _ in range(8):
         noisy = list(measured(strategy, x, std, chance))
@@ -188,6 +190,18 @@ def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
     assert squares["shrunk"] < 0.3 * squares["estimate"]
     assert squares["shrunk"] < 0.9 * squares["simplex"]
     assert squares["expected"] == pytest.approx(squares["shrunk"], rel=0.35)
+
+
+def test_noise_around_independent_attributes_is_not_believed():
+    shape = (30, 20)
+    block = marginal(shape, (0, 1))
+    strategy = chosen(Workload(shape, (block,), (1.0,)), "gaussian")
+    x = np.multiply.outer(np.linspace(1, 9, 30), np.linspace(2, 6, 20))
+    std = 6.0 * math.sqrt(squared_sensitivity(strategy))
+    noisy = list(measured(strategy, x, std, np.random.default_rng(2)))
+    noise = reconstruct(strategy, noisy).answer(block, None) - x
+    left = ShrunkTables(strategy, noisy, (block,), noise_std=std).answer(block) - x
+    assert np.sum(left**2) < 0.15 * np.sum(noise**2)
 
 
 def test_with_hardly_any_noise_the_guess_is_the_truth():
@@ -211,7 +225,7 @@ def test_what_cannot_be_shrunk_is_left_out_with_its_reason():
     shape = (2,) * 9
     wide, small = marginal(shape, range(7)), marginal(shape, (0, 8))
     strategy = chosen(Workload(shape, (wide, small), (1.0, 1.0)), "gaussian")
-    scope = shrinkable_tables(strategy, (wide, small))
+    scope = fittable_tables(strategy, (wide, small), not_shrunk)
     assert scope.subsets == (None, (0, 8))
     assert "more than 6 attributes" in scope.reasons[0]
     noisy = list(measured(strategy, np.ones(shape), 1.0, np.random.default_rng(0)))
@@ -231,7 +245,7 @@ def test_sums_of_many_cells_are_not_shrunk():
         product(shape, {0: WidthRanges(9, 1), 1: Stacked((Identity(3), total(3)))}),
     )
     strategy = chosen(Workload(shape, blocks, (1.0,) * len(blocks)), "gaussian")
-    scope = shrinkable_tables(strategy, blocks)
+    scope = fittable_tables(strategy, blocks, not_shrunk)
     assert [bool(reason) for reason in scope.reasons] == [True, True, True, True, False]
     assert "sums of shrunk cells" in scope.reasons[0]
     assert "sums, not counts" in scope.reasons[2]

@@ -36,7 +36,7 @@ from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.extra_columns import ShrunkFacts, with_extra
+from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import DerivedItem, Difference, Item, Spec
@@ -114,7 +114,7 @@ def answer(
         directory,
         spec=new_questions.spec,
         answers=answered.answers,
-        manifest=with_extra(answers_of, new_questions.spec, columns, answered.shrunk),
+        manifest=with_extra(answers_of, new_questions.spec, columns, answered.fitted),
         replace=replace,
         derived=answered.derived,
     )
@@ -145,7 +145,7 @@ class _Answered:
     rmse: float | None = None
     max_std_error: float | None = None
     guessed: tuple[str, ...] = ()
-    shrunk: ShrunkFacts | None = None
+    fitted: FittedFacts | None = None
 
 
 def _linear(of: Release, request: _Request) -> _Answered:
@@ -184,7 +184,7 @@ def _linear(of: Release, request: _Request) -> _Answered:
         level=request.level,
         others=_other_releases(new_questions.spec, of),
     )
-    return _Answered(answers, derived, rmse, largest, shrunk=answers.shrunk_facts)
+    return _Answered(answers, derived, rmse, largest, fitted=answers.fitted_facts)
 
 
 def _relaxed(of: Release, request: _Request) -> _Answered:

@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, marginal
 from dpquery.progress import report_progress
+from dpquery.reconstruction.columns.agreeing_tables import AgreeingTables
+from dpquery.reconstruction.columns.consistency import query_structure
+from dpquery.reconstruction.columns.fittable_tables import fittable_tables
 from dpquery.reconstruction.columns.graphical_model import (
     GraphicalModel,
     check_graphical,
     fit_graphical,
 )
 from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn, with_columns
-from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, shrinkable_tables
+from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, not_shrunk
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.strategy.shapes.strategies import Strategy
@@ -27,20 +30,26 @@ class ExtraColumns:
         columns: in order.
         model: the graphical model, where a column asks for it.
         shrunk: the shrunk tables, where a column asks for them.
+        agreeing: the consistent cells of all tables, where a column asks for them.
     """
 
     columns: tuple[ExtraColumn, ...]
     model: GraphicalModel | None
     shrunk: ShrunkTables | None
+    agreeing: AgreeingTables | None
 
     def added_to(self, answers: TableAnswers, block: Block) -> TableAnswers:
         """Return a table's answers with the columns; `block` is the table's in the workload."""
-        fitted: dict[ColumnName, Floats | None] = {}
+        fitted: dict[ColumnName, Floats | Ints | None] = {}
         if self.model is not None:
             fitted["graphical"] = self.model.answer(block).ravel()
         if self.shrunk is not None:
             values = self.shrunk.answer(block)
             fitted["shrunk"] = None if values is None else values.ravel()
+        if self.agreeing is not None and query_structure(answers.table).reason:
+            values, whole = self.agreeing.answer(block), self.agreeing.whole_numbers(block)
+            fitted["consistent"] = None if values is None else values.ravel()
+            fitted["integer"] = None if whole is None else whole.ravel()
         return with_columns(answers, self.columns, fitted=fitted)
 
 
@@ -57,8 +66,8 @@ def check_columns(
     if _among(columns, "graphical"):
         check_graphical(strategy)
     if _among(columns, "shrunk"):
-        scope = shrinkable_tables(strategy, blocks)
-        if not scope.any:
+        scope = fittable_tables(strategy, blocks, not_shrunk)
+        if not scope.sets:
             raise UnsupportedWorkloadError(
                 f"--also shrunk: no table can be shrunk: {scope.reasons[0]}; leave the column out"
             )
@@ -83,7 +92,7 @@ def extra_columns(
         blocks: what is asked, and what else its tables are to agree with.
         noise_std: standard deviation of the noise on each of them.
     """
-    model = shrunk = None
+    model = shrunk = agreeing = None
     if _among(columns, "graphical"):
         report_progress("fitting the graphical model")
         total = float(estimates.answer(marginal(strategy.shape, ()), 0))
@@ -91,7 +100,9 @@ def extra_columns(
     if _among(columns, "shrunk"):
         report_progress("shrinking the tables")
         shrunk = ShrunkTables(strategy, noisy, blocks, noise_std=noise_std)
-    return ExtraColumns(columns, model, shrunk)
+    if _among(columns, "consistent") or _among(columns, "integer"):
+        agreeing = AgreeingTables(strategy, estimates, blocks, noise_std=noise_std)
+    return ExtraColumns(columns, model, shrunk, agreeing)
 
 
 def _among(columns: Sequence[ExtraColumn], name: ColumnName) -> bool:

@@ -29,7 +29,8 @@ from dpquery.planning.figures import (
     check_figures,
     error_curve,
 )
-from dpquery.reconstruction.columns.postprocess import ExtraColumn
+from dpquery.reconstruction.columns.consistency import query_structure
+from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
@@ -39,9 +40,9 @@ from dpquery.releases.folder.measurements_file import (
     measurement_labels,
     values_digest,
 )
-from dpquery.releases.manifest.extra_columns import ShrunkFacts, with_extra
+from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
 from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
-from dpquery.spec.model import Item, Spec
+from dpquery.spec.model import Item, Spec, Table
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -79,7 +80,7 @@ class LinearMechanism:
             noise_std=query.mechanism.noise_std,
             level=level,
         )
-        manifest = with_extra(manifest, query.spec, self.columns, answers.shrunk_facts)
+        manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
         return ReleaseContent(answers, manifest, derived=derived)
 
     def _answers(self, measured: StoredMeasurement, level: float) -> "LinearAnswers":
@@ -165,25 +166,35 @@ class LinearAnswers:
         return self.strategy.uniform_variances(self.compiled.workload.blocks)
 
     @cached_property
-    def shrunk_facts(self) -> ShrunkFacts | None:
-        """What the manifest says of the shrunk tables; None where no column asks for them."""
-        shrunk = self.extra.shrunk
+    def fitted_facts(self) -> FittedFacts:
+        """What the manifest says of columns that are fitted to all tables."""
+        shrunk, agreeing = self.extra.shrunk, self.extra.agreeing
+        reasons: dict[ColumnName, dict[str, str]] = {}
+        if shrunk is not None:
+            reasons["shrunk"] = self._reasons(lambda _, place: shrunk.scope.reasons[place])
+        if agreeing is not None:
+
+            def overlapping(table: Table, place: int) -> str:
+                return agreeing.scope.reasons[place] and query_structure(table).reason
+
+            reasons["consistent"] = reasons["integer"] = self._reasons(overlapping)
         if shrunk is None:
-            return None
-        places = dict(
-            zip((item.name for item in self.spec.items), self.compiled.items, strict=True)
-        )
-        reasons = {
-            name: next(filter(None, (shrunk.scope.reasons[k] for k in positions)), "")
-            for name, positions in places.items()
-        }
-        counts = [
-            k
-            for item in self.spec.items
-            for k, table in zip(places[item.name], item.tables, strict=True)
-            if table.summed is None
-        ]
-        return ShrunkFacts(reasons, shrunk.expected_rmse(counts))
+            return FittedFacts(reasons, None)
+        counts = [place for _, table, place in self._tables() if table.summed is None]
+        return FittedFacts(reasons, shrunk.expected_rmse(counts))
+
+    def _reasons(self, reason_of: Callable[[Table, int], str]) -> dict[str, str]:
+        """Return for each item why some of its tables have no values; empty where all have."""
+        reasons: dict[str, str] = {}
+        for item, table, place in self._tables():
+            reasons[item.name] = reasons.get(item.name) or reason_of(table, place)
+        return reasons
+
+    def _tables(self) -> Iterator[tuple[Item, Table, int]]:
+        """Yield every table with its item and the place of its block."""
+        for item, places in zip(self.spec.items, self.compiled.items, strict=True):
+            for table, place in zip(item.tables, places, strict=True):
+                yield item, table, place
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""

@@ -10,6 +10,7 @@ from mutants.block_p_identity import BLOCK_P_IDENTITY
 from mutants.budgets import BUDGETS
 from mutants.cell_classes import CELL_CLASSES
 from mutants.check import CHECK
+from mutants.columns import COLUMNS
 from mutants.counted import COUNTED
 from mutants.currencies import CURRENCIES
 from mutants.derived import DERIVED
@@ -39,6 +40,7 @@ MUTANTS = (
     *CURRENCIES,
     *INPUT,
     *VALUES,
+    *COLUMNS,
     *COUNTED,
     *PERSONS,
     *SOURCES,

@@ -54,6 +54,11 @@ class NonnegativeTables:
             self._solve_components()
             self._cut_cells()
 
+    @property
+    def total(self) -> float:
+        """The number of records, which every table adds up to but for what is cut at zero."""
+        return max(float(self._values[()][0]), 0.0)
+
     def table(self, subset: Subset) -> Floats:
         """Return the table over a set, of the sizes of its attributes; no cell is negative."""
         sizes = self._sets.sizes_of(subset)

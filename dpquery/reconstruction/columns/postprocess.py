@@ -1,7 +1,8 @@
 """Post-processed columns, beside the unbiased estimates and never in their place.
 
 Every column is a function of one table's estimates and standard errors, but for two that come from
-all measurements: `graphical` (graphical_model) and `shrunk` (shrunk_tables). What a column gains on
+all measurements: `graphical` (graphical_model) and `shrunk` (shrunk_tables); and `consistent` and
+`integer` where queries of a table overlap (agreeing_tables). What a column gains on
 sparse tables it pays for with bias: sums of many of its cells can be far worse than the same sums
 of estimates, and the noise intervals are those of the estimates.
 """
@@ -9,6 +10,7 @@ of estimates, and the noise intervals are those of the estimates.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal, assert_never, get_args
 
 import numpy as np
@@ -107,7 +109,7 @@ def with_columns(
     answers: TableAnswers,
     columns: Sequence[ExtraColumn],
     *,
-    fitted: Mapping[ColumnName, Floats | None],
+    fitted: Mapping[ColumnName, Floats | Ints | None] = MappingProxyType({}),
 ) -> TableAnswers:
     """Return a table's answers with the columns asked for; the estimates are as they were.
 
@@ -122,7 +124,7 @@ def with_columns(
 
 
 def _values(
-    answers: TableAnswers, column: ExtraColumn, fitted: Mapping[ColumnName, Floats | None]
+    answers: TableAnswers, column: ExtraColumn, fitted: Mapping[ColumnName, Floats | Ints | None]
 ) -> Floats | Ints | None:
     match column.name:
         case "nonnegative" | "thresholded" if below_zero(answers.table):
@@ -130,11 +132,13 @@ def _values(
         case "nonnegative":
             return np.maximum(answers.estimate, 0.0)
         case "consistent":
-            return consistent(answers)
+            values = consistent(answers)
+            return fitted.get("consistent") if values is None else values
         case "thresholded":
             return thresholded(answers, column.z)
         case "integer":
-            return whole_numbers(answers)
+            whole = whole_numbers(answers)
+            return fitted.get("integer") if whole is None else whole
         case "graphical" | "shrunk":
             return fitted[column.name]
     assert_never(column.name)

@@ -34,6 +34,7 @@ from dpquery.strategy.algebra.subsets import Subset
 RAKINGS = 3  # rounds of proportional fitting: the margins come from one another, and agree nearly
 LEAST_BELIEF = 0.01  # of a component's precision, none is more than a hundred times its noise's
 FEWEST_RECORDS = 1.0  # of a centre
+FIXED = 1e6  # times its precision: the number of records stays as it was measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +55,19 @@ class Components:
 def unshrunk_components(
     sets: StackedSets, table_of: Callable[[Subset], Floats], noise_of: Callable[[Subset], float]
 ) -> Components:
-    """Return the components as they were measured: see `shrunk_components`."""
+    """Return the components as they were measured, of no fewer records than none.
+
+    The number of records is not to move: see `shrunk_components` for the arguments.
+    """
     noise = component_noise(sets, noise_of)
     values = {sizes: np.empty((len(group), *sizes)) for sizes, group in sets.groups.items()}
-    for sizes in sets.groups:
-        for places in table_chunks(len(sets.groups[sizes]), sizes):
+    for sizes, group in sets.groups.items():
+        for places in table_chunks(len(group), sizes):
             values[sizes][places] = residual(_stacked(sets, sizes, places, table_of))
-    return Components(sets, values, {sizes: 1 / noise[sizes] for sizes in noise})
+    values[()] = np.maximum(values[()], 0.0)
+    precision = {sizes: 1 / each for sizes, each in noise.items()}
+    precision[()] = precision[()] * FIXED
+    return Components(sets, values, precision)
 
 
 def shrunk_components(
@@ -87,7 +94,7 @@ def shrunk_components(
             if not sizes:
                 fitted[sizes][places] = np.maximum(tables, FEWEST_RECORDS)
                 values[sizes][places] = fitted[sizes][places]
-                precision[sizes][places] = 1e6 / noise[sizes][places]
+                precision[sizes][places] = FIXED / noise[sizes][places]
                 continue
             total = fitted[()]
             centre = _centre(margins, sizes, total)

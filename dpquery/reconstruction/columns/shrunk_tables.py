@@ -11,17 +11,15 @@ the last term by one more noise draw d of the same law: d'(f(y + h d) - f(y)) / 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpquery.arrays import Floats
-from dpquery.limits import MAX_SHRUNK_CELLS, MAX_SHRUNK_TABLE_CELLS
 from dpquery.operators.blocks import Block, marginal
 from dpquery.operators.factors import Factor, Stacked
 from dpquery.operators.ranges import Ranges
-from dpquery.operators.valued import Valued
 from dpquery.public_chance import public_generator, public_seed
+from dpquery.reconstruction.columns.fittable_tables import fittable_tables, noise_of_tables, varying
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.shrinkage import shrunk_components
 from dpquery.reconstruction.columns.stacked_tables import StackedSets
@@ -31,67 +29,16 @@ from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.strategies import Strategy
 
 PROBE_STEP = 0.01  # of the noise: small enough that cells seldom pass zero on the way
-MOST_ATTRIBUTES = 6  # of a table: it has 2^6 components
 
 
-@dataclass(frozen=True, eq=False)
-class ShrinkableTables:
-    """Which tables can be shrunk, of those that blocks ask for.
-
-    Attributes:
-        subsets: of each block, the attributes of its table; None where it cannot be shrunk.
-        reasons: of each block, why it cannot; empty where it can.
-    """
-
-    subsets: tuple[Subset | None, ...]
-    reasons: tuple[str, ...]
-
-    @property
-    def any(self) -> bool:
-        """Whether some table can be shrunk."""
-        return any(subset is not None for subset in self.subsets)
-
-
-def shrinkable_tables(strategy: Strategy, blocks: Sequence[Block]) -> ShrinkableTables:
-    """Return which tables a strategy holds whole, and small enough to be shrunk.
-
-    Args:
-        strategy: what was measured.
-        blocks: what is asked for.
-    """
-    reasons: list[str] = []
-    cells: dict[Subset, int] = {}
-    for block in blocks:
-        subset = _varying(block)
-        reason = _reason(strategy, block)
-        if not reason and subset not in cells:
-            cells[subset] = math.prod(strategy.shape[i] for i in subset)
-            if sum(cells.values()) > MAX_SHRUNK_CELLS:
-                del cells[subset]
-                reason = f"all tables have more than {MAX_SHRUNK_CELLS:,} cells together"
-        reasons.append(reason)
-    pairs = zip(blocks, reasons, strict=True)
-    subsets = tuple(None if reason else _varying(block) for block, reason in pairs)
-    return ShrinkableTables(subsets, tuple(reasons))
-
-
-def _reason(strategy: Strategy, block: Block) -> str:
+def not_shrunk(block: Block) -> str:
     """Return why the answers of a block are not shrunk; nothing where they are.
 
     Only what counts disjoint cells, and their totals, is: noise of other answers is far smaller
     than that of the cells that they add up, and the sums of shrunk cells would err more.
     """
-    subset = _varying(block)
-    if any(isinstance(factor, Valued) for factor in block.factors):
-        return "its queries are sums, not counts"
     if not block.is_product or any(map(_overlaps, block.factors)):
         return "its queries overlap, and sums of shrunk cells err more than their estimates"
-    if len(subset) > MOST_ATTRIBUTES:
-        return f"a table has more than {MOST_ATTRIBUTES} attributes"
-    if math.prod(strategy.shape[i] for i in subset) > MAX_SHRUNK_TABLE_CELLS:
-        return f"a table has more than {MAX_SHRUNK_TABLE_CELLS:,} cells"
-    if not strategy.supports(marginal(strategy.shape, subset)):
-        return "the plan measures its queries, and not the cells that they count"
     return ""
 
 
@@ -100,12 +47,6 @@ def _overlaps(factor: Factor) -> bool:
     if isinstance(factor, Stacked):
         return any(map(_overlaps, factor.parts))
     return isinstance(factor, Ranges) and int(factor.column_norms(1).max()) > 1
-
-
-def _varying(block: Block) -> Subset:
-    """Return the attributes of a block that have more than one class."""
-    pairs = zip(block.attributes, block.table_shape, strict=True)
-    return tuple(i for i, size in pairs if size > 1)
 
 
 class ShrunkTables:
@@ -130,17 +71,17 @@ class ShrunkTables:
         Privacy:
             Post-processing: a function of noisy answers and public inputs.
         """
-        self.scope = shrinkable_tables(strategy, blocks)
+        self.scope = fittable_tables(strategy, blocks, not_shrunk)
         self._strategy, self._noisy, self._noise_std = strategy, noisy, noise_std
         self._blocks = blocks
-        subsets = [subset for subset in self.scope.subsets if subset is not None]
-        self._sets = StackedSets(strategy.shape, subsets)
-        self._variances: dict[Subset, float] = {}
+        self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
+        self._sets = StackedSets(strategy.shape, self.scope.sets)
+        self._noise_of = noise_of_tables(strategy, noise_std=noise_std)
         self._tables = self._fit(reconstruct(strategy, noisy))
 
     def answer(self, block: Block) -> Floats | None:
         """Return the answers of a block, of shape block.row_shape; None where it has none."""
-        if _reason(self._strategy, block) or _varying(block) not in self._sets.places:
+        if self._subsets.get(block) is None:
             return None
         return _answer(self._tables, block)
 
@@ -184,19 +125,11 @@ class ShrunkTables:
         def table_of(subset: Subset) -> Floats:
             return estimates.answer(marginal(shape, subset), None)
 
-        components = shrunk_components(self._sets, table_of, self._squared_noise)
+        components = shrunk_components(self._sets, table_of, self._noise_of)
         tables = NonnegativeTables(components)
         tables.improve()
         return tables
 
-    def _squared_noise(self, subset: Subset) -> float:
-        """Return the sum of the variances of the cells of a table."""
-        if subset not in self._variances:
-            block = marginal(self._strategy.shape, subset)
-            unit = total_of(self._strategy.variances(block, position=None), block)
-            self._variances[subset] = self._noise_std**2 * unit
-        return self._variances[subset]
-
 
 def _answer(tables: NonnegativeTables, block: Block) -> Floats:
-    return block.apply(tables.table(_varying(block)).reshape(block.table_shape))
+    return block.apply(tables.table(varying(block)).reshape(block.table_shape))

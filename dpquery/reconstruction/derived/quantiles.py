@@ -11,7 +11,6 @@ p T ([MATH] 24).
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from dpquery.arrays import Floats
 from dpquery.reconstruction.derived.quotients import DerivedRows
@@ -57,6 +56,8 @@ def quantile_rows(
         interpolated: whether values are bins, within which quantiles are interpolated.
     """
     groups, several = len(noisy.counts), len(probabilities)
+    from scipy.optimize import isotonic_regression  # slow to import; few releases need it
+
     estimate, low, high = (np.full((groups, several), np.nan) for _ in range(3))
     lost = noisy.lost <= q
     for g in range(groups):

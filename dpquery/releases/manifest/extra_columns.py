@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from dpquery.reconstruction.columns import graphical_model
 from dpquery.reconstruction.columns.consistency import below_zero, query_structure
-from dpquery.reconstruction.columns.postprocess import ExtraColumn
+from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn
 from dpquery.releases.formatting import figure
 from dpquery.releases.manifest.release_json import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
@@ -19,16 +19,17 @@ column."""
 
 
 @dataclass(frozen=True)
-class ShrunkFacts:
-    """What is to be said of the shrunk tables.
+class FittedFacts:
+    """What is to be said of columns that are fitted to all tables together.
 
     Attributes:
-        reasons: for each item why some of its tables have none; empty where all have.
-        expected_rmse: their root mean square error as estimated from the noisy values, in counts;
-            None where no count was shrunk.
+        reasons: for each such column, and each item, why some of its tables have no values; empty
+            where all have.
+        expected_rmse: of shrunk answers, as estimated from the noisy values, in counts; None where
+            no count was shrunk, or noise hides it.
     """
 
-    reasons: Mapping[str, str]
+    reasons: Mapping[ColumnName, Mapping[str, str]]
     expected_rmse: float | None
 
 
@@ -36,7 +37,7 @@ def with_extra(
     manifest: Manifest,
     spec: Spec,
     columns: Sequence[ExtraColumn],
-    shrunk: ShrunkFacts | None = None,
+    fitted: FittedFacts | None = None,
 ) -> Manifest:
     """Return a manifest with the facts on a release's extra columns.
 
@@ -44,7 +45,7 @@ def with_extra(
         manifest: of the release without them.
         spec: what was asked.
         columns: in order; none leave the manifest as it is.
-        shrunk: of the shrunk tables, where a column asks for them.
+        fitted: of columns that are fitted to all tables.
     """
     if not columns:
         return manifest
@@ -56,17 +57,16 @@ def with_extra(
         manifest,
         libraries=tuple(sorted(versions.items())),
         postprocessing=f"none of the estimates; beside them stand the extra columns {texts}",
-        extra=tuple(_facts(column, spec, shrunk) for column in columns),
+        extra=tuple(_facts(column, spec, fitted) for column in columns),
     )
 
 
-def _facts(column: ExtraColumn, spec: Spec, shrunk: ShrunkFacts | None) -> ColumnFacts:
-    if column.name != "shrunk" or shrunk is None:
+def _facts(column: ExtraColumn, spec: Spec, fitted: FittedFacts | None) -> ColumnFacts:
+    reasons = None if fitted is None else fitted.reasons.get(column.name)
+    if reasons is None:
         reasons = {item.name: _reason(item, column) for item in spec.items}
-        expected = None
-    else:
-        reasons, expected = dict(shrunk.reasons), shrunk.expected_rmse
     empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
+    expected = fitted.expected_rmse if fitted is not None and column.name == "shrunk" else None
     return ColumnFacts(column.name, column.text, column.meaning, empty, expected)
 
 

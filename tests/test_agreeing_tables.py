@@ -1,0 +1,193 @@
+"""Consistent answers where queries overlap: a table with its margins, thresholds, whole numbers."""
+
+import json
+import math
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli_support import ok, plan_town
+from scipy.optimize import minimize
+
+from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.operators.factors import Identity, IdentityRows, Stacked, total
+from dpquery.operators.ranges import Prefix
+from dpquery.reconstruction.columns.agreeing_tables import AgreeingTables, whole_cells
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.strategy.search.select import select
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+
+
+def chosen(workload, noise="gaussian"):
+    candidates = select(workload, noises=[noise])[noise].candidates
+    made = [candidate for candidate in candidates if candidate.proposal is not None]
+    return min(made, key=lambda candidate: candidate.error.rmse).proposal.strategy
+
+
+def with_total(n):
+    return Stacked((Identity(n), total(n)))
+
+
+def table_of(x, subset):
+    return x.sum(axis=tuple(i for i in range(x.ndim) if i not in subset))
+
+
+def measured(strategy, x, std, chance):
+    """Answers of a strategy's measurements with normal noise."""
+    for each in strategy.measurements:
+        block = each.block
+        table = table_of(x, block.attributes).reshape(block.table_shape).astype(float)
+        exact = each.weight * block.apply(table).ravel()
+        yield exact + chance.normal(0, std, block.queries)
+
+
+def fitted(strategy, x, blocks, std, seed=0):
+    chance = np.random.default_rng(seed)
+    std *= math.sqrt(squared_sensitivity(strategy))
+    estimates = reconstruct(strategy, list(measured(strategy, x, std, chance)))
+    return estimates, AgreeingTables(strategy, estimates, blocks, noise_std=std)
+
+
+def test_a_table_with_both_margins_is_the_nearest_in_standard_errors():
+    """A dense twin: generalised least squares under the covariance of all answers, no cell < 0."""
+    shape = (4, 3)
+    block = product(shape, {0: with_total(4), 1: with_total(3)})
+    strategy = chosen(Workload(shape, (block,), (1.0,)))
+    x = np.array([[9.0, 0, 1], [0, 0, 2], [5, 1, 0], [0, 3, 0]])
+    estimates, tables = fitted(strategy, x, (block,), 4.0, seed=1)
+    cells = estimates.answer(marginal(shape, (0, 1)), None)
+    rows = np.concatenate(
+        [
+            each.weight
+            * np.array(
+                [
+                    each.block.apply(
+                        table_of(cell.reshape(shape), each.block.attributes).reshape(
+                            each.block.table_shape
+                        )
+                    ).ravel()
+                    for cell in np.eye(12)
+                ]
+            ).T
+            for each in strategy.measurements
+        ]
+    )
+    weights = rows.T @ rows / squared_sensitivity(strategy)
+    solved = minimize(
+        lambda flat: (flat - cells.ravel()) @ weights @ (flat - cells.ravel()),
+        np.full(12, 2.0),
+        jac=lambda flat: 2 * weights @ (flat - cells.ravel()),
+        bounds=[(0, None)] * 12,
+        constraints=[{"type": "eq", "fun": lambda flat: flat.sum() - cells.sum()}],
+        options={"maxiter": 2000, "ftol": 1e-12},
+    )
+    assert cells.min() < -1  # zero is what it is cut at
+    answers = tables.answer(block)
+    assert answers[:-1, :-1] == pytest.approx(solved.x.reshape(shape), abs=0.02)
+    assert answers[:-1, -1] == pytest.approx(answers[:-1, :-1].sum(axis=1))
+    assert answers[-1, -1] == pytest.approx(cells.sum())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_asked_answers_are_sums_of_cells_that_are_not_negative(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(2, 6, 3).tolist())
+    pairs = list(combinations(range(3), 2))
+    kinds = (Identity, with_total, lambda n: IdentityRows(n, np.arange(n - 1)))
+    blocks = [
+        product(shape, {i: kinds[rng.integers(3)](shape[i]) for i in pair})
+        for pair in pairs[: int(rng.integers(1, 4))]
+    ]
+    blocks.append(Block(shape, (0, 2), (Identity(shape[0]), Identity(shape[2])), (True, True), 1))
+    blocks = tuple(blocks)
+    strategy = chosen(
+        Workload(shape, blocks, (1.0,) * len(blocks)), ("gaussian", "laplace")[seed % 2]
+    )
+    x = rng.poisson(1.5, shape)
+    _, tables = fitted(strategy, x, blocks, 3.0, seed)
+    for block in blocks:
+        answers, whole = tables.answer(block), tables.whole_numbers(block)
+        if answers is None:
+            assert tables.scope.reasons[blocks.index(block)]
+            continue
+        dense = np.array(
+            [block.apply(cell.reshape(block.table_shape)).ravel()
+             for cell in np.eye(math.prod(block.table_shape))]
+        ).T  # fmt: skip
+        for values in (answers, whole):
+            assert values.min() >= 0
+            solved = np.linalg.lstsq(dense, values.ravel().astype(float), rcond=None)[0]
+            assert dense @ solved == pytest.approx(values.ravel(), abs=1e-6)
+        assert whole.dtype == np.int64
+
+
+def test_tables_agree_with_one_another_and_err_less():
+    shape = (12, 8, 5)
+    blocks = tuple(
+        product(shape, {i: with_total(shape[i]) for i in pair})
+        for pair in combinations(range(3), 2)
+    )
+    strategy = chosen(Workload(shape, blocks, (1.0,) * 3))
+    rng = np.random.default_rng(3)
+    x = rng.poisson(np.multiply.outer(np.multiply.outer(0.6 ** np.arange(12), 0.5 ** np.arange(8)),
+                                      0.4 ** np.arange(5)) * 200)  # fmt: skip
+    estimates, tables = fitted(strategy, x, blocks, 5.0)
+    before = after = 0.0
+    for block in blocks:
+        truth = block.apply(table_of(x, block.attributes))
+        before += float(np.sum((estimates.answer(block, None) - truth) ** 2))
+        after += float(np.sum((tables.answer(block) - truth) ** 2))
+    assert after < 0.7 * before
+    first, second, third = (tables.answer(block) for block in blocks)
+    noise = math.sqrt(before / sum(block.queries for block in blocks))
+    assert first[:, -1] == pytest.approx(second[:, -1], abs=0.1 * noise)
+    assert first[-1] == pytest.approx(third[:, -1], abs=0.1 * noise)
+
+
+def test_whole_cells_keep_totals_along_the_first_axes():
+    cells = np.random.default_rng(0).gamma(0.4, 3.0, (6, 5, 4))
+    whole = whole_cells(cells)
+    assert np.abs(whole.sum(axis=(1, 2)) - cells.sum(axis=(1, 2))).max() < 1
+    assert np.abs(whole - cells).max() < 1
+    assert whole.sum() == round(cells.sum())
+
+
+def test_attributes_that_are_asked_for_ranges_are_left_out_with_the_reason():
+    shape = (6, 3, 2)
+    blocks = (
+        product(shape, {0: with_total(6), 1: with_total(3)}),
+        product(shape, {0: Prefix(6)}),
+        product(shape, {1: with_total(3), 2: with_total(2)}),
+    )
+    strategy = chosen(Workload(shape, blocks, (1.0,) * 3))
+    _, tables = fitted(strategy, np.ones(shape), blocks, 1.0)
+    assert tables.answer(blocks[0]) is None
+    assert tables.scope.reasons[0].startswith("ranges, prefixes or groups are asked")
+    assert tables.answer(blocks[2]) is not None
+
+
+def test_a_release_has_a_table_with_both_margins_in_whole_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    plan_town(
+        tmp_path,
+        "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\nother: drop\n"
+        "domain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\nworkload:\n"
+        "  - {name: both, product: {age: identity+total, sex: identity+total}}\n",
+    )
+    ok(*RELEASE, "--also", "consistent", "--also", "integer")
+    frame = pq.read_table("release/both.parquet").to_pandas()
+    assert not frame["consistent"].isna().any()
+    assert frame["integer"].dtype == np.int64
+    for column in ("consistent", "integer"):
+        wide = frame.pivot_table(index="age", columns="sex", values=column, observed=False)
+        assert wide["all"].to_numpy() == pytest.approx((wide["F"] + wide["M"]).to_numpy())
+        ages = wide.drop(index="all").sum()
+        assert wide.loc["all"].to_numpy() == pytest.approx(ages.to_numpy())
+        assert (wide.to_numpy() >= 0).all()
+    extra = json.loads(Path("release/release.json").read_text())["extra"]
+    assert [facts["empty"] for facts in extra] == [[], []]
