@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from derived_support import HEAD as WITHOUT
 from derived_support import ITEMS
@@ -98,6 +99,16 @@ def test_the_page_shows_derived_items_and_shares_in_percent(folder):
     assert "<svg" in sections["shares"]
     assert "<svg" not in sections["days"]  # dates are listed
     assert "2020-03-01" in sections["days"]
+
+
+def test_columns_of_attributes_have_one_type_in_all_files(folder):
+    types = {}
+    for path in (folder / "release").glob("*.parquet"):
+        for field in pq.read_schema(path):
+            if field.name in ("sex", "region", "hours", "income", "day"):
+                types.setdefault(field.name, set()).add(str(field.type))
+    assert {"sex", "region"} <= types.keys()
+    assert [name for name, kinds in types.items() if len(kinds) > 1] == []
 
 
 def test_a_package_has_derived_items_with_the_meaning_of_their_columns(folder, tmp_path):

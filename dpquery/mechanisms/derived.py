@@ -14,6 +14,7 @@ from dpquery.reconstruction.derived.statistics import derived_rows
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.linear_answers import positions_of
 from dpquery.releases.tables.derived_table import derived_table
+from dpquery.releases.tables.labels import release_rules
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import DerivedItem, Difference, Item, Spec, Table
 from dpquery.spec.problems import quoted
@@ -87,12 +88,12 @@ def derived_answers(
         Post-processing: a function of noisy answers and public inputs.
     """
     joint = JointAnswers(tables, strategy, estimates, noise_std)
-    tables_made = []
+    rules, tables_made = release_rules(spec.items, spec.domain), []
     for item in spec.derived:
         release = item.statistic.release if isinstance(item.statistic, Difference) else ""
         other = others[release] if others and release else None
         rows = derived_rows(item.statistic, joint, spec.domain, level=level, other=other)
-        tables_made.append(derived_table(item, rows, spec.domain))
+        tables_made.append(derived_table(item, rows, spec.domain, rules))
     return tuple(tables_made)
 
 

@@ -9,7 +9,7 @@ from dpquery.releases.tables.errors import FLAGS, flags, relative_errors
 from dpquery.releases.tables.item_rows import Segment
 from dpquery.releases.tables.item_table import layout
 from dpquery.releases.tables.label_columns import encoded, masked
-from dpquery.releases.tables.labels import LABEL
+from dpquery.releases.tables.labels import LABEL, ColumnRules
 from dpquery.spec.domain import Dates, Domain
 from dpquery.spec.model import DerivedItem, Item, Quantiles
 
@@ -18,17 +18,20 @@ LOST = "lost in noise"
 _FIGURES = ("estimate", "std_error", "ci_low", "ci_high")
 
 
-def derived_table(item: DerivedItem, figures: DerivedRows, domain: Domain) -> pa.Table:
+def derived_table(
+    item: DerivedItem, figures: DerivedRows, domain: Domain, rules: ColumnRules
+) -> pa.Table:
     """Return the rows of a derived item: labels, `quantile` of quantiles, figures, flag, reason.
 
     Args:
         item: the derived item.
         figures: one for each row; of quantiles those of a group one after another.
         domain: of the spec.
+        rules: by which columns of attributes have one type in all files.
     """
     statistic = item.statistic
     rows, dates = statistic.rows, None
-    labelled = layout(Item(item.name, (rows,)), domain, error_bars=True)
+    labelled = layout(Item(item.name, (rows,)), domain, error_bars=True, rules=rules)
     arrays = labelled.row_columns(rows.size)([Segment(0, 0, rows.size)])
     fields = [labelled.schema.field(k) for k in range(len(arrays))]
     if isinstance(statistic, Quantiles):
