@@ -207,6 +207,47 @@ def test_a_name_is_taken_once():
             parse(WITHOUT + f"  - {{name: {name}, share: {{of: people}}}}\n", name="w", files={})
 
 
+BLANKS = (
+    "dataset: {id: b}\nprivacy: {unit: row}\nbudget: {epsilon: 1000000}\ndomain:\n"
+    "  sex: {values: [F, M]}\n  hours: {range: [1, 5]}\nworkload:\n"
+    "  - {name: hours, sum: {of: hours, by: {sex: identity}}}\n"
+    "  - {name: people, product: {sex: identity}}\n"
+)
+WORKED = "  - {name: worked, product: {sex: identity, hours: identity}}\n"
+
+
+def test_a_mean_is_of_those_who_have_a_value(tmp_path):
+    """Records with a blank, or a value beyond the range, would pull it down."""
+    rng = np.random.default_rng(2)
+    hours = rng.integers(1, 9, 900).astype(str)
+    hours[::4] = ""
+    data = pd.DataFrame({"sex": rng.choice(["F", "M"], 900), "hours": hours})
+    data.to_csv(tmp_path / "data.csv", index=False)
+    derived = "derived:\n  - {name: mean, mean: {sum: hours}}\n"
+    derived += "  - {name: of_all, mean: {sum: hours, count: people}}\n"
+    (tmp_path / "w.yaml").write_text(BLANKS + WORKED + derived)
+    paths = {"plan_path": tmp_path / "p.plan", "ledger_path": tmp_path / "l.db"}
+    plan(tmp_path / "w.yaml", mechanism="linear", time_limit=0.1, **paths)
+    release(tmp_path / "data.csv", epsilon=20000, out=tmp_path / "r", **paths)
+    known = pd.to_numeric(data["hours"]).where(lambda value: value <= 5)
+    means = Release(tmp_path / "r").table("mean")["estimate"]
+    assert means.tolist() == pytest.approx(known.groupby(data["sex"]).mean().tolist(), abs=1e-3)
+    of_all = Release(tmp_path / "r").table("of_all")["estimate"]
+    filled = known.fillna(0).groupby(data["sex"]).mean()
+    assert of_all.tolist() == pytest.approx(filled.tolist(), abs=1e-3)
+
+
+def test_a_mean_that_takes_blanks_for_nought_is_refused_with_both_remedies(tmp_path):
+    """No question tells a blank from 0 hours: the records with a value are not counted."""
+    text = BLANKS.replace("[1, 5]", "[0, 5]") + "derived:\n  - {name: mean, mean: {sum: hours}}\n"
+    (tmp_path / "w.yaml").write_text(text)
+    paths = {"plan_path": tmp_path / "p.plan", "ledger_path": tmp_path / "l.db"}
+    with pytest.raises(SpecError) as refused:
+        plan(tmp_path / "w.yaml", mechanism="linear", time_limit=0.1, **paths)
+    assert "w.yaml:11:5: 'mean' tells '0' from 'other' of 'hours'" in str(refused.value)
+    assert "or name the item that counts its records with `count:`" in str(refused.value)
+
+
 def test_what_no_item_tells_apart_is_refused_with_what_to_ask_for(folder):
     (folder / "odd.yaml").write_text(
         "workload: [{name: half, product: {sex: identity}}]\n"

@@ -58,7 +58,7 @@ def tables_of_derived(
                     f"{item.place}: {quoted(item.name)} is made of "
                     f"{_in_words(table, spec.domain)}, which the measurements do not hold; add "
                     f"`- {{name: {item.name}_of, {_as_item(table, spec.domain)}}}` to the workload "
-                    "and plan again"
+                    f"and plan again{_or_all(item)}"
                 )
     return known
 
@@ -106,8 +106,15 @@ def _check_told_apart(
             f"{item.place}: {quoted(item.name)} tells {quoted(attribute.label(code))} from "
             f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, which no item of the "
             "plan's workload does; ask for `"
-            f"{attribute.name}: identity` in one, and plan again"
+            f"{attribute.name}: identity` in one, and plan again{_or_all(item)}"
         )
+
+
+def _or_all(item: DerivedItem) -> str:
+    """Return the other remedy of a mean: to count all records."""
+    if item.statistic.kind != "mean":
+        return ""
+    return "; or name the item that counts its records with `count:`, if all are to be counted"
 
 
 def _in_words(table: Table, domain: Domain) -> str:

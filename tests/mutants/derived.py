@@ -88,4 +88,12 @@ DERIVED = (
         "same &= first[i] >= 0",
         _COVARIANCES,
     ),
+    Mutant(
+        "records without a value are among those of a mean",
+        "blanks pull means down",
+        "derived._Reader._counted",
+        "return replace(denominator, where=where), ",
+        "return denominator, ",
+        ("test_derived_release.py::test_a_mean_is_of_those_who_have_a_value",),
+    ),
 )

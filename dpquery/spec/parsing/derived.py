@@ -29,7 +29,7 @@ from dpquery.spec.parsing.forms import ListOf, Real
 from dpquery.spec.parsing.public_populations import read_population
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.yaml_nodes import ListNode, Node, TextNode
-from dpquery.spec.predicates import IdentitySet, PrefixSet, StackedSet
+from dpquery.spec.predicates import IdentitySet, IntervalSet, PrefixSet, StackedSet
 from dpquery.spec.problems import UnreadableError, quoted, suggestion
 
 DERIVED_COLUMNS = ("quantile", "reason")
@@ -187,14 +187,32 @@ class _Reader:
             )
         of = self._names[numerator.summed.attribute]
         if given.count is None:
-            denominator = replace(numerator, summed=None)
-            words = f"{name} over the number of records; one without a value of {of} adds nothing"
-            return Quotient("mean", numerator, denominator), f"{words} and is counted"
+            denominator, words = self._counted(numerator, of)
+            return Quotient("mean", numerator, denominator), f"{name} over {words}"
         other, denominator = self._item(given.count)
         if denominator.summed is not None:
             raise given.count.mistake(f"{quoted(other)} is a sum; name an item that counts records")
         self._check_axes(given.count, name, numerator, other, denominator)
         return Quotient("mean", numerator, denominator), f"{name} over {other}"
+
+    def _counted(self, numerator: Table, of: str) -> tuple[Table, str]:
+        """Return the table that counts whose numbers a sum adds up, and what it counts.
+
+        A record without a declared value adds nothing, and would pull the mean down; where the
+        spec says what such a record adds, it is one of them.
+        """
+        denominator = replace(numerator, summed=None)
+        index, attribute = self.scope.declared[of]
+        if attribute is None:
+            raise UnreadableError(None)
+        column = attribute.columns[0]
+        asked = {i for i, _ in (*numerator.axes, *numerator.where)}
+        values = () if numerator.summed is None else numerator.summed.values
+        if index in asked or column.size == column.length or any(values[column.length :]):
+            return denominator, "the number of records"
+        declared = IntervalSet(column.size, ((0, column.length - 1),))
+        where = tuple(sorted((*numerator.where, (index, declared)), key=lambda each: each[0]))
+        return replace(denominator, where=where), f"the number of records with a value of {of}"
 
     def _check_axes(
         self, node: Node, name: str, numerator: Table, other: str, denominator: Table
