@@ -21,7 +21,7 @@ from dpquery.planning.rehearsal.seeded_chance import SeededChance
 def stage():
     delta = Fraction(1, 10**9)
     return stage_for(
-        SPEC_READ, COMPILED, MechanismRequest(), epsilon=Fraction(1), delta=delta, targets=False
+        SPEC_READ, COMPILED, MechanismRequest(), epsilon=Fraction(1), delta=delta, targets=((), ())
     )
 
 
@@ -136,7 +136,7 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
         MechanismRequest(),
         epsilon=Fraction(1),
         delta=Fraction(1, 10**9),
-        targets=False,
+        targets=((), ()),
     )
     seen = []
 
@@ -161,7 +161,7 @@ def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small)
         MechanismRequest(),
         epsilon=Fraction(1, 10_000),
         delta=Fraction(1, 10**9),
-        targets=False,
+        targets=((), ()),
     )
     totals, settings = [], RapSettings(2, 5, 10, 0)
 

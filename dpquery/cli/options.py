@@ -66,8 +66,9 @@ ProxyPath = Annotated[
     Path | None,
     typer.Option(
         "--proxy",
-        help="PUBLIC data to rehearse RAP on: a CSV file of the same columns, or a release folder. "
-        "Never the records to be protected: the plan says how RAP did on it.",
+        help="PUBLIC data to rehearse RAP or try derived targets on: a CSV file of the same "
+        "columns, or a release folder. Never the records to be protected: the plan shows what it "
+        "gave.",
     ),
 ]
 RapSearch = Annotated[

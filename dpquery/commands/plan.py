@@ -45,10 +45,11 @@ from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.comparison import MechanismRequest, beside_rap, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
+from dpquery.planning.derived_targets import derived_targets
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.rivals import Rivals
-from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
+from dpquery.planning.targets import goal_of, parse_sweep, parse_targets, split_targets
 from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.spec.problems import one_of
@@ -97,7 +98,8 @@ def plan(
             that meets the targets.
         delta: and this delta; default: the spec's.
         mechanism: "linear", "rap", or "auto": the better one, where the spec declares rows.
-        proxy: public data to rehearse RAP on: a CSV file, or the folder of a release.
+        proxy: public data to rehearse RAP on, or to try targets on derived items on: a CSV file,
+            or the folder of a release.
         rap_search: whether RAP's settings are searched on the proxy.
         search_both: whether a kind of noise is searched for long that is far from being taken at
             this epsilon; without it, such a one has quick candidates alone.
@@ -112,15 +114,17 @@ def plan(
     minimised = one_of("objective", objective, get_args(Objective))
     request = _mechanism_request(mechanism, proxy, search=rap_search)
     shown = None if epsilon is None else exact_epsilon(epsilon)
-    named_delta = None if delta is None else exact_delta(delta)
+    named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, out)
     spec = load_spec(Path(spec_path))
     counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
     spec = spec if counted is None else spec.counted_in(counted.accounting)
     compiled = compile_countable(spec)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
-    goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
-    stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
+    goals, on_derived = split_targets(parse_targets(targets, spec, minimised), spec)
+    stage = stage_for(
+        spec, compiled, request, epsilon=shown, delta=at_delta, targets=(goals, on_derived)
+    )
     funds = _would_register(ledger, spec, counted, change=change_cap)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     selections = select(
@@ -138,14 +142,12 @@ def plan(
     )
     chosen = _planned(selections.values(), spec, compiled)
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
-    terms = Terms(shown, at_delta, points)
+    tried = derived_targets(on_derived, spec, compiled, chosen, request.proxy)
+    terms = Terms(shown, at_delta, points, tried)
     counted = counted or by_noise(complete, spec, compiled.workload, funds, terms)
     reported = _Reporter(funds, spec, compiled, terms)
-    report = reported(complete, counted)
-    report = with_rap(report, stage, request=request, time_limit=time_limit)
-    if (by_rap := counted.given_up_for(report.plan)) is not None:
-        by_rap_now = replace(reported(report.plan, by_rap), remark=report.remark)
-        report = beside_rap(by_rap_now, compiled.workload)
+    report = with_rap(reported(complete, counted), stage, request=request, time_limit=time_limit)
+    report = reported.charged_as_rap(report, counted)
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
@@ -203,6 +205,14 @@ class _Reporter:
         spec = self.spec.counted_in(counted.accounting)
         funds, noted = self.funds[counted.accounting], counted.noted(plan)
         return report_of(noted, spec, self.compiled, funds, self.terms, counted.words)
+
+    def charged_as_rap(self, report: PlanReport, counted: Counted) -> PlanReport:
+        """Return the report again, in what RAP is charged in, where the plan prefers RAP."""
+        by_rap = counted.given_up_for(report.plan)
+        if by_rap is None:
+            return report
+        by_rap_now = replace(self(report.plan, by_rap), remark=report.remark)
+        return beside_rap(by_rap_now, self.compiled.workload)
 
 
 def _check_search(seed: int, time_limit: float, out: Path) -> None:

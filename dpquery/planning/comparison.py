@@ -22,6 +22,7 @@ from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.measurement import accounting
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.plan import Target
 from dpquery.plan_file.rap_settings import MechanismChoice, PlannedRap, default_settings
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import SelectionAtBudget
@@ -63,20 +64,23 @@ def stage_for(
     *,
     epsilon: Fraction | None,
     delta: Fraction,
-    targets: bool,
+    targets: tuple[tuple[Target, ...], tuple[Target, ...]],
 ) -> Stage | str:
     """Return what the rehearsal needs, at epsilon 1 unless said; or why there is none.
 
-    The reason is empty where RAP was neither requested nor possible: no rows are declared.
+    The reason is empty where RAP was neither requested nor possible: no rows are declared. With
+    targets on derived items, the second ones, a proxy is for those.
 
     Raises:
         SpecError: RAP, or a proxy to rehearse it on, was asked for and cannot be had.
     """
+    if targets[1]:
+        request = replace(request, proxy=None)
     if request.mechanism == "linear":
         if request != LINEAR:
             raise SpecError("--proxy and --rap-search are for RAP; leave --mechanism linear out")
         return ""
-    rows, reason = spec.dataset.rows, _missing(spec, delta, targets=targets)
+    rows, reason = spec.dataset.rows, _missing(spec, delta, targets=any(targets))
     if rows is None or reason:
         if request == MechanismRequest():
             return "" if rows is None else reason

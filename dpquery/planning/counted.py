@@ -17,7 +17,7 @@ from dpquery.plan_file.plan import Plan, PlannedSelection
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.figures import AtShare, BudgetShares
 from dpquery.planning.plan_report import Terms
-from dpquery.planning.targets import least_epsilon
+from dpquery.planning.targets import least_epsilon, targets_score
 from dpquery.spec.model import Accounting, Spec
 from dpquery.strategy.noise_kinds import Noise
 
@@ -140,7 +140,7 @@ def by_noise(
         if selection.noise == "laplace" or terms.delta > 0
     ]
     least = min(offer.share for offer in offers)
-    if plan.targets and terms.epsilon is None:
+    if (plan.targets or terms.derived) and terms.epsilon is None:
         best = min(offers, key=lambda offer: (offer.share > 1, offer.share))
     else:
         best = min(offers, key=lambda offer: (offer.share > 1, offer.score_at(least)))
@@ -151,8 +151,9 @@ def by_noise(
 
 def _offer(plan: Plan, selection: PlannedSelection, shares: BudgetShares, terms: Terms) -> _Offer:
     epsilon = terms.epsilon
-    if epsilon is None and plan.targets:
-        epsilon = least_epsilon(selection, shares.spec, delta=terms.delta)
+    if epsilon is None and (plan.targets or terms.derived):
+        score = targets_score(plan, selection, terms.derived)
+        epsilon = least_epsilon(selection, shares.spec, delta=terms.delta, score=score)
     epsilon = epsilon or Fraction(1)
     share = shares.share_at(selection, epsilon)
     return _Offer(selection, shares, shares.at(selection, epsilon), share)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dpquery.measurement.ledger.funds import Funds, Room
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import CandidateFigures, Plan
+from dpquery.planning.derived_targets import DerivedReached, DerivedTargets
 from dpquery.planning.figures import (
     BudgetShares,
     Exchange,
@@ -22,6 +23,7 @@ from dpquery.planning.targets import (
     Sweep,
     least_epsilons,
     reached_targets,
+    rounded_up,
     swept,
 )
 from dpquery.planning.worst_item import WorstItem, worst_item
@@ -31,6 +33,8 @@ from dpquery.strategy.noise_kinds import Noise
 
 if TYPE_CHECKING:
     import pandas as pd
+
+EPSILON_STEPS = 20  # of epsilon, between what either kind of noise needs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,6 +54,8 @@ class PlanReport:
         exchanges: for each other noise what it and the better one buy with each other's share.
         worst: the item that errs most under the better noise.
         counted: what losses are added up as and why, where the spec leaves it open.
+        derived: the targets on derived items with what the better noise is expected to reach.
+        derived_words: how that is known.
         remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
     """
 
@@ -65,6 +71,8 @@ class PlanReport:
     exchanges: Mapping[Noise, Exchange]
     worst: WorstItem
     counted: str = ""
+    derived: tuple[DerivedReached, ...] = ()
+    derived_words: tuple[str, ...] = ()
     remark: str = ""
 
     @property
@@ -151,23 +159,27 @@ class Terms:
         epsilon: of the guarantee; None for 1, or for the least that meets the plan's targets.
         delta: of the guarantee.
         sweep: other epsilons at which errors are wanted.
+        derived: targets on derived items; None without any.
     """
 
     epsilon: Fraction | None
     delta: Fraction
     sweep: Sequence[Fraction]
+    derived: DerivedTargets | None = None
 
 
 def report_of(
     plan: Plan, spec: Spec, compiled: CompiledSpec, funds: Funds, terms: Terms, counted: str
 ) -> PlanReport:
     """Price a plan; `counted` is what to say of how its losses are added up."""
-    epsilon, delta = terms.epsilon, terms.delta
+    delta, derived = terms.delta, terms.derived
     shares = BudgetShares(spec, compiled.workload, delta, funds)
-    least = least_epsilons(plan, shares) if plan.targets else ()
-    if epsilon is None:
-        epsilon = least[0].epsilon if least else Fraction(1)
+    least = least_epsilons(plan, shares, derived) if plan.targets or derived else ()
+    epsilon = terms.epsilon or (least[0].epsilon if least else Fraction(1))
+    if terms.epsilon is None and derived is not None:
+        epsilon = _meeting_all(least, plan, shares)
     priced = prices(plan, shares, epsilon=epsilon)
+    best = priced[0]
     return PlanReport(
         spec,
         plan,
@@ -175,7 +187,7 @@ def report_of(
         delta,
         priced,
         least,
-        reached_targets(priced[0], plan.targets),
+        reached_targets(best, plan.targets),
         swept(plan, shares, terms.sweep),
         {
             one.selection.noise: funds.room_for(shares.pricing(one.selection), epsilon=epsilon)
@@ -183,6 +195,23 @@ def report_of(
             if one.share < math.inf
         },
         exchanges(priced, shares),
-        worst_item(priced[0], spec, compiled, delta=delta),
+        worst_item(best, spec, compiled, delta=delta),
         counted,
+        () if derived is None else derived.reached(best.selection.noise, best.std),
+        () if derived is None else derived.words,
     )
+
+
+def _meeting_all(least: Sequence[LeastEpsilon], plan: Plan, shares: BudgetShares) -> Fraction:
+    """Return about the least epsilon at which the noise that a release takes meets all targets.
+
+    A release takes the noise that errs less on the items, which need not be the one that needs
+    least for the derived ones, and may be another one at another epsilon.
+    """
+    of_noise = {needed.noise: needed.epsilon for needed in least}
+    low, high = min(of_noise.values()), max(of_noise.values())
+    steps = [float(low) * float(high / low) ** (k / EPSILON_STEPS) for k in range(EPSILON_STEPS)]
+    for epsilon in [low, *(rounded_up(step) for step in steps[1:])]:
+        if epsilon >= of_noise[prices(plan, shares, epsilon=epsilon)[0].selection.noise]:
+            return epsilon
+    return high

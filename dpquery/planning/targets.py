@@ -15,6 +15,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.noise.calibration import sound_change, steps
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
+from dpquery.planning.derived_targets import DerivedTargets
 from dpquery.planning.figures import BudgetShares, SelectionAtBudget, prices, selection_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
@@ -65,7 +66,9 @@ class Sweep:
 def parse_targets(
     texts: Sequence[str], spec: Spec, objective: Objective = "rmse"
 ) -> tuple[Target, ...]:
-    """Read targets such as "P12: sd <= 50"; the item * stands for every item.
+    """Read targets such as "P12: sd <= 50"; the item * stands for every item of the workload.
+
+    Those on derived items are among them; see `split_targets`.
 
     Raises:
         SpecError: a target has another form, an unknown item, or a figure that is not above 0; or
@@ -74,6 +77,7 @@ def parse_targets(
     if texts and objective != "rmse":
         raise SpecError("targets are an objective of their own; leave --objective out")
     names = [item.name for item in spec.items]
+    named = [*names, *(item.name for item in spec.derived)]
     targets: list[Target] = []
     for text in texts:
         matched = _FORM.fullmatch(text)
@@ -81,16 +85,26 @@ def parse_targets(
         if matched is None or most is None:
             raise SpecError(
                 f"target {quoted(text)} is not of the form 'ITEM: sd <= 50' or 'ITEM: rmse <= 50', "
-                "with a number of counts above 0; ITEM may be * for every item"
+                "with a number above 0, of counts or in the unit of a derived item; ITEM may be * "
+                "for every item"
             )
         item = matched[1]
-        if item != "*" and item not in names:
+        if item != "*" and item not in named:
             raise SpecError(
-                f"target {quoted(text)}: there is no item {quoted(item)}{suggestion(item, names)}"
+                f"target {quoted(text)}: there is no item {quoted(item)}{suggestion(item, named)}"
             )
         items = names if item == "*" else [item]
         targets += [Target(name, _FIGURES[matched[2]], most) for name in items]
     return tuple(dict.fromkeys(targets))
+
+
+def split_targets(
+    targets: Sequence[Target], spec: Spec
+) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
+    """Return the targets on items of the workload, and those on derived items."""
+    derived = {item.name for item in spec.derived}
+    on_items = tuple(target for target in targets if target.item not in derived)
+    return on_items, tuple(target for target in targets if target.item in derived)
 
 
 def _number(text: str) -> float | None:
@@ -119,21 +133,32 @@ def goal_of(targets: Sequence[Target], spec: Spec, compiled: CompiledSpec) -> Go
     return tuple(Limit(target.figure, places[target.item], target.at_most) for target in targets)
 
 
-def least_epsilons(plan: Plan, shares: BudgetShares) -> tuple[LeastEpsilon, ...]:
-    """Return what each kind of noise needs to meet the plan's targets, the cheaper one first."""
+def least_epsilons(
+    plan: Plan, shares: BudgetShares, derived: DerivedTargets | None = None
+) -> tuple[LeastEpsilon, ...]:
+    """Return what each kind of noise needs to meet all targets, the cheaper one first."""
     least = []
     for selection in plan.selections:
         if selection.noise == "laplace" or shares.delta > 0:
-            epsilon = least_epsilon(selection, shares.spec, delta=shares.delta)
+            score = targets_score(plan, selection, derived)
+            epsilon = least_epsilon(selection, shares.spec, delta=shares.delta, score=score)
             share = shares.share_at(selection, epsilon)
             least.append(LeastEpsilon(selection.noise, epsilon, share))
     return tuple(sorted(least, key=lambda needed: needed.share))
 
 
-def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
+def targets_score(plan: Plan, selection: PlannedSelection, derived: DerivedTargets | None) -> float:
+    """Return the inverse of the largest unit noise at which a selection meets all targets."""
+    score = (selection.score or math.inf) if plan.targets else 0.0
+    return score if derived is None else max(score, derived.score(selection.noise))
+
+
+def least_epsilon(
+    selection: PlannedSelection, spec: Spec, *, delta: Fraction, score: float
+) -> Fraction:
     """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
     change = sound_change(selection.change, spec)
-    needed = steps(spec.privacy, change) * (selection.score or math.inf)
+    needed = steps(spec.privacy, change) * score
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:
@@ -145,14 +170,14 @@ def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -
             f"{selection.noise.capitalize()} noise, "
             f"and the largest is {float(high):g}; ask for less"
         )
-    epsilon = max(low, _rounded_up(max(exact, float(low))))
-    score = selection.score or math.inf
+    epsilon = max(low, rounded_up(max(exact, float(low))))
     while selection_std(selection, spec, epsilon=epsilon, delta=delta) * score > 1:
-        epsilon = _rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
+        epsilon = rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
     return epsilon
 
 
-def _rounded_up(value: float) -> Fraction:
+def rounded_up(value: float) -> Fraction:
+    """Return an epsilon of DIGITS digits that is no less."""
     step = Fraction(10) ** (math.floor(math.log10(value)) + 1 - DIGITS)
     return math.ceil(Fraction(value) / step) * step
 

@@ -9,6 +9,28 @@ _MISTAKES = ("test_derived_release.py::test_mistakes_in_derived_items_are_named"
 
 DERIVED = (
     Mutant(
+        "trials leave the noise of denominators out",
+        "plan promises smaller errors of shares and means than releases have",
+        "DerivedTrials._of_quotients",
+        "self.truth[below] + noise_std * self.noise[below]",
+        "self.truth[below] + 0 * self.noise[below]",
+        (
+            "test_derived_targets.py::"
+            "test_errors_of_trials_are_those_of_whole_releases_of_the_same_counts",
+        ),
+    ),
+    Mutant(
+        "trials are of unit noise at every guarantee",
+        "plan names an epsilon that does not meet the target",
+        "DerivedTargets._errors",
+        "std * math.sqrt(",
+        "math.sqrt(",
+        (
+            "test_derived_targets.py::"
+            "test_the_least_epsilon_meets_the_target_and_a_twentieth_less_does_not",
+        ),
+    ),
+    Mutant(
         "the error of a quotient leaves the covariance out",
         "shares get errors as if a cell and its margin were independent",
         "NoisyPairs.deviation",
@@ -27,7 +49,7 @@ DERIVED = (
     Mutant(
         "a quantile is off by one class",
         "every median is the next value",
-        "quantile_rows",
+        "quantile_places",
         "rising >= p * rising[-1]))",
         "rising >= p * rising[-1])) + 1",
         _EXACT,

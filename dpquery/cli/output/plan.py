@@ -18,8 +18,10 @@ from dpquery.cli.output.plan_notes import (
 from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
+from dpquery.planning.derived_targets import DerivedReached
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
+from dpquery.planning.targets import Reached
 from dpquery.releases.formatting import count, figure, percent, rows_counted
 from dpquery.releases.manifest.item_facts import SummedFacts, summed_facts
 from dpquery.spec.model import Spec
@@ -58,7 +60,8 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         f"{guarantee_text(report)}: expected error"
     )
     grids = [_item_grid(best, spec, title, notes)]
-    grids += [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
+    grids += [_target_grid(report)] * bool(report.reached or report.derived)
+    grids += _sweep_grids(report)
     grids += [_candidates_grid(report)] * candidates
     return [*grids, *_rap_grids(report), domain_grid(spec)]
 
@@ -142,19 +145,33 @@ def _item_grid(best: SelectionAtBudget, spec: Spec, title: str, notes: Sequence[
 
 
 def _target_grid(report: PlanReport) -> Grid:
+    targets: list[Reached | DerivedReached] = [*report.reached, *report.derived]
     rows = tuple(
         (
             reached.target.item,
             FIGURE_NAMES[reached.target.figure],
-            figure(reached.figure),
+            "none" if math.isinf(reached.figure) else figure(reached.figure),
             figure(reached.target.at_most),
             "met" if reached.met else "not met",
         )
-        for reached in report.reached
+        for reached in targets
     )
     noise = report.priced[0].selection.noise.capitalize()
     title = f"targets, with {noise} noise at {guarantee_text(report)}"
-    return Grid(title, ("item", "figure", "reached", "target", ""), rows)
+    notes = [*report.derived_words, *map(_rows_without, report.derived)]
+    columns = ("item", "figure", "reached", "target", "")
+    return Grid(title, columns, rows, tuple(dict.fromkeys(note for note in notes if note)))
+
+
+def _rows_without(reached: DerivedReached) -> str:
+    """Say which rows of a derived item have no estimate, or nothing to compare one with."""
+    name, rows = reached.target.item, reached.rows
+    words = []
+    if reached.lost:
+        words.append(f"{reached.lost} of {rows} rows are lost in noise, so that no target is met")
+    if reached.unknown:
+        words.append(f"{reached.unknown} of {rows} rows have no records there and are left out")
+    return f"{name}: {'; '.join(words)}" if words else ""
 
 
 def _least(report: PlanReport) -> list[str]:
@@ -267,7 +284,9 @@ def plan_json(report: PlanReport) -> dict[str, object]:
         "targets": [
             vars(reached.target) | {"reached": reached.figure, "met": reached.met}
             for reached in report.reached
-        ],
+        ]
+        + [_derived_json(reached) for reached in report.derived],
+        **({"derived_targets": list(report.derived_words)} if report.derived else {}),
         "least_epsilons": [
             {"noise": needed.noise, "epsilon": float(needed.epsilon), "budget_share": needed.share}
             for needed in report.least
@@ -281,6 +300,16 @@ def plan_json(report: PlanReport) -> dict[str, object]:
         ],
         **({} if report.plan.relaxed is None else {"rap": _rap_json(report)}),
         **({"remark": report.remark} if report.remark else {}),
+    }
+
+
+def _derived_json(reached: DerivedReached) -> dict[str, object]:
+    return vars(reached.target) | {
+        "reached": None if math.isinf(reached.figure) else reached.figure,
+        "met": reached.met,
+        "rows": reached.rows,
+        "lost": reached.lost,
+        "unknown": reached.unknown,
     }
 
 

@@ -56,26 +56,17 @@ def quantile_rows(
         interpolated: whether values are bins, within which quantiles are interpolated.
     """
     groups, several = len(noisy.counts), len(probabilities)
-    from scipy.optimize import isotonic_regression  # slow to import; few releases need it
-
     estimate, low, high = (np.full((groups, several), np.nan) for _ in range(3))
     lost = noisy.lost <= q
     for g in range(groups):
         if lost[g]:
             continue
-        weights = 1 / np.maximum(noisy.variances[g], 1e-12 * noisy.variances[g].max() + 1e-300)
-        rising = isotonic_regression(noisy.counts[g], weights=weights).x
-        for k, p in enumerate(probabilities):
+        estimated = quantile_places(
+            noisy.counts[g], noisy.variances[g], probabilities, interpolated=interpolated
+        )
+        for k, (p, place) in enumerate(zip(probabilities, estimated, strict=True)):
             one = _Crossing.of(noisy, g, p)
-            passed = int(np.argmax(rising >= p * rising[-1]))
-            if interpolated:
-                before = rising[passed - 1] if passed else 0.0
-                step = rising[passed] - before
-                share = (p * rising[-1] - before) / step if step > 0 else 0.5
-                place = passed + float(np.clip(share, 0, 1))
-                span = one.within_bins(q)
-            else:
-                place, span = float(passed), one.whole_values(q)
+            span = one.within_bins(q) if interpolated else one.whole_values(q)
             span = (min(span[0], place), max(span[1], place))
             places = np.array([place, *span])
             estimate[g, k], low[g, k], high[g, k] = np.interp(places, np.arange(len(ends)), ends)
@@ -83,6 +74,33 @@ def quantile_rows(
     unknown = np.full(groups * several, np.nan)
     reason = "the number of records is lost in noise"
     return DerivedRows(estimate.ravel(), unknown, low.ravel(), high.ravel(), flat, reason)
+
+
+def quantile_places(
+    counts: Floats, variances: Floats, probabilities: tuple[float, ...], *, interpolated: bool
+) -> list[float]:
+    """Return where quantiles of one group stand, in places of values or of edges of bins.
+
+    Args:
+        counts: (n,) noisy counts up to each value.
+        variances: (n,) of them.
+        probabilities: of the quantiles.
+        interpolated: whether values are bins, within which quantiles are interpolated.
+    """
+    from scipy.optimize import isotonic_regression  # slow to import; few releases need it
+
+    weights = 1 / np.maximum(variances, 1e-12 * variances.max() + 1e-300)
+    rising, places = isotonic_regression(counts, weights=weights).x, []
+    for p in probabilities:
+        passed = int(np.argmax(rising >= p * rising[-1]))
+        if not interpolated:
+            places.append(float(passed))
+            continue
+        before = rising[passed - 1] if passed else 0.0
+        step = rising[passed] - before
+        share = (p * rising[-1] - before) / step if step > 0 else 0.5
+        places.append(passed + float(np.clip(share, 0, 1)))
+    return places
 
 
 @dataclass(frozen=True, eq=False)

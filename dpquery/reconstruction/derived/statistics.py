@@ -85,7 +85,7 @@ def _between_releases(
     first, second = (one.covariance(table, rows, table, rows) for one in (joint, other))
     estimates, apart = (joint.estimate(table), other.estimate(table)), np.zeros(len(rows))
     pairs = NoisyPairs(*estimates, first, second, apart)
-    q = max(_widest(one, level) for one in (joint, other))
+    q = max(widest_quantile(one, level) for one in (joint, other))
     return difference_rows(pairs, lambda t: np.full(t.shape, q))
 
 
@@ -97,15 +97,25 @@ def _critical(
     Where Laplace noise is that of too many rows, the largest of any sum of it stands for all.
     """
     if joint.coefficients is None:
-        q = _widest(joint, level)
+        q = widest_quantile(joint, level)
         return lambda t: np.full(t.shape, q), q
     first, second = joint.coefficients[above], joint.coefficients[below]
     of_mixture = partial(_laplace_critical, first, second, of_rows, level)
-    alone = _laplace_critical(second, second, np.arange(len(second)), level, np.zeros(len(second)))
-    return of_mixture, alone[of_rows]
+    return of_mixture, variation_alone(joint, below, level)[of_rows]
 
 
-def _widest(joint: JointAnswers, level: float) -> float:
+def variation_alone(joint: JointAnswers, table: Table, level: float) -> Floats:
+    """Return quantiles of a table's noise in its standard deviations: (m,).
+
+    A denominator below its own is lost in noise.
+    """
+    if joint.coefficients is None:
+        return np.full(table.size, widest_quantile(joint, level))
+    rows = joint.coefficients[table]
+    return _laplace_critical(rows, rows, np.arange(len(rows)), level, np.zeros(len(rows)))
+
+
+def widest_quantile(joint: JointAnswers, level: float) -> float:
     """Return a quantile that holds for all sums of the noise."""
     if joint.strategy.noise == "gaussian":
         return float(ndtri((1 + level) / 2))
@@ -131,24 +141,34 @@ def _laplace_critical(
 def _quantiles(
     statistic: Quantiles, joint: JointAnswers, domain: Domain, level: float
 ) -> DerivedRows:
-    table, index = statistic.cumulative, statistic.attribute
-    axis = [i for i, _ in table.axes].index(index)
-    places = np.arange(table.size).reshape(table.shape)
-    places = np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
+    table, places = statistic.cumulative, rows_by_group(statistic)
     noisy = NoisyDistributions(
         joint.estimate(table)[places],
         joint.covariance(table, places, table, places),
         joint.covariance(table, places[:, :-1], table, places[:, 1:]),
         joint.covariance(table, places, table, np.broadcast_to(places[:, -1:], places.shape)),
     )
-    kind = domain.attributes[index].columns[0].kind
-    ends = np.arange(float(places.shape[1]))
+    ends, bins = quantile_ends(statistic, domain)
+    q = widest_quantile(joint, level)
+    return quantile_rows(noisy, statistic.probabilities, q, ends=ends, interpolated=bins)
+
+
+def rows_by_group(statistic: Quantiles) -> Ints:
+    """Return the rows of the cumulative counts, group by group: (groups, n)."""
+    table = statistic.cumulative
+    axis = [i for i, _ in table.axes].index(statistic.attribute)
+    places = np.arange(table.size).reshape(table.shape)
+    return np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
+
+
+def quantile_ends(statistic: Quantiles, domain: Domain) -> tuple[Floats, bool]:
+    """Return what the values are called, and whether they are bins: (n,), or (n + 1,) edges."""
+    kind = domain.attributes[statistic.attribute].columns[0].kind
+    codes = domain.shape[statistic.attribute]
     match kind:
         case Bins(edges=edges):
-            ends = np.array(edges)
+            return np.array(edges), True
         case Integers(low=low):
-            ends = low + ends
+            return low + np.arange(float(codes)), False
         case _:
-            pass  # places of periods
-    q, bins = _widest(joint, level), isinstance(kind, Bins)
-    return quantile_rows(noisy, statistic.probabilities, q, ends=ends, interpolated=bins)
+            return np.arange(float(codes)), False  # places of periods

@@ -1,0 +1,226 @@
+"""Targets on derived statistics: the least epsilon that meets them, by trials on public records.
+
+The strategy is chosen for the items and their targets; these say how much noise it may have.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement.noise.calibration import sound_change
+from dpquery.operators.compile import CompiledSpec, compile_questions
+from dpquery.plan_file.plan import PlannedSelection, Target
+from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.planning.rehearsal.derived_trials import DerivedTrials, RowErrors
+from dpquery.planning.rehearsal.proxy import Proxy, proxy_for
+from dpquery.reconstruction.linear_answers import positions_of
+from dpquery.spec.model import DerivedItem, Difference, Item, Quantiles, Quotient, Spec
+from dpquery.spec.problems import quoted
+from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.strategy.noise_kinds import Noise
+
+FACTOR_OF_NOISE = 4.0  # between sizes of noise that are tried first
+NOISE_HALVINGS = 9  # of the last step: within 0.3 %
+LEAST_TRIED_NOISE, MOST_TRIED_NOISE = 1e-6, 1e12  # unit noise that is tried at all
+
+
+@dataclass(frozen=True)
+class DerivedReached:
+    """A target on a derived item and the figure that is expected, in the item's own unit.
+
+    Attributes:
+        target: what was asked for.
+        figure: infinite where rows are lost in noise.
+        rows: of the item.
+        lost: how many of them are lost in noise.
+        unknown: how many have no value in the population, and are left out.
+    """
+
+    target: Target
+    figure: float
+    rows: int
+    lost: int
+    unknown: int
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is at or below the target."""
+        return self.figure <= self.target.at_most
+
+
+class DerivedTargets:
+    """Targets on derived items of a spec, and the population that they are tried on."""
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        spec: Spec,
+        compiled: CompiledSpec,
+        selections: Sequence[PlannedSelection],
+        proxy: Path | None,
+    ) -> None:
+        """Read the population.
+
+        Args:
+            targets: one at least, all on derived items.
+            spec: with the items.
+            compiled: its workload.
+            selections: of the plan, one a kind of noise.
+            proxy: a public file or an earlier release; None for the made-up population.
+
+        Raises:
+            SpecError: the spec does not say how many records there are; the proxy cannot be read;
+                or a target is on a difference from another release.
+        """
+        self.targets, self._spec, self._compiled = tuple(targets), spec, compiled
+        self._selections = {selection.noise: selection for selection in selections}
+        self.made_up = proxy is None
+        self._items = {item.name: item for item in spec.derived}
+        for target in targets:
+            _check_own_noise(target, self._items[target.item])
+        named = [self._items[name] for name in dict.fromkeys(target.item for target in targets)]
+        self._tables = tuple(dict.fromkeys(t for item in named for t in item.statistic.tables))
+        made_of = replace(spec, items=(Item("derived", self._tables),))
+        self._made_of = compile_questions(made_of, compiled.classes)
+        self._named = named
+        rows = spec.dataset.rows
+        if rows is None:
+            raise SpecError(
+                f"the error of {quoted(named[0].name)} depends on how many records there are, and "
+                "the spec does not say; declare `dataset: {rows: about 50000}`, from public "
+                "knowledge"
+            )
+        self._population: Proxy = proxy_for(proxy, spec, self._made_of, rows=rows.count)
+        self._trials: dict[Noise, DerivedTrials] = {}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What to say of how these errors are known."""
+        simulated = [item.name for item in self._named if is_simulated(item)]
+        exact = [item.name for item in self._named if not is_simulated(item)]
+        lines = []
+        if simulated:
+            population, trials = self._population, self._any_trials.trials
+            aside = " (made up, and not like your records)" if self.made_up else ""
+            remedy = "; --proxy names public records that are more like them" * self.made_up
+            lines.append(
+                f"{', '.join(simulated)}: errors in {trials} trials on {population.words}{aside}, "
+                f"scaled to {population.rows:,} records; nothing comes from the data, where errors "
+                f"may be others{remedy}"
+            )
+        if exact:
+            lines.append(f"{', '.join(exact)}: errors are exact, and the same for all data")
+        return tuple(lines)
+
+    def reached(self, noise: Noise, std: float) -> tuple[DerivedReached, ...]:
+        """Return what is reached where the noise on a query of sensitivity one is so large."""
+        return tuple(self._reached(target, noise, std) for target in self.targets)
+
+    def score(self, noise: Noise) -> float:
+        """Return the inverse of the largest unit noise that meets all targets.
+
+        Raises:
+            SpecError: no noise that can be drawn meets them.
+        """
+        if noise not in self._scores:
+            self._scores[noise] = 1 / self._most_noise(noise)
+        return self._scores[noise]
+
+    @cached_property
+    def _scores(self) -> dict[Noise, float]:
+        return {}
+
+    @cached_property
+    def _any_trials(self) -> DerivedTrials:
+        return self._trials_of(next(iter(self._selections)))
+
+    def _most_noise(self, noise: Noise) -> float:
+        std = 1.0
+        while std < MOST_TRIED_NOISE and self._all_met(noise, std):
+            std *= FACTOR_OF_NOISE
+        while not self._all_met(noise, std):
+            std /= FACTOR_OF_NOISE
+            if std < LEAST_TRIED_NOISE:
+                raise SpecError(self._refusal(noise, std))
+        low, high = math.log(std), math.log(std * FACTOR_OF_NOISE)
+        for _ in range(NOISE_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._all_met(noise, math.exp(middle)) else (low, middle)
+        return math.exp(low)
+
+    def _all_met(self, noise: Noise, std: float) -> bool:
+        return all(reached.met for reached in self.reached(noise, std))
+
+    def _refusal(self, noise: Noise, std: float) -> str:
+        missed = next(reached for reached in self.reached(noise, std) if not reached.met)
+        why = f"its {missed.target.figure} is {missed.figure:.3g} with hardly any noise"
+        if missed.unknown == missed.rows:
+            why = "no row of it has a value there; name public records with --proxy"
+        elif missed.lost:
+            why = f"{missed.lost} of its {missed.rows} rows have hardly a record there"
+        return (
+            f"no epsilon meets the target on {quoted(missed.target.item)}, tried on "
+            f"{self._population.words}: {why}"
+        )
+
+    def _reached(self, target: Target, noise: Noise, std: float) -> DerivedReached:
+        errors = self._errors(target.item, noise, std)
+        known = np.isfinite(errors.std) | errors.lost
+        lost, figure = int(errors.lost.sum()), math.inf
+        if known.any() and not lost:
+            stds = errors.std[known]
+            figure = float(stds.max() if target.figure == "sd" else math.sqrt((stds**2).mean()))
+        return DerivedReached(target, figure, len(known), lost, int((~known).sum()))
+
+    def _errors(self, name: str, noise: Noise, std: float) -> RowErrors:
+        trials, selection = self._trials_of(noise), self._selections[noise]
+        change = sound_change(selection.change, self._spec)
+        on_rows = std * math.sqrt(squared_sensitivity(trials.strategy, change))
+        return trials.errors(self._items[name].statistic, on_rows)
+
+    def _trials_of(self, noise: Noise) -> DerivedTrials:
+        if noise not in self._trials:
+            workload = self._compiled.workload
+            strategy = decode_strategy(
+                self._selections[noise].strategy, noise=noise, workload=workload
+            )
+            blocks = self._made_of.workload.blocks
+            known = zip(blocks, positions_of(blocks, workload.blocks), strict=True)
+            self._trials[noise] = DerivedTrials(
+                [item.statistic for item in self._named],
+                dict(zip(self._tables, known, strict=True)),
+                strategy,
+                self._population,
+                self._spec.domain,
+            )
+        return self._trials[noise]
+
+
+def derived_targets(
+    targets: Sequence[Target],
+    spec: Spec,
+    compiled: CompiledSpec,
+    selections: Sequence[PlannedSelection],
+    proxy: Path | None,
+) -> DerivedTargets | None:
+    """Return the targets with what they are tried on; None without any."""
+    return DerivedTargets(targets, spec, compiled, selections, proxy) if targets else None
+
+
+def is_simulated(item: DerivedItem) -> bool:
+    """Whether the error of an item depends on the counts, so that it has to be tried."""
+    return isinstance(item.statistic, Quotient | Quantiles)
+
+
+def _check_own_noise(target: Target, item: DerivedItem) -> None:
+    """Refuse a target on a difference from another release, whose noise no plan sets."""
+    if isinstance(item.statistic, Difference) and item.statistic.release:
+        raise SpecError(
+            f"target on {quoted(target.item)}: it is a difference from another release, whose "
+            "noise this plan does not set; set a target on the item that it is of"
+        )

@@ -1,0 +1,166 @@
+"""Targets on derived statistics: tried on public counts, and met by the releases that follow."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import ok, run
+from derived_support import HEAD, ITEMS, SHAPE, Simulated, strategies, town, truth
+
+from dpquery.planning.rehearsal.derived_trials import DerivedTrials
+from dpquery.planning.rehearsal.proxy import Proxy
+from dpquery.public_chance import public_generator
+
+QUICK = ("--time-limit", "0")  # where any strategy will do
+SPEC = HEAD.replace("{id: town}", "{id: town, rows: about 3000}") + ITEMS
+
+
+def population(counts):
+    def table(subset):
+        beyond = tuple(i for i in range(len(SHAPE)) if i not in subset)
+        return counts.sum(axis=beyond).astype(np.int64)
+
+    return Proxy("made-up counts", int(counts.sum()), int(counts.sum()), table)
+
+
+def planned(*targets, options=(), text=SPEC):
+    Path("workload.yaml").write_text(text)
+    named = [argument for target in targets for argument in ("--target", target)]
+    return json.loads(ok("plan", "workload.yaml", "--json", *QUICK, *options, *named).out)
+
+
+def refused(*targets, options=(), text=SPEC):
+    Path("workload.yaml").write_text(text)
+    named = [argument for target in targets for argument in ("--target", target)]
+    done = run("plan", "workload.yaml", *QUICK, *options, *named)
+    assert done.code != 0
+    assert not Path("dpquery.plan").exists()
+    return done.err
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("shape", [0, 1], ids=["marginals", "product"])
+@pytest.mark.parametrize("std", [pytest.param(3.0, marks=pytest.mark.slow), 60.0])
+def test_errors_of_trials_are_those_of_whole_releases_of_the_same_counts(noise, shape, std):
+    counts, releases = town(3000), 150
+    simulated = Simulated(strategies(noise)[shape])
+    expected, chance = truth(counts), public_generator(11)
+    drawn = [simulated.rows(counts, chance, std) for _ in range(releases)]
+    trials = DerivedTrials(
+        [item.statistic for item in simulated.spec.derived],
+        simulated.tables,
+        simulated.strategy,
+        population(counts),
+        simulated.spec.domain,
+    )
+    for item in simulated.spec.derived:
+        errors = trials.errors(item.statistic, std)
+        estimates = np.array([figures[item.name].estimate for figures in drawn])
+        estimates[:, errors.lost] = np.nan
+        lost = np.isnan(estimates).mean(axis=0)
+        assert errors.lost.tolist() == (lost > 0.05).tolist()
+        kept = ~errors.lost
+        squared = (estimates - expected[item.name])[:, kept] ** 2
+        with_all = np.sqrt(np.nanmean(squared, axis=0))
+        of_values = 0.25 if item.statistic.kind == "quantiles" else 0.0
+        assert errors.std[kept] == pytest.approx(with_all, rel=0.35, abs=of_values)
+        together = np.sqrt(np.nanmean(squared)), np.sqrt((errors.std[kept] ** 2).mean())
+        assert together[0] == pytest.approx(together[1], rel=0.2, abs=of_values / 10)
+
+
+def test_the_error_of_a_difference_is_exact_and_needs_no_population():
+    simulated = Simulated(strategies("gaussian")[0])
+    counts = town(3000)
+    rows = simulated.rows(counts, public_generator(3), 7.0)["gap"]
+    (gap,) = [item for item in simulated.spec.derived if item.name == "gap"]
+    nobody = population(np.zeros(SHAPE))
+    trials = DerivedTrials(
+        [gap.statistic], simulated.tables, simulated.strategy, nobody, simulated.spec.domain
+    )
+    assert trials.errors(gap.statistic, 7.0).std == pytest.approx(rows.std_error, rel=1e-9)
+    report = planned("gap: sd <= 9")
+    assert report["derived_targets"] == ["gap: errors are exact, and the same for all data"]
+
+
+@pytest.mark.parametrize("target", ["medians: sd <= 4", "shares: sd <= 0.01"])
+def test_the_least_epsilon_meets_the_target_and_a_twentieth_less_does_not(target):
+    report = planned(target)
+    (reached,) = report["targets"]
+    assert reached["met"]
+    assert reached["reached"] <= reached["at_most"]
+    taken = {least["noise"]: least["epsilon"] for least in report["least_epsilons"]}
+    assert report["epsilon"] == taken[report["chosen"]["noise"]]
+    less = planned(target, options=("--epsilon", str(round(report["epsilon"] * 0.95, 6))))
+    assert not less["targets"][0]["met"]
+
+
+def test_where_another_noise_is_taken_at_what_one_needs_epsilon_rises_until_it_is_enough():
+    report = planned("gap: sd <= 9")
+    needed = {least["noise"]: least["epsilon"] for least in report["least_epsilons"]}
+    assert report["targets"][0]["met"]
+    assert report["derived_targets"] == ["gap: errors are exact, and the same for all data"]
+    assert needed[report["chosen"]["noise"]] <= report["epsilon"] < max(needed.values())
+    less = planned("gap: sd <= 9", options=("--epsilon", str(round(report["epsilon"] * 0.9, 6))))
+    assert not less["targets"][0]["met"]
+
+
+def test_targets_of_both_kinds_are_met_together_by_the_noise_that_a_release_takes():
+    report = planned("medians: sd <= 4", "people: sd <= 30", "shares: rmse <= 0.02")
+    assert [target["met"] for target in report["targets"]] == [True] * 3
+    assert report["objective"] == "targets"
+
+
+def test_at_a_named_epsilon_the_figure_reached_is_said_to_be_of_a_made_up_population():
+    Path("workload.yaml").write_text(SPEC)
+    target = ("--target", "medians: sd <= 0.001", "--target", "mean: sd <= 1", "--epsilon", "0.01")
+    words = ok("plan", "workload.yaml", *QUICK, *target).out
+    assert "not met" in words
+    assert "medians: 6 of 6 rows are lost in noise, so that no target is met" in words
+    assert "on the default prior (made up, and not like your records), scaled to 3,000" in words
+
+
+def test_a_public_file_is_the_population_where_one_is_named():
+    chance = public_generator(2)
+    lines = [
+        f"{'FM'[a]},{'NSW'[b]},{c},{d}"
+        for a, b, c, d in zip(*(chance.integers(n, size=900) for n in (2, 3, 6, 160)), strict=True)
+    ]
+    Path("public.csv").write_text("sex,region,hours,income\n" + "\n".join(lines) + "\n")
+    report = planned("medians: sd <= 4", options=("--proxy", "public.csv"))
+    assert "the public file public.csv, scaled to 3,000" in report["derived_targets"][0]
+    assert report["targets"][0]["met"]
+
+
+def test_rows_that_are_lost_in_noise_meet_no_target_and_are_counted():
+    report = planned("medians: sd <= 1e9", options=("--epsilon", "0.001"))
+    (reached,) = report["targets"]
+    assert (reached["met"], reached["reached"], reached["lost"]) == (False, None, reached["rows"])
+
+
+def test_what_cannot_be_tried_is_refused_with_the_remedy():
+    without = refused("medians: sd <= 4", text=HEAD + ITEMS)
+    assert "declare `dataset: {rows: about 50000}`, from public knowledge" in without
+    assert "there is no item 'median'; did you mean 'medians'" in refused("median: sd <= 4")
+    Path("public.csv").write_text("sex,region,hours,income\n" + "F,N,2,15\n" * 30)
+    of_women = SPEC.replace("rows: about 3000", "rows: about 30")
+    options = ("--proxy", "public.csv")
+    words = refused("part: sd <= 1e-9", text=of_women, options=options)
+    assert "no epsilon meets the target on 'part', tried on the public file public.csv" in words
+
+
+def test_every_item_is_no_derived_item():
+    report = planned("*: sd <= 100")
+    assert {target["item"] for target in report["targets"]} == {
+        "people",
+        "all",
+        "hours",
+        "incomes",
+        "worked",
+    }
