@@ -7,13 +7,15 @@ thread or a spawned process starts without one, a forked one keeps its parent's.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from dpquery.exceptions import OutOfTimeError
 
 Reporter = Callable[[str], None]
 """Takes a line that says what is being done."""
+WHOLE_COMMAND = "the whole command"
+"""What the shares of stages are of."""
 
 
 class LineWithShare(str):
@@ -22,15 +24,17 @@ class LineWithShare(str):
     Attributes:
         words: what is being done.
         done: the share, from 0 to 1.
+        work: what the share is of: another one starts again at nothing.
     """
 
     words: str
     done: float
+    work: str
 
-    def __new__(cls, words: str, done: float) -> "LineWithShare":
-        """Return the line of some words and a share."""
+    def __new__(cls, words: str, done: float, work: str = "") -> "LineWithShare":
+        """Return the line of some words and a share; what it is of is the words unless given."""
         line = super().__new__(cls, f"{words}: {done:.0%}")
-        line.words, line.done = words, done
+        line.words, line.done, line.work = words, done, work or words
         return line
 
 
@@ -61,6 +65,40 @@ def reporting(reporter: Reporter | None) -> Iterator[None]:
 def current_reporter() -> Reporter:
     """Return the reporter that is set, for one that adds to its lines."""
     return _REPORTER.get()
+
+
+@contextmanager
+def stage(words: str, first: float, last: float) -> Iterator[None]:
+    """Report what is done within as a stage of a longer work, whose shares never fall.
+
+    Args:
+        words: what the stage does, before what is reported within; "" adds nothing.
+        first: the share of the longer work that is done before the stage.
+        last: and after it.
+
+    >>> with reporting(print), stage("", 0.0, 0.5), stage("searching", 0.2, 1.0):
+    ...     report_progress("OPT_0")
+    ...     report_progress("OPT_M", 0.5)
+    searching: 10%
+    searching: OPT_0: 10%
+    searching: OPT_M: 30%
+    """
+    reporter, reached = current_reporter(), first
+
+    def report(line: str) -> None:
+        nonlocal reached
+        inner = line
+        if isinstance(line, LineWithShare):
+            inner, share = line.words, min(max(line.done, 0.0), 1.0)
+            reached = max(reached, first + (last - first) * share)
+        text = ": ".join(part for part in (words, inner) if part)
+        reporter(LineWithShare(text, reached, WHOLE_COMMAND))
+
+    with reporting(report):
+        if words:
+            with suppress(OutOfTimeError):  # who is within looks at the clock, and may hand over
+                report("")
+        yield
 
 
 class Work:

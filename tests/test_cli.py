@@ -165,6 +165,8 @@ def test_no_progress_goes_to_a_pipe(town):
     assert [line.partition(" ")[0] for line in released] == ["ledger:"]
     planned = ok("plan", "workload.yaml").err.splitlines()
     assert [line.partition(" ")[0] for line in planned] == ["wrote"]
+    assert "%" not in ok("answer", "release", "workload.yaml").err
+    assert "%" not in ok("package", "release", "--also", "csv").err
 
 
 def test_the_version_is_printed():

@@ -6,19 +6,29 @@ import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from cli_support import CSV, GAUSSIAN_SPEC
 from source_support import UNPACKED, write_arrow, write_parquet
 from tabulate_support import single, spec_of
 
+import dpquery as commands
 from dpquery.cli.output.screen import shown_progress
 from dpquery.data_check.file_records import FileRecords
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.counting import tabulate
 from dpquery.measurement.counting.locations import sources_of
-from dpquery.progress import LineWithShare, Work, current_reporter, report_progress, reporting
+from dpquery.progress import (
+    LineWithShare,
+    Work,
+    current_reporter,
+    report_progress,
+    reporting,
+    stage,
+)
 from dpquery.spec.domain import Integers
 
 
@@ -71,6 +81,83 @@ def test_a_process_of_its_own_reports_to_nobody(capfd):
     ):
         beside.submit(report_progress, "aside").result()
     assert capfd.readouterr() == ("", "")
+
+
+# ------------------------------------------------------------------------- stages of a longer work
+
+
+def test_shares_of_stages_are_of_the_whole_and_never_fall():
+    lines = []
+    with reporting(lines.append), stage("", 0.5, 1.0):
+        with stage("first", 0.0, 0.4):
+            for share in (0.5, 0.25, 7.0):
+                report_progress("reading", share)
+        with stage("second", 0.4, 1.0):
+            report_progress("writing")
+    assert [line.done for line in lines] == pytest.approx([0.5, 0.6, 0.6, 0.7, 0.7, 0.7])
+    assert lines[1] == "first: reading: 60%"
+    assert lines[-1] == "second: writing: 70%"
+    assert {line.work for line in lines} == {"the whole command"}
+
+
+def progress_of(work):
+    """The lines that a command reports, and what it returns."""
+    lines = []
+    with reporting(lines.append):
+        done = work()
+    return lines, done
+
+
+@pytest.fixture
+def lines_of_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    Path("workload.yaml").write_text(GAUSSIAN_SPEC)
+
+    def run_all(rows, folder):
+        Path("data.csv").write_bytes(CSV + rows)
+        number = {"release_number": int(folder[-1])}
+        return {
+            "plan": progress_of(lambda: commands.plan("workload.yaml", time_limit=2))[0],
+            "release": progress_of(
+                lambda: commands.release("data.csv", epsilon="0.5", out=folder, **number)
+            )[0],
+            "answer": progress_of(
+                lambda: commands.answer(folder, "workload.yaml", out=f"{folder}a")
+            )[0],
+            "package": progress_of(
+                lambda: commands.package(folder, out=f"{folder}p", also=["csv"])
+            )[0],
+        }
+
+    return run_all
+
+
+def test_commands_say_in_words_what_they_do_and_a_share_that_never_falls(lines_of_commands):
+    first = lines_of_commands(b"", "r1")
+    for command, lines in first.items():
+        shares = [line.done for line in lines if isinstance(line, LineWithShare)]
+        assert shares == sorted(shares), command
+        assert len(set(shares)) >= 3, command
+        assert 0 <= shares[0] <= 0.2, command
+        assert 0.8 <= shares[-1] <= 1, command
+    assert any("best strategy with Gaussian noise: OPT_M" in line for line in first["plan"])
+    assert any("best strategy with Laplace noise: OPT_M" in line for line in first["plan"])
+    assert {line.partition(":")[0] for line in first["release"]} >= {
+        "checking the plan",
+        "reading the data",
+        "drawing noise",
+        "writing answers",
+    }
+
+
+def test_what_a_release_reports_is_the_same_for_other_records(lines_of_commands):
+    first = lines_of_commands(b"", "r1")
+    more = lines_of_commands(b"1,F,1,5\n" * 700, "r2")
+    for command in ("release", "answer"):
+        words = [[line.words for line in lines] for lines in (first[command], more[command])]
+        assert words[0] == words[1]
+        assert [line.done for line in first[command]] == [line.done for line in more[command]]
 
 
 # ------------------------------------------------------------------------------ shares never fall

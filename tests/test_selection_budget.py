@@ -83,8 +83,12 @@ def test_progress_names_the_noise_and_every_candidate(noise):
     messages = []
     with reporting(messages.append):
         selection = select(WORKLOAD, noises=[noise])[noise]
-    assert all(text.startswith(f"{noise}: ") for text in messages)
-    tried = {text.removeprefix(f"{noise}: ") for text in messages}
+    before = f"looking for the best strategy with {noise.capitalize()} noise"
+    assert all(text.startswith(before) for text in messages)
+    shares = [text.done for text in messages]
+    assert shares == sorted(shares)
+    assert 0.85 <= shares[-1] <= 1
+    tried = {text.words.removeprefix(f"{before}: ") for text in messages}
     assert {candidate.name for candidate in selection.candidates if candidate.proposal} - {
         "OPT_0"
     } <= tried

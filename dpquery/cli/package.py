@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpquery.cli.options import AsJson
-from dpquery.cli.output.screen import print_json, say, show
+from dpquery.cli.output.screen import print_json, say, show, shown_progress
 from dpquery.commands.defaults import PACKAGE_PATH, RELEASE_PATH
 
 
@@ -29,7 +29,8 @@ def package_command(
     """
     from dpquery.commands.package import package
 
-    done = package(directory, out=out, also=also or (), replace=replace)
+    with shown_progress():
+        done = package(directory, out=out, also=also or (), replace=replace)
     if as_json:
         print_json(
             {

@@ -27,6 +27,7 @@ from dpquery.operators.compile import (
     compile_questions,
     finer_classes,
 )
+from dpquery.progress import stage
 from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
 from dpquery.reconstruction.derived.joint_answers import JointAnswers
 from dpquery.reconstruction.least_squares import reconstruct
@@ -100,7 +101,8 @@ def answer(
     manifest = opened.facts
     new_questions = load_questions(Path(questions), of=opened.spec)
     request = _Request(new_questions, confidence, columns)
-    answered = (_relaxed if manifest.rap else _linear)(opened, request)
+    with stage("working out answers", 0.0, 0.4):
+        answered = (_relaxed if manifest.rap else _linear)(opened, request)
     answers_of = answers_manifest(
         manifest,
         _naming_measurements(new_questions.spec),
@@ -110,14 +112,15 @@ def answer(
         guessed=answered.guessed,
     )
     check_answers_target(directory, release=source, key=answers_of.key, replace_other=replace)
-    write_release(
-        directory,
-        spec=new_questions.spec,
-        answers=answered.answers,
-        manifest=with_extra(answers_of, new_questions.spec, columns, answered.fitted),
-        replace=replace,
-        derived=answered.derived,
-    )
+    with stage("", 0.4, 1.0):
+        write_release(
+            directory,
+            spec=new_questions.spec,
+            answers=answered.answers,
+            manifest=with_extra(answers_of, new_questions.spec, columns, answered.fitted),
+            replace=replace,
+            derived=answered.derived,
+        )
     queries, figures = new_questions.spec.queries, (answered.rmse, answered.max_std_error)
     return AnswerReport(directory, source, queries, *figures, answered.guessed)
 

@@ -50,6 +50,7 @@ from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.rivals import Rivals
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets, split_targets
+from dpquery.progress import stage
 from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.spec.problems import one_of
@@ -58,6 +59,9 @@ from dpquery.strategy.objectives import Objective
 from dpquery.strategy.search.select import Selection, select
 from dpquery.untrusted.atomic_write import check_place, replace_file
 from dpquery.version import __version__
+
+SEARCHING, PRICING = (0.02, 0.8), (0.8, 1.0)
+"""Shares of a plan's work, about, as an operator sees them."""
 
 
 def plan(
@@ -121,33 +125,33 @@ def plan(
     spec = spec if counted is None else spec.counted_in(counted.accounting)
     compiled = compile_countable(spec)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
-    goals, on_derived = split_targets(parse_targets(targets, spec, minimised), spec)
-    stage = stage_for(
-        spec, compiled, request, epsilon=shown, delta=at_delta, targets=(goals, on_derived)
-    )
+    goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
+    rap_stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
     funds = _would_register(ledger, spec, counted, change=change_cap)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
-    selections = select(
-        compiled.workload,
-        noises=noises,
-        objective=minimised,
-        targets=goal_of(goals, spec, compiled),
-        seed=seed,
-        time_limit=time_limit,
-        jobs=jobs,
-        change=record_change(spec),
-        items=compiled.items,
-        flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
-        reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
-    )
+    with stage("", *SEARCHING):
+        selections = select(
+            compiled.workload,
+            noises=noises,
+            objective=minimised,
+            targets=goal_of(goals, spec, compiled),
+            seed=seed,
+            time_limit=time_limit,
+            jobs=jobs,
+            change=record_change(spec),
+            items=compiled.items,
+            flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
+            reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
+        )
     chosen = _planned(selections.values(), spec, compiled)
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
     tried = derived_targets(on_derived, spec, compiled, chosen, request.proxy)
-    terms = Terms(shown, at_delta, points, tried)
-    counted = counted or by_noise(complete, spec, compiled.workload, funds, terms)
-    reported = _Reporter(funds, spec, compiled, terms)
-    report = with_rap(reported(complete, counted), stage, request=request, time_limit=time_limit)
-    report = reported.charged_as_rap(report, counted)
+    reported = _Reporter(funds, spec, compiled, Terms(shown, at_delta, points, tried))
+    with stage("working out errors and what they cost", *PRICING):
+        counted = counted or reported.counted(complete)
+        report = reported(complete, counted)
+        report = with_rap(report, rap_stage, request=request, time_limit=time_limit)
+        report = reported.charged_as_rap(report, counted)
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
@@ -205,6 +209,10 @@ class _Reporter:
         spec = self.spec.counted_in(counted.accounting)
         funds, noted = self.funds[counted.accounting], counted.noted(plan)
         return report_of(noted, spec, self.compiled, funds, self.terms, counted.words)
+
+    def counted(self, plan: Plan) -> Counted:
+        """Return what losses are best added up as, where nothing settles it before."""
+        return by_noise(plan, self.spec, self.compiled.workload, self.funds, self.terms)
 
     def charged_as_rap(self, report: PlanReport, counted: Counted) -> PlanReport:
         """Return the report again, in what RAP is charged in, where the plan prefers RAP."""

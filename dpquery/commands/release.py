@@ -39,6 +39,7 @@ from dpquery.mechanisms.linear import linear_queries
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import changed_since, plan_and_spec, read_plan_file
 from dpquery.plan_file.rap_settings import MechanismChoice
+from dpquery.progress import stage
 from dpquery.reconstruction.columns.postprocess import parse_columns
 from dpquery.releases.folder.write import Sources, check_target, write_release
 from dpquery.releases.report.views import PublishedTables
@@ -87,6 +88,10 @@ class ReleaseReport(PublishedTables):
     def free(self) -> bool:
         """Whether the ledger held it already."""
         return self.measured.stored
+
+
+CHECKING, MEASURING, ANSWERING, WRITING = (0.0, 0.1), (0.1, 0.6), (0.6, 0.75), (0.75, 1.0)
+"""Shares of a release's work, about, as an operator sees them."""
 
 
 def release(
@@ -149,28 +154,32 @@ def release(
     columns = parse_columns(also)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
-        chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
+        with stage("checking the plan", *CHECKING):
+            chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
         check_target(directory, key=chosen.query.key, replace=replace)
         ledger.check_replaced(directory)
-        measured = measure(
-            as_data(data),
-            chosen.query,
-            ledger=ledger,
-            memory=rows_bytes,
-            others=linear_queries(plan, spec, terms, other_than=chosen.query),
-        )
+        with stage("", *MEASURING):
+            measured = measure(
+                as_data(data),
+                chosen.query,
+                ledger=ledger,
+                memory=rows_bytes,
+                others=linear_queries(plan, spec, terms, other_than=chosen.query),
+            )
         funds = ledger.funds(spec.dataset.id)
-    result = chosen.make(measured, level=confidence or LEVEL)
-    write_release(
-        directory,
-        spec=spec,
-        answers=result.answers,
-        manifest=result.manifest,
-        replace=replace,
-        sources=Sources(content, measured.values, chosen.measured),
-        relaxed=result.relaxed,
-        derived=result.derived,
-    )
+    with stage("working out answers", *ANSWERING):
+        result = chosen.make(measured, level=confidence or LEVEL)
+    with stage("", *WRITING):
+        write_release(
+            directory,
+            spec=spec,
+            answers=result.answers,
+            manifest=result.manifest,
+            replace=replace,
+            sources=Sources(content, measured.values, chosen.measured),
+            relaxed=result.relaxed,
+            derived=result.derived,
+        )
     remark = remark_on(plan, terms, mechanism=choice)
     cap, query = funds.account.cap, chosen.query
     room = funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=budget)

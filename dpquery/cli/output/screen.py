@@ -42,7 +42,7 @@ def shown_progress() -> Iterator[None]:
 
     def report(line: str) -> None:
         nonlocal measured
-        work = line.words if isinstance(line, LineWithShare) else ""
+        work = line.work if isinstance(line, LineWithShare) else ""
         if work != measured:
             measured = work
             bar.reset(task, total=1.0 if work else None)

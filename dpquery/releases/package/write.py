@@ -13,6 +13,7 @@ from typing import Literal, cast, get_args
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.files import sync_path
+from dpquery.progress import report_progress, stage
 from dpquery.releases.folder.in_place import NEW, disk_words, move_in, workshop_beside
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import Manifest
@@ -104,9 +105,12 @@ def write_package(
             _refuse_other_folders(directory, content.manifest, replace=replace)
             folder = workshop / NEW
             folder.mkdir()
+            report_progress("copying the release", 0.0)
             for name in content.manifest.files:
                 _copy(content.release / name, folder / name)
-            _write_tables(folder, tables, content)
+            with stage("", 0.1, 0.9):
+                _write_tables(folder, tables, content)
+            report_progress("writing the code book and the metadata")
             _write_descriptions(folder, tables, content)
             for path in folder.iterdir():
                 sync_path(path)
@@ -131,7 +135,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def _write_tables(folder: Path, tables: Sequence[PackagedTable], content: PackageContent) -> None:
     if "csv" in content.formats:
-        for table in tables:
+        for number, table in enumerate(tables):
+            report_progress(f"writing {table.name}.csv", number / len(tables))
             write_csv_file(table, folder / f"{table.name}.csv")
             metadata = csvw_metadata(table, content.about, url=f"{table.name}.csv")
             path = folder / f"{table.name}.{CSVW_SUFFIX}"

@@ -10,21 +10,18 @@ that is far from being taken then has no long searches (`Reach`).
 """
 
 import math
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from numpy.linalg import LinAlgError
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram, gram
-from dpquery.progress import current_reporter, reporting, time_left
+from dpquery.progress import current_reporter, reporting, stage, time_left
 from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound
 from dpquery.strategy.errors.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
@@ -44,6 +41,7 @@ from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, 
 from dpquery.strategy.search.orbits_candidate import orbits_candidate
 from dpquery.strategy.search.parts import parts_candidate
 from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
+from dpquery.strategy.search.side_by_side import other_process, side_by_side
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -91,7 +89,6 @@ Under Gaussian noise the Gram says all: the error and what a record changes.
 LONG_ATTRIBUTE, LONG_WORKLOAD = 96, 32  # classes of an attribute, blocks: seconds of search
 LEFT_OUT = "left out: "
 FAR = f"{LEFT_OUT}this kind of noise is far from being taken; --search-both searches it too"
-T = TypeVar("T")
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
 
@@ -184,34 +181,20 @@ def select(
     V = gram(workload)
     bound = lower_bound(V, change)
     search = _Search(workload, V, goal, seed, time_limit, bound, flaw_of, change, items)
-    states = [search.begun(noise) for noise in order]
     parallel = jobs > 1 and len(order) > 1 and _takes_long(workload)
+    turns = 1 if parallel else len(order)
+    states = [search.begun(noise, turn % turns, turns) for turn, noise in enumerate(order)]
     compared = reach if len(order) > 1 and not goal else None
-    with _beside() if parallel else nullcontext() as beside:
+    with other_process() if parallel else nullcontext() as beside:
         for table in SEARCH_ROUNDS if compared else (SEARCHES,):
             if compared and states[0].candidates:
                 states = search.compared(states, compared)
-            states = _side_by_side(partial(search.searched, table=table), states, beside)
-        selections = _side_by_side(search.selection, states, beside)
+            states = side_by_side(partial(search.searched, table=table), states, beside)
+        selections = side_by_side(search.selection, states, beside)
     return {
         selection.noise: selection
         for selection in sorted(selections, key=lambda selection: noises.index(selection.noise))
     }
-
-
-def _beside() -> ProcessPoolExecutor:
-    """Return another process to work in."""
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-
-
-def _side_by_side(
-    work: Callable[["_State"], T], states: Sequence["_State"], beside: ProcessPoolExecutor | None
-) -> list[T]:
-    """Return what is made of each state: of the last in another process, where there is one."""
-    if beside is None:
-        return [work(state) for state in states]
-    other = beside.submit(work, states[-1])
-    return [*map(work, states[:-1]), other.result()]
 
 
 def _takes_long(workload: Workload) -> bool:
@@ -229,6 +212,8 @@ class _State:
         seconds: CPU seconds that it took.
         far: whether the kind of noise is far from being taken, see `Reach`.
         worth_below: the loss below which it would not be.
+        turn: which kind of noise it is, of those that take turns in this process.
+        turns: how many do.
     """
 
     problem: Problem
@@ -236,6 +221,21 @@ class _State:
     seconds: float = 0.0
     far: bool = False
     worth_below: float = math.inf
+    turn: int = 0
+    turns: int = 1
+
+    @property
+    def words(self) -> str:
+        """What is being done, for an operator."""
+        return f"looking for the best strategy with {self.problem.noise.capitalize()} noise"
+
+    def shares(self, table: Sequence[tuple[str, Build]]) -> list[tuple[float, float]]:
+        """Return where each search of a round lies in the whole; closed forms count as one."""
+        tried = len(self.candidates) - len(BASELINES) + 1 if self.candidates else 0
+        here = len(table) + (not self.candidates)
+        start = tried * self.turns + self.turn * here
+        whole = self.turns * (len(SEARCHES) + 1)
+        return [((start + k) / whole, (start + k + 1) / whole) for k in range(here)]
 
     @property
     def least_score(self) -> float:
@@ -257,23 +257,26 @@ class _Search:
     change: RecordChange
     items: tuple[Sequence[int], ...]
 
-    def begun(self, noise: Noise) -> "_State":
+    def begun(self, noise: Noise, turn: int, turns: int) -> "_State":
         """Return the state in which nothing was tried."""
         problem = Problem(
             self.workload, self.gram, noise, self.seed, change=self.change, items=self.items
         )
-        return _State(problem)
+        return _State(problem, turn=turn, turns=turns)
 
     def searched(self, state: "_State", *, table: Sequence[tuple[str, Build]]) -> "_State":
         """Return the state after some searches, and after the closed forms before the first."""
         with self._limited(state) as clock:
             problem, candidates = state.problem, list(state.candidates)
+            ends = iter(state.shares(table))
             if not candidates:
-                candidates = [self._tried(name, build, problem) for name, build in BASELINES]
+                with stage(state.words, *next(ends)):
+                    candidates = [self._tried(name, build, problem) for name, build in BASELINES]
             for name, build in table:
                 least = min(self._least_loss(candidates), state.worth_below)
                 problem = problem.knowing(least)
-                candidates = self._with(name, build, problem, candidates, state.far)
+                with stage(state.words, *next(ends)):
+                    candidates = self._with(name, build, problem, candidates, state.far)
         return replace(state, problem=problem, candidates=tuple(candidates), seconds=clock())
 
     def compared(self, states: Sequence["_State"], reach: Reach) -> list["_State"]:
@@ -329,7 +332,7 @@ class _Search:
         def tell_in_time(text: str) -> None:
             if seconds() > self.time_limit:
                 raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
-            reporter(f"{state.problem.noise}: {text}")
+            reporter(text)
 
         with reporting(tell_in_time):
             yield seconds
