@@ -46,6 +46,14 @@ OUTPUT = (
         ),
     ),
     Mutant(
+        "the share of a stage falls",
+        "the bar runs back, and the time left is wrong",
+        "progress.stage",
+        "max(reached, first + (last - first) * share)",
+        "first + (last - first) * share",
+        ("test_progress.py::test_shares_of_stages_are_of_the_whole_and_never_fall",),
+    ),
+    Mutant(
         "progress goes to a pipe",
         "a log holds how far the data were read, and when",
         "shown_progress",

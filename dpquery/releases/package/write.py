@@ -110,7 +110,7 @@ def write_package(
                 _copy(content.release / name, folder / name)
             with stage("", 0.1, 0.9):
                 _write_tables(folder, tables, content)
-            report_progress("writing the code book and the metadata")
+            report_progress("writing the code book and the metadata", 0.9)
             _write_descriptions(folder, tables, content)
             for path in folder.iterdir():
                 sync_path(path)
