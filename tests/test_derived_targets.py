@@ -8,6 +8,7 @@ import pytest
 from cli_support import ok, run
 from derived_support import HEAD, ITEMS, SHAPE, Simulated, strategies, town, truth
 
+from dpquery.planning.rehearsal import derived_trials
 from dpquery.planning.rehearsal.derived_trials import DerivedTrials
 from dpquery.planning.rehearsal.proxy import Proxy
 from dpquery.public_chance import public_generator
@@ -43,12 +44,18 @@ def refused(*targets, options=(), text=SPEC):
 def _place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    monkeypatch.setattr(derived_trials, "MOST_TRIALS", 100)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-@pytest.mark.parametrize("shape", [0, 1], ids=["marginals", "product"])
+@pytest.mark.parametrize(
+    "shape", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["marginals", "product"]
+)
 @pytest.mark.parametrize("std", [pytest.param(3.0, marks=pytest.mark.slow), 60.0])
-def test_errors_of_trials_are_those_of_whole_releases_of_the_same_counts(noise, shape, std):
+def test_errors_of_trials_are_those_of_whole_releases_of_the_same_counts(
+    noise, shape, std, monkeypatch
+):
+    monkeypatch.setattr(derived_trials, "MOST_TRIALS", 400)
     counts, releases = town(3000), 150
     simulated = Simulated(strategies(noise)[shape])
     expected, chance = truth(counts), public_generator(11)
@@ -89,7 +96,9 @@ def test_the_error_of_a_difference_is_exact_and_needs_no_population():
     assert report["derived_targets"] == ["gap: errors are exact, and the same for all data"]
 
 
-@pytest.mark.parametrize("target", ["medians: sd <= 4", "shares: sd <= 0.01"])
+@pytest.mark.parametrize(
+    "target", ["shares: sd <= 0.01", pytest.param("medians: sd <= 4", marks=pytest.mark.slow)]
+)
 def test_the_least_epsilon_meets_the_target_and_a_twentieth_less_does_not(target):
     report = planned(target)
     (reached,) = report["targets"]
@@ -126,6 +135,7 @@ def test_at_a_named_epsilon_the_figure_reached_is_said_to_be_of_a_made_up_popula
     assert "on the default prior (made up, and not like your records), scaled to 3,000" in words
 
 
+@pytest.mark.slow
 def test_a_public_file_is_the_population_where_one_is_named():
     chance = public_generator(2)
     lines = [
@@ -155,6 +165,7 @@ def test_what_cannot_be_tried_is_refused_with_the_remedy():
     assert "no epsilon meets the target on 'part', tried on the public file public.csv" in words
 
 
+@pytest.mark.slow
 def test_every_item_is_no_derived_item():
     report = planned("*: sd <= 100")
     assert {target["item"] for target in report["targets"]} == {
