@@ -12,9 +12,12 @@ from cli_support import ok, plan_town
 from scipy.optimize import minimize
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Identity, IdentityRows, Stacked, total
+from dpquery.operators.factors import Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.ranges import Prefix
-from dpquery.reconstruction.columns.agreeing_tables import AgreeingTables, whole_cells
+from dpquery.reconstruction.columns import joint_counts
+from dpquery.reconstruction.columns.agreeing_tables import AgreeingTables
+from dpquery.reconstruction.columns.joint_counts import Measured
+from dpquery.reconstruction.columns.whole_cells import order_of_codes, whole_cells
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.errors.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
@@ -48,8 +51,9 @@ def measured(strategy, x, std, chance):
 def fitted(strategy, x, blocks, std, seed=0):
     chance = np.random.default_rng(seed)
     std *= math.sqrt(squared_sensitivity(strategy))
-    estimates = reconstruct(strategy, list(measured(strategy, x, std, chance)))
-    return estimates, AgreeingTables(strategy, estimates, blocks, noise_std=std)
+    noisy = list(measured(strategy, x, std, chance))
+    estimates = reconstruct(strategy, noisy)
+    return estimates, AgreeingTables(Measured(strategy, noisy, estimates, std), blocks)
 
 
 def test_a_table_with_both_margins_is_the_nearest_in_standard_errors():
@@ -112,7 +116,7 @@ def test_whatever_is_asked_answers_are_sums_of_cells_that_are_not_negative(seed)
     for block in blocks:
         answers, whole = tables.answer(block), tables.whole_numbers(block)
         if answers is None:
-            assert tables.scope.reasons[blocks.index(block)]
+            assert tables.reasons[blocks.index(block)]
             continue
         dense = np.array(
             [block.apply(cell.reshape(block.table_shape)).ravel()
@@ -148,15 +152,30 @@ def test_tables_agree_with_one_another_and_err_less():
     assert first[-1] == pytest.approx(third[:, -1], abs=0.1 * noise)
 
 
-def test_whole_cells_keep_totals_along_the_first_axes():
-    cells = np.random.default_rng(0).gamma(0.4, 3.0, (6, 5, 4))
-    whole = whole_cells(cells)
-    assert np.abs(whole.sum(axis=(1, 2)) - cells.sum(axis=(1, 2))).max() < 1
+def test_whole_cells_keep_the_sums_of_runs_and_come_near_those_across_lines():
+    cells = np.random.default_rng(0).gamma(0.4, 3.0, (30, 5, 4))
+    whole = whole_cells(cells, (None, None, None))
+    assert whole.min() >= 0
     assert np.abs(whole - cells).max() < 1
+    assert np.abs(np.cumsum(whole - cells, axis=0)).max() < 1.001
+    assert np.abs(whole.sum(axis=(1, 2)) - cells.sum(axis=(1, 2))).max() < 4
     assert whole.sum() == round(cells.sum())
+    same = np.full((1000, 3), 0.4)
+    assert np.abs(whole_cells(same, (None, None)).sum(axis=0) - 400).max() <= 1
+    assert np.abs(whole_cells(same.T, (None, None)).sum(axis=1) - 400).max() <= 1
 
 
-def test_attributes_that_are_asked_for_ranges_are_left_out_with_the_reason():
+def test_groups_that_are_not_neighbours_keep_their_sums_in_whole_numbers():
+    codes = np.arange(24) % 4
+    states = Groups.of(tuple(tuple(np.flatnonzero(codes == k).tolist()) for k in range(4)), 24)
+    order = order_of_codes([Stacked((Identity(24), states, total(24)))], 24)
+    cells = np.random.default_rng(2).gamma(0.5, 1.0, (2, 24))
+    whole = whole_cells(cells, (None, order))
+    assert np.abs(states.matmat((whole - cells).T)).max() < 1.001
+    assert order_of_codes([Prefix(24), states], 24) is None
+
+
+def test_attributes_that_are_asked_for_ranges_are_left_out_with_the_reason(monkeypatch):
     shape = (6, 3, 2)
     blocks = (
         product(shape, {0: with_total(6), 1: with_total(3)}),
@@ -164,9 +183,10 @@ def test_attributes_that_are_asked_for_ranges_are_left_out_with_the_reason():
         product(shape, {1: with_total(3), 2: with_total(2)}),
     )
     strategy = chosen(Workload(shape, blocks, (1.0,) * 3))
+    monkeypatch.setattr(joint_counts, "MAX_JOINT_COUNTS", 35)
     _, tables = fitted(strategy, np.ones(shape), blocks, 1.0)
     assert tables.answer(blocks[0]) is None
-    assert tables.scope.reasons[0].startswith("ranges, prefixes or groups are asked")
+    assert tables.reasons[0].startswith("ranges, prefixes or groups are asked")
     assert tables.answer(blocks[2]) is not None
 
 

@@ -15,6 +15,7 @@ from dpquery.reconstruction.columns.graphical_model import (
     check_graphical,
     fit_graphical,
 )
+from dpquery.reconstruction.columns.joint_counts import Measured
 from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn, with_columns
 from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, not_shrunk
 from dpquery.reconstruction.least_squares import Estimates
@@ -46,11 +47,16 @@ class ExtraColumns:
         if self.shrunk is not None:
             values = self.shrunk.answer(block)
             fitted["shrunk"] = None if values is None else values.ravel()
-        if self.agreeing is not None and query_structure(answers.table).reason:
+        if self.agreeing is not None and not self._by_itself(answers, block):
             values, whole = self.agreeing.answer(block), self.agreeing.whole_numbers(block)
             fitted["consistent"] = None if values is None else values.ravel()
             fitted["integer"] = None if whole is None else whole.ravel()
         return with_columns(answers, self.columns, fitted=fitted)
+
+    def _by_itself(self, answers: TableAnswers, block: Block) -> bool:
+        """Return whether a table is fitted in closed form, as it has none to agree with."""
+        alone = self.agreeing is not None and self.agreeing.alone(block)
+        return alone and not query_structure(answers.table).reason
 
 
 def check_columns(
@@ -101,7 +107,7 @@ def extra_columns(
         report_progress("shrinking the tables")
         shrunk = ShrunkTables(strategy, noisy, blocks, noise_std=noise_std)
     if _among(columns, "consistent") or _among(columns, "integer"):
-        agreeing = AgreeingTables(strategy, estimates, blocks, noise_std=noise_std)
+        agreeing = AgreeingTables(Measured(strategy, noisy, estimates, noise_std), blocks)
     return ExtraColumns(columns, model, shrunk, agreeing)
 
 

@@ -175,7 +175,7 @@ class LinearAnswers:
         if agreeing is not None:
 
             def overlapping(table: Table, place: int) -> str:
-                return agreeing.scope.reasons[place] and query_structure(table).reason
+                return agreeing.reasons[place] and query_structure(table).reason
 
             reasons["consistent"] = reasons["integer"] = self._reasons(overlapping)
         if shrunk is None:

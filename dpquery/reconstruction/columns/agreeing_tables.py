@@ -1,14 +1,15 @@
-"""Tables without negative cells that agree with one another: `consistent` where totals overlap.
+"""Tables without negative cells that agree with one another: `consistent` of all that is asked.
 
-The components of tables are measured with white noise where each attribute is asked for its values
-and its total alone, or has two classes: then the nearest tables, each component weighed by one over
-its variance, are those nearest in standard errors. Where ranges, prefixes or groups are asked of an
-attribute, its noise is small just for these, and no component has one variance: tables over such an
-attribute are left out.
+Tables that share an attribute, by way of others too, are fitted together. Where the joint classes
+of all their attributes are few enough, they are margins of one joint table (joint_counts), whatever
+is asked: levels, prefixes, ranges, overlapping groups, thresholds. Beyond that, each table is
+fitted by its components (nonnegative_tables), which the tables share. That needs components of one
+variance: each attribute is asked for its values and its total alone, or has two classes. Where
+ranges, prefixes or groups are asked of an attribute, its noise is small just for these: tables over
+such an attribute are left out, and say so.
 
 All answers of a table are read off its cells, so that totals and margins are the sums of what they
-are made of. Cells in whole numbers are rounded from the total down, axis by axis, largest
-remainders up, so that totals along the first axes are nearest whole numbers too.
+are made of.
 """
 
 from collections.abc import Sequence
@@ -19,43 +20,89 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block, marginal
 from dpquery.operators.factors import Factor, Identity, IdentityRows, Ones, Stacked
+from dpquery.operators.valued import Valued
 from dpquery.reconstruction.columns.fittable_tables import (
+    FittableTables,
     fittable_tables,
     noise_of_tables,
     varying,
 )
+from dpquery.reconstruction.columns.joint_counts import (
+    JointCounts,
+    Measured,
+    attributes_together,
+)
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.shrinkage import unshrunk_components
-from dpquery.reconstruction.columns.simplex import to_whole
 from dpquery.reconstruction.columns.stacked_tables import StackedSets
-from dpquery.reconstruction.least_squares import Estimates
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.reconstruction.columns.whole_cells import whole_cells
 
 AGREEING_STEPS = 200  # towards the nearest tables: what is then below zero is far below the noise
 
 
 class AgreeingTables:
-    """The consistent cells of all tables that can be fitted, block by block; fitted when asked."""
+    """The consistent answers of all blocks, fitted when they are first asked for.
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        estimates: Estimates,
-        blocks: Sequence[Block],
-        *,
-        noise_std: float,
-    ) -> None:
+    Attributes:
+        reasons: of each block, why it has none; empty where it has.
+    """
+
+    def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
         """Say which tables can be fitted.
 
         Args:
-            strategy: what was measured.
-            estimates: the least-squares solution.
+            measured: what is known of them.
             blocks: what is asked for, of the release and later; others have no answers.
-            noise_std: standard deviation of the noise on each measured row.
 
         Privacy:
             Post-processing: a function of noisy answers and public inputs.
         """
+        self._measured = measured
+        strategy = measured.strategy
+        linked = [block.attributes for block in blocks]
+        linked += [rows.block.attributes for rows in strategy.measurements]
+        together = attributes_together(strategy.shape, linked)
+        self._joint: dict[Block, JointCounts] = {}
+        lone: set[Block] = set()
+        for attributes in [*together, ()]:
+            asked = [block for block in blocks if _within(block, attributes)]
+            joint = JointCounts(measured, attributes, asked)
+            if joint.fits:
+                self._joint |= dict.fromkeys(asked, joint)
+            if len({(block.attributes, _keys(block)) for block in asked}) == 1:
+                lone |= set(asked)
+        self._lone = frozenset(lone)
+        beyond = [block for block in blocks if block not in self._joint]
+        self._tables_apart = _TablesApart(measured, beyond)
+        apart = dict(zip(beyond, self._tables_apart.scope.reasons, strict=True))
+        self.reasons = tuple(_sums(block) or apart.get(block, "") for block in blocks)
+        self._refused = {block for block, why in zip(blocks, self.reasons, strict=True) if why}
+
+    def alone(self, block: Block) -> bool:
+        """Return whether no other table shares an attribute with a block."""
+        return block in self._lone
+
+    def answer(self, block: Block) -> Floats | None:
+        """Return the answers of a block, of shape block.row_shape; None where it has none."""
+        if block in self._refused:
+            return None
+        if block in self._joint:
+            return self._joint[block].answer(block)
+        return self._tables_apart.answer(block)
+
+    def whole_numbers(self, block: Block) -> Ints | None:
+        """Return the same in whole numbers that add up; int64."""
+        if block in self._refused:
+            return None
+        if block in self._joint:
+            return self._joint[block].whole_numbers(block)
+        return self._tables_apart.whole_numbers(block)
+
+
+class _TablesApart:
+    """Tables whose joint classes are too many: they share components, and agree as far as these."""
+
+    def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
         colored = {
             i
             for block in blocks
@@ -66,37 +113,36 @@ class AgreeingTables:
         def refusal(block: Block) -> str:
             if colored.isdisjoint(block.attributes):
                 return ""
-            return "ranges, prefixes or groups are asked of one of its attributes"
+            return (
+                "ranges, prefixes or groups are asked of one of its attributes, and the tables "
+                "that it shares attributes with have too many cells together"
+            )
 
-        self.scope = fittable_tables(strategy, blocks, refusal)
-        self._strategy, self._estimates, self._noise_std = strategy, estimates, noise_std
+        self.scope: FittableTables = fittable_tables(measured.strategy, blocks, refusal)
+        self._measured = measured
         self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
         self._whole: dict[tuple[int, ...], Ints] = {}
 
-    def answer(self, block: Block) -> Floats | None:
-        """Return the answers of a block, of shape block.row_shape; None where it has none."""
-        if self._subsets.get(block) is None:
-            return None
-        return block.apply(self._cells(block))
+    def answer(self, block: Block) -> Floats:
+        return block.apply(self._cells(block).reshape(block.table_shape))
 
-    def whole_numbers(self, block: Block) -> Ints | None:
-        """Return the same in whole numbers that add up; int64."""
-        subset = self._subsets.get(block)
-        if subset is None:
-            return None
+    def whole_numbers(self, block: Block) -> Ints:
+        subset = varying(block)
         if subset not in self._whole:
-            self._whole[subset] = whole_cells(self._cells(block))
+            cells = self._cells(block)
+            self._whole[subset] = whole_cells(cells, [None] * cells.ndim)
         counted = block.apply(self._whole[subset].reshape(block.table_shape))
         return np.asarray(np.rint(counted), dtype=np.int64)
 
     @cached_property
     def _tables(self) -> NonnegativeTables:
-        shape = self._strategy.shape
+        measured = self._measured
+        shape = measured.strategy.shape
 
         def table_of(subset: tuple[int, ...]) -> Floats:
-            return self._estimates.answer(marginal(shape, subset), None)
+            return measured.estimates.answer(marginal(shape, subset), None)
 
-        noise_of = noise_of_tables(self._strategy, noise_std=self._noise_std)
+        noise_of = noise_of_tables(measured.strategy, noise_std=measured.noise_std)
         sets = StackedSets(shape, self.scope.sets)
         tables = NonnegativeTables(unshrunk_components(sets, table_of, noise_of))
         tables.improve(AGREEING_STEPS)
@@ -106,8 +152,23 @@ class AgreeingTables:
         """Return the cells of a block's table: none negative, of the estimated total."""
         cells = self._tables.table(varying(block))
         total, size = self._tables.total, float(cells.sum())
-        cells = cells * (total / size) if size > 0 else cells
-        return np.asarray(cells.reshape(block.table_shape))
+        return cells * (total / size) if size > 0 else cells
+
+
+def _within(block: Block, attributes: Sequence[int]) -> bool:
+    """Return whether a block looks at some attributes that belong together, or at none."""
+    looked_at = varying(block)
+    return bool(looked_at) == bool(attributes) and set(looked_at) <= set(attributes)
+
+
+def _keys(block: Block) -> tuple[object, ...]:
+    return (block.at_least, *(factor.key for factor in block.factors))
+
+
+def _sums(block: Block) -> str:
+    """Return why a block of sums has no answers; nothing for counts."""
+    valued = any(isinstance(factor, Valued) for factor in block.factors)
+    return "its queries are sums, not counts" if valued else ""
 
 
 def _white(factor: Factor) -> bool:
@@ -115,20 +176,3 @@ def _white(factor: Factor) -> bool:
     if isinstance(factor, Stacked):
         return all(map(_white, factor.parts))
     return isinstance(factor, Identity | IdentityRows | Ones)
-
-
-def whole_cells(cells: Floats) -> Ints:
-    """Round the cells of a table so that sums along its first axes are nearest whole numbers.
-
-    Args:
-        cells: none negative.
-
-    >>> whole_cells(np.array([[0.4, 0.4], [1.3, 0.7]]))
-    array([[1, 0],
-           [1, 1]])
-    """
-    rounded = np.rint(cells.sum()).astype(np.int64).reshape(1)
-    for axis in range(cells.ndim):
-        sums = cells.sum(axis=tuple(range(axis + 1, cells.ndim)))
-        rounded = to_whole(sums.reshape(len(rounded), -1), rounded).reshape(-1)
-    return np.asarray(rounded.reshape(cells.shape))

@@ -132,13 +132,13 @@ def _values(
         case "nonnegative":
             return np.maximum(answers.estimate, 0.0)
         case "consistent":
-            values = consistent(answers)
-            return fitted.get("consistent") if values is None else values
+            values = fitted.get("consistent")
+            return consistent(answers) if values is None else values
         case "thresholded":
             return thresholded(answers, column.z)
         case "integer":
-            whole = whole_numbers(answers)
-            return fitted.get("integer") if whole is None else whole
+            whole = fitted.get("integer")
+            return whole_numbers(answers) if whole is None else whole
         case "graphical" | "shrunk":
             return fitted[column.name]
     assert_never(column.name)
