@@ -3,10 +3,9 @@
 Tables that share an attribute, by way of others too, are fitted together. Where the joint classes
 of all their attributes are few enough, they are margins of one joint table (joint_counts), whatever
 is asked: levels, prefixes, ranges, overlapping groups, thresholds. Beyond that, each table is
-fitted by its components (nonnegative_tables), which the tables share. That needs components of one
-variance: each attribute is asked for its values and its total alone, or has two classes. Where
-ranges, prefixes or groups are asked of an attribute, its noise is small just for these: tables over
-such an attribute are left out, and say so.
+fitted by its components (nonnegative_tables), which the tables share. A component has one variance
+where each attribute is asked for its values and its total alone, or has two classes; where ranges,
+prefixes or groups are asked of an attribute, its noise is small just for these (noise_shapes).
 
 All answers of a table are read off its cells, so that totals and margins are the sums of what they
 are made of.
@@ -32,11 +31,14 @@ from dpquery.reconstruction.columns.joint_counts import (
     Measured,
     attributes_together,
 )
+from dpquery.reconstruction.columns.noise_shapes import noise_shape
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.shrinkage import unshrunk_components
+from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.columns.stacked_tables import StackedSets
 from dpquery.reconstruction.columns.whole_cells import whole_cells
 
+SHAPED = 1024  # classes of an attribute whose noise is decomposed: it takes O(n^3)
 AGREEING_STEPS = 200  # towards the nearest tables: what is then below zero is far below the noise
 
 
@@ -103,7 +105,8 @@ class _TablesApart:
     """Tables whose joint classes are too many: they share components, and agree as far as these."""
 
     def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
-        colored = {
+        strategy = measured.strategy
+        self._shaped = {
             i
             for block in blocks
             for i, factor in zip(block.attributes, block.factors, strict=True)
@@ -111,14 +114,16 @@ class _TablesApart:
         }
 
         def refusal(block: Block) -> str:
-            if colored.isdisjoint(block.attributes):
+            wide = [i for i in self._shaped & set(block.attributes) if strategy.shape[i] > SHAPED]
+            if not wide:
                 return ""
             return (
-                "ranges, prefixes or groups are asked of one of its attributes, and the tables "
-                "that it shares attributes with have too many cells together"
+                f"ranges, prefixes or groups are asked of an attribute of more than {SHAPED:,} "
+                "classes, and the tables that it shares attributes with have too many cells "
+                "together"
             )
 
-        self.scope: FittableTables = fittable_tables(measured.strategy, blocks, refusal)
+        self.scope: FittableTables = fittable_tables(strategy, blocks, refusal)
         self._measured = measured
         self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
         self._whole: dict[tuple[int, ...], Ints] = {}
@@ -144,15 +149,17 @@ class _TablesApart:
 
         noise_of = noise_of_tables(measured.strategy, noise_std=measured.noise_std)
         sets = StackedSets(shape, self.scope.sets)
-        tables = NonnegativeTables(unshrunk_components(sets, table_of, noise_of))
+        fitted = {i for subset in self.scope.sets for i in subset}
+        shapes = {i: noise_shape(measured.strategy, i) for i in sorted(self._shaped & fitted)}
+        tables = NonnegativeTables(unshrunk_components(sets, table_of, noise_of, shapes))
         tables.improve(AGREEING_STEPS)
         return tables
 
     def _cells(self, block: Block) -> Floats:
         """Return the cells of a block's table: none negative, of the estimated total."""
         cells = self._tables.table(varying(block))
-        total, size = self._tables.total, float(cells.sum())
-        return cells * (total / size) if size > 0 else cells
+        flat, total = cells.reshape(1, -1), np.array([self._tables.total])
+        return onto_simplex(flat, np.ones_like(flat), total).reshape(cells.shape)
 
 
 def _within(block: Block, attributes: Sequence[int]) -> bool:

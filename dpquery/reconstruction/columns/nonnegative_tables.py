@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
+from dpquery.operators.tensors import kron_apply, outer_product
 from dpquery.reconstruction.columns.shrinkage import Components
 from dpquery.reconstruction.columns.stacked_tables import (
     KeptAxes,
@@ -40,6 +41,14 @@ class NonnegativeTables:
         self._sets, self._given = components.sets, components
         self._values = {sizes: values.copy() for sizes, values in components.values.items()}
         self._widest = _widest_sets(self._sets)
+        self._shaped = {
+            sizes: [
+                (place, subset)
+                for place, subset in enumerate(group)
+                if not components.shapes.keys().isdisjoint(subset)
+            ]
+            for sizes, group in self._sets.groups.items()
+        }
         every = [each for sizes, each in components.precision.items() if sizes]
         self._step = float(np.median(np.concatenate(every))) if every else 1.0
         self._states: Stacks = {}
@@ -60,7 +69,10 @@ class NonnegativeTables:
         return max(float(self._values[()][0]), 0.0)
 
     def table(self, subset: Subset) -> Floats:
-        """Return the table over a set, of the sizes of its attributes; no cell is negative."""
+        """Return the table over a set, of the sizes of its attributes; no cell is negative.
+
+        What is still below zero after some steps is cut off: the sum is higher by so much.
+        """
         sizes = self._sets.sizes_of(subset)
         place = np.array([self._sets.places[subset]])
         return np.asarray(np.maximum(self._tables(sizes, place)[0], 0.0))
@@ -72,11 +84,8 @@ class NonnegativeTables:
 
     def _solve_components(self) -> None:
         """Move every component to its best value, given the cells of the tables that share it."""
-        sums = {
-            sizes: values * per_table(self._given.precision[sizes], len(sizes))
-            for sizes, values in self._given.values.items()
-        }
-        weights = {sizes: each.copy() for sizes, each in self._given.precision.items()}
+        sums = {sizes: np.zeros_like(values) for sizes, values in self._given.values.items()}
+        weights = {sizes: np.zeros_like(each) for sizes, each in self._given.precision.items()}
         for sizes, places in self._widest.items():
             for part in table_chunks(len(places), sizes):
                 cells = np.abs(self._states[sizes][part])
@@ -89,8 +98,39 @@ class NonnegativeTables:
                     np.add.at(sums[part_sizes], targets, share * residual(sums_of_cells))
                     np.add.at(weights[part_sizes], targets, share)
         for sizes, total in sums.items():
-            total /= per_table(weights[sizes], len(sizes))
+            self._weigh_given(sizes, total, weights[sizes])
         self._values = sums
+
+    def _weigh_given(self, sizes: Sizes, sums: Floats, weights: Floats) -> None:
+        """Put the best components in the place of the weighted sums of what the cells say."""
+        precision, given = self._given.precision[sizes], self._given.values[sizes]
+        shaped = {
+            place: self._best_where_shaped(subset, sums[place], weights[place])
+            for place, subset in self._shaped[sizes]
+        }
+        sums += given * per_table(precision, len(sizes))
+        sums /= per_table(weights + precision, len(sizes))
+        for place, best in shaped.items():
+            sums[place] = best
+
+    def _best_where_shaped(self, subset: Subset, sums: Floats, weight: float) -> Floats:
+        """Return the best component where noise is not white: each contrast is one by itself."""
+        sizes = self._sets.sizes_of(subset)
+        place = self._sets.places[subset]
+        shapes = [self._given.shapes.get(i) for i in subset]
+        bases = [None if shape is None else shape.basis for shape in shapes]
+        into = [None if basis is None else basis.T.__matmul__ for basis in bases]
+        back = [None if basis is None else basis.__matmul__ for basis in bases]
+        relative = outer_product(
+            [
+                np.ones(size) if shape is None else shape.precision
+                for size, shape in zip(sizes, shapes, strict=True)
+            ]
+        )
+        precision = self._given.precision[sizes][place] * relative
+        given = kron_apply(into, self._given.values[sizes][place])
+        best = (kron_apply(into, sums) + precision * given) / (weight + precision)
+        return np.asarray(kron_apply(back, best))
 
     def _cut_cells(self) -> None:
         """Set the cells to the tables of the components, cut at zero, and move the multipliers."""

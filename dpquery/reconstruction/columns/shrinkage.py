@@ -10,12 +10,14 @@ centre, kappa by the moments of the component itself, the posterior mean is
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
 from dpquery.arrays import Floats
+from dpquery.reconstruction.columns.noise_shapes import NoiseShape
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.columns.stacked_tables import (
     Sizes,
@@ -45,19 +47,30 @@ class Components:
         sets: of the tables, and all their subsets.
         values: the components, in sums over the attributes beyond each set.
         precision: (count,) one over the variance of a number of each component.
+        shapes: of the noise along the attributes where it is not white.
     """
 
     sets: StackedSets
     values: Stacks
     precision: dict[Sizes, Floats]
+    shapes: Mapping[int, NoiseShape] = field(default_factory=dict)
 
 
 def unshrunk_components(
-    sets: StackedSets, table_of: Callable[[Subset], Floats], noise_of: Callable[[Subset], float]
+    sets: StackedSets,
+    table_of: Callable[[Subset], Floats],
+    noise_of: Callable[[Subset], float],
+    shapes: Mapping[int, NoiseShape] = MappingProxyType({}),
 ) -> Components:
     """Return the components as they were measured, of no fewer records than none.
 
-    The number of records is not to move: see `shrunk_components` for the arguments.
+    The number of records is not to move: see `shrunk_components` for the other arguments.
+
+    Args:
+        sets: which tables.
+        table_of: the unbiased table over a set, in counts.
+        noise_of: the sum of the variances of its cells.
+        shapes: of the noise along the attributes where it is not white.
     """
     noise = component_noise(sets, noise_of)
     values = {sizes: np.empty((len(group), *sizes)) for sizes, group in sets.groups.items()}
@@ -67,7 +80,7 @@ def unshrunk_components(
     values[()] = np.maximum(values[()], 0.0)
     precision = {sizes: 1 / each for sizes, each in noise.items()}
     precision[()] = precision[()] * FIXED
-    return Components(sets, values, precision)
+    return Components(sets, values, precision, shapes)
 
 
 def shrunk_components(
