@@ -31,14 +31,13 @@ from dpquery.reconstruction.columns.joint_counts import (
     Measured,
     attributes_together,
 )
-from dpquery.reconstruction.columns.noise_shapes import noise_shape
+from dpquery.reconstruction.columns.noise_shapes import SHAPED, noise_shape
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.shrinkage import unshrunk_components
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.columns.stacked_tables import StackedSets
 from dpquery.reconstruction.columns.whole_cells import whole_cells
 
-SHAPED = 1024  # classes of an attribute whose noise is decomposed: it takes O(n^3)
 AGREEING_STEPS = 200  # towards the nearest tables: what is then below zero is far below the noise
 
 

@@ -7,7 +7,7 @@ one table: totals, levels, prefixes and overlapping groups agree because they co
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,14 +17,17 @@ from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.limits import MAX_JOINT_COUNT_WORK, MAX_JOINT_COUNTS
 from dpquery.operators.blocks import Block, marginal
 from dpquery.operators.factors import Factor
-from dpquery.reconstruction.columns.measured_margins import MeasuredMargins
+from dpquery.operators.tensors import outer_product
+from dpquery.reconstruction.columns.measured_margins import MeasuredMargins, NoisyRows
 from dpquery.reconstruction.columns.nearest_counts import nearest_counts
+from dpquery.reconstruction.columns.noise_shapes import SHAPED, noise_shape
 from dpquery.reconstruction.columns.whole_cells import order_of_codes, whole_cells
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.strategies import Strategy
 
-TOLERANCE = 1e-3  # of the squared noise of a measured row: far less than what noise leaves open
+TOLERANCE = 1e-4  # of the squared noise of a measured row: far less than what noise leaves open
+FIRM = 10.0  # times their precision: counts of single attributes come before those of cells
 WHOLE_JOINTLY = 32  # times the cells of its largest table: larger ones are not rounded as wholes
 
 
@@ -119,31 +122,48 @@ class JointCounts:
     @cached_property
     def _counts(self) -> Floats:
         measured, strategy = self._measured, self._measured.strategy
-        pairs = [
-            (rows, answers)
+        rows = [
+            NoisyRows(rows.block, rows.weight, answers)
             for rows, answers in zip(strategy.measurements, measured.noisy, strict=True)
             if not set(rows.block.attributes).isdisjoint(self.attributes)
         ]
-        margins = MeasuredMargins(
-            strategy.shape,
-            self.attributes,
-            [rows for rows, _ in pairs],
-            [answers for _, answers in pairs],
-        )
+        single = self._single_counts()
+        firm = [
+            NoisyRows(marginal(strategy.shape, (i,)), weight, weight * counts)
+            for i, (weight, counts) in single.items()
+        ]
+        margins = MeasuredMargins(strategy.shape, self.attributes, [*rows, *firm])
         return nearest_counts(
             margins.gram,
             margins.target(),
-            self._start(),
+            self._start({i: counts for i, (_, counts) in single.items()}),
             total=measured.total,
             tolerance=TOLERANCE * margins.rows * measured.noise_std**2,
         )
 
-    def _start(self) -> Floats:
-        strategy = self._measured.strategy
+    def _single_counts(self) -> dict[int, tuple[float, Floats]]:
+        """Return the counts of single attributes, fitted first, with the weight of their rows."""
+        measured, strategy = self._measured, self._measured.strategy
+        single: dict[int, tuple[float, Floats]] = {}
+        for i in self.attributes if len(self.attributes) > 1 else ():
+            block = marginal(strategy.shape, (i,))
+            if strategy.shape[i] <= SHAPED and strategy.supports(block):
+                shape = noise_shape(strategy, i)
+                counts = measured.estimates.answer(block, None)
+                weight = math.sqrt(FIRM / shape.variance)
+                single[i] = (weight, shape.nearest(counts, measured.total))
+        return single
+
+    def _start(self, single: Mapping[int, Floats]) -> Floats:
+        """Return the estimated cells, or those of independent attributes where there are none."""
+        strategy, total = self._measured.strategy, max(self._measured.total, 1.0)
         every = marginal(strategy.shape, self.attributes)
         if strategy.supports(every):
             return self._measured.estimates.answer(every, None).reshape(self.shape)
-        return np.full(self.shape, self._measured.total / math.prod(self.shape))
+        sizes = zip(self.attributes, self.shape, strict=True)
+        return total * outer_product(
+            [single[i] / total if i in single else np.full(n, 1 / n) for i, n in sizes]
+        )
 
 
 def factors_of(blocks: Iterable[Block], attribute: int) -> list[Factor]:

@@ -11,8 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.arrays import Floats
+from dpquery.operators.blocks import Block
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyRows:
+    """Queries, and what noise made of their answers.
+
+    Attributes:
+        block: the queries.
+        weight: what each is multiplied by, so that all rows have noise of one scale.
+        answers: (m,) the noisy answers to the weighted queries.
+    """
+
+    block: Block | CellClassBlock
+    weight: float
+    answers: Floats
 
 
 @dataclass(frozen=True)
@@ -33,39 +49,32 @@ class _Margin:
 class MeasuredMargins:
     """Measurements over the joint cells of some attributes, and their noisy answers."""
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        attributes: Subset,
-        measurements: Sequence[WeightedBlock],
-        noisy: Sequence[Floats],
-    ) -> None:
+    def __init__(self, shape: Sequence[int], attributes: Subset, rows: Iterable[NoisyRows]) -> None:
         """Take the measurements.
 
         Args:
             shape: sizes of all attributes of the domain.
             attributes: of the joint table: all that measurements tell apart.
-            measurements: in the strategy's order.
-            noisy: (m_k,) the noisy answers of each, in units of the integer strategy.
+            rows: all that was measured of them.
         """
         self.attributes = attributes
         self.cells_shape = tuple(shape[i] for i in attributes)
-        self._measured: dict[Subset, list[tuple[WeightedBlock, Floats]]] = {}
-        for rows, answers in zip(measurements, noisy, strict=True):
-            kept = tuple(i for i in rows.block.attributes if shape[i] > 1)
-            self._measured.setdefault(kept, []).append((rows, answers))
+        self._measured: dict[Subset, list[NoisyRows]] = {}
+        for each in rows:
+            kept = tuple(i for i in each.block.attributes if shape[i] > 1)
+            self._measured.setdefault(kept, []).append(each)
         self._margins = _margins(shape, attributes, self._measured)
 
     @property
     def rows(self) -> int:
         """Number of measured rows."""
-        return sum(rows.block.queries for each in self._measured.values() for rows, _ in each)
+        return sum(rows.block.queries for each in self._measured.values() for rows in each)
 
     def target(self) -> Floats:
         """Return A'y over the joint cells, A the measured rows and y their noisy answers."""
         parts = [
             sum(
-                (rows.weight * _over_table(rows, answers) for rows, answers in self._of(margin)),
+                (rows.weight * _over_table(rows) for rows in self._of(margin)),
                 start=np.zeros(()),
             )
             for margin in self._margins
@@ -81,13 +90,13 @@ class MeasuredMargins:
             table = wider.sum(axis=margin.axes) if margin.axes else wider
             tables.append(table)
             part: Floats = np.zeros(())
-            for rows, _ in self._of(margin):
+            for rows in self._of(margin):
                 answers = rows.block.apply(table.reshape(rows.block.table_shape))
                 part = part + (rows.weight**2 * rows.block.adjoint(answers)).reshape(table.shape)
             parts.append(part)
         return self._back(parts)
 
-    def _of(self, margin: _Margin) -> list[tuple[WeightedBlock, Floats]]:
+    def _of(self, margin: _Margin) -> list[NoisyRows]:
         return self._measured.get(margin.attributes, [])
 
     def _back(self, parts: list[Floats]) -> Floats:
@@ -103,9 +112,9 @@ class MeasuredMargins:
         return np.asarray(np.broadcast_to(parts[0], self.cells_shape))
 
 
-def _over_table(rows: WeightedBlock, answers: Floats) -> Floats:
+def _over_table(rows: NoisyRows) -> Floats:
     block = rows.block
-    table = block.adjoint(answers.reshape(block.row_shape))
+    table = block.adjoint(rows.answers.reshape(block.row_shape))
     return np.asarray(table).reshape([size for size in block.table_shape if size > 1])
 
 

@@ -12,10 +12,13 @@ import numpy as np
 
 from dpquery.arrays import Floats
 from dpquery.operators.blocks import marginal
+from dpquery.reconstruction.columns.nearest_counts import nearest_counts
 from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.shapes.strategies import Strategy
 
+SHAPED = 1024  # classes of an attribute whose noise is decomposed: it takes O(n^3)
 LEAST_VARIANCE = 1e-9  # of the mean one of an attribute's contrasts
+PRECISE = 1e-6  # squared counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +27,21 @@ class NoiseShape:
 
     Attributes:
         basis: (n, n) orthonormal columns, the first of which is the mean's.
-        precision: (n,) of each of them, one over the mean variance of the others; that of the mean
-            is 1, as no component has one.
+        precision: (n,) of each of them but the mean, in units of one over their mean variance.
+        variance: that mean, under unit noise on every measured row.
     """
 
     basis: Floats
     precision: Floats
+    variance: float
+
+    def nearest(self, counts: Floats, total: float) -> Floats:
+        """Return the counts of the codes nearest to estimates, none negative and of a total."""
+
+        def gram(values: Floats) -> Floats:
+            return np.asarray(self.basis @ (self.precision * (values @ self.basis)))
+
+        return nearest_counts(gram, gram(counts), counts, total=total, tolerance=PRECISE)
 
 
 def noise_shape(strategy: Strategy, attribute: int) -> NoiseShape:
@@ -45,4 +57,4 @@ def noise_shape(strategy: Strategy, attribute: int) -> NoiseShape:
     shifted = (centred + centred.T) / (2 * scale) - np.full((n, n), 1 / n)
     variance, basis = np.linalg.eigh(shifted)
     variance[0] = 1.0
-    return NoiseShape(basis, 1 / np.maximum(variance, LEAST_VARIANCE))
+    return NoiseShape(basis, 1 / np.maximum(variance, LEAST_VARIANCE), scale)

@@ -62,9 +62,9 @@ def unshrunk_components(
     noise_of: Callable[[Subset], float],
     shapes: Mapping[int, NoiseShape] = MappingProxyType({}),
 ) -> Components:
-    """Return the components as they were measured, of no fewer records than none.
+    """Return the components as they were measured; those of one attribute leave no count below 0.
 
-    The number of records is not to move: see `shrunk_components` for the other arguments.
+    These and the number of records are not to move: counts of many cells come before the cells.
 
     Args:
         sets: which tables.
@@ -76,11 +76,31 @@ def unshrunk_components(
     values = {sizes: np.empty((len(group), *sizes)) for sizes, group in sets.groups.items()}
     for sizes, group in sets.groups.items():
         for places in table_chunks(len(group), sizes):
-            values[sizes][places] = residual(_stacked(sets, sizes, places, table_of))
-    values[()] = np.maximum(values[()], 0.0)
-    precision = {sizes: 1 / each for sizes, each in noise.items()}
-    precision[()] = precision[()] * FIXED
+            tables = _stacked(sets, sizes, places, table_of)
+            if not sizes:
+                tables = np.maximum(tables, 0.0)
+            if len(sizes) == 1:
+                tables = _nearest_single(sets, sizes, places, tables, values[()], shapes)
+            values[sizes][places] = residual(tables)
+    fixed = {sizes: FIXED if len(sizes) < 2 else 1.0 for sizes in noise}
+    precision = {sizes: fixed[sizes] / each for sizes, each in noise.items()}
     return Components(sets, values, precision, shapes)
+
+
+def _nearest_single(
+    sets: StackedSets,
+    sizes: Sizes,
+    places: slice,
+    tables: Floats,
+    total: Floats,
+    shapes: Mapping[int, NoiseShape],
+) -> Floats:
+    """Return the nearest tables of one attribute without negative counts. (count, n)."""
+    nearest = onto_simplex(tables, np.ones_like(tables), np.repeat(total, len(tables)))
+    for row, (attribute,) in enumerate(sets.groups[sizes][places]):
+        if attribute in shapes:
+            nearest[row] = shapes[attribute].nearest(tables[row], float(total[0]))
+    return nearest
 
 
 def shrunk_components(
