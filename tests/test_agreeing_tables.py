@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Groups, Identity, IdentityRows, Stacked, total
-from dpquery.operators.ranges import Prefix
-from dpquery.reconstruction.columns import joint_counts
+from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.reconstruction.columns import agreeing_tables, joint_counts
 from dpquery.reconstruction.columns.agreeing_tables import AgreeingTables
 from dpquery.reconstruction.columns.joint_counts import Measured
 from dpquery.reconstruction.columns.whole_cells import order_of_codes, whole_cells
@@ -56,44 +56,108 @@ def fitted(strategy, x, blocks, std, seed=0):
     return estimates, AgreeingTables(Measured(strategy, noisy, estimates, std), blocks)
 
 
-def test_a_table_with_both_margins_is_the_nearest_in_standard_errors():
-    """A dense twin: generalised least squares under the covariance of all answers, no cell < 0."""
-    shape = (4, 3)
-    block = product(shape, {0: with_total(4), 1: with_total(3)})
-    strategy = chosen(Workload(shape, (block,), (1.0,)))
-    x = np.array([[9.0, 0, 1], [0, 0, 2], [5, 1, 0], [0, 3, 0]])
-    estimates, tables = fitted(strategy, x, (block,), 4.0, seed=1)
-    cells = estimates.answer(marginal(shape, (0, 1)), None)
-    rows = np.concatenate(
-        [
-            each.weight
-            * np.array(
-                [
-                    each.block.apply(
-                        table_of(cell.reshape(shape), each.block.attributes).reshape(
-                            each.block.table_shape
-                        )
-                    ).ravel()
-                    for cell in np.eye(12)
-                ]
-            ).T
-            for each in strategy.measurements
-        ]
-    )
-    weights = rows.T @ rows / squared_sensitivity(strategy)
+def dense_rows(block):
+    """The queries of a block, written out over its table: (m, cells)."""
+    cells = np.eye(math.prod(block.table_shape))
+    return np.array([block.apply(cell.reshape(block.table_shape)).ravel() for cell in cells]).T
+
+
+def over_domain(block, shape):
+    """The queries of a block, written out over all cells."""
+    units = np.eye(math.prod(shape)).reshape(-1, *shape)
+    tables = [table_of(unit, block.attributes).ravel() for unit in units]
+    return dense_rows(block) @ np.array(tables).T
+
+
+def nearest_dense(weights, target, total):
+    """The minimum of x'Px / 2 - t'x over x >= 0 of a total, by sequential quadratic programs."""
+    scale = np.abs(np.diag(weights)).max()
     solved = minimize(
-        lambda flat: (flat - cells.ravel()) @ weights @ (flat - cells.ravel()),
-        np.full(12, 2.0),
-        jac=lambda flat: 2 * weights @ (flat - cells.ravel()),
-        bounds=[(0, None)] * 12,
-        constraints=[{"type": "eq", "fun": lambda flat: flat.sum() - cells.sum()}],
-        options={"maxiter": 2000, "ftol": 1e-12},
+        lambda x: (x @ weights @ x / 2 - target @ x) / scale,
+        np.full(len(target), total / len(target)),
+        jac=lambda x: (weights @ x - target) / scale,
+        bounds=[(0, None)] * len(target),
+        constraints=[{"type": "eq", "fun": lambda x: x.sum() - total}],
+        options={"maxiter": 3000, "ftol": 1e-14},
     )
+    assert solved.success
+    return solved.x
+
+
+def joint_twin(strategy, noisy):
+    """Single attributes first, under the covariance of their estimates, then all cells."""
+    shape = strategy.shape
+    rows = np.concatenate(
+        [each.weight * over_domain(each.block, shape) for each in strategy.measurements]
+    )
+    inverse = np.linalg.pinv(rows)
+    cells = inverse @ np.concatenate(noisy)
+    weights, target = rows.T @ rows, rows.T @ np.concatenate(noisy)
+    for i, n in enumerate(shape):
+        single = over_domain(marginal(shape, (i,)), shape)
+        centred = np.eye(n) - 1 / n
+        covariance = centred @ single @ inverse @ inverse.T @ single.T @ centred
+        variance = np.trace(covariance) / (n - 1)
+        precision = np.linalg.pinv(covariance, rcond=1e-9) * variance + np.full((n, n), 1 / n)
+        counts = nearest_dense(precision, precision @ single @ cells, cells.sum())
+        firm = joint_counts.FIRM / variance
+        weights, target = weights + firm * single.T @ single, target + firm * single.T @ counts
+    return cells, nearest_dense(weights, target, cells.sum()).reshape(shape)
+
+
+NESTED = Groups.of(((0, 1, 2), (3, 4), (5,)), 6)
+CROSSING = Groups.of(((0, 3), (1, 2, 4)), 6)
+TWINS = {
+    "both margins": ((6, 3), lambda n, m: [{0: with_total(n), 1: with_total(m)}]),
+    "levels, and values of another": (
+        (6, 3),
+        lambda n, m: [{0: Stacked((total(n), NESTED, Identity(n))), 1: Identity(m)}],
+    ),
+    "hierarchies that do not nest": (
+        (6, 3),
+        lambda n, m: [{0: NESTED, 1: Identity(m)}, {0: CROSSING, 1: with_total(m)}, {0: Prefix(n)}],
+    ),
+    "prefixes of both, and ranges": (
+        (6, 4),
+        lambda n, m: [{0: Prefix(n), 1: Prefix(m)}, {0: AllRanges(n)}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_one_joint_table_is_the_nearest_by_the_true_covariances(name, monkeypatch):
+    """A dense twin: quadratic programs over measured rows that are written out."""
+    monkeypatch.setattr(joint_counts, "TOLERANCE", 1e-9)
+    shape, asked = TWINS[name]
+    blocks = tuple(product(shape, factors) for factors in asked(*shape))
+    blocks += (marginal(shape, (0, 1)),)
+    strategy = chosen(Workload(shape, blocks, (1.0,) * len(blocks)))
+    x = np.random.default_rng(5).poisson(2.0, shape) * (np.arange(shape[0])[:, None] > 1)
+    std = 4.0 * math.sqrt(squared_sensitivity(strategy))
+    noisy = list(measured(strategy, x, std, np.random.default_rng(1)))
+    tables = AgreeingTables(Measured(strategy, noisy, reconstruct(strategy, noisy), std), blocks)
+    cells, nearest = joint_twin(strategy, noisy)
     assert cells.min() < -1  # zero is what it is cut at
-    answers = tables.answer(block)
-    assert answers[:-1, :-1] == pytest.approx(solved.x.reshape(shape), abs=0.02)
-    assert answers[:-1, -1] == pytest.approx(answers[:-1, :-1].sum(axis=1))
-    assert answers[-1, -1] == pytest.approx(cells.sum())
+    for block in blocks:
+        answers = tables.answer(block)
+        twin = block.apply(table_of(nearest, block.attributes))
+        assert answers == pytest.approx(twin, abs=0.03)
+
+
+def test_components_beyond_joint_classes_are_the_nearest_too(monkeypatch):
+    """With ranges, their noise has a shape: a dense twin, of strategies that split exactly so."""
+    shape = (6, 4)
+    blocks = (product(shape, {0: Prefix(6), 1: with_total(4)}), marginal(shape, (0, 1)))
+    strategy = chosen(Workload(shape, blocks, (1.0, 1.0)))
+    x = np.random.default_rng(5).poisson(3.0, shape)
+    std = 4.0 * math.sqrt(squared_sensitivity(strategy))
+    noisy = list(measured(strategy, x, std, np.random.default_rng(1)))
+    monkeypatch.setattr(joint_counts, "FIRM", 1e4)
+    cells, nearest = joint_twin(strategy, noisy)
+    assert cells.min() < -1
+    monkeypatch.setattr(joint_counts, "MAX_JOINT_COUNTS", 5)
+    tables = AgreeingTables(Measured(strategy, noisy, reconstruct(strategy, noisy), std), blocks)
+    assert tables.answer(blocks[1]) == pytest.approx(nearest, abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -175,7 +239,7 @@ def test_groups_that_are_not_neighbours_keep_their_sums_in_whole_numbers():
     assert order_of_codes([Prefix(24), states], 24) is None
 
 
-def test_attributes_that_are_asked_for_ranges_are_left_out_with_the_reason(monkeypatch):
+def test_attributes_of_too_many_classes_for_their_noise_are_left_out_with_the_reason(monkeypatch):
     shape = (6, 3, 2)
     blocks = (
         product(shape, {0: with_total(6), 1: with_total(3)}),
@@ -185,9 +249,52 @@ def test_attributes_that_are_asked_for_ranges_are_left_out_with_the_reason(monke
     strategy = chosen(Workload(shape, blocks, (1.0,) * 3))
     monkeypatch.setattr(joint_counts, "MAX_JOINT_COUNTS", 35)
     _, tables = fitted(strategy, np.ones(shape), blocks, 1.0)
+    assert tables.reasons == ("", "", "")
+    monkeypatch.setattr(agreeing_tables, "SHAPED", 5)
+    _, tables = fitted(strategy, np.ones(shape), blocks, 1.0)
     assert tables.answer(blocks[0]) is None
     assert tables.reasons[0].startswith("ranges, prefixes or groups are asked")
     assert tables.answer(blocks[2]) is not None
+
+
+@pytest.mark.parametrize("cells", [10**6, 10])
+def test_tables_with_ranges_and_groups_add_up_and_margins_err_no_more_than_estimates(
+    cells, monkeypatch
+):
+    monkeypatch.setattr(joint_counts, "MAX_JOINT_COUNTS", cells)
+    shape = (24, 9, 4)
+    halves = Groups.of((tuple(range(12)), tuple(range(12, 24))), 24)
+    blocks = (
+        product(shape, {0: Stacked((halves, Identity(24))), 1: with_total(9)}),
+        product(shape, {0: Identity(24), 2: with_total(4)}),
+        product(shape, {1: Prefix(9), 2: Identity(4)}),
+    )
+    strategy = chosen(Workload(shape, blocks, (1.0,) * 3))
+    rng = np.random.default_rng(3)
+    even = np.multiply.outer(np.multiply.outer(0.8 ** np.arange(24), 0.5 ** np.arange(9)),
+                             0.4 ** np.arange(4))  # fmt: skip
+    x = rng.poisson(even * 300)
+    estimates, tables = fitted(strategy, x, blocks, 8.0)
+
+    def squares(answers):
+        pairs = zip(answers, blocks, strict=True)
+        return sum(
+            float(np.sum((given - block.apply(table_of(x, block.attributes))) ** 2))
+            for given, block in pairs
+        )
+
+    consistent = [tables.answer(block) for block in blocks]
+    assert squares(consistent) < 0.75 * squares([estimates.answer(b, None) for b in blocks])
+    for values in (consistent, [tables.whole_numbers(block) for block in blocks]):
+        first, second, third = values
+        assert min(each.min() for each in values) >= 0
+        assert first[:2, :] == pytest.approx(
+            np.stack([first[2:14].sum(axis=0), first[14:].sum(axis=0)])
+        )
+        assert first[2:, -1] == pytest.approx(first[2:, :-1].sum(axis=1))
+        near = 1e-6 if cells > 1000 else 6.0
+        assert first[2:, -1] == pytest.approx(second[:, -1], abs=near)
+        assert np.cumsum(first[:2, :-1].sum(axis=0)) == pytest.approx(third.sum(axis=1), abs=near)
 
 
 def test_a_release_has_a_table_with_both_margins_in_whole_numbers(tmp_path, monkeypatch):

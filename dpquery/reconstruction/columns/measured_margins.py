@@ -7,12 +7,15 @@ the narrow from the least wide, and gradients go back the same way.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Numbers
 from dpquery.operators.blocks import Block
 from dpquery.operators.cell_classes import CellClassBlock
+from dpquery.operators.factors import Dense, Factor, Identity
+from dpquery.operators.tensors import Product, kron_apply
 from dpquery.strategy.algebra.subsets import Subset
 
 
@@ -29,6 +32,22 @@ class NoisyRows:
     block: Block | CellClassBlock
     weight: float
     answers: Floats
+
+    def gram(self, table: Floats) -> Numbers:
+        """Return B'B times a table of the block's attributes, B its unweighted queries."""
+        if self._grams is None:
+            return self.block.adjoint(self.block.apply(table))
+        return kron_apply(self._grams, table)
+
+    @cached_property
+    def _grams(self) -> list[Product | None] | None:
+        """For each attribute the product with the Gram of its factor; None for no product."""
+        if not isinstance(self.block, Block) or not self.block.is_product:
+            return None
+        return [
+            None if isinstance(factor, Identity) else _gram_product(factor)
+            for factor in self.block.factors
+        ]
 
 
 @dataclass(frozen=True)
@@ -91,8 +110,8 @@ class MeasuredMargins:
             tables.append(table)
             part: Floats = np.zeros(())
             for rows in self._of(margin):
-                answers = rows.block.apply(table.reshape(rows.block.table_shape))
-                part = part + (rows.weight**2 * rows.block.adjoint(answers)).reshape(table.shape)
+                product = rows.gram(table.reshape(rows.block.table_shape))
+                part = part + (rows.weight**2 * product).reshape(table.shape)
             parts.append(part)
         return self._back(parts)
 
@@ -110,6 +129,14 @@ class MeasuredMargins:
             spread = np.expand_dims(part, margin.axes)
             parts[margin.wider] = parts[margin.wider] + spread
         return np.asarray(np.broadcast_to(parts[0], self.cells_shape))
+
+
+def _gram_product(factor: Factor) -> Product:
+    """Return the product with a factor's Gram, which is formed where the factor is dense."""
+    if isinstance(factor, Dense):
+        gram = np.asarray(factor.gram(), dtype=np.float64)
+        return gram.__matmul__
+    return factor.gram_matmat
 
 
 def _over_table(rows: NoisyRows) -> Floats:

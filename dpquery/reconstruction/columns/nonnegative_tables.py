@@ -49,7 +49,7 @@ class NonnegativeTables:
             ]
             for sizes, group in self._sets.groups.items()
         }
-        every = [each for sizes, each in components.precision.items() if sizes]
+        every = [each for sizes, each in components.precision.items() if len(sizes) > 1]
         self._step = float(np.median(np.concatenate(every))) if every else 1.0
         self._states: Stacks = {}
         for sizes, places in self._widest.items():
