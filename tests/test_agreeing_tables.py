@@ -230,9 +230,9 @@ def test_whole_cells_keep_the_sums_of_runs_and_come_near_those_across_lines():
     assert np.abs(np.cumsum(whole - cells, axis=0)).max() < 1.001
     assert np.abs(whole.sum(axis=(1, 2)) - cells.sum(axis=(1, 2))).max() < 4
     assert whole.sum() == round(cells.sum())
-    same = np.full((1000, 3), 0.4)
-    assert np.abs(whole_cells(same, (None, None)).sum(axis=0) - 400).max() <= 1
-    assert np.abs(whole_cells(same.T, (None, None)).sum(axis=1) - 400).max() <= 1
+    same = np.full((30, 20), 0.4)
+    assert np.abs(whole_cells(same, (None, None)).sum(axis=1) - 8).max() <= 2
+    assert np.abs(whole_cells(same.T, (None, None)).sum(axis=0) - 8).max() <= 2
 
 
 def test_groups_that_are_not_neighbours_keep_their_sums_in_whole_numbers():

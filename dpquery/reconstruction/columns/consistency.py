@@ -7,9 +7,10 @@ predicates on an attribute that means:
   all ranges the same for the ranges from the first code on; any other is a difference of two
   + total    (disjoint ones that miss no code, and the total) no answer is negative, and the total
              is the sum of the others; where the disjoint ones miss a code, at least that sum
-One attribute of a table may have one of the last three; the others are disjoint. Where queries
-overlap in any other way (r of k, overlapping groups or ranges, prefixes of two attributes) such
-answers are a polytope without a handy description, and none are given.
+One attribute of a table may have one of the last three; the others are disjoint. Then the nearest
+such answers have a closed form. Where queries overlap in any other way (r of k, overlapping groups
+or ranges, prefixes of two attributes), or other tables share attributes, they come from
+agreeing_tables.
 
 The size of a table, the number of records that some query counts, is an estimate too. Kept at that
 estimate it stays unbiased (unless negative), while cells move: that is what keeps projection from
