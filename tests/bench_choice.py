@@ -28,7 +28,7 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.rap_settings import default_settings
 from dpquery.planning.comparison import PRIOR_MARGIN, PROXY_MARGIN, prefers_rap
-from dpquery.planning.rehearsal.proxy import proxy_for
+from dpquery.planning.rehearsal.proxy import proxies_for
 from dpquery.planning.rehearsal.simulated_runs import Stage, rehearse
 from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.spec.model import Rows
@@ -122,7 +122,7 @@ def rehearsed(spec, compiled, path, epsilon, rows, repetitions) -> dict[str, obj
     )
     stage = Stage(
         compiled.workload,
-        proxy_for(path, spec, compiled, rows=rows),
+        proxies_for(path, spec, compiled, rows=rows),
         spec.privacy,
         guarantee,
         Rows(rows, exact=False),

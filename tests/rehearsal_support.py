@@ -12,6 +12,7 @@ SPEC = """\
 dataset: {id: town, version: 1, rows: about 2000}
 privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
 budget: {epsilon: 20, delta: 1e-9}
+prefer: closest
 other: drop
 domain:
   age: {range: [0, 5]}

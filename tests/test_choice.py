@@ -14,6 +14,7 @@ from rehearsal_support import SPEC, plan
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.planning.closest import ColumnRehearsal
 from dpquery.planning.rehearsal import simulated_runs
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
@@ -25,6 +26,14 @@ REHEARSED = dataclasses.replace(
     epsilon=Fraction(1, 10),
     delta=Fraction(1, 10**9),
 )
+
+
+@pytest.fixture(autouse=True)
+def estimates_alone(monkeypatch):
+    """RAP is set beside the estimates: the columns beside them are in test_closest."""
+    monkeypatch.setattr(
+        ColumnRehearsal, "compared", lambda self, plan, selections, reported: reported(plan)
+    )
 
 
 # The choice.
@@ -148,8 +157,9 @@ def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
 
 # Where nothing is rehearsed.
 
+UNBIASED = SPEC.replace("prefer: closest\n", "")
 WITHOUT = {
-    "no rows": SPEC.replace(", rows: about 2000", ""),
+    "no rows": SPEC.replace(", rows: about 2000", "").replace("prefer: closest\n", ""),
     "no delta": SPEC.replace(", delta: 1e-9}", "}"),
     "a budget in pure epsilon": SPEC.replace("20, delta: 1e-9", "20"),
 }
@@ -174,24 +184,32 @@ def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, m
         assert seen["remark"] in shown
     assert "remark" not in plan("--mechanism", "linear")
     assert b"relaxed" not in Path("dpquery.plan").read_bytes()
-    for options in (("--mechanism", "rap"), ("--proxy", "public.csv"), ("--rap-search",)):
+    others = (("--proxy", "public.csv"), ("--rap-search",))
+    for options in (("--mechanism", "rap"), *(others if without != "no rows" else ())):
         assert REMEDIES[without] in refused("plan", "workload.yaml", *options, code=2)
 
 
-def test_rap_is_not_compared_where_targets_are_to_be_met(small):
+def test_targets_bound_what_the_closest_answers_and_rap_have_not(small):
     target = ("--target", "pairs: sd <= 9")
-    seen = plan(*target, "--time-limit", "0")
-    assert "rap" not in seen
-    assert seen["remark"].startswith("RAP was not compared: targets bound standard errors")
-    assert seen["remark"].endswith("leave --target out")
+    assert "closest answers have none" in refused("plan", "workload.yaml", *target, code=2)
+    Path("workload.yaml").write_text(UNBIASED)
+    assert "remark" not in plan(*target, "--time-limit", "0")
     message = refused("plan", "workload.yaml", *target, "--mechanism", "rap", code=2)
     assert "leave --target out" in message
 
 
-def test_a_proxy_for_the_linear_mechanism_is_a_mistake(small):
-    arguments = ("--mechanism", "linear", "--proxy", "public.csv")
-    assert "leave --mechanism linear out" in refused("plan", "workload.yaml", *arguments, code=2)
+def test_a_proxy_without_anything_to_rehearse_is_a_mistake(small):
+    Path("workload.yaml").write_text(UNBIASED)
+    for options in (("--mechanism", "linear"), ()):
+        message = refused("plan", "workload.yaml", *options, "--proxy", "public.csv", code=2)
+        assert "write `prefer: closest` in the spec" in message
     assert "choose one of auto" in refused("plan", "workload.yaml", "--mechanism", "best", code=2)
+
+
+def test_unbiased_answers_are_never_traded_for_rap(small):
+    Path("workload.yaml").write_text(UNBIASED)
+    assert "rap" not in plan("--epsilon", "0.01")
+    assert plan("--epsilon", "0.01", "--mechanism", "rap")["rap"]["preferred"] is True
 
 
 # The figures of both sides.

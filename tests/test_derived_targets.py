@@ -132,7 +132,7 @@ def test_at_a_named_epsilon_the_figure_reached_is_said_to_be_of_a_made_up_popula
     words = ok("plan", "workload.yaml", *QUICK, *target).out
     assert "not met" in words
     assert "medians: 6 of 6 rows are lost in noise, so that no target is met" in words
-    assert "on the default prior (made up, and not like your records), scaled to 3,000" in words
+    assert "on a made-up population (not like your records), scaled to 3,000" in words
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -377,15 +378,20 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     stage = SimpleNamespace(
         workload=workload,
         guarantee=accounting.guarantee("gaussian", epsilon=epsilon, delta=DELTA),
-        proxy=SimpleNamespace(words="some public data"),
+        words="some public data",
     )
     done = SimpleNamespace(
         settings=None, runs=[0], rmse=(1.0, 0.0), largest=(1.0, 0.0), error=lambda objective: 1.0
     )
-    compared = comparison._compared(done, stage, best, objective="rmse", margin=0.7)
+    report = partial(SimpleNamespace, plan=SimpleNamespace(closest=None))
+    compared = comparison._compared(
+        done, stage, report(priced=[best]), objective="rmse", margin=0.7
+    )
     assert compared.linear_rmse == pytest.approx(best.weighted_rmse * best.equal.std / best.std)
     assert compared.linear_rmse > 1.4 * best.weighted_rmse
-    alone = comparison._compared(done, stage, gaussian, objective="rmse", margin=0.7)
+    alone = comparison._compared(
+        done, stage, report(priced=[gaussian]), objective="rmse", margin=0.7
+    )
     assert alone.linear_rmse == gaussian.weighted_rmse
 
 

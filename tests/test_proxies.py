@@ -11,9 +11,10 @@ from rap_support import relaxed_of
 from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_csv
 
 from dpquery.operators.compile import compile_spec
+from dpquery.planning.closest import ColumnRehearsal
 from dpquery.planning.rehearsal import earlier_release
 from dpquery.planning.rehearsal.prior import sample_prior, sample_rows, sample_tables, spread
-from dpquery.planning.rehearsal.proxy import proxy_for
+from dpquery.planning.rehearsal.proxy import proxies_for
 from dpquery.spec.parsing.spec import parse
 
 # The three kinds.
@@ -41,7 +42,7 @@ def codes_of(rows):
 
 def test_a_public_file_is_counted_and_scaled_to_the_declared_rows(small):
     rows = records(1500, seed=3)
-    proxy = proxy_for(Path("public.csv"), SPEC_READ, COMPILED, rows=2000)
+    proxy, *_ = proxies_for(Path("public.csv"), SPEC_READ, COMPILED, rows=2000)
     assert (proxy.words, proxy.records, proxy.rows) == ("the public file public.csv", 1500, 2000)
     assert np.abs(all_answers(proxy) - answers_of(codes_of(rows), 2000)).max() <= 0.5
 
@@ -49,7 +50,7 @@ def test_a_public_file_is_counted_and_scaled_to_the_declared_rows(small):
 def test_whose_the_public_rows_are_plays_no_part(small):
     text = SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
     spec = parse(text, name="w.yaml", files={})
-    proxy = proxy_for(Path("public.csv"), spec, compile_spec(spec), rows=1500)
+    proxy, *_ = proxies_for(Path("public.csv"), spec, compile_spec(spec), rows=1500)
     assert proxy.records == 1500
 
 
@@ -63,14 +64,14 @@ def test_the_default_prior_is_skewed_hangs_together_and_is_always_the_same():
     np.add.at(together, (codes[:, 1], codes[:, 2]), 1)
     alone = np.outer(together.sum(1), together.sum(0)) / 20_000
     assert np.square(together - alone).sum() > 20 * alone.sum()
-    proxy = proxy_for(None, SPEC_READ, COMPILED, rows=2000)
-    assert proxy.words == "the default prior"
+    proxy, *_ = proxies_for(None, SPEC_READ, COMPILED, rows=2000)
+    assert proxy.words == "a made-up population"
     drawn = sample_prior(SPEC_READ.domain.shape, records=2000)
     assert np.array_equal(all_answers(proxy), answers_of(drawn, 2000))
 
 
 def test_more_rows_than_are_drawn_are_scaled_to():
-    proxy = proxy_for(None, SPEC_READ, COMPILED, rows=10_000_000)
+    proxy, *_ = proxies_for(None, SPEC_READ, COMPILED, rows=10_000_000)
     assert proxy.records == 200_000
     assert proxy.answers(COMPILED.workload.blocks[0]).sum() == 10_000_000
 
@@ -80,7 +81,7 @@ def test_classes_of_codes_are_counted_as_one():
     spec = parse(text, name="w.yaml", files={})
     compiled = compile_spec(spec)
     assert compiled.workload.shape_of_domain == (2, 1, 1, 1)
-    proxy = proxy_for(None, spec, compiled, rows=2000)
+    proxy, *_ = proxies_for(None, spec, compiled, rows=2000)
     drawn = sample_prior(spec.domain.shape, records=2000)
     young = int((drawn[:, 0] <= 2).sum())
     assert proxy.answers(compiled.workload.blocks[0]).tolist() == [young, 2000 - young]
@@ -113,8 +114,16 @@ def test_a_proxy_that_is_not_there_is_refused(small):
 def test_a_file_s_name_is_one_line_that_no_terminal_obeys(small):
     name = "a\x1b[31m\u202e<b>\nc.csv"
     Path("public.csv").rename(name)
-    proxy = proxy_for(Path(name), SPEC_READ, COMPILED, rows=1500)
+    proxy, *_ = proxies_for(Path(name), SPEC_READ, COMPILED, rows=1500)
     assert proxy.words == "the public file a[31m<b> c.csv"
+
+
+@pytest.fixture(autouse=True)
+def estimates_alone(monkeypatch):
+    """RAP is set beside the estimates."""
+    monkeypatch.setattr(
+        ColumnRehearsal, "compared", lambda self, plan, selections, reported: reported(plan)
+    )
 
 
 @pytest.fixture
@@ -129,7 +138,7 @@ def released(small):
 
 
 def test_an_earlier_release_stands_in_for_the_data(released):
-    proxy = proxy_for(released, SPEC_READ, COMPILED, rows=20_000)
+    proxy, *_ = proxies_for(released, SPEC_READ, COMPILED, rows=20_000)
     assert proxy.words == "the release in release/"
     true = answers_of(codes_of(records(3000, seed=5)), 20_000)
     answers = all_answers(proxy)
@@ -151,7 +160,7 @@ def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(small):
     plan("--mechanism", "rap", "--epsilon", "1", "--proxy", "public.csv")
     ok("release", "data.csv", "--epsilon", "1")
     rows = relaxed_of(Path("release"), COMPILED)
-    proxy = proxy_for(Path("release"), SPEC_READ, COMPILED, rows=100_000)
+    proxy, *_ = proxies_for(Path("release"), SPEC_READ, COMPILED, rows=100_000)
     for block in COMPILED.workload.blocks:
         expected = 100_000 * np.asarray(rows.answer(block)).ravel()
         assert np.abs(proxy.answers(block) - expected).max() < 6 * np.sqrt(expected.max())

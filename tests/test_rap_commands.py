@@ -175,7 +175,7 @@ def test_plan_release_report_answer_and_synthetic_follow_each_other(rap_town):
     Path("workload.yaml").write_text(spec)
     ok("plan", "workload.yaml", "--mechanism", "rap", "--epsilon", "0.1")
     done = ok("release", "data.csv", "--epsilon", "0.1")
-    assert "simulated on the default prior" in done.out
+    assert "simulated on 3 made-up populations" in done.out
     assert "simulated, not measured" in ok("error-report").out
     Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
     assert "no error bars" in ok("answer", "release", "more.yaml").out

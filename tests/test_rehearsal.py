@@ -12,7 +12,7 @@ from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.rap.budget import STEPS, rap_budget
 from dpquery.measurement.rap.rounds import noisy_total, scaled_total
 from dpquery.plan_file.rap_settings import RapSettings, default_settings
-from dpquery.planning.comparison import MechanismRequest, stage_for
+from dpquery.planning.comparison import MechanismRequest, stages_for
 from dpquery.planning.rehearsal import simulated_runs
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
 
@@ -20,9 +20,9 @@ from dpquery.planning.rehearsal.seeded_chance import SeededChance
 @pytest.fixture
 def stage():
     delta = Fraction(1, 10**9)
-    return stage_for(
+    return stages_for(
         SPEC_READ, COMPILED, MechanismRequest(), epsilon=Fraction(1), delta=delta, targets=((), ())
-    )
+    ).rap
 
 
 # The search.
@@ -130,14 +130,14 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
     weights = tuple(float(k + 1) for k in range(len(blocks)))
     workload = dataclasses.replace(COMPILED.workload, weights=weights)
     compiled = dataclasses.replace(COMPILED, workload=workload)
-    stage = stage_for(
+    stage = stages_for(
         SPEC_READ,
         compiled,
         MechanismRequest(),
         epsilon=Fraction(1),
         delta=Fraction(1, 10**9),
         targets=((), ()),
-    )
+    ).rap
     seen = []
 
     class Seen(Learner):
@@ -147,7 +147,9 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
 
     simulated_runs.RapProjection = Seen  # the fixture puts it back
     run = simulated_runs.rehearse(stage, RapSettings(2, 5, 10, 0), seeds=[0]).runs[0]
-    errors = [seen[0].answers(k) - stage.proxy.answers(block) for k, block in enumerate(blocks)]
+    errors = [
+        seen[0].answers(k) - stage.proxies[0].answers(block) for k, block in enumerate(blocks)
+    ]
     total = sum(w * np.square(e).sum() for w, e in zip(weights, errors, strict=True))
     count = sum(w * e.size for w, e in zip(weights, errors, strict=True))
     assert run.rmse == pytest.approx(math.sqrt(total / count))
@@ -155,14 +157,14 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
 
 
 def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small):
-    stage = stage_for(
+    stage = stages_for(
         SPEC_READ,
         COMPILED,
         MechanismRequest(),
         epsilon=Fraction(1, 10_000),
         delta=Fraction(1, 10**9),
         targets=((), ()),
-    )
+    ).rap
     totals, settings = [], RapSettings(2, 5, 10, 0)
 
     def seen(workload, settings, total):

@@ -81,6 +81,7 @@ FIELDS = {
         "files": SAME,
         "first_edition": SAME,
         "about": SAME,  # words for readers
+        "prefer": SAME,  # says what the plan compares; what it chose is measured
     },
     Dataset: {
         "id": "other",

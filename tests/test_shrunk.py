@@ -12,11 +12,11 @@ from cli_support import contents, ok, spent
 from scipy.optimize import minimize
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.mechanisms.extra_columns import check_columns
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.ranges import Prefix, WidthRanges
 from dpquery.operators.valued import Valued
+from dpquery.reconstruction.columns.extra_columns import check_columns
 from dpquery.reconstruction.columns.fittable_tables import fittable_tables
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
 from dpquery.reconstruction.columns.postprocess import ExtraColumn

@@ -346,7 +346,7 @@ def test_relaxed_rows_of_another_release_are_refused(released):
         ("plan", "workload.yaml", "--proxy", "release"),
     )
     Path("workload.yaml").write_text(
-        MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 9}")
+        MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 9}\nprefer: closest")
     )
     for command in readers:
         assert "damaged, or not of this release" in refused(*command, code=2)

@@ -19,7 +19,6 @@ from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
 from dpquery.commands.opened_release import Release
 from dpquery.exceptions import SpecError
 from dpquery.mechanisms.derived import NO_DERIVED, derived_answers, tables_of_derived
-from dpquery.mechanisms.extra_columns import check_columns, extra_columns
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.operators.compile import (
@@ -28,6 +27,7 @@ from dpquery.operators.compile import (
     finer_classes,
 )
 from dpquery.progress import stage
+from dpquery.reconstruction.columns.extra_columns import check_columns, extra_columns
 from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
 from dpquery.reconstruction.derived.joint_answers import JointAnswers
 from dpquery.reconstruction.least_squares import reconstruct

@@ -1,8 +1,8 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import get_args
@@ -36,13 +36,18 @@ from dpquery.plan_file.plan import (
     PLAN_MARK,
     TABLES_EDITION,
     Plan,
-    PlannedSelection,
     Target,
     most_labelled,
     write_plan,
 )
 from dpquery.plan_file.rap_settings import MechanismChoice
-from dpquery.planning.comparison import MechanismRequest, beside_rap, stage_for, with_rap
+from dpquery.planning.closest import ColumnRehearsal
+from dpquery.planning.comparison import (
+    MechanismRequest,
+    beside_rap,
+    stages_for,
+    with_rap,
+)
 from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
 from dpquery.planning.derived_targets import derived_targets
@@ -120,15 +125,14 @@ def plan(
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, out)
-    spec = load_spec(Path(spec_path))
-    counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
-    spec = spec if counted is None else spec.counted_in(counted.accounting)
+    spec, counted = _counted_spec(Path(spec_path), ledger, request)
     compiled = compile_countable(spec)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
-    rap_stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
+    stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
     funds = _would_register(ledger, spec, counted, change=change_cap)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
+    flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     with stage("", *SEARCHING):
         selections = select(
             compiled.workload,
@@ -140,56 +144,50 @@ def plan(
             jobs=jobs,
             change=record_change(spec),
             items=compiled.items,
-            flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
+            flaw_of=flaw_of,
             reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
         )
-    chosen = _planned(selections.values(), spec, compiled)
-    complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
-    tried = derived_targets(on_derived, spec, compiled, chosen, request.proxy)
+    complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
+    tried = derived_targets(on_derived, spec, compiled, complete.selections, request.proxy)
     reported = _Reporter(funds, spec, compiled, Terms(shown, at_delta, points, tried))
+    columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
     with stage("working out errors and what they cost", *PRICING):
         counted = counted or reported.counted(complete)
-        report = reported(complete, counted)
-        report = with_rap(report, rap_stage, request=request, time_limit=time_limit)
+        report = columns.compared(complete, selections, lambda plan: reported(plan, counted))
+        report = with_rap(report, stages.rap, request=request, time_limit=time_limit)
         report = reported.charged_as_rap(report, counted)
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
 
 
-def _planned(
-    selections: Collection[Selection], spec: Spec, compiled: CompiledSpec
-) -> tuple[PlannedSelection, ...]:
-    """Return selections as the plan keeps them.
-
-    Raises:
-        SpecError: a derived item is made of what one of them would not hold.
-    """
-    for selection in selections:
-        if selection.best.proposal is not None:
-            strategy = selection.best.proposal.strategy
-            tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
-    return tuple(planned(selection, spec, compiled) for selection in selections)
-
-
 def _plan_of(
     spec: Spec,
-    name: str,
+    compiled: CompiledSpec,
+    path: Path,
     objective: Objective,
     targets: tuple[Target, ...],
     seed: int,
-    selections: tuple[PlannedSelection, ...],
+    selections: Mapping[Noise, Selection],
 ) -> Plan:
-    """Return the plan of what was chosen for a spec in a file of some name, by this version."""
+    """Return the plan of what was chosen for a spec in a file of some name, by this version.
+
+    Raises:
+        SpecError: a derived item is made of what one of the strategies would not hold.
+    """
+    for selection in selections.values():
+        if selection.best.proposal is not None:
+            strategy = selection.best.proposal.strategy
+            tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
     return Plan(
         __version__,
-        name,
+        path.name,
         spec.text,
         spec.files,
         objective,
         targets,
         seed,
-        selections=selections,
+        selections=tuple(planned(selection, spec, compiled) for selection in selections.values()),
         labelled_tables=most_labelled(spec),
         tables=TABLES_EDITION,
     )
@@ -219,8 +217,17 @@ class _Reporter:
         by_rap = counted.given_up_for(report.plan)
         if by_rap is None:
             return report
-        by_rap_now = replace(self(report.plan, by_rap), remark=report.remark)
+        by_rap_now = self(report.plan, by_rap).remarked(report.remark)
         return beside_rap(by_rap_now, self.compiled.workload)
+
+
+def _counted_spec(
+    path: Path, ledger: Path, request: MechanismRequest
+) -> tuple[Spec, Counted | None]:
+    """Return the spec, and what its losses are added up as where that is settled already."""
+    spec = load_spec(path)
+    counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
+    return (spec if counted is None else spec.counted_in(counted.accounting)), counted
 
 
 def _check_search(seed: int, time_limit: float, out: Path) -> None:

@@ -4,6 +4,7 @@ A mechanism says what is measured on the data, and what a release is made of fro
 least squares with a standard error on every answer, or relaxed rows, whose answers have none.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpquery.exceptions import SpecError
@@ -12,6 +13,7 @@ from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import MechanismChoice, PlannedRap
+from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.spec.model import Spec
 
 if TYPE_CHECKING:
@@ -40,7 +42,16 @@ def chosen_mechanism(
         from dpquery.mechanisms.rap import rap_mechanism  # not loaded by releases without it
 
         return rap_mechanism(plan, spec, request)
-    return linear_mechanism(plan, spec, request, ledger=ledger)
+    return linear_mechanism(plan, spec, with_closest(plan, request), ledger=ledger)
+
+
+def with_closest(plan: Plan, request: ReleaseRequest) -> ReleaseRequest:
+    """Return a request with the column of a plan's closest answers, where it has not that one."""
+    column = None if plan.closest is None else plan.closest.best.column
+    known = [extra.name for extra in request.columns]
+    if column is None or column == "estimate" or column in known:
+        return request
+    return replace(request, columns=(*request.columns, ExtraColumn(column)))
 
 
 def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice) -> str:

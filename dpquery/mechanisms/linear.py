@@ -12,7 +12,6 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.registered_caps import declared_funds
 from dpquery.measurement.query import Query
 from dpquery.mechanisms.derived import KnownTables, derived_answers, tables_of_derived
-from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
     ReleaseRequest,
@@ -30,6 +29,7 @@ from dpquery.planning.figures import (
     error_curve,
 )
 from dpquery.reconstruction.columns.consistency import query_structure
+from dpquery.reconstruction.columns.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, table_answers

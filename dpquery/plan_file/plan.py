@@ -13,6 +13,7 @@ from typing import cast
 
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_JSON_BYTES, MAX_LABELLED_TABLES, MAX_SPEC_BYTES
+from dpquery.plan_file.closest import PlannedClosest, decode_closest, encode_closest
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
 from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import parse
@@ -130,7 +131,8 @@ class Plan:
     leaves that open; plans of before add up rho, and do not say so. Rows of items of more than
     `labelled_tables` tables are numbered in a release, and not labelled; plans of before, and those
     without such an item, do not say it. `tables` is the edition of the tables of its releases: 1 in
-    plans of before, which do not say it. `edition` is that of the file's format.
+    plans of before, which do not say it. `closest` is the rehearsal of answers that may be biased,
+    where the spec prefers those. `edition` is that of the file's format.
     """
 
     tool: str
@@ -147,6 +149,7 @@ class Plan:
     edition: int = FORMATS[FORMAT]
     labelled_tables: int | None = None
     tables: int = 1
+    closest: PlannedClosest | None = None
 
     @property
     def first_edition(self) -> bool:
@@ -206,6 +209,8 @@ def write_plan(plan: Plan) -> bytes:
         content["tables"] = plan.tables
     if plan.relaxed is not None:
         content["relaxed"] = encode_rap(plan.relaxed)
+    if plan.closest is not None:
+        content["closest"] = encode_closest(plan.closest)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -241,6 +246,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         edition=FORMATS[text_of(raw["format"])],
         labelled_tables=cast(int | None, decode(Count | None, raw.get("labelled_tables"))),
         tables=_tables(raw),
+        closest=decode_closest(mapping(raw["closest"])) if "closest" in raw else None,
     )
 
 

@@ -157,6 +157,11 @@ def decode_rap(raw: Json) -> PlannedRap:
     """Return RAP as it was rehearsed; TypeError, ValueError or LookupError where it is damaged."""
     # Plans were once compared without a margin.
     relaxed = record(PlannedRap, {"margin": 1, **raw, "settings": decode_settings(raw["settings"])})
-    if not _EPSILONS[0] <= relaxed.epsilon <= _EPSILONS[1] or not _LEAST_DELTA <= relaxed.delta < 1:
-        raise ValueError("guarantee")
+    check_guarantee(relaxed.epsilon, relaxed.delta, least_delta=_LEAST_DELTA)
     return relaxed
+
+
+def check_guarantee(epsilon: Fraction, delta: Fraction, *, least_delta: Fraction | int = 0) -> None:
+    """Refuse, by ValueError, a guarantee that nothing was rehearsed at."""
+    if not _EPSILONS[0] <= epsilon <= _EPSILONS[1] or not least_delta <= delta < 1:
+        raise ValueError("guarantee")

@@ -27,7 +27,7 @@ from dpquery.plan_file.rap_settings import MechanismChoice, PlannedRap, default_
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
-from dpquery.planning.rehearsal.proxy import proxy_for
+from dpquery.planning.rehearsal.proxy import Proxy, proxies_for
 from dpquery.planning.rehearsal.simulated_runs import Rehearsed, Stage, rehearse, search
 from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.spec.model import Spec
@@ -57,7 +57,21 @@ class MechanismRequest:
 LINEAR = MechanismRequest("linear")
 
 
-def stage_for(
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """What is rehearsed.
+
+    Attributes:
+        columns: public populations to compare columns of answers on; none where estimates are
+            wanted.
+        rap: what the rehearsal of RAP needs; or why there is none, empty for no remark.
+    """
+
+    columns: tuple[Proxy, ...]
+    rap: Stage | str
+
+
+def stages_for(
     spec: Spec,
     compiled: CompiledSpec,
     request: MechanismRequest,
@@ -65,31 +79,69 @@ def stage_for(
     epsilon: Fraction | None,
     delta: Fraction,
     targets: tuple[tuple[Target, ...], tuple[Target, ...]],
-) -> Stage | str:
-    """Return what the rehearsal needs, at epsilon 1 unless said; or why there is none.
+) -> Stages:
+    """Return what is rehearsed, at epsilon 1 unless said.
 
-    The reason is empty where RAP was neither requested nor possible: no rows are declared. With
-    targets on derived items, the second ones, a proxy is for those.
+    With targets on derived items, the second ones, a proxy is for those.
 
     Raises:
-        SpecError: RAP, or a proxy to rehearse it on, was asked for and cannot be had.
+        SpecError: RAP, or a proxy to rehearse on, was asked for and cannot be had.
     """
     if targets[1]:
         request = replace(request, proxy=None)
-    if request.mechanism == "linear":
-        if request != LINEAR:
-            raise SpecError("--proxy and --rap-search are for RAP; leave --mechanism linear out")
+    bounded, shown = any(targets), epsilon or Fraction(1)
+    proxies = _proxies(spec, compiled, request, targets=bounded)
+    stage = _stage(spec, compiled, request, proxies, shown, delta, targets=bounded)
+    return Stages(proxies if spec.prefer == "closest" else (), stage)
+
+
+def _proxies(
+    spec: Spec, compiled: CompiledSpec, request: MechanismRequest, *, targets: bool
+) -> tuple[Proxy, ...]:
+    """Return the public populations to rehearse on; none where nothing is to be rehearsed."""
+    closest, rows = spec.prefer == "closest", spec.dataset.rows
+    if closest and targets:
+        raise SpecError(
+            "targets bound standard errors, and the closest answers have none; leave --target "
+            "out, or `prefer: closest`"
+        )
+    if rows is None or not (closest or request.mechanism == "rap"):
+        return ()
+    return proxies_for(request.proxy, spec, compiled, rows=rows.count)
+
+
+def _stage(
+    spec: Spec,
+    compiled: CompiledSpec,
+    request: MechanismRequest,
+    proxies: tuple[Proxy, ...],
+    epsilon: Fraction,
+    delta: Fraction,
+    *,
+    targets: bool,
+) -> Stage | str:
+    """Return what the rehearsal of RAP needs; or why there is none.
+
+    The reason is empty where RAP was neither requested nor possible.
+    """
+    closest = spec.prefer == "closest"
+    if request.mechanism == "linear" or (request.mechanism == "auto" and not closest):
+        if request.search or (request.proxy and not closest):
+            raise SpecError(
+                "--proxy and --rap-search are for answers that may be biased; write "
+                "`prefer: closest` in the spec, or give --mechanism rap"
+            )
         return ""
-    rows, reason = spec.dataset.rows, _missing(spec, delta, targets=any(targets))
+    rows, reason = spec.dataset.rows, _missing(spec, delta, targets=targets)
     if rows is None or reason:
         if request == MechanismRequest():
             return "" if rows is None else reason
         raise SpecError(f"RAP cannot be rehearsed: {reason}")
     return Stage(
         compiled.workload,
-        proxy_for(request.proxy, spec, compiled, rows=rows.count),
+        proxies,
         spec.privacy,
-        accounting.guarantee("gaussian", epsilon=epsilon or Fraction(1), delta=delta),
+        accounting.guarantee("gaussian", epsilon=epsilon, delta=delta),
         rows,
     )
 
@@ -113,20 +165,18 @@ def with_rap(
         SpecError: RAP was asked for, and cannot answer this workload, or not in time.
     """
     if isinstance(stage, str):
-        return replace(report, remark=f"RAP was not compared: {stage}" if stage else "")
+        return report.remarked(f"RAP was not compared: {stage}" if stage else "")
     objective = report.plan.objective
     try:
         done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)
     except (OutOfTimeError, SpecError) as reason:
         if request.mechanism == "rap":
             raise SpecError(f"RAP cannot be rehearsed: {reason}") from None
-        return replace(report, remark=f"RAP was not compared: {reason}")
-    relaxed = _compared(
-        done, stage, report.priced[0], objective=objective, margin=margin_for(request.proxy)
-    )
+        return report.remarked(f"RAP was not compared: {reason}")
+    relaxed = _compared(done, stage, report, objective=objective, margin=margin_for(request.proxy))
     if request.mechanism == "rap":
         relaxed = replace(relaxed, preferred=True)
-    return replace(report, plan=replace(report.plan, relaxed=relaxed), remark=remark)
+    return replace(report.remarked(remark), plan=replace(report.plan, relaxed=relaxed))
 
 
 def _rehearsed(
@@ -168,16 +218,16 @@ def prefers_rap(simulated: float, linear: float, *, margin: float) -> bool:
 
 
 def _compared(
-    done: Rehearsed, stage: Stage, best: SelectionAtBudget, *, objective: Objective, margin: float
+    done: Rehearsed, stage: Stage, report: PlanReport, *, objective: Objective, margin: float
 ) -> PlannedRap:
     """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries."""
-    rmse, largest = _linear_errors(best, stage.workload)
+    rmse, largest = _linear_errors(report, stage.workload)
     linear = rmse if objective == "rmse" else largest
     return PlannedRap(
         settings=done.settings,
         epsilon=stage.guarantee.epsilon,
         delta=stage.guarantee.delta,
-        proxy=stage.proxy.words,
+        proxy=stage.words,
         repetitions=len(done.runs),
         rmse=done.rmse[0],
         rmse_spread=done.rmse[1],
@@ -199,17 +249,21 @@ def beside_rap(report: PlanReport, workload: Workload) -> PlanReport:
     relaxed = report.plan.relaxed
     if relaxed is None:
         raise ValueError("the plan compares no RAP")
-    rmse, largest = _linear_errors(report.priced[0], workload)
+    rmse, largest = _linear_errors(report, workload)
     relaxed = replace(relaxed, linear_rmse=rmse, linear_max_error=largest)
     return replace(report, plan=replace(report.plan, relaxed=relaxed))
 
 
-def _linear_errors(best: SelectionAtBudget, workload: Workload) -> tuple[float, float]:
+def _linear_errors(report: PlanReport, workload: Workload) -> tuple[float, float]:
     """Return the weighted RMSE and the largest error of a linear selection, to set beside RAP's.
 
-    RAP takes what Gaussian noise does. A linear strategy that takes more is set beside it at an
-    equal share of the budget, which is then that of Gaussian noise, the cheapest selection.
+    They are those of its best column where columns were compared. RAP takes what Gaussian noise
+    does. A linear strategy that takes more is set beside it at an equal share of the budget, which
+    is then that of Gaussian noise, the cheapest selection.
     """
+    closest, best = report.plan.closest, report.priced[0]
+    if closest is not None:
+        return closest.best.rmse, closest.best.max_error
     if best.selection.noise != "gaussian" and best.equal is not None:
         best = replace(best, std=best.equal.std)
     return best.weighted_rmse, linear_largest(best, workload)

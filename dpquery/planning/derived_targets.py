@@ -17,7 +17,7 @@ from dpquery.operators.compile import CompiledSpec, compile_questions
 from dpquery.plan_file.plan import PlannedSelection, Target
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.rehearsal.derived_trials import DerivedTrials, RowErrors
-from dpquery.planning.rehearsal.proxy import Proxy, proxy_for
+from dpquery.planning.rehearsal.proxy import Proxy, proxies_for
 from dpquery.reconstruction.linear_answers import positions_of
 from dpquery.spec.model import DerivedItem, Difference, Item, Quantiles, Quotient, Spec
 from dpquery.spec.problems import quoted
@@ -95,7 +95,8 @@ class DerivedTargets:
                 "the spec does not say; declare `dataset: {rows: about 50000}`, from public "
                 "knowledge"
             )
-        self._population: Proxy = proxy_for(proxy, spec, self._made_of, rows=rows.count)
+        self._population: Proxy
+        self._population, *_ = proxies_for(proxy, spec, self._made_of, rows=rows.count)
         self._trials: dict[Noise, DerivedTrials] = {}
 
     @property
@@ -106,7 +107,7 @@ class DerivedTargets:
         lines = []
         if simulated:
             population, trials = self._population, self._any_trials.trials
-            aside = " (made up, and not like your records)" if self.made_up else ""
+            aside = " (not like your records)" if self.made_up else ""
             remedy = "; --proxy names public records that are more like them" * self.made_up
             lines.append(
                 f"{', '.join(simulated)}: errors in {trials} trials on {population.words}{aside}, "

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,8 @@ class PlanReport:
         counted: what losses are added up as and why, where the spec leaves it open.
         derived: the targets on derived items with what the better noise is expected to reach.
         derived_words: how that is known.
-        remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
+        remark: what rehearsals left unfinished, or why there are none; see plan.relaxed and
+            plan.closest.
     """
 
     spec: Spec
@@ -74,6 +75,11 @@ class PlanReport:
     derived: tuple[DerivedReached, ...] = ()
     derived_words: tuple[str, ...] = ()
     remark: str = ""
+
+    def remarked(self, remark: str) -> "PlanReport":
+        """Return the report with one more remark, if that is one."""
+        remarks = [words for words in (self.remark, remark) if words]
+        return replace(self, remark="; ".join(remarks))
 
     @property
     def room(self) -> Room | None:

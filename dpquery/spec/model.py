@@ -12,6 +12,8 @@ from dpquery.spec.predicates import PredicateSet
 
 Neighbours = Literal["add-remove", "replace"]
 Keep = Literal["random", "first"]
+Prefer = Literal["unbiased", "closest"]
+"""Which answers readers are to have: without bias, or those that err least, biased or not."""
 Accounting = Literal["pure", "zcdp", "gdp"]
 """What losses are added up as: epsilon, rho of zCDP, or the square of mu of GDP."""
 
@@ -397,7 +399,8 @@ class About:
 class Spec:
     """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole.
 
-    `first_edition` is whether the text is from a plan of format 1.
+    `first_edition` is whether the text is from a plan of format 1. `prefer` is what plan compares
+    mechanisms and columns by.
     """
 
     dataset: Dataset
@@ -411,6 +414,7 @@ class Spec:
     files: Mapping[str, str] = field(repr=False, default_factory=dict)
     first_edition: bool = False
     about: About = About()
+    prefer: Prefer = "unbiased"
 
     @cached_property
     def queries(self) -> int:

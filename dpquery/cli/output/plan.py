@@ -15,9 +15,9 @@ from dpquery.cli.output.plan_notes import (
     rmse_text,
     worst_words,
 )
+from dpquery.cli.output.rehearsals import closest_grids, closest_words, rap_grids, rehearsals_json
 from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.plan import CandidateFigures
-from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.derived_targets import DerivedReached
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
@@ -38,6 +38,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     spec, best = report.spec, report.priced[0]
     compared = sum(len(priced.selection.candidates) for priced in report.priced)
     notes = [
+        *closest_words(report),
         *worst_words(report),
         _chosen(report),
         *([] if candidates else [f"--candidates shows the {compared} strategies compared"]),
@@ -63,7 +64,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     grids += [_target_grid(report)] * bool(report.reached or report.derived)
     grids += _sweep_grids(report)
     grids += [_candidates_grid(report)] * candidates
-    return [*grids, *_rap_grids(report), domain_grid(spec)]
+    return [*grids, *closest_grids(report), *rap_grids(report), domain_grid(spec)]
 
 
 def _unfinished(report: PlanReport) -> list[str]:
@@ -205,66 +206,6 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
     return [Grid("error by epsilon", columns, tuple(rows))]
 
 
-def _rap_grids(report: PlanReport) -> list[Grid]:
-    """Return the comparison with RAP, if there was one: expected against simulated errors."""
-    rap, best = report.plan.relaxed, report.priced[0]
-    if rap is None:
-        return []
-    T, K = rap.settings.rounds, rap.settings.selected
-    how = f"T = {T}, K = {K}" if rap.settings.adaptive else "all queries measured at once"
-    linear = (
-        f"{best.selection.best}, {best.selection.noise.capitalize()} (expected)",
-        figure(rap.linear_rmse),
-        "",
-        figure(rap.linear_max_error),
-        "",
-        "every answer with its error",
-    )
-    simulated = (
-        "RAP (simulated)",
-        figure(rap.rmse),
-        _spread(rap, rap.rmse_spread),
-        figure(rap.max_error),
-        _spread(rap, rap.max_error_spread),
-        f"{how}; answers without error bars",
-    )
-    runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
-    title = f"linear or RAP, {guarantee_text(report)}: RAP rehearsed {runs} on {rap.proxy}"
-    columns = ("mechanism", rmse_text(report), "", "largest error", "", "remark")
-    return [Grid(title, columns, (linear, simulated), _preference(rap, report), int(rap.preferred))]
-
-
-def _preference(rap: PlannedRap, report: PlanReport) -> tuple[str, ...]:
-    """Say which is preferred, by what rule, and how clearly."""
-    error, spread, other = (
-        (rap.rmse, rap.rmse_spread, rap.linear_rmse)
-        if report.plan.objective == "rmse"
-        else (rap.max_error, rap.max_error_spread, rap.linear_max_error)
-    )
-    if rap.preferred and error >= rap.margin * other:
-        return ("preferred: RAP, as it was asked for",)
-    what = rmse_text(report) if report.plan.objective == "rmse" else "largest error"
-    notes = [
-        f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'} "
-        f"(RAP is where it is below {rap.margin:g} times the linear one)"
-    ]
-    if abs(error - rap.margin * other) < spread:
-        notes.append("the choice is within the spread of the rehearsals")
-    return tuple(notes)
-
-
-def _spread(rap: PlannedRap, spread: float) -> str:
-    return f"± {figure(spread)}" if rap.repetitions > 1 else ""  # one run says nothing of it
-
-
-def _rap_json(report: PlanReport) -> dict[str, object] | None:
-    rap = report.plan.relaxed
-    if rap is None:
-        return None
-    fields = vars(rap) | {"settings": vars(rap.settings)}
-    return fields | {"epsilon": float(rap.epsilon), "delta": float(rap.delta)}
-
-
 def plan_json(report: PlanReport) -> dict[str, object]:
     """Return the plan's figures, in counts at the report's epsilon and delta."""
     return {
@@ -298,7 +239,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
             }
             for point in report.sweep
         ],
-        **({} if report.plan.relaxed is None else {"rap": _rap_json(report)}),
+        **rehearsals_json(report),
         **({"remark": report.remark} if report.remark else {}),
     }
 

@@ -1,14 +1,17 @@
 """The default prior: synthetic records, skewed and a little correlated, where no proxy is named.
 
-It depends on no private data, and describes no real population. Six latent classes
-with Zipf weights; within a class attributes are independent, and each falls off from some code as a
-Zipf law, 1 / rank^s with s = 1/2, 1, 2 by turns. In the largest class that code is the first one;
-in the others it is drawn, which is what correlates attributes. The seed is fixed: the prior is the
-same for every user, and for every plan of the same domain.
+It depends on no private data, and describes no real population. Latent classes with Zipf weights;
+within a class attributes are independent, and each falls off from some code as a Zipf law,
+1 / rank^s, with several exponents s by turns. In the largest class that code is the first one; in
+the others it is drawn, which is what correlates attributes. What errs least hangs on how skewed
+and how correlated a population is, so that there are three of them: a mild one, a skewed one, and
+one of many classes. The seed is fixed: they are the same for every user, and for every plan of the
+same domain.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +20,35 @@ from dpquery.arrays import Floats, Ints
 from dpquery.public_chance import PublicGenerator, public_generator
 from dpquery.strategy.algebra.subsets import Subset
 
-CLASSES = 6
-EXPONENTS = (0.5, 1.0, 2.0)
 SEED = 2026
 
 
-def sample_prior(shape: Sequence[int], *, records: int) -> Ints:
-    """Draw records of the default prior over a domain of codes. (records, d) int64."""
+@dataclass(frozen=True)
+class Population:
+    """A made-up population: how many latent classes, and the exponents of its attributes."""
+
+    classes: int
+    exponents: tuple[float, ...]
+
+
+POPULATIONS = (
+    Population(6, (0.5, 1.0, 2.0)),
+    Population(6, (1.0, 2.0, 3.0)),
+    Population(20, (1.0, 1.5, 2.0)),
+)
+
+
+def sample_prior(
+    shape: Sequence[int], *, records: int, population: Population = POPULATIONS[0]
+) -> Ints:
+    """Draw records of a made-up population over a domain of codes. (records, d) int64."""
     rng = public_generator(SEED)
-    latent = rng.choice(CLASSES, size=records, p=_zipf(CLASSES, 1.0))
+    classes, exponents = population.classes, population.exponents
+    latent = rng.choice(classes, size=records, p=_zipf(classes, 1.0))
     codes = np.empty((records, len(shape)), dtype=np.int64)
     for i, n in enumerate(shape):
-        starts = np.where(np.arange(CLASSES) == 0, 0, rng.integers(n, size=CLASSES))
-        ranks = rng.choice(n, size=records, p=_zipf(n, EXPONENTS[i % len(EXPONENTS)]))
+        starts = np.where(np.arange(classes) == 0, 0, rng.integers(n, size=classes))
+        ranks = rng.choice(n, size=records, p=_zipf(n, exponents[i % len(exponents)]))
         codes[:, i] = (starts[latent] + ranks) % n
     return codes
 

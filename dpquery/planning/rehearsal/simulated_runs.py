@@ -22,7 +22,7 @@ from dpquery.measurement.rap.budget import rap_budget
 from dpquery.measurement.rap.rounds import Projection, noisy_total, run_rounds, scaled_total
 from dpquery.operators.blocks import Workload
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.planning.rehearsal.proxy import Proxy
+from dpquery.planning.rehearsal.proxy import Proxy, populations_in_words
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.progress import report_progress
 from dpquery.reconstruction.rap.fit import RapProjection
@@ -58,12 +58,12 @@ class Rehearsed:
     @property
     def rmse(self) -> tuple[float, float]:
         """Mean and standard deviation of the weighted RMSE over the repetitions."""
-        return _spread([run.rmse for run in self.runs])
+        return mean_and_spread([run.rmse for run in self.runs])
 
     @property
     def largest(self) -> tuple[float, float]:
         """Mean and standard deviation of the largest absolute error over the repetitions."""
-        return _spread([run.largest for run in self.runs])
+        return mean_and_spread([run.largest for run in self.runs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Stage:
 
     Attributes:
         workload: the queries.
-        proxy: stands in for the data.
+        proxies: each stands in for the data, in one run after the other.
         privacy: whom the release protects.
         guarantee: the rho that is planned.
         rows: the declared number of records.
@@ -80,11 +80,20 @@ class Stage:
     """
 
     workload: Workload
-    proxy: Proxy
+    proxies: tuple[Proxy, ...]
     privacy: Privacy
     guarantee: Guarantee
     rows: Rows
     end: float = math.inf
+
+    @property
+    def words(self) -> str:
+        """What the proxies are."""
+        return populations_in_words(self.proxies)
+
+    def proxy_of(self, seed: int) -> Proxy:
+        """Return what stands in for the data in the run of a seed."""
+        return self.proxies[seed % len(self.proxies)]
 
 
 def rehearse(stage: Stage, settings: RapSettings, *, seeds: Sequence[int]) -> Rehearsed:
@@ -151,7 +160,7 @@ def _moved(
 
 
 def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
-    workload, proxy = stage.workload, stage.proxy
+    workload, proxy = stage.workload, stage.proxy_of(seed)
     mechanism = rap_budget(
         workload, settings, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
     )
@@ -199,5 +208,6 @@ class _Timed:
             raise OutOfTimeError("not finished within the CPU seconds of --time-limit; give more")
 
 
-def _spread(values: list[float]) -> tuple[float, float]:
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of some values and their standard deviation, 0 of one value."""
     return fmean(values), stdev(values) if len(values) > 1 else 0.0

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from dpquery.limits import MAX_PERSON_ROWS, MAX_SUMMED_VALUE
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean, Other
-from dpquery.spec.model import Accounting, Keep, Neighbours
+from dpquery.spec.model import Accounting, Keep, Neighbours, Prefer
 from dpquery.spec.parsing.derived_fields import (
     ITEM_NAME,
     NAME_LIST,
@@ -55,6 +55,7 @@ IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 KEEP: tuple[Keep, ...] = get_args(Keep)
+PREFERENCES: tuple[Prefer, ...] = get_args(Prefer)
 ACCOUNTINGS: tuple[Accounting, ...] = get_args(Accounting)
 
 DELIMITERS = (",", ";", "tab", "|")
@@ -457,6 +458,9 @@ class SpecFields(Fields, what="the spec"):
     workload = Field(ListOf("the workload, a list of items", ref("item")),
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
+    prefer = defaulted(Word("what readers are to have", PREFERENCES), PREFERENCES[0],
+        "unbiased: estimates. closest: plan also simulates guesses that may be biased, and release "
+        "writes the one that errs least beside the estimates; needs `rows`.", "closest")
     publish = optional(PublishFields,
         "Adds columns `published` and `suppressed` beside the estimates of every item, which stay "
         "as they are.", "{suppress: {rel_error: 0.3, below: 10}, round_to: 5}")

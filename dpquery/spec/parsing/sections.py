@@ -10,6 +10,7 @@ from dpquery.spec.model import (
     Dataset,
     FileFormat,
     Parent,
+    Prefer,
     Privacy,
     PublicationRules,
     Rows,
@@ -19,6 +20,7 @@ from dpquery.spec.parsing.fields import (
     DatasetFields,
     FileFields,
     PrivacyFields,
+    SpecFields,
 )
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.parsing.publication_fields import AboutFields, PublishFields
@@ -120,6 +122,16 @@ def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> No
             "release costs is charged to both; give both a delta (or rho), or neither, and the "
             "same accounting"
         )
+
+
+def prefer_of(given: SpecFields, dataset: Dataset | None) -> Prefer:
+    """Return which answers readers are to have; the closest ones take a number of rows."""
+    if given.prefer == "closest" and dataset is not None and dataset.rows is None:
+        raise given.node("prefer").mistake(
+            "what errs least depends on how many records there are; declare "
+            "`dataset: {rows: about 50000}`, from public knowledge"
+        )
+    return given.prefer
 
 
 def about_of(given: AboutFields | None) -> About:

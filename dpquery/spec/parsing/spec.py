@@ -23,6 +23,7 @@ from dpquery.spec.parsing.sections import (
     check_public,
     dataset_of,
     file_of,
+    prefer_of,
     privacy_of,
     publication_rules,
 )
@@ -140,16 +141,20 @@ def _spec(
     if dataset and privacy:
         with problems.collected():
             check_public(given.dataset, dataset, privacy)
+    prefer = problems.attempt(lambda: prefer_of(given, dataset))
     if dataset and budget:
         with problems.collected():
             check_currency(given.dataset, dataset, budget)
     if not (dataset and privacy and budget and file and items and attributes):
         raise UnreadableError(None)
-    if about is None:
+    if about is None or prefer is None:
         raise UnreadableError(None)
     problems.raise_if_any()
     check_levels_named(entries, problems)
     domain = Domain(tuple(attributes))
     return Spec(
-        dataset, privacy, budget, domain, items, file, derived or (), text=text, about=about
+        *(dataset, privacy, budget, domain, items, file, derived or ()),
+        text=text,
+        about=about,
+        prefer=prefer,
     )
