@@ -26,7 +26,7 @@ def whole_cells(cells: Floats, orders: Sequence[Ints | None]) -> Ints:
         orders: for each axis the order in which neighbours keep their sums; None for that of the
             codes.
 
-    >>> whole_cells(np.array([[0.4, 0.4], [1.3, 0.7]]), (None, None))
+    >>> whole_cells(np.array([[0.1, 0.9], [1.2, 0.8]]), (None, None))
     array([[0, 1],
            [1, 1]])
     """
