@@ -230,7 +230,44 @@ def random_strategies(rng, shape, noise):
         (CellClassesStrategy("cores", noise, classes, cored), workload),
         *_coarser(rng, shape, noise),
         _over_orbits(rng, shape, noise),
+        (with_block_cores(rng, shape, noise), workload),
     ]
+
+
+def with_block_cores(rng, shape, noise):
+    """Cores and totals, where most blocks have cores of their own beside the same null vectors."""
+    spreads = {i: random_spread(rng, n) for i, n in enumerate(shape) if n > 1}
+    cores = tuple(
+        core_beside(rng, spreads[i]) if i in spreads else None for i in range(len(shape))
+    )
+    below = [b for k in range(len(spreads) + 1) for b in combinations(sorted(spreads), k)]
+    own = {
+        b: {i: core_beside(rng, spreads[i]) for i in b if rng.random() < 0.7}
+        for b in below
+        if b and rng.random() < 0.8
+    }
+    weights = {b: int(rng.integers(1, 90)) for b in below}
+    return ResidualStrategy("block cores", noise, cores, weights, spreads, own)
+
+
+def random_spread(rng, n):
+    """Whole numbers other than zero, whose sum is not zero either."""
+    while True:
+        spread = rng.integers(1, 6, n) * np.where(rng.random(n) < 0.2, -1, 1)
+        if abs(spread.sum()) > n / 2:
+            return spread
+
+
+def core_beside(rng, spread):
+    """A core with a given null vector."""
+    n = len(spread)
+    differences = np.zeros((n - 1, n), dtype=np.int64)
+    differences[:, :-1] = np.diag(spread[1:])
+    differences[:, 1:] -= np.diag(spread[:-1])
+    while True:
+        matrix = rng.integers(-3, 4, (n - 1, n - 1)) @ differences
+        if np.linalg.cond(np.vstack([matrix, np.abs(matrix).max() * np.ones(n)])) < 300:
+            return DenseCore(matrix)
 
 
 def _over_orbits(rng, shape, noise):

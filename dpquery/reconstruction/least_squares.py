@@ -197,7 +197,7 @@ class _ResidualEstimates(_SplitEstimates):
 
     def _component(self, b: Subset) -> Floats:
         scale = 1 / self.strategy.weights[b]
-        recovered = kron_apply([self.strategy.core(i).recover for i in b], self._noisy(b))
+        recovered = kron_apply([self.strategy.split_in(b, i).recover for i in b], self._noisy(b))
         return np.multiply(recovered, scale, out=recovered if b else None)
 
 

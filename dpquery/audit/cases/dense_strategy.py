@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 
@@ -159,7 +160,11 @@ def _strategy_rows(
             return _weighted(encoded, matrices)
         case "residual":
             cores = enumerate(list_of(encoded["cores"]))
-            return _weighted(encoded, {i: _matrix(mapping(raw)) for i, raw in cores if raw})
+            matrices = {i: _matrix(mapping(raw)) for i, raw in cores if raw}
+            within: dict[tuple[tuple[int, ...], int], Numbers] = {}
+            for triple in map(list_of, list_of(encoded.get("block_cores", []))):
+                within[tuple(_integers(triple[0])), int(str(triple[1]))] = _unpacked(triple[2])
+            return _weighted(encoded, matrices, within)
         case "quad-tree":
             pair = _integers(encoded["pair"])
             levels = [_integers(level) for level in list_of(encoded["levels"])]
@@ -179,12 +184,17 @@ def _product_rows(encoded: Json, shape: Sequence[int]) -> DenseRows:
     return DenseRows(1 << max(0, _LEAST_BITS - entry.bit_length()), tuple(attributes), matrices)
 
 
-def _weighted(encoded: Json, matrices: Mapping[int, Numbers]) -> list[DenseRows]:
+def _weighted(
+    encoded: Json,
+    matrices: Mapping[int, Numbers],
+    within: Mapping[tuple[tuple[int, ...], int], Numbers] = MappingProxyType({}),
+) -> list[DenseRows]:
+    """Return the blocks of subsets; `within` has the matrices that one subset alone has."""
     blocks = []
     for pair in list_of(encoded["weights"]):
         subset, weight = list_of(pair)
         b = tuple(_integers(subset))
-        blocks.append(DenseRows(int(str(weight)), b, tuple(matrices[i] for i in b)))
+        blocks.append(DenseRows(int(str(weight)), b, tuple(within.get((b, i), matrices[i]) for i in b)))
     return blocks
 
 

@@ -10,9 +10,10 @@ and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the opt
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -178,13 +179,19 @@ def real_core(C: Floats) -> Floats:
 
 
 def best_weights(
-    cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise, change: RecordChange = "enters"
+    cores: tuple[Core | None, ...],
+    gram: Gram,
+    *,
+    noise: Noise,
+    change: RecordChange = "enters",
+    block_cores: Mapping[Subset, Mapping[int, Core]] = MappingProxyType({}),
 ) -> dict[Subset, int]:
     """Return the integer weight of every subset's block, for integer cores.
 
     Under Gaussian noise a block of cost p_b and variance v_b takes weight^2 in proportion to
     sqrt(v_b / p_b): then the loss is (sum_b sqrt(p_b v_b))^2, the least there is. Where records
-    move under Gaussian noise, `move_budgets` finds the weights.
+    move under Gaussian noise, `move_budgets` finds the weights. `block_cores` are those that one
+    block alone has, for records that enter or leave.
     """
     blocks, power = BlockSums(gram), 1 if noise == "laplace" else 2
     c, costs = np.ones(blocks.size), np.ones(len(cores))
@@ -196,6 +203,15 @@ def best_weights(
             c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
     price = member_products(blocks.subsets, costs)
     errors = np.maximum(blocks.sums(c), 0.0)
+    places = {b: place for place, b in enumerate(blocks.subsets)}
+    for b, of_block in block_cores.items():
+        within, norms = c.copy(), costs.copy()
+        for i, core in of_block.items():
+            norms[i] = float(core.factor.column_norms(power).max())
+            for u, V in enumerate(gram.matrices[i]):
+                within[blocks.slot(i, u, True)] = core.traces(V)[1]
+        errors[places[b]] = max(float(blocks.sums(within)[places[b]]), 0.0)
+        price[places[b]] = math.prod(float(norms[i]) for i in b)
     if change != "enters" and noise == "gaussian":
         weights = _moved_weights(cores, blocks.subsets, errors, price, change)
     else:

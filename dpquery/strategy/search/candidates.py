@@ -20,9 +20,10 @@ from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.opt_0_moves import MOST_MOVED, MOVES_GAP, moves_optimum
+from dpquery.strategy.optimize.opt_block_cores import block_cores
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_product import ProductSelection
-from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
+from dpquery.strategy.optimize.opt_residual import ResidualSelection, best_weights, opt_residual
 from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
@@ -33,6 +34,7 @@ from dpquery.strategy.shapes.union import UnionStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, integer_factor, significant
 
 FREE_TOTAL = 16.0  # times the weight by which all else says something of the total
+BLOCK_CORES_GAIN = 1e-2  # of the loss: each takes room in a plan
 MAX_FACTOR_BITS = (
     224  # of the widest product of factors of OPT_F: its powers stay in the range of floats
 )
@@ -95,6 +97,8 @@ def residual_candidate(problem: Problem) -> Proposal:
         choices.append(_moved_cores(problem, selection.cores))
     try:
         strategies = [_residual(problem, real) for real in choices]
+        if change == "enters":
+            strategies += _with_block_cores(problem, selection, strategies[0])
     except ValueError as reason:
         raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
     if len(strategies) > 1:
@@ -108,6 +112,28 @@ def _residual(problem: Problem, real: Sequence[Floats | None]) -> ResidualStrate
     cores = tuple(integer_core(n, F) for n, F in zip(shape, real, strict=True))
     weights = best_weights(cores, problem.gram, noise=noise, change=problem.change)
     return ResidualStrategy("OPT_R", noise, cores, weights)
+
+
+def _with_block_cores(
+    problem: Problem, selection: ResidualSelection, common: ResidualStrategy
+) -> list[ResidualStrategy]:
+    """Return the strategy with cores for single blocks, where they gain by BLOCK_CORES_GAIN."""
+    chosen = block_cores(problem.gram, selection.cores)
+    if chosen is None or chosen.loss * (1 + BLOCK_CORES_GAIN) > selection.loss:
+        return []
+    cores = list(common.cores)
+    for i, matrix in chosen.cores.items():
+        cores[i] = DenseCore(matrix)
+    of_blocks = {
+        b: {i: DenseCore(matrix) for i, matrix in by_attribute.items()}
+        for b, by_attribute in chosen.of_blocks.items()
+    }
+    weights = best_weights(
+        tuple(cores), problem.gram, noise=problem.noise, block_cores=of_blocks
+    )
+    return [
+        ResidualStrategy("OPT_R", problem.noise, tuple(cores), weights, chosen.spreads, of_blocks)
+    ]
 
 
 def _moved_cores(problem: Problem, cores: Sequence[Floats | None]) -> tuple[Floats | None, ...]:

@@ -9,6 +9,7 @@ is answered by its level q z on the total and by q R on F x, with variance q H q
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 import math
+import operator
 from functools import cached_property
 from typing import Protocol
 
@@ -65,6 +66,13 @@ class DenseCore(DenseSplit):
         if matrix.shape[0] != matrix.shape[1] - 1:
             raise ValueError(f"a core of {matrix.shape[1]} classes has {matrix.shape[0]} rows")
         self.factor: Factor = Dense(matrix)
+
+    def is_null(self, spread: Ints) -> bool:
+        """Return whether a vector of integers is the null vector: exactly, in whole numbers."""
+        if len(spread) != self.factor.shape[1]:
+            return False
+        rows, entries = self.factor.dense().tolist(), spread.tolist()
+        return all(sum(map(operator.mul, row, entries)) == 0 for row in rows)
 
     @cached_property
     def _parts(self) -> tuple[Floats, Floats]:

@@ -2,12 +2,14 @@
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Factor
@@ -27,21 +29,38 @@ class ResidualStrategy(SplitStrategy):
 
     With every b it holds every subset of b, so that nothing is measured twice and all is in closed
     form ([MATH] 6). Attributes of one class have no core.
+
+    Attributes:
+        cores: of each attribute.
+        weights: of each subset b.
+        spreads: for attributes with several cores their common null vector in integers: (n,).
+        block_cores: subset b -> attribute -> the core that b has in place of that of `cores`.
     """
 
     kind: ClassVar[str] = "residual"
 
     cores: tuple[Core | None, ...]
     weights: dict[tuple[int, ...], int]
+    spreads: Mapping[int, Ints] = field(default_factory=dict)
+    block_cores: Mapping[tuple[int, ...], Mapping[int, DenseCore]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(
             self, "shape", tuple(1 if core is None else core.factor.shape[1] for core in self.cores)
         )
+        for b, cores in self.block_cores.items():
+            if b not in self.weights or not set(cores) <= set(b) & set(self.spreads):
+                raise ValueError("cores of what is not measured")
+        for i, spread in self.spreads.items():
+            if sum(spread.tolist()) == 0:
+                raise ValueError("a total spread over nothing")
+            for core in (self.cores[i], *(c[i] for c in self.block_cores.values() if i in c)):
+                if not isinstance(core, DenseCore) or not core.is_null(spread):
+                    raise ValueError("cores of one attribute with different null vectors")
 
-    def core(self, i: int) -> Core:
-        """Return the core of an attribute with more than one class."""
-        core = self.cores[i]
+    def split_in(self, b: tuple[int, ...], i: int) -> Core:
+        """Return the core of an attribute with more than one class in the block of b."""
+        core = self.block_cores.get(b, {}).get(i) or self.cores[i]
         if core is None:
             raise ValueError(f"attribute {i} has one class and no core")
         return core
@@ -49,7 +68,7 @@ class ResidualStrategy(SplitStrategy):
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
         return tuple(
-            WeightedBlock(weight, product(self.shape, {i: self.core(i).factor for i in b}))
+            WeightedBlock(weight, product(self.shape, {i: self.split_in(b, i).factor for i in b}))
             for b, weight in self.weights.items()
         )
 
@@ -59,12 +78,16 @@ class ResidualStrategy(SplitStrategy):
 
     @property
     def written_factors(self) -> list[Factor]:
-        return [core.factor for core in self.cores if isinstance(core, DenseCore)]
+        of_blocks = [core for cores in self.block_cores.values() for core in cores.values()]
+        return [core.factor for core in (*self.cores, *of_blocks) if isinstance(core, DenseCore)]
 
     def component_variance(self, b: tuple[int, ...]) -> float:
         if b not in self.weights:
             raise UnsupportedWorkloadError(f"no measurement holds the attributes {b}")
         return float(self.weights[b]) ** -2
+
+    def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
+        return {} if self.block_cores else super().uniform_variances(blocks)
 
     def supports(self, block: Block) -> bool:
         return wide_attributes(block) in self.weights
@@ -80,12 +103,25 @@ class ResidualStrategy(SplitStrategy):
             return core.variances if order == 2 else partial(core.power_sums, order=order)
 
         rests = [None if core is None else rest(core) for core in self.cores]
-        return self.split_power_sums(block, rests, order)
+        within = {
+            b: {i: rest(core) for i, core in cores.items()} for b, cores in self.block_cores.items()
+        }
+        return self.split_power_sums(block, rests, order, within)
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        return {
+        encoded: dict[str, JsonValue] = {
             "cores": [_encode_core(core) for core in self.cores],
             "weights": encode_weights(self.weights),
+        }
+        if not self.block_cores:
+            return encoded
+        return encoded | {
+            "spreads": [[i, pack(spread[None, :])] for i, spread in sorted(self.spreads.items())],
+            "block_cores": [
+                [list(b), i, pack(core.factor.dense())]
+                for b, cores in sorted(self.block_cores.items())
+                for i, core in sorted(cores.items())
+            ],
         }
 
     @classmethod
@@ -93,7 +129,38 @@ class ResidualStrategy(SplitStrategy):
         shape = workload.shape_of_domain
         pairs = zip(list_of(encoded["cores"]), shape, strict=True)
         cores = tuple(_decode_core(core, n) for core, n in pairs)
-        return cls(name, noise, cores, decode_weights(encoded["weights"], len(shape)))
+        weights = decode_weights(encoded["weights"], len(shape))
+        if "block_cores" not in encoded:
+            return cls(name, noise, cores, weights)
+        spreads = _decode_spreads(encoded["spreads"], shape)
+        return cls(name, noise, cores, weights, spreads, _decode_block_cores(encoded, shape))
+
+
+def _decode_spreads(raw: JsonValue, shape: tuple[int, ...]) -> dict[int, Ints]:
+    spreads: dict[int, Ints] = {}
+    for pair in list_of(raw):
+        number, packed = list_of(pair)
+        i = integer(number, 0)
+        spread = unpack(packed, shape[i])
+        if i in spreads or len(spread) != 1:
+            raise ValueError("spreads")
+        spreads[i] = spread[0]
+    return spreads
+
+
+def _decode_block_cores(
+    encoded: Json, shape: tuple[int, ...]
+) -> dict[tuple[int, ...], dict[int, DenseCore]]:
+    of_blocks: dict[tuple[int, ...], dict[int, DenseCore]] = {}
+    for triple in list_of(encoded["block_cores"]):
+        subset, number, packed = list_of(triple)
+        b, i = tuple(integer(k, 0) for k in list_of(subset)), integer(number, 0)
+        cores = of_blocks.setdefault(b, {})
+        if i in cores:
+            raise ValueError("a core given twice")
+        cores[i] = DenseCore(unpack(packed, shape[i]))
+        cores[i].recover(np.zeros((shape[i] - 1, 1)))  # refuses rows that are not independent
+    return of_blocks
 
 
 SPARSE = "Sparse"

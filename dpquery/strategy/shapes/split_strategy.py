@@ -3,7 +3,8 @@
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -57,7 +58,8 @@ class SplitStrategy(Strategy):
         That is share_b prod_{i in b} q_i H_i r_i' times the levels of all other predicates.
         """
         apart: Floats = np.ones(())
-        shared: list[tuple[int, Floats, Floats]] = []
+        shared: list[tuple[int, Floats]] = []
+        insides: dict[tuple[int, int], Floats] = {}
         blocks = pairs.left.block, pairs.right.block
         for i in sorted({i for block in blocks for i in block.attributes}):
             (F, rows), (G, others) = sides = pairs.sides(i)
@@ -67,22 +69,44 @@ class SplitStrategy(Strategy):
                 continue
             level = split.levels(F)[rows] * split.levels(G)[others]
             if all(i in block.attributes for block in blocks):
-                form = SymmetricForm(split.remainder_times, split.variances)
-                shared.append((i, level, form.of_pairs(*sides)))
+                shared.append((i, level))
             else:
                 apart = apart * level
         values = np.zeros(pairs.shape)
-        for b in subsets_of(tuple(i for i, _, _ in shared)):
+        for b in subsets_of(tuple(i for i, _ in shared)):
             term = self.component_variance(b) * apart
-            for i, level, inside in shared:
-                term = term * (inside if i in b else level)
+            for i, level in shared:
+                if i not in b:
+                    term = term * level
+                    continue
+                split = self.split_in(b, i)
+                if (i, id(split)) not in insides:
+                    form = SymmetricForm(split.remainder_times, split.variances)
+                    insides[i, id(split)] = form.of_pairs(*pairs.sides(i))
+                term = term * insides[i, id(split)]
             values += term
         return values
 
-    def split_power_sums(self, block: Block, rests: Sequence[Rest | None], order: int) -> RowTerms:
-        """Return the sum over b <= S of component b's share of every query's power sum."""
+    def split_in(self, b: Subset, i: int) -> Split:
+        """Return the split of an attribute of more than one class within component b."""
+        split = self.splits[i]
+        if split is None:
+            raise ValueError(f"attribute {i} has one class and no split")
+        return split
+
+    def split_power_sums(
+        self,
+        block: Block,
+        rests: Sequence[Rest | None],
+        order: int,
+        within: Mapping[Subset, Mapping[int, Rest]] = MappingProxyType({}),
+    ) -> RowTerms:
+        """Return the sum over b <= S of component b's share of every query's power sum.
+
+        `within` has the rests that are not the same within a component as elsewhere.
+        """
         terms: RowTerms = []
-        for b, powers in split_terms(self.splits, rests, block, order=order):
+        for b, powers in split_terms(self.splits, rests, block, order=order, within=within):
             if powers:
                 share = self.component_variance(b) ** (order / 2)
                 terms += [(coef * share, vectors) for coef, vectors in powers]
@@ -95,13 +119,15 @@ def split_terms(
     block: Block,
     *,
     order: int,
+    within: Mapping[Subset, Mapping[int, Rest]] = MappingProxyType({}),
 ) -> Iterator[tuple[Subset, RowTerms]]:
     """Yield every b <= S with prod_{i in b} rest_i prod_{i not in b} (q z)^order of every query.
 
     The rest is q H q', or the sum of higher powers of q R. Where an r-of-k block takes all ones
-    instead of the predicate, q z is 1 and the rest is 0.
+    instead of the predicate, q z is 1 and the rest is 0. `within` has other rests for some b.
     """
     levels, inside = [], {}
+    factors = dict(zip(block.attributes, block.factors, strict=True))
     for i, factor in zip(block.attributes, block.factors, strict=True):
         split, rest = splits[i], rests[i]
         if split is None or rest is None or factor.shape[1] == 1:
@@ -111,4 +137,8 @@ def split_terms(
             inside[i] = distinct_or_all(rest(factor))
     powers = SplitPowers(block, levels, inside, order=order)
     for b in subsets_of(tuple(inside)):
-        yield b, powers.terms(b)
+        if b not in within:
+            yield b, powers.terms(b)
+            continue
+        changed = {i: distinct_or_all(rest(factors[i])) for i, rest in within[b].items()}
+        yield b, SplitPowers(block, levels, inside | changed, order=order).terms(b)
