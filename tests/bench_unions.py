@@ -1,4 +1,4 @@
-"""Forty random unions of products against the proven bound: the table "Random unions" of benchmarks.md.
+"""Forty random unions of products against the bound: the table "Random unions" of benchmarks.md.
 
 `PYTHONPATH=tests python tests/bench_unions.py` prints a row each under Gaussian noise (epsilon = 1,
 delta = 1e-6): what is chosen, its RMSE, the bound, their ratio, the convex optimum where it can be
@@ -67,7 +67,7 @@ def item(rng, sizes):
 
 def union_spec(number):
     """Return the spec of one union, always the same for a number, as text."""
-    rng = random.Random(1_000 + number)
+    rng = random.Random(1_000 + number)  # noqa: S311 (no secret)
     while True:
         sizes = {name: rng.choice(CODES) for name in "abcdefg"[: rng.randint(3, 7)]}
         if math.prod(sizes.values()) <= MOST_CELLS:
@@ -142,7 +142,9 @@ def row(number):
 
 def main():
     wanted = sys.argv[1:] or list(HALVES)
-    print("| union | classes | chosen | RMSE | bound | x bound | optimum | gap | at hand | in all |")
+    print(
+        "| union | classes | chosen | RMSE | bound | x bound | optimum | gap | at hand | in all |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for word in wanted:
         for number in HALVES.get(word) or [int(word)]:

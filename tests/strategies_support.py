@@ -237,9 +237,7 @@ def random_strategies(rng, shape, noise):
 def with_block_cores(rng, shape, noise):
     """Cores and totals, where most blocks have cores of their own beside the same null vectors."""
     spreads = {i: random_spread(rng, n) for i, n in enumerate(shape) if n > 1}
-    cores = tuple(
-        core_beside(rng, spreads[i]) if i in spreads else None for i in range(len(shape))
-    )
+    cores = tuple(core_beside(rng, spreads[i]) if i in spreads else None for i in range(len(shape)))
     below = [b for k in range(len(spreads) + 1) for b in combinations(sorted(spreads), k)]
     own = {
         b: {i: core_beside(rng, spreads[i]) for i in b if rng.random() < 0.7}
@@ -247,7 +245,8 @@ def with_block_cores(rng, shape, noise):
         if b and rng.random() < 0.8
     }
     weights = {b: int(rng.integers(1, 90)) for b in below}
-    return ResidualStrategy("block cores", noise, cores, weights, spreads, own)
+    name = "block cores" if own else "residual"
+    return ResidualStrategy(name, noise, cores, weights, spreads, own)
 
 
 def random_spread(rng, n):

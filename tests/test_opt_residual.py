@@ -17,6 +17,7 @@ from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
+from dpquery.strategy.optimize.opt_block_cores import block_cores
 from dpquery.strategy.optimize.opt_residual import ResidualProblem, opt_residual, real_core
 from dpquery.strategy.search import select as select_module
 from dpquery.strategy.search.candidates import residual_candidate
@@ -75,7 +76,9 @@ def test_block_sums_and_their_gradient_equal_loops():
 def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised(seed):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
     proposal = proposal_for(workload)
-    promised = opt_residual(gram(workload)).loss
+    selection = opt_residual(gram(workload))
+    of_blocks = block_cores(gram(workload), selection.cores)
+    promised = of_blocks.loss if proposal.strategy.block_cores else selection.loss
     error = expected_error(proposal.strategy, workload)
     loss = error.weighted_rmse**2 * weighted_queries(workload)
     assert loss == pytest.approx(dense_loss(proposal.strategy, workload), rel=1e-3)

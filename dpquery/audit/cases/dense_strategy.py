@@ -194,7 +194,9 @@ def _weighted(
     for pair in list_of(encoded["weights"]):
         subset, weight = list_of(pair)
         b = tuple(_integers(subset))
-        blocks.append(DenseRows(int(str(weight)), b, tuple(within.get((b, i), matrices[i]) for i in b)))
+        blocks.append(
+            DenseRows(int(str(weight)), b, tuple(within.get((b, i), matrices[i]) for i in b))
+        )
     return blocks
 
 

@@ -4,8 +4,8 @@ Blocks are independent as long as all cores of an attribute have the same null v
 block over b has the cost times variance
     S_b = sum_j w_j prod_{i in b} tr(H_i V_ij) prod_{i not in b} z_i'V_ij z_i
 at cores with columns of L2 norm at most one: linear in the traces of each attribute, so that the
-best core of one attribute of one block, the others held, is the problem of OPT_0 beside z. Its fixed
-point is taken attribute by attribute. Blocks know nothing of each other.
+best core of one attribute of one block, the others as they are, is the problem of OPT_0 beside z.
+Its fixed point is taken attribute by attribute. Blocks know nothing of each other.
 """
 
 import math
@@ -22,7 +22,9 @@ from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset
 
 SPREAD_UNITS = 256  # of the largest entry of a null vector in whole numbers
-CORE_BITS = 22  # of a core's largest entry: whole multiples of its null vector's entries are rounded
+CORE_BITS = (
+    22  # of a core's largest entry: whole multiples of its null vector's entries are rounded
+)
 CORE_GAP = 5e-4  # the proven gap at which a core is settled
 CORE_ROUNDS, SWEEPS = 40, 3
 CORE_FLOOR = 1e-4  # of the mean eigenvalue: cores keep their rank

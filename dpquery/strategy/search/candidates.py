@@ -128,9 +128,7 @@ def _with_block_cores(
         b: {i: DenseCore(matrix) for i, matrix in by_attribute.items()}
         for b, by_attribute in chosen.of_blocks.items()
     }
-    weights = best_weights(
-        tuple(cores), problem.gram, noise=problem.noise, block_cores=of_blocks
-    )
+    weights = best_weights(tuple(cores), problem.gram, noise=problem.noise, block_cores=of_blocks)
     return [
         ResidualStrategy("OPT_R", problem.noise, tuple(cores), weights, chosen.spreads, of_blocks)
     ]

@@ -12,7 +12,7 @@ import numpy as np
 from dpquery.arrays import Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.factors import Factor
+from dpquery.operators.factors import Dense, Factor
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.attribute_sets import wide_attributes
@@ -79,7 +79,9 @@ class ResidualStrategy(SplitStrategy):
     @property
     def written_factors(self) -> list[Factor]:
         of_blocks = [core for cores in self.block_cores.values() for core in cores.values()]
-        return [core.factor for core in (*self.cores, *of_blocks) if isinstance(core, DenseCore)]
+        cores = [core for core in (*self.cores, *of_blocks) if isinstance(core, DenseCore)]
+        spreads = [Dense(spread[None, :]) for spread in self.spreads.values() if self.block_cores]
+        return [*(core.factor for core in cores), *spreads]
 
     def component_variance(self, b: tuple[int, ...]) -> float:
         if b not in self.weights:
