@@ -123,6 +123,7 @@ lock: ## lock the newest versions of all dependencies by their hashes (needs Pyt
 bench-strategies: $(READY) ## our errors against the published ones and the bound: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_strategies.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_office.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_unions.py
 
 bench-plans: $(READY) ## CPU seconds of plan for the shipped specs: until its choice was at hand, and in all
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_plans.py

@@ -6,6 +6,7 @@ adds its rows.
 """
 
 from mutants.accounting import ACCOUNTING
+from mutants.block_cores import BLOCK_CORES
 from mutants.block_p_identity import BLOCK_P_IDENTITY
 from mutants.budgets import BUDGETS
 from mutants.cell_classes import CELL_CLASSES
@@ -52,6 +53,7 @@ MUTANTS = (
     *RAP,
     *REPLACEMENT,
     *CELL_CLASSES,
+    *BLOCK_CORES,
     *BLOCK_P_IDENTITY,
     *PARTS,
     *TREES,

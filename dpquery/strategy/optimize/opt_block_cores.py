@@ -28,8 +28,8 @@ CORE_BITS = (
 CORE_GAP = 5e-4  # the proven gap at which a core is settled
 CORE_ROUNDS, SWEEPS = 40, 3
 CORE_FLOOR = 1e-4  # of the mean eigenvalue: cores keep their rank
-LEAST_ERROR = 1e-3  # of the root sum of all blocks, below which a block keeps the common cores
-LEAST_GAIN = 1e-3  # of a block's S_b for which it has cores of its own
+LEAST_ERROR = 1e-4  # of the root sum of all blocks, below which a block keeps the common cores
+LEAST_GAIN = 1e-4  # of a block's S_b for which it has cores of its own
 MAX_OWN_CORE = 256  # classes of an attribute
 MAX_OWN_SETS = 20_000  # subsets and terms together: each core needs all sums again
 
