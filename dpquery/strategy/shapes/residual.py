@@ -3,7 +3,7 @@
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import ClassVar, Self
 
@@ -179,7 +179,7 @@ def sparse_variant(strategy: ResidualStrategy) -> ResidualStrategy:
     weights = {b: w * SPARSE_FACTOR ** (-len(b) / 2) for b, w in strategy.weights.items()}
     scale = float(1 << BITS) / min(weights.values())
     whole = {b: significant(weight * scale) for b, weight in weights.items()}
-    return ResidualStrategy(SPARSE, strategy.noise, strategy.cores, whole)
+    return replace(strategy, name=SPARSE, weights=whole)
 
 
 def _encode_core(core: Core | None) -> JsonValue:
