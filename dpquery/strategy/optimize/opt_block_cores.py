@@ -28,10 +28,10 @@ CORE_BITS = (
 CORE_GAP = 5e-4  # the proven gap at which a core is settled
 CORE_ROUNDS, SWEEPS = 40, 3
 CORE_FLOOR = 1e-4  # of the mean eigenvalue: cores keep their rank
-LEAST_ERROR = 1e-4  # of the root sum of all blocks, below which a block keeps the common cores
-LEAST_GAIN = 1e-4  # of a block's S_b for which it has cores of its own
-MAX_OWN_CORE = 256  # classes of an attribute
-MAX_OWN_SETS = 20_000  # subsets and terms together: each core needs all sums again
+LEAST_BLOCK = 1e-4  # of the root sum of all blocks, below which a block keeps the common cores
+CORE_GAIN = 1e-4  # of a block's S_b for which it has cores of its own
+MAX_BLOCK_CORE = 256  # classes of an attribute
+MAX_CORE_SETS = 20_000  # subsets and terms together: each core needs all sums again
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +62,14 @@ def block_cores(gram: Gram, cores: Sequence[Floats | None]) -> BlockCores | None
         i: _Axis.of(core, [array_of(V) for V in matrices])
         for i, (core, matrices) in enumerate(zip(cores, gram.matrices, strict=True))
         if core is not None
-        and core.shape[1] <= MAX_OWN_CORE
+        and core.shape[1] <= MAX_BLOCK_CORE
         and sum(not is_mixture(V) for V in matrices) > 0
         and len(matrices) > 2
     }
     if not axes:
         return None
     sums = BlockSums(gram)
-    if len(sums.subsets) + len(gram.weights) > MAX_OWN_SETS:
+    if len(sums.subsets) + len(gram.weights) > MAX_CORE_SETS:
         return None
     search = _Search(gram, sums, axes, cores)
     of_blocks = dict(search.chosen())
@@ -211,7 +211,7 @@ class _Search:
         for place in np.argsort(-self.roots).tolist():
             b = self.sums.subsets[place]
             several = [i for i in b if i in self.axes]
-            if self.roots[place] < LEAST_ERROR * whole or not time_left("OPT_R, cores of blocks"):
+            if self.roots[place] < LEAST_BLOCK * whole or not time_left("OPT_R, cores of blocks"):
                 return
             if several and (cores := self._of_block(place, several)):
                 yield b, cores
@@ -228,10 +228,10 @@ class _Search:
                 weights = self.sums.gradient(c, unit)[self.slots[i]]
                 C = self.axes[i].best(weights)
                 traces = self.axes[i].traces(C)
-                if float(weights @ traces) < reached * (1 - LEAST_GAIN):
+                if float(weights @ traces) < reached * (1 - CORE_GAIN):
                     reached, cores[i] = float(weights @ traces), C
                     c[self.slots[i]] = traces
-            if reached > swept * (1 - LEAST_GAIN):
+            if reached > swept * (1 - CORE_GAIN):
                 break
         self.roots[place] = math.sqrt(max(reached, 0.0))
         return cores
