@@ -11,8 +11,9 @@ from derived_support import HEAD as WITHOUT
 from derived_support import ITEMS
 
 from dpquery import Release, answer, package, plan, release
+from dpquery.cli.output.release import report_grids
 from dpquery.exceptions import SpecError
-from dpquery.releases.report.error_report import headline, load_report
+from dpquery.releases.report.error_report import load_report, to_json
 from dpquery.releases.report.html import page
 from dpquery.spec.parsing.spec import parse
 
@@ -84,7 +85,27 @@ def test_the_folder_names_its_derived_items_and_the_report_says_so(folder):
     assert derived["mean"]["kind"] == "mean"
     assert derived["medians"]["rows"] == 6
     assert "share of all with the same region" in derived["shares"]["definition"]
-    assert any("shares" in line for line in headline(load_report(folder / "release")))
+
+
+def test_the_report_says_how_wide_derived_intervals_are(folder):
+    report = load_report(folder / "release")
+    for item in report.derived:
+        rows = pd.read_parquet(folder / "release" / item.facts.file)
+        halves = (rows["ci_high"] - rows["ci_low"]) / 2
+        if item.facts.name == "days":
+            halves = halves.map(lambda half: half.total_seconds() / 86400)
+        scale = 100 if item.facts.kind == "share" else 1
+        assert item.widths.typical == pytest.approx(scale * halves.median()), item.facts.name
+        assert item.widths.widest == pytest.approx(scale * halves.max())
+        assert item.widths.flagged_share == pytest.approx((rows["flag"] != "").mean())
+        assert item.widths.missing == rows["estimate"].isna().sum()
+    summaries = {item.facts.name: item.summary for item in report.derived}
+    assert summaries["shares"][3].endswith(" points")
+    assert summaries["days"][3].endswith(" days")
+    assert to_json(report)["derived"][0]["name"] == report.derived[0].facts.name
+    last = report_grids(report)[-1]
+    assert [row[0] for row in last.rows] == [*summaries]
+    assert "half of the 95 % interval" in last.title
 
 
 def test_the_page_shows_derived_items_and_shares_in_percent(folder):

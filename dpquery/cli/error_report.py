@@ -27,5 +27,5 @@ def error_report_command(
     if as_json:
         print_json(to_json(report))
     else:
-        print_grids([summary.report_grid(report)])
+        print_grids(summary.report_grids(report))
     say(f"wrote {html}")

@@ -128,11 +128,19 @@ def answer_json(done: "AnswerReport") -> dict[str, object]:
     return {**paths, **sizes, **figures}
 
 
-def report_grid(report: "Report") -> Grid:
-    """Return what `error-report` prints: the guarantee, a line an item, the main figures."""
+def report_grids(report: "Report") -> list[Grid]:
+    """Return what `error-report` prints: a line an item, the guarantee, a line a derived item."""
+    from dpquery.releases.report.derived_report import INTERVAL_COLUMNS
     from dpquery.releases.report.error_report import headline, to_rows
 
     title, *notes = headline(report)
     pairs = zip(to_rows(report), report.items, strict=True)
     rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences
-    return Grid(title, report.columns, rows, tuple(notes))
+    grids = [Grid(title, report.columns, rows, tuple(notes))]
+    if report.derived:
+        level = f"{100 * report.manifest.level:g} %"
+        derived = f"derived from the answers: half of the {level} interval, in its unit"
+        grids.append(
+            Grid(derived, INTERVAL_COLUMNS, tuple(item.summary for item in report.derived))
+        )
+    return grids

@@ -19,7 +19,7 @@ from dpquery.releases.manifest.rap_statement import simulated_words
 from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.manifest.statement import guarantee_line
 from dpquery.releases.report.cells import ItemCells, read_cells
-from dpquery.releases.report.derived_section import DerivedReport, read_derived_item
+from dpquery.releases.report.derived_report import DerivedReport, read_derived_item
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
@@ -163,6 +163,8 @@ class Report:
     def _repr_html_(self) -> str:
         """Return the table of items with the guarantee and the gist, for notebooks."""
         title, *notes = headline(self)
+        if self.derived:
+            notes.append(derived_note(self.manifest.derived))
         return html_table(title, self.columns, to_rows(self), notes)
 
 
@@ -249,7 +251,13 @@ def to_json(report: Report) -> dict[str, ReportJson]:
         "rmse": report.rmse,
         "flagged_share": report.flagged_share,
         "items": items,
+        **({"derived": [_derived_json(item) for item in report.derived]} if report.derived else {}),
     }
+
+
+def _derived_json(item: DerivedReport) -> dict[str, ReportJson]:
+    name, kind, rows = item.facts.name, item.facts.kind, item.facts.rows
+    return {"name": name, "kind": kind, "rows": rows, **asdict(item.widths)}
 
 
 def to_rows(report: Report) -> list[tuple[str, ...]]:
@@ -272,8 +280,6 @@ def headline(report: Report) -> list[str]:
     """Return the lines about the release as a whole: dataset, guarantee, errors, remarks."""
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
-    if manifest.derived:
-        notes.append(derived_note(manifest.derived))
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
     return [
