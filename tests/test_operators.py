@@ -433,3 +433,11 @@ def test_product_sorts_attributes_and_sums_the_others():
     assert np.array_equal(
         block.matvec(x), np.cumsum(x.reshape(2, 3, 4).sum(axis=1), axis=1).ravel()
     )
+
+
+def test_few_columns_of_a_wide_factor_are_never_spread_over_all_of_its_codes():
+    n, codes = 100_000, np.array([7, 50_000, 99_999])
+    few = Columns(ListedRanges(n, np.array([[0, 50_000], [50_001, n - 1]])), codes)
+    M = np.array([[2.0, 1.0, 0.5], [1.0, 3.0, 0.0], [0.5, 0.0, 1.0]])
+    # All codes squared are 75 GB, which no test machine has.
+    assert few.quadratic(M).tolist() == [2 + 3 + 2 * 1.0, 1.0]

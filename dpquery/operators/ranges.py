@@ -239,6 +239,8 @@ class Columns(Factor):
         return self.inner.row_power_sums(self._spread(M), power)
 
     def quadratic(self, M: Floats) -> Floats:
+        if 2 * len(self.codes) < self.inner.shape[1]:  # M spread over all codes would be far larger
+            return super().quadratic(M)
         return self.inner.quadratic(self._spread(self._spread(M).T))
 
 
