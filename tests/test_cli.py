@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from cli_support import contents, ended, kinds, ok, run, spent, start
+from cli_support import contents, ended, kinds, ok, refused, run, spent, start
 
 from dpquery.cli import app
 
@@ -225,3 +225,20 @@ def test_a_release_says_that_its_spec_has_changed_since_it_was_planned(town):
     assert contents("release") == before
     Path("workload.yaml").unlink()
     assert "has changed" not in ok(*release).err
+
+
+def test_what_says_something_else_than_was_planned_is_not_charged_for(town):
+    text, release = Path("workload.yaml").read_text(), ("release", "data.csv", "--epsilon", "1")
+    Path("workload.yaml").write_text(text.replace("{", "{ ", 1) + "# a comment, and layout\n")
+    ok(*release)
+    changed = text.replace("version: 1", "version: 2") if "version: 1" in text else text + "x: 1\n"
+    assert changed != text
+    Path("workload.yaml").write_text(changed)
+    second = (*release, "--release-number", "2", "--out", "second")
+    before = ok("ledger", "history").out
+    message = refused(*second, code=5)
+    assert "workload.yaml says something else now than when it was planned" in message
+    assert "nothing was charged" in message
+    ok(*release, "--out", "again")  # what is paid for is made again
+    assert "has changed since" in ok(*second, "--as-planned").err
+    assert ok("ledger", "history").out != before

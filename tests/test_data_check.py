@@ -369,6 +369,39 @@ def test_a_long_list_is_not_written_again_and_what_is_no_number_widens_no_range(
     )
 
 
+def test_decimals_in_a_range_are_not_as_declared_and_bins_take_them(tmp_path):
+    spec = HEAD.replace(DROP, "") + "domain:\n  wage: {range: [0, 50]}\n" + WORKLOAD
+    content = (
+        "wage\n" + "".join(f"{cents / 100:.2f}\n" for cents in range(175, 4990, 75)) + "7\nNA\n"
+    )
+    result = checked(tmp_path, spec, content)
+    (wage,) = result.records.columns
+    assert wage.decimals(".") == wage.records - 1  # all but NA
+    assert not result.as_declared
+    assert "# its numbers have decimals, and a range holds whole ones: bins take all" in "\n".join(
+        result.remedies
+    )
+    edges = ", ".join(str(edge) for edge in range(0, 56, 5))
+    assert f"  wage: {{bins: [{edges}]}}" in result.remedies
+    mended(tmp_path, spec, result)
+    again = module.check(tmp_path / "d.csv", tmp_path / "mended.yaml")
+    assert again.as_declared
+    assert again.records.columns[0].records == 1
+    few = "wage\n" + "7\n" * 9 + "8\n60\n7.5\n"
+    assert "  wage: {range: [0, 60]}" in checked(tmp_path, spec, few + "60\n60\n").remedies
+
+
+def test_what_a_hierarchy_lacks_goes_into_its_file(tmp_path):
+    (tmp_path / "areas.csv").write_text("county,state\na,N\nb,S\n")
+    domain = "domain:\n  area: {column: county, hierarchy: areas.csv, levels: [state, county]}\n"
+    items = "workload:\n  - {name: all, product: {area: [total, state, county]}}\n"
+    result = checked(tmp_path, HEAD + domain + items, "county\na\nb\nNew York\nc: d\n\n")
+    (remedy,) = (line for line in result.remedies if "hierarchy" in line)
+    assert remedy.startswith("#")
+    assert remedy.endswith('with what it lies in: New York, "c: d"')
+    assert all(line.startswith("#") for line in result.remedies)
+
+
 def test_a_file_as_declared_has_nothing_to_mend(tmp_path):
     result = checked(tmp_path, SURVEY, "sex,happy\nF,1\nM,2\n")
     assert result.as_declared

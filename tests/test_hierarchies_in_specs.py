@@ -14,6 +14,7 @@ from dpquery import answer, plan, release
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
+from dpquery.plan_file.changed_files import ChangedFile
 from dpquery.releases.tables.long_table import LABELS_SCHEMA, labels_table, with_levels
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import IdentitySet
@@ -280,7 +281,8 @@ def test_a_changed_file_is_a_changed_spec(released):
     raw = json.loads((released / "dpquery.plan").read_text())
     assert raw["spec"]["files"] == FILES
     places = {"plan_path": released / "dpquery.plan", "ledger_path": released / "ledger.db"}
-    for label, changed in (("Outagamie", "areas.csv"), ("Autauga", "")):
+    areas = ChangedFile("areas.csv", in_content=True)
+    for label, changed in (("Outagamie", areas), ("Autauga", None)):
         (released / "areas.csv").write_text(AREAS.replace("Autauga", label))
         again = release(released / "data.csv", epsilon=50000, out=released / label, **places)
         assert (again.free, again.changed) == (True, changed)

@@ -61,6 +61,12 @@ def release_command(
             "passes over the data."
         ),
     ] = None,
+    as_planned: Annotated[
+        bool,
+        typer.Option(
+            "--as-planned", help="Release what was planned, though the spec has changed since."
+        ),
+    ] = False,
     ledger: LedgerPath = None,
     exact: Exact = False,
     as_json: AsJson = False,
@@ -89,6 +95,7 @@ def release_command(
             release_number=release_number,
             replace=replace,
             memory=memory,
+            as_planned=as_planned,
         )
     _show_release(done, data, exact=exact, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")
@@ -114,10 +121,10 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
         show(summary.release_text(done, exact=exact))
     if done.remark:
         say(done.remark)
-    if done.changed:
+    if done.changed is not None:
         say(
-            f"{done.changed} has changed since it was planned: this is the release of the plan; "
-            "`dpquery plan` takes up what is new"
+            f"{done.changed.name} has changed since it was planned: this is the release of the "
+            "plan; `dpquery plan` takes up what is new"
         )
     if done.free:
         unopened = data[0] if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"

@@ -28,7 +28,7 @@ from dpquery.commands.defaults import (
     RELEASE_NUMBER,
     RELEASE_PATH,
 )
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
@@ -36,8 +36,9 @@ from dpquery.measurement.ledger.funds import Room, price_against
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
 from dpquery.mechanisms.linear import linear_queries
-from dpquery.mechanisms.release_content import ReleaseRequest
-from dpquery.plan_file.plan import changed_since, plan_and_spec, read_plan_file
+from dpquery.mechanisms.release_content import ReleaseContent, ReleaseRequest
+from dpquery.plan_file.changed_files import ChangedFile, changed_since
+from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.progress import stage
 from dpquery.reconstruction.columns.postprocess import parse_columns
@@ -63,7 +64,7 @@ class ReleaseReport(PublishedTables):
         measured: what the ledger holds of it.
         room: what there is room for after it: now, also where it was released long ago.
         remark: what to say of the choice between linear strategies and RAP, if anything.
-        changed: a file of the spec that is another one now than when it was planned, or "".
+        changed: a file of the spec that is another one now than when it was planned, if one is.
     """
 
     directory: Path
@@ -72,7 +73,7 @@ class ReleaseReport(PublishedTables):
     measured: StoredMeasurement
     room: Room
     remark: str = ""
-    changed: str = ""
+    changed: ChangedFile | None = None
 
     @property
     def account(self) -> Account:
@@ -109,6 +110,7 @@ def release(
     release_number: int = RELEASE_NUMBER,
     replace: bool = False,
     memory: str | int | None = None,
+    as_planned: bool = False,
 ) -> ReleaseReport:
     """Carry a plan out on data: choose its mechanism, charge and measure, make answers, write.
 
@@ -130,6 +132,8 @@ def release(
         memory: for the rows of persons that are held at a time, such as "4GB", or bytes; 1 GiB
             unless said. Less takes more passes over the data; the law of what is released, its key
             and its price are the same.
+        as_planned: whether a release is charged though a file of the spec says something else now
+            than when it was planned.
 
     Privacy:
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
@@ -158,6 +162,9 @@ def release(
             chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
         check_target(directory, key=chosen.query.key, replace=replace)
         ledger.check_replaced(directory)
+        changed = changed_since(plan, Path(plan_path))
+        if not as_planned:
+            _check_unchanged(changed, key=chosen.query.key, ledger=ledger)
         with stage("", *MEASURING):
             measured = measure(
                 as_data(data),
@@ -170,21 +177,37 @@ def release(
     with stage("working out answers", *ANSWERING):
         result = chosen.make(measured, level=confidence or LEVEL)
     with stage("", *WRITING):
-        write_release(
-            directory,
-            spec=spec,
-            answers=result.answers,
-            manifest=result.manifest,
-            replace=replace,
-            sources=Sources(content, measured.values, chosen.measured),
-            relaxed=result.relaxed,
-            derived=result.derived,
-        )
-    remark = remark_on(plan, terms, mechanism=choice)
-    cap, query = funds.account.cap, chosen.query
-    room = funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=budget)
-    changed = changed_since(plan, Path(plan_path))
+        sources = Sources(content, measured.values, chosen.measured)
+        _write(directory, spec, result, sources=sources, replace=replace)
+    remark, cap = remark_on(plan, terms, mechanism=choice), funds.account.cap
+    at_epsilon = chosen.query.guarantee_at
+    room = funds.room_for(lambda at: price_against(at_epsilon(at), cap), epsilon=budget)
     return ReleaseReport(directory, spec, chosen, measured, room, remark, changed)
+
+
+def _write(
+    directory: Path, spec: Spec, made: ReleaseContent, *, sources: Sources, replace: bool
+) -> None:
+    """Write a release, whole or not at all."""
+    write_release(
+        directory,
+        spec=spec,
+        answers=made.answers,
+        manifest=made.manifest,
+        replace=replace,
+        sources=sources,
+        relaxed=made.relaxed,
+        derived=made.derived,
+    )
+
+
+def _check_unchanged(changed: ChangedFile | None, *, key: str, ledger: Ledger) -> None:
+    """Refuse to charge for what says something else than the steward's files do now."""
+    if changed and changed.in_content and ledger.first_charged([key]) is None:
+        raise PlanConflictError(
+            f"{changed.name} says something else now than when it was planned; run `dpquery plan` "
+            "again, or give --as-planned to release what was planned; nothing was charged"
+        )
 
 
 def _memory_for_persons(given: str | int | None, spec: Spec) -> int:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from dpquery.spec.domain import Column
+from dpquery.spec.domain import Column, Integers
 from dpquery.spec.model import FileFormat, Spec
+from dpquery.spec.numbers import number, whole
 
 _AS_GOOD = {("latin-1", "cp1252"), ("utf-16", "utf-16-le"), ("utf-16", "utf-16-be")}
 """Encodings that seem to be, and declared ones that read the same bytes alike."""
@@ -49,6 +50,16 @@ class UndeclaredValues:
     commonest: tuple[tuple[str, int], ...]
     complete: bool
     absent: tuple[str, ...] = ()
+
+    def decimals(self, mark: str) -> int:
+        """Return how many records hold a number between two whole ones where these are declared.
+
+        At least so many where texts were forgotten. `mark` is the decimal mark of the file.
+        """
+        if not isinstance(self.column.kind, Integers):
+            return 0
+        exact = ((number(text, mark), records) for text, records in self.commonest)
+        return sum(n for value, n in exact if value is not None and whole(value) is None)
 
 
 @dataclass(frozen=True)
@@ -195,8 +206,8 @@ class DataCheck:
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
         and what becomes of other texts in a column that takes them in. It does not say that
         records cannot be read, belong to nobody, or hold what a column drops; that a column holds
-        no declared value at all; that records are there twice; or that the file seems to be laid
-        out otherwise.
+        no declared value at all, or decimals where whole numbers are declared; that records are
+        there twice; or that the file seems to be laid out otherwise.
         """
         if self.header.refusals or self.failures or self.records is None or self.records.repeated:
             return False
@@ -205,6 +216,8 @@ class DataCheck:
             return False
         total = self.records.total
         if any(values.records >= total > 0 for values in self.records.columns):
+            return False
+        if any(values.decimals(declared.decimal) for values in self.records.columns):
             return False
         dropped = any(values.records for values in self.records.columns if values.column.drops)
         nobody = self.records.persons is not None and self.records.persons.blank > 0

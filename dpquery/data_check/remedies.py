@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import count
@@ -49,6 +49,7 @@ _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
 _YEARS = 150  # beyond those declared, that dates are believed in
 _FARTHEST = 1e15  # number that bins are widened to; beyond it not every whole number is a float
 _LISTED = 12  # new values of one column that are written out
+_BINS = 20  # of a range that holds decimals, at most, but for one at the end
 
 
 def remedies(spec: Spec, layout: FileGuess | None, records: Records | None) -> tuple[str, ...]:
@@ -133,6 +134,8 @@ def _attribute_lines(
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
         columns.append((column.name, f"{{{', '.join(fields)}}}"))
+    if attribute.levels:
+        return [*comments, _for_its_file(odd[attribute.columns[0].name])]
     if any("..." in declared for _, declared in columns):
         return [*comments, _BY_HAND]
     if not changed:
@@ -142,6 +145,18 @@ def _attribute_lines(
         return [*comments, f"{scalar(attribute.name)}: {columns[0][1]}"]
     parts = ", ".join(f"{scalar(name)}: {declared}" for name, declared in columns)
     return [*comments, f"{scalar(attribute.name)}: {{merge: {{{parts}}}}}"]
+
+
+def _for_its_file(odd: UndeclaredValues) -> str:
+    """Return a comment on what the file of a hierarchy lacks."""
+    texts = [scalar(text) for text, _ in odd.commonest if text.casefold() not in NO_ANSWER]
+    if not texts:
+        return _NOTHING_NEW
+    more = "" if len(texts) <= _LISTED else ", ..."
+    return (
+        "# add to the file of its hierarchy a line for each, with what it lies in: "
+        f"{', '.join(texts[:_LISTED])}{more}"
+    )
 
 
 def _unanswered(odd: UndeclaredValues) -> bool:
@@ -164,6 +179,10 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
     match column.kind:
         case Categorical():
             return _with_values(column, texts, decimal, all_known=all_known)
+        case Integers() if 2 * odd.decimals(decimal) > sum(_number_counts(odd, decimal)):
+            field, taken = _in_bins(odd, decimal)
+            remark = "# its numbers have decimals, and a range holds whole ones: bins take all"
+            return [field], remark, taken < len(texts) or not all_known
         case Integers(low=low, high=high):
             exact = (number(text, decimal) for text in texts)
             numbers = [whole(value) for value in exact if value is not None]
@@ -189,6 +208,29 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             dates, remark, left = _wider(column.kind, odd)
             return [flow_dates(dates)], remark, left or not all_known
     return [field], "", taken < len(texts) or not all_known
+
+
+def _number_counts(odd: UndeclaredValues, decimal: str) -> list[int]:
+    """Return the records of each undeclared number."""
+    return [n for text, n in odd.commonest if number(text, decimal) is not None]
+
+
+def _in_bins(odd: UndeclaredValues, decimal: str) -> tuple[str, int]:
+    """Return bins of equal width for a range that decimals lie in, and how many texts they take."""
+    kind = odd.column.kind
+    if not isinstance(kind, Integers):
+        raise TypeError("only a range is told apart from decimals")
+    texts = [text for text, _ in odd.commonest if number(text, decimal) is not None]
+    new = _believable([float(text.replace(decimal, ".")) for text in texts], kind.low, kind.high)
+    low, high = min([kind.low, *new]), max([kind.high, *new])
+    step = next(width for width in _widths() if width * _BINS >= high - low)
+    edges = [step * k for k in range(math.floor(low / step), math.floor(high / step) + 2)]
+    return flow_edges(edges), len(new)
+
+
+def _widths() -> Iterator[int]:
+    """Yield the widths that bins may have: 1, 2, 5, 10, 20 and so on."""
+    return (digit * 10**power for power in count() for digit in (1, 2, 5))
 
 
 def _with_values(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dpquery.exceptions import SpecError
-from dpquery.limits import MAX_JSON_BYTES, MAX_LABELLED_TABLES, MAX_SPEC_BYTES
+from dpquery.limits import MAX_JSON_BYTES, MAX_LABELLED_TABLES
 from dpquery.plan_file.closest import PlannedClosest, decode_closest, encode_closest
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
 from dpquery.spec.model import Accounting, Spec
@@ -305,22 +305,3 @@ def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
         raise SpecError(f"{path} counts losses in two ways: it was changed by hand; plan again")
     accounting = fixed or plan.accounting
     return plan, spec if accounting is None else spec.counted_in(accounting)
-
-
-def changed_since(plan: Plan, path: Path) -> str:
-    """Return the first of the planned files that is another one now, beside the plan; "" if none.
-
-    Args:
-        plan: with the texts of its spec and of the lists of values.
-        path: of the plan. A spec that lies elsewhere is not looked for.
-    """
-    for name, planned in {plan.spec_name: plan.spec_text, **plan.spec_files}.items():
-        if name != Path(name).name:
-            continue
-        try:
-            now = read_outside(path.parent / name, most=MAX_SPEC_BYTES)
-        except OSError:
-            continue
-        if now.decode("utf-8-sig", "replace") != planned:
-            return name
-    return ""
