@@ -8,10 +8,14 @@ import pytest
 from cli_support import ok, run
 from derived_support import HEAD, ITEMS, SHAPE, Simulated, strategies, town, truth
 
+from dpquery.operators.compile import compile_spec
+from dpquery.planning.derived_targets import derived_targets
 from dpquery.planning.rehearsal import derived_trials
 from dpquery.planning.rehearsal.derived_trials import DerivedTrials
 from dpquery.planning.rehearsal.proxy import Proxy
+from dpquery.planning.targets import parse_targets
 from dpquery.public_chance import public_generator
+from dpquery.spec.parsing.spec import parse
 
 QUICK = ("--time-limit", "0")  # where any strategy will do
 SPEC = HEAD.replace("{id: town}", "{id: town, rows: about 3000}") + ITEMS
@@ -175,3 +179,28 @@ def test_every_item_is_no_derived_item():
         "incomes",
         "worked",
     }
+
+
+def test_a_target_on_an_item_leaves_room_for_those_on_derived_ones():
+    searched = ("--time-limit", "10")
+    alone = planned("shares: sd <= 0.02", options=searched)
+    both = planned("shares: sd <= 0.02", "worked: sd <= 50", options=searched)
+    assert all(reached["met"] for reached in both["targets"])
+    # The plan for the first alone meets both; with no room for shares it took eight times as much.
+    assert both["epsilon"] <= 1.1 * alone["epsilon"]
+
+
+def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they_bear():
+    spec = parse(SPEC, name="w.yaml", files={})
+    compiled = compile_spec(spec)
+
+    def on_items(target):
+        tried = derived_targets(parse_targets([target], spec), spec, compiled, None)
+        return {limit.item: limit.at_most for limit in tried.on_items()}
+
+    assert on_items("gap: sd <= 9") == {"people": pytest.approx(9 / np.sqrt(2), rel=5e-3)}
+    assert on_items("mean: sd <= 0.5").keys() == {"hours"}
+    # As far as one record reaches: a sum of hours bears five times the noise of a count.
+    mean = next(item for item in spec.derived if item.name == "mean").statistic
+    assert (mean.numerator.unit, mean.denominator.unit) == (5, 1)
+    assert on_items("mean: sd <= 0.5")["hours"] > 5

@@ -50,7 +50,7 @@ from dpquery.planning.comparison import (
 )
 from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
-from dpquery.planning.derived_targets import derived_targets
+from dpquery.planning.derived_targets import derived_targets, tried_on, with_derived
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.rivals import Rivals
@@ -125,10 +125,11 @@ def plan(
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, out)
-    spec, counted = _counted_spec(Path(spec_path), ledger, request)
-    compiled = compile_countable(spec)
+    spec, counted, compiled = _counted_spec(Path(spec_path), ledger, request)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
+    tried = derived_targets(on_derived, spec, compiled, request.proxy)
+    limits = goal_of(with_derived(goals, tried), spec, compiled)
     stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
     funds = _would_register(ledger, spec, counted, change=change_cap)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
@@ -138,7 +139,7 @@ def plan(
             compiled.workload,
             noises=noises,
             objective=minimised,
-            targets=goal_of(goals, spec, compiled),
+            targets=limits,
             seed=seed,
             time_limit=time_limit,
             jobs=jobs,
@@ -148,8 +149,8 @@ def plan(
             reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
         )
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
-    tried = derived_targets(on_derived, spec, compiled, complete.selections, request.proxy)
-    reported = _Reporter(funds, spec, compiled, Terms(shown, at_delta, points, tried))
+    terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections))
+    reported = _Reporter(funds, spec, compiled, terms)
     columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
     with stage("working out errors and what they cost", *PRICING):
         counted = counted or reported.counted(complete)
@@ -223,11 +224,12 @@ class _Reporter:
 
 def _counted_spec(
     path: Path, ledger: Path, request: MechanismRequest
-) -> tuple[Spec, Counted | None]:
-    """Return the spec, and what its losses are added up as where that is settled already."""
+) -> tuple[Spec, Counted | None, CompiledSpec]:
+    """Return the spec, what its losses are added up as where that is settled, and its operators."""
     spec = load_spec(path)
     counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
-    return (spec if counted is None else spec.counted_in(counted.accounting)), counted
+    spec = spec if counted is None else spec.counted_in(counted.accounting)
+    return spec, counted, compile_countable(spec)
 
 
 def _check_search(seed: int, time_limit: float, out: Path) -> None:

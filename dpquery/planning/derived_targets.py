@@ -4,7 +4,8 @@ The strategy is chosen for the items and their targets; these say how much noise
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.noise.calibration import sound_change
+from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions
 from dpquery.plan_file.plan import PlannedSelection, Target
 from dpquery.plan_file.strategy_json import decode_strategy
@@ -23,6 +25,9 @@ from dpquery.spec.model import DerivedItem, Difference, Item, Quantiles, Quotien
 from dpquery.spec.problems import quoted
 from dpquery.strategy.errors.expected_error import squared_sensitivity
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.weighted_block import resolution
 
 FACTOR_OF_NOISE = 4.0  # between sizes of noise that are tried first
 NOISE_HALVINGS = 9  # of the last step: within 0.3 %
@@ -61,7 +66,6 @@ class DerivedTargets:
         targets: Sequence[Target],
         spec: Spec,
         compiled: CompiledSpec,
-        selections: Sequence[PlannedSelection],
         proxy: Path | None,
     ) -> None:
         """Read the population.
@@ -70,7 +74,6 @@ class DerivedTargets:
             targets: one at least, all on derived items.
             spec: with the items.
             compiled: its workload.
-            selections: of the plan, one a kind of noise.
             proxy: a public file or an earlier release; None for the made-up population.
 
         Raises:
@@ -78,7 +81,7 @@ class DerivedTargets:
                 or a target is on a difference from another release.
         """
         self.targets, self._spec, self._compiled = tuple(targets), spec, compiled
-        self._selections = {selection.noise: selection for selection in selections}
+        self._selections: dict[Noise, PlannedSelection] = {}
         self.made_up = proxy is None
         self._items = {item.name: item for item in spec.derived}
         for target in targets:
@@ -98,6 +101,41 @@ class DerivedTargets:
         self._population: Proxy
         self._population, *_ = proxies_for(proxy, spec, self._made_of, rows=rows.count)
         self._trials: dict[Noise, DerivedTrials] = {}
+        self._scores: dict[Noise, float] = {}
+
+    def on(self, selections: Sequence[PlannedSelection]) -> "DerivedTargets":
+        """Return the targets, to be tried with the strategies of a plan, one a kind of noise."""
+        tried = copy(self)
+        tried._selections = {selection.noise: selection for selection in selections}
+        tried._trials, tried._scores = {}, {}
+        return tried
+
+    def on_items(self) -> list[Target]:
+        """Return targets on items that let their derived ones be met, if answers err apart.
+
+        So much noise as a derived target bears where every answer has noise of its own, in
+        proportion to the most that one record adds to it. They steer the choice of a strategy, no
+        more: what a strategy reaches is tried with its own errors.
+        """
+        limits: list[Target] = []
+        workload, (places,) = self._made_of.workload, self._made_of.items
+        units = {place: table.unit for table, place in zip(self._tables, places, strict=True)}
+        weights = tuple(resolution(1) // units[place] for place in range(len(workload.blocks)))
+        apart = self._trials_with(DirectStrategy("Workload", "gaussian", workload, weights))
+        for target in self.targets:
+            item = self._items[target.item]
+
+            def met(std: float, target: Target = target, item: DerivedItem = item) -> bool:
+                errors = apart.errors(item.statistic, std * resolution(1))
+                return _reached(target, errors).met
+
+            std = most_noise(met)
+            limits += [
+                Target(of.name, "sd", std * max(table.unit for table in of.tables))
+                for of in self._spec.items
+                if std and of.name in item.items
+            ]
+        return limits
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -133,26 +171,14 @@ class DerivedTargets:
         return self._scores[noise]
 
     @cached_property
-    def _scores(self) -> dict[Noise, float]:
-        return {}
-
-    @cached_property
     def _any_trials(self) -> DerivedTrials:
         return self._trials_of(next(iter(self._selections)))
 
     def _most_noise(self, noise: Noise) -> float:
-        std = 1.0
-        while std < MOST_TRIED_NOISE and self._all_met(noise, std):
-            std *= FACTOR_OF_NOISE
-        while not self._all_met(noise, std):
-            std /= FACTOR_OF_NOISE
-            if std < LEAST_TRIED_NOISE:
-                raise SpecError(self._refusal(noise, std))
-        low, high = math.log(std), math.log(std * FACTOR_OF_NOISE)
-        for _ in range(NOISE_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._all_met(noise, math.exp(middle)) else (low, middle)
-        return math.exp(low)
+        most = most_noise(lambda std: self._all_met(noise, std))
+        if most is None:
+            raise SpecError(self._refusal(noise, LEAST_TRIED_NOISE))
+        return most
 
     def _all_met(self, noise: Noise, std: float) -> bool:
         return all(reached.met for reached in self.reached(noise, std))
@@ -170,13 +196,7 @@ class DerivedTargets:
         )
 
     def _reached(self, target: Target, noise: Noise, std: float) -> DerivedReached:
-        errors = self._errors(target.item, noise, std)
-        known = np.isfinite(errors.std) | errors.lost
-        lost, figure = int(errors.lost.sum()), math.inf
-        if known.any() and not lost:
-            stds = errors.std[known]
-            figure = float(stds.max() if target.figure == "sd" else math.sqrt((stds**2).mean()))
-        return DerivedReached(target, figure, len(known), lost, int((~known).sum()))
+        return _reached(target, self._errors(target.item, noise, std))
 
     def _errors(self, name: str, noise: Noise, std: float) -> RowErrors:
         trials, selection = self._trials_of(noise), self._selections[noise]
@@ -186,31 +206,72 @@ class DerivedTargets:
 
     def _trials_of(self, noise: Noise) -> DerivedTrials:
         if noise not in self._trials:
-            workload = self._compiled.workload
-            strategy = decode_strategy(
-                self._selections[noise].strategy, noise=noise, workload=workload
-            )
-            blocks = self._made_of.workload.blocks
-            known = zip(blocks, positions_of(blocks, workload.blocks), strict=True)
-            self._trials[noise] = DerivedTrials(
-                [item.statistic for item in self._named],
-                dict(zip(self._tables, known, strict=True)),
-                strategy,
-                self._population,
-                self._spec.domain,
-            )
+            encoded, workload = self._selections[noise].strategy, self._compiled.workload
+            strategy = decode_strategy(encoded, noise=noise, workload=workload)
+            self._trials[noise] = self._trials_with(strategy, workload.blocks)
         return self._trials[noise]
+
+    def _trials_with(
+        self, strategy: Strategy, planned: Sequence[Block] | None = None
+    ) -> DerivedTrials:
+        """Return trials of a strategy for a workload of these blocks; for the tables' unless."""
+        blocks = self._made_of.workload.blocks
+        known = zip(blocks, positions_of(blocks, planned or blocks), strict=True)
+        return DerivedTrials(
+            [item.statistic for item in self._named],
+            dict(zip(self._tables, known, strict=True)),
+            strategy,
+            self._population,
+            self._spec.domain,
+        )
+
+
+def most_noise(met: Callable[[float], bool]) -> float | None:
+    """Return the most unit noise at which something is met, nearly; None where none that is."""
+    std = 1.0
+    while std < MOST_TRIED_NOISE and met(std):
+        std *= FACTOR_OF_NOISE
+    while not met(std):
+        std /= FACTOR_OF_NOISE
+        if std < LEAST_TRIED_NOISE:
+            return None
+    low, high = math.log(std), math.log(std * FACTOR_OF_NOISE)
+    for _ in range(NOISE_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if met(math.exp(middle)) else (low, middle)
+    return math.exp(low)
+
+
+def _reached(target: Target, errors: RowErrors) -> DerivedReached:
+    known = np.isfinite(errors.std) | errors.lost
+    lost, figure = int(errors.lost.sum()), math.inf
+    if known.any() and not lost:
+        stds = errors.std[known]
+        figure = float(stds.max() if target.figure == "sd" else math.sqrt((stds**2).mean()))
+    return DerivedReached(target, figure, len(known), lost, int((~known).sum()))
 
 
 def derived_targets(
-    targets: Sequence[Target],
-    spec: Spec,
-    compiled: CompiledSpec,
-    selections: Sequence[PlannedSelection],
-    proxy: Path | None,
+    targets: Sequence[Target], spec: Spec, compiled: CompiledSpec, proxy: Path | None
 ) -> DerivedTargets | None:
     """Return the targets with what they are tried on; None without any."""
-    return DerivedTargets(targets, spec, compiled, selections, proxy) if targets else None
+    return DerivedTargets(targets, spec, compiled, proxy) if targets else None
+
+
+def tried_on(
+    tried: DerivedTargets | None, selections: Sequence[PlannedSelection]
+) -> DerivedTargets | None:
+    """Return targets on derived items, to be tried with the strategies of a plan."""
+    return None if tried is None else tried.on(selections)
+
+
+def with_derived(targets: Sequence[Target], tried: DerivedTargets | None) -> tuple[Target, ...]:
+    """Return the targets that choose a strategy: those on items, and for those on derived ones.
+
+    Without targets on items the strategy with the least error serves the derived ones too. With
+    them, what has none would get next to nothing.
+    """
+    return (*targets, *(tried.on_items() if targets and tried is not None else ()))
 
 
 def is_simulated(item: DerivedItem) -> bool:

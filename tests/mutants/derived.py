@@ -31,6 +31,17 @@ DERIVED = (
         ),
     ),
     Mutant(
+        "targets on derived items leave their items without any",
+        "beside a target on an item plan asks for many times the epsilon that a share needs",
+        "with_derived",
+        "targets and tried is not None",
+        "False",
+        (
+            "test_derived_targets.py::"
+            "test_a_target_on_an_item_leaves_room_for_those_on_derived_ones",
+        ),
+    ),
+    Mutant(
         "the error of a quotient leaves the covariance out",
         "shares get errors as if a cell and its margin were independent",
         "NoisyPairs.deviation",
