@@ -32,11 +32,11 @@ def changed_since(plan: Plan, path: Path) -> ChangedFile | None:
         plan: with the texts of its spec and of the lists of values.
         path: of the plan. A spec that lies elsewhere is not looked for.
     """
-    changed = list(_changed(plan, path.parent))
+    changed = list(_others_now(plan, path.parent))
     return max(changed, key=lambda file: file.in_content, default=None)
 
 
-def _changed(plan: Plan, folder: Path) -> Iterator[ChangedFile]:
+def _others_now(plan: Plan, folder: Path) -> Iterator[ChangedFile]:
     for name, planned in {plan.spec_name: plan.spec_text, **plan.spec_files}.items():
         if name != Path(name).name:
             continue
