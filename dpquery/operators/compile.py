@@ -6,7 +6,7 @@ that asks for five-year bands is planned, measured and reconstructed on bands. T
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from operator import xor
 from typing import assert_never
@@ -18,6 +18,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RANGE_MEMBERS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Factor, Groups, Identity, IdentityRows, Stacked, total
+from dpquery.operators.public_facts import PublicFacts, public_facts
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.valued import Valued
 from dpquery.spec.model import Spec, SummedValues, Table
@@ -45,18 +46,21 @@ class CompiledSpec:
         workload: one block a table, in spec order; its domain is counted in classes.
         classes: for each attribute the class of every code, (n_i,), numbered by first appearance.
         items: for each item of the spec the positions of its blocks.
+        facts: what the spec says of its answers, if it says anything.
     """
 
     workload: Workload
     classes: tuple[Ints, ...]
     items: tuple[range, ...]
+    facts: PublicFacts | None = None
 
 
 def compile_spec(spec: Spec) -> CompiledSpec:
     """Build the operators of a spec's workload."""
     tables = [table for item in spec.items for table in item.tables]
     everything = [np.zeros(n, dtype=np.int64) for n in spec.domain.shape]
-    return compile_questions(spec, finer_classes(everything, tables))
+    compiled = compile_questions(spec, finer_classes(everything, tables))
+    return replace(compiled, facts=public_facts(spec, compiled.classes))
 
 
 def compile_questions(spec: Spec, classes: tuple[Ints, ...]) -> CompiledSpec:

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
@@ -21,6 +22,7 @@ from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.orbits import OrbitsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -288,6 +290,41 @@ class _CoarserEstimates:
         return self.inner.answer(self.strategy.known(block), position)
 
 
+class _InformedEstimates:
+    """The inner estimates, moved by what they are off from public facts."""
+
+    def __init__(self, strategy: InformedStrategy, answers: Sequence[Floats]) -> None:
+        self.strategy, self.inner = strategy, reconstruct(strategy.inner, answers)
+
+    @cached_property
+    def surprise(self) -> Floats:
+        """R^-1 of known answers less estimated ones, R the root of their covariance: (n,)."""
+        return discrepancies(self.strategy, self.inner)
+
+    def answer(self, block: Block, position: int | None) -> Floats:
+        answers = np.array(self.inner.answer(block, position), dtype=np.float64).ravel()
+        for rows in self.strategy.chunks(block, position):
+            answers[rows.places] += self.surprise @ self.strategy.explained(rows)
+        answers[self.strategy.settled(block)] = 0.0
+        return answers.reshape(block.row_shape)
+
+
+def discrepancies(strategy: InformedStrategy, estimates: Estimates) -> Floats:
+    """Return known answers less estimated ones, decorrelated: (n,) of variance noise_std^2 each.
+
+    Args:
+        strategy: says what is known.
+        estimates: of the strategy that was measured, without the facts.
+    """
+    if not strategy.conditioned:
+        return np.zeros(0)
+    off = [
+        each.values - estimates.answer(each.rows.block, each.rows.position).ravel()[each.rows.places]
+        for each in strategy.equalities
+    ]
+    return np.asarray(solve_triangular(strategy.root, np.concatenate(off), lower=True))
+
+
 class _OrbitsEstimates:
     """Cells from the components, each solved by itself."""
 
@@ -319,5 +356,6 @@ ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
     CellClassesStrategy: _CellClassesEstimates,
     CoarserStrategy: _CoarserEstimates,
     OrbitsStrategy: _OrbitsEstimates,
+    InformedStrategy: _InformedEstimates,
 }
 """What makes estimates of the noisy answers of each shape."""

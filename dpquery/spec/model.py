@@ -9,6 +9,7 @@ from typing import Literal
 
 from dpquery.spec.domain import Domain
 from dpquery.spec.predicates import PredicateSet
+from dpquery.spec.public_facts import Impossible
 
 Neighbours = Literal["add-remove", "replace"]
 Keep = Literal["random", "first"]
@@ -400,7 +401,7 @@ class Spec:
     """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole.
 
     `first_edition` is whether the text is from a plan of format 1. `prefer` is what plan compares
-    mechanisms and columns by.
+    mechanisms and columns by. `impossible` are combinations that no record has.
     """
 
     dataset: Dataset
@@ -415,6 +416,7 @@ class Spec:
     first_edition: bool = False
     about: About = About()
     prefer: Prefer = "unbiased"
+    impossible: tuple[Impossible, ...] = ()
 
     @cached_property
     def queries(self) -> int:

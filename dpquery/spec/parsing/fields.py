@@ -102,6 +102,8 @@ _SUMMED = Whole("the value that a record adds", low=-MAX_SUMMED_VALUE, high=MAX_
     "way: write all values in a larger unit, such as thousands")
 SUMMED_LIST = ListOf("the values to add up", _SUMMED)
 SUMMED_BY_NAME = ByName("the values to add up, a list or value: number", _SUMMED, key="value")
+COMBINATION = ByName("a combination of values, attributes with conditions", ref("condition"),
+    least=1, empty="no condition is given; name at least one attribute")
 TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
 
 
@@ -458,6 +460,10 @@ class SpecFields(Fields, what="the spec"):
     workload = Field(ListOf("the workload, a list of items", ref("item")),
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
+    impossible = defaulted(ListOf("combinations of values", Unread(COMBINATION.schema)), (),
+        "Combinations of values that no record can have, from public knowledge: answers that count "
+        "only such records are 0, and others err less. Records that have them after all are "
+        "measured and protected as any other.", "[{age: {between: [0, 14]}, employed: yes}]")
     prefer = defaulted(Word("what readers are to have", PREFERENCES), PREFERENCES[0],
         "unbiased: estimates. closest: plan also simulates guesses that may be biased, and release "
         "writes the one that errs least beside the estimates; needs `rows`.", "closest")

@@ -14,6 +14,7 @@ from dpquery.spec.parsing.fields import SpecFields
 from dpquery.spec.parsing.first_edition import of_first_edition
 from dpquery.spec.parsing.hierarchy_files import check_levels_named
 from dpquery.spec.parsing.items import read_workload
+from dpquery.spec.parsing.public_facts import read_impossible
 from dpquery.spec.parsing.rows_per_person import read_person_rows
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.sections import (
@@ -132,6 +133,7 @@ def _spec(
     publish = problems.attempt(lambda: publication_rules(given.publish, positions))
     about = problems.attempt(lambda: about_of(given.about))
     items = problems.attempt(lambda: read_workload(given.workload, scope, publish))
+    impossible = problems.attempt(lambda: read_impossible(given.impossible, scope)) or ()
     taken = [item.name for item in items or ()]
     derived = problems.attempt(
         lambda: read_derived(given.derived, items or (), scope, read_file, taken)
@@ -157,4 +159,5 @@ def _spec(
         text=text,
         about=about,
         prefer=prefer,
+        impossible=impossible,
     )

@@ -1,0 +1,278 @@
+"""A strategy whose answers are conditioned on public facts: linear equalities that hold exactly.
+
+Let y be unbiased answers with the covariance C, and F y = v what is known of some of them. Then
+y - C F'(F C F')^-1 (F y - v) is unbiased, has the covariance C - C F'(F C F')^-1 F C, and errs least
+among all y + L (F y - v). Of answers by least squares it is the solution of least squares under the
+equalities ([MATH] 29). What is measured stays what it was, and so do sensitivity, noise and charge.
+"""
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from dpquery.arrays import Bools, Floats, Ints
+from dpquery.limits import MAX_FACT_ROWS, MAX_FACT_WORK
+from dpquery.operators.blocks import Block, Workload, marginal
+from dpquery.operators.factors import ROW_CHUNK
+from dpquery.operators.public_facts import PublicFacts
+from dpquery.strategy.algebra.query_pairs import Contract, QueryPairs, QueryRows, SymmetricForm
+from dpquery.strategy.algebra.row_sums import RowSums, expand
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.untrusted.json_values import Json, JsonValue
+
+IMPOSSIBLE = "impossible"
+"""The source of the equalities that follow from impossible combinations; others are items."""
+_DEPENDENT = 1e-9  # of the largest: what is left of a query that others determine
+_SETTLED = 1e-10  # of its variance: what is left to an answer that facts determine
+
+
+@dataclass(frozen=True, eq=False)
+class Equalities:
+    """Answers that are known.
+
+    Attributes:
+        source: of the fact.
+        rows: which.
+        values: (n,) what they are.
+    """
+
+    source: str
+    rows: QueryRows
+    values: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class InformedStrategy(Strategy):
+    """The answers of a strategy, conditioned on public facts.
+
+    A plan holds the strategy alone: the facts are the spec's.
+
+    Attributes:
+        inner: what is measured, and how it answers.
+        facts: what is known.
+        workload: the plan's.
+        left_out: sources that are not relied on.
+    """
+
+    kind: ClassVar[str] = "informed"
+    may_be_part: ClassVar[bool] = False
+
+    inner: Strategy
+    facts: PublicFacts
+    workload: Workload
+    left_out: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.inner.shape)
+
+    @property
+    def measurements(self) -> tuple[WeightedBlock, ...]:
+        return self.inner.measurements
+
+    @property
+    def spans_its_sets(self) -> bool:
+        return self.inner.spans_its_sets
+
+    def supports(self, block: Block) -> bool:
+        return self.inner.supports(block)
+
+    def serves(self, workload: Workload) -> bool:
+        return self.inner.serves(workload)
+
+    def without(self, source: str) -> Self:
+        """Return the strategy that does not rely on a source."""
+        return replace(self, left_out=self.left_out | {source})
+
+    @cached_property
+    def equalities(self) -> tuple[Equalities, ...]:
+        """The equalities that answers are conditioned on: none follows from the others."""
+        collected: list[Equalities] = []
+        for each in self._collected():
+            collected = _with_independent(collected, each)
+        return tuple(collected)
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether the other answers use what is known; else it stands beside them."""
+        return bool(self.equalities)
+
+    @cached_property
+    def root(self) -> Floats:
+        """The Cholesky factor of the covariance of what is known, under unit noise: (n, n).
+
+        Raises:
+            LinAlgError: it is singular in floats.
+        """
+        sizes = [len(each.values) for each in self.equalities]
+        ends, covariance = np.cumsum([0, *sizes]), np.empty((sum(sizes), sum(sizes)))
+        for place, each in enumerate(self.equalities):
+            part = slice(ends[place], ends[place + 1])
+            covariance[:, part] = self._with_equalities(each.rows)
+        return np.linalg.cholesky((covariance + covariance.T) / 2)
+
+    def explained(self, rows: QueryRows) -> Floats:
+        """Return R^-1 Cov(known, rows), R the root: (n, rows), under unit noise."""
+        if not self.conditioned:
+            return np.zeros((0, len(rows.places)))
+        return np.asarray(
+            solve_triangular(self.root, self._with_equalities(rows), lower=True, check_finite=False)
+        )
+
+    def settled(self, block: Block) -> Bools:
+        """Return which queries of a block are known to be 0, and are relied on to be: (m,)."""
+        if IMPOSSIBLE in self.left_out:
+            return np.zeros(block.queries, dtype=bool)
+        return self.facts.zeros(block)
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
+        """Return the variances; None of orders above 2, which have no closed form."""
+        if order > 2:
+            return None
+        before = expand(self.inner.variances(block, position=position), block.row_shape).ravel()
+        after = before.copy()
+        for rows in self.chunks(block, position):
+            explained = self.explained(rows)
+            after[rows.places] -= np.einsum("nr,nr->r", explained, explained)
+        after[(after <= _SETTLED * before) | self.settled(block)] = 0.0
+        return after.reshape(block.row_shape)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        def reduction(lefts: Ints, rights: Ints, contract: Contract) -> Floats:
+            return contract(
+                self.explained(replace(pairs.left, places=lefts)).T,
+                self.explained(replace(pairs.right, places=rights)).T,
+            )
+
+        width = max(1, sum(len(each.values) for each in self.equalities))
+        out = self.inner.covariances(pairs) - pairs.crossed(width, reduction)
+        for rows in (pairs.left, pairs.right):
+            out = np.where(self.settled(rows.block)[rows.places], 0.0, out)
+        return np.asarray(out)
+
+    def chunks(self, block: Block, position: int | None) -> Iterator[QueryRows]:
+        """Yield the rows of a block, so many at a time as take little memory."""
+        step = max(1, ROW_CHUNK // max(1, sum(len(each.values) for each in self.equalities)))
+        for start in range(0, block.queries, step):
+            yield QueryRows(block, np.arange(start, min(start + step, block.queries)), position)
+
+    def encode(self) -> dict[str, JsonValue]:
+        """Return the strategy that is measured: facts are not part of it."""
+        return self.inner.encode()
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        return self.inner.encode_parameters()
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        raise ValueError("facts are the spec's")
+
+    def _with_equalities(self, rows: QueryRows) -> Floats:
+        """Return the covariance of what is known with some answers: (n, rows)."""
+        return np.concatenate(
+            [
+                self.inner.covariances(
+                    QueryPairs(replace(each.rows, places=each.rows.places[:, None]), rows)
+                )
+                for each in self.equalities
+            ]
+        )
+
+    def _collected(self) -> list[Equalities]:
+        """Return what is known of answers that the strategy gives; none where that is too much."""
+        for blocks in self._tables():
+            count = sum(self._count(block, position) for block, position in blocks)
+            if count <= MAX_FACT_ROWS and count**2 * self.workload.shape[0] <= MAX_FACT_WORK:
+                return list(self._impossible(blocks))
+        return []
+
+    def _tables(self) -> Iterator[list[tuple[Block, int | None]]]:
+        """Yield blocks that hold all impossible cells: those of what is measured, or asked."""
+        for sets in (
+            [rows.block.attributes for rows in self.inner.measurements],
+            [block.attributes for block in self.workload.blocks],
+        ):
+            tables = [marginal(self.shape, attributes) for attributes in _maximal(sets)]
+            answered = [table for table in tables if self.inner.supports(table)]
+            others = [
+                (block, position)
+                for position, block in enumerate(self.workload.blocks)
+                if not any(self._wide(block) <= set(table.attributes) for table in answered)
+            ]
+            yield [*((table, None) for table in answered), *others]
+
+    def _wide(self, block: Block) -> set[int]:
+        return {i for i in block.attributes if self.shape[i] > 1}
+
+    def _count(self, block: Block, position: int | None) -> int:
+        """Return how many queries of a block are known to be 0."""
+        if self.facts.impossible is None or IMPOSSIBLE in self.left_out:
+            return 0
+        if position is None:
+            return self.facts.impossible.count(self.shape, block.attributes)
+        return int(self.facts.zeros(block).sum())
+
+    def _impossible(self, blocks: Sequence[tuple[Block, int | None]]) -> Iterator[Equalities]:
+        """Yield that the impossible queries of some blocks count no record."""
+        for block, position in blocks:
+            places = np.flatnonzero(self.settled(block))
+            if len(places):
+                rows = QueryRows(block, places, position)
+                yield Equalities(IMPOSSIBLE, rows, np.zeros(len(places)))
+
+
+def informed(
+    strategy: Strategy, facts: PublicFacts | None, workload: Workload
+) -> Strategy:
+    """Return a strategy whose answers are conditioned on what is known, if anything is."""
+    if facts is None:
+        return strategy
+    return InformedStrategy(strategy.name, strategy.noise, strategy, facts, workload)
+
+
+def _maximal(sets: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return those sets that no other one contains, in order of their first appearance."""
+    distinct = list(dict.fromkeys(sets))
+    return [s for s in distinct if not any(set(s) < set(other) for other in distinct)]
+
+
+def _with_independent(before: list[Equalities], new: Equalities) -> list[Equalities]:
+    """Return equalities with those of the new ones that do not follow from them."""
+    cross = [_inner_products(each.rows, new.rows) for each in before]
+    left = _inner_products(new.rows, new.rows)
+    least = _DEPENDENT * float(np.diag(left).max())
+    if before:
+        whole = np.block([[_inner_products(a.rows, b.rows) for b in before] for a in before])
+        solved = solve_triangular(np.linalg.cholesky(whole), np.concatenate(cross), lower=True)
+        left = left - solved.T @ solved
+    if np.diag(left).max() <= least:  # dpstrf takes the first pivot whatever it is
+        return before
+    _, pivots, rank, _ = dpstrf(left, tol=least, lower=1)
+    kept = np.sort(pivots[:rank] - 1)
+    rows = replace(new.rows, places=new.rows.places[kept])
+    return [*before, Equalities(new.source, rows, new.values[kept])]
+
+
+def _inner_products(left: QueryRows, right: QueryRows) -> Floats:
+    """Return q r' of each of some queries with each of others, over the cells of the domain.
+
+    Attributes that neither looks at multiply all by their sizes, and are left out.
+    """
+    across = replace(left, places=left.places[:, None])
+    ones = SymmetricForm(lambda X: X, lambda F: np.asarray(F.row_squares, dtype=np.float64))
+    shape = left.block.shape_of_domain
+
+    def of_products(pairs: QueryPairs) -> Floats:
+        return pairs.product_of({i: ones for i in range(len(shape))})
+
+    products = QueryPairs(across, right).over_products(of_products)
+    return np.asarray(products / math.prod(map(float, shape)))
