@@ -52,6 +52,7 @@ from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
 from dpquery.planning.derived_targets import derived_targets, tried_on, with_derived
 from dpquery.planning.figures import planned, solution_check
+from dpquery.planning.informed import with_facts
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.rivals import Rivals
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets, split_targets
@@ -147,6 +148,13 @@ def plan(
             items=compiled.items,
             flaw_of=flaw_of,
             reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
+        )
+        selections = with_facts(
+            selections,
+            compiled,
+            objective=minimised,
+            targets=limits,
+            flaw_of=flaw_of,
         )
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
     terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections))

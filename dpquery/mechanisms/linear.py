@@ -43,6 +43,7 @@ from dpquery.releases.folder.measurements_file import (
 from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
 from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec, Table
+from dpquery.strategy.shapes.informed import informed
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -62,6 +63,12 @@ class LinearMechanism:
     query: LinearQuery
     columns: tuple[ExtraColumn, ...]
 
+    @cached_property
+    def answering(self) -> Strategy:
+        """What was measured, as it answers: given the public facts of the spec."""
+        compiled = self.query.compiled
+        return informed(self.query.strategy, compiled.facts, compiled.workload)
+
     @property
     def measured(self) -> tuple[MeasurementLabel, ...]:
         """Labels of the noisy values, in their order."""
@@ -75,7 +82,7 @@ class LinearMechanism:
         derived = derived_answers(
             query.spec,
             _tables_of_derived(query),
-            query.strategy,
+            answers.strategy,
             answers.estimates,
             noise_std=query.mechanism.noise_std,
             level=level,
@@ -86,7 +93,7 @@ class LinearMechanism:
     def _answers(self, measured: StoredMeasurement, level: float) -> "LinearAnswers":
         query = self.query
         noisy = noisy_values(query.strategy, measured.values, shift=query.mechanism.shift)
-        estimates = reconstruct(query.strategy, noisy)
+        estimates = reconstruct(self.answering, noisy)
         extra = extra_columns(
             self.columns,
             query.strategy,
@@ -98,7 +105,7 @@ class LinearMechanism:
         return LinearAnswers(
             query.spec,
             query.compiled,
-            query.strategy,
+            self.answering,
             estimates,
             positions=tuple(range(len(query.compiled.workload.blocks))),
             noise_std=query.mechanism.noise_std,
@@ -242,10 +249,11 @@ def linear_mechanism(
     if ledger is not None and len(priced) > 1:
         chosen = _charged(priced, query_of, ledger) or chosen
     query = query_of(chosen)
-    check_figures(chosen.selection, query.strategy, compiled.workload)
+    answering = informed(query.strategy, compiled.facts, compiled.workload)
+    check_figures(chosen.selection, answering, compiled.workload)
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
     check_solution(query.strategy, compiled, noise_std=query.mechanism.noise_std, remedy=remedy)
-    check_columns(request.columns, query.strategy, compiled.workload.blocks)
+    check_columns(request.columns, answering, compiled.workload.blocks)
     _tables_of_derived(query)
     return LinearMechanism(plan, chosen, query, request.columns)
 

@@ -289,6 +289,8 @@ def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
     sums = [item.name for item in spec.items if item.summed is not None]
     if sums:
         return f"RAP answers counts, and the item {sums[0]!r} is a sum; leave its sums out for RAP"
+    if spec.impossible:
+        return "RAP knows no public facts, and the spec has `impossible`; leave one of them out"
     if delta == 0 or spec.budget.counted == "pure":
         return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:

@@ -17,6 +17,7 @@ from dpquery.planning.figures import (
     exchanges,
     prices,
 )
+from dpquery.planning.informed import facts_words
 from dpquery.planning.targets import (
     LeastEpsilon,
     Reached,
@@ -56,6 +57,7 @@ class PlanReport:
         counted: what losses are added up as and why, where the spec leaves it open.
         derived: the targets on derived items with what the better noise is expected to reach.
         derived_words: how that is known.
+        facts: what public facts do to the errors, in words; none where there are none.
         remark: what rehearsals left unfinished, or why there are none; see plan.relaxed and
             plan.closest.
     """
@@ -74,6 +76,7 @@ class PlanReport:
     counted: str = ""
     derived: tuple[DerivedReached, ...] = ()
     derived_words: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     remark: str = ""
 
     def remarked(self, remark: str) -> "PlanReport":
@@ -205,6 +208,7 @@ def report_of(
         counted,
         () if derived is None else derived.reached(best.selection.noise, best.std),
         () if derived is None else derived.words,
+        facts_words(spec, compiled, shares.calibrated(best.selection)[0]),
     )
 
 

@@ -40,6 +40,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     notes = [
         *closest_words(report),
         *worst_words(report),
+        *report.facts,
         _chosen(report),
         *([] if candidates else [f"--candidates shows the {compared} strategies compared"]),
         cost(report),

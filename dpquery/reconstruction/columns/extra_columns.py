@@ -20,7 +20,11 @@ from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn, 
 from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, not_shrunk
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.shapes.strategies import Strategy
+
+OF_ESTIMATES: tuple[ColumnName, ...] = ("nonnegative", "thresholded")
+"""Columns that each estimate alone decides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +73,12 @@ def check_columns(
         strategy: what is or was measured.
         blocks: what is asked of it.
     """
+    uninformed = [column.text for column in columns if column.name not in OF_ESTIMATES]
+    if isinstance(strategy, InformedStrategy) and uninformed:
+        raise UnsupportedWorkloadError(
+            f"--also {uninformed[0]} knows no public facts, which the spec has; leave the column "
+            "out"
+        )
     if _among(columns, "graphical"):
         check_graphical(strategy)
     if _among(columns, "shrunk"):

@@ -106,6 +106,15 @@ class InformedStrategy(Strategy):
         """Whether the other answers use what is known; else it stands beside them."""
         return bool(self.equalities)
 
+    @property
+    def tables_hold_none(self) -> bool:
+        """Whether no table that is asked for has a cell that facts speak of."""
+        return not any(
+            self._count(block, position)
+            for blocks in self._tables()
+            for block, position in blocks
+        )
+
     @cached_property
     def root(self) -> Floats:
         """The Cholesky factor of the covariance of what is known, under unit noise: (n, n).
