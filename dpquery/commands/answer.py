@@ -154,7 +154,7 @@ class _Answered:
 def _linear(of: Release, request: _Request) -> _Answered:
     """Answer by least squares, with exact errors, what the measurements span."""
     new_questions, columns = request.questions, request.columns
-    strategy, _ = of.measured
+    strategy = of.answering
     new = check_answerable(new_questions, of.compiled.classes, strategy)
     planned = of.compiled.workload.blocks
     positions = positions_of(new.workload.blocks, planned)
@@ -162,7 +162,7 @@ def _linear(of: Release, request: _Request) -> _Answered:
     std = of.noise_std
     rmse, largest = _errors(new, strategy, positions, std)
     remedy = "ask other questions: what the release holds stays as it is"
-    check_solution(strategy, new, noise_std=std, remedy=remedy, positions=positions)
+    check_solution(of.measured[0], new, noise_std=std, remedy=remedy, positions=positions)
     check_columns(columns, strategy, new.workload.blocks)
     noisy = of.noisy
     estimates = reconstruct(strategy, noisy)
@@ -240,7 +240,7 @@ def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:
         if other.facts.measurements == of.facts.measurements:
             raise SpecError(f"{place}: {folder} holds the same measurements as the release itself")
         spec = replace(other.spec, derived=tuple(items))
-        planned, (strategy, _) = other.compiled.workload.blocks, other.measured
+        planned, strategy = other.compiled.workload.blocks, other.answering
         tables = tables_of_derived(spec, other.compiled.classes, planned, strategy)
         estimates = reconstruct(strategy, other.noisy)
         answers[folder] = JointAnswers(tables, strategy, estimates, other.noise_std)

@@ -17,6 +17,8 @@ from dpquery.mechanisms.release_content import digest_of
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.reconstruction.fact_tests import tested_facts
+from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.measurements_file import measurement_labels, read_measurements
@@ -31,6 +33,7 @@ from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.record_changes import RecordChange
+from dpquery.strategy.shapes.informed import InformedStrategy, informed
 from dpquery.strategy.shapes.strategies import Strategy
 
 ItemRow = tuple[str, int]
@@ -141,6 +144,15 @@ class Release(PublishedTables):
         values = read_measurements(path, labels, digest=self.facts.measurements)
         return noisy_values(strategy, values, shift=self.facts.noise.shift)
 
+    @cached_property
+    def answering(self) -> Strategy:
+        """What was measured as it answers: given those public facts that nothing contradicts."""
+        strategy = informed(self.measured[0], self.compiled.facts, self.compiled.workload)
+        if not isinstance(strategy, InformedStrategy):
+            return strategy
+        estimates = reconstruct(strategy.inner, self.noisy)
+        return tested_facts(strategy, estimates, noise_std=self.noise_std)[0]
+
     def covariance(
         self, rows: "str | Sequence[ItemRow]", others: "str | Sequence[ItemRow] | None" = None
     ) -> Floats:
@@ -172,7 +184,7 @@ class Release(PublishedTables):
         blocks = self.compiled.workload.blocks
         left = QueryRows(blocks[position], places, position)
         right = QueryRows(blocks[other], other_places, other)
-        return self.measured[0].covariances(QueryPairs(left, right)) * self.noise_std**2
+        return self.answering.covariances(QueryPairs(left, right)) * self.noise_std**2
 
     def _by_block(self, rows: "str | Sequence[ItemRow]") -> dict[int, tuple[Ints, Ints]]:
         """Return for each block which of the rows are its, and where they stand in it."""

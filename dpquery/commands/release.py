@@ -51,6 +51,7 @@ from dpquery.strategy.noise_kinds import chosen as chosen_noise
 
 if TYPE_CHECKING:
     from dpquery.mechanisms.choose import ReleaseMechanism
+    from dpquery.releases.manifest.public_facts import PublicFactUse
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +66,7 @@ class ReleaseReport(PublishedTables):
         room: what there is room for after it: now, also where it was released long ago.
         remark: what to say of the choice between linear strategies and RAP, if anything.
         changed: a file of the spec that is another one now than when it was planned, if one is.
+        facts: what became of public facts.
     """
 
     directory: Path
@@ -74,6 +76,7 @@ class ReleaseReport(PublishedTables):
     room: Room
     remark: str = ""
     changed: ChangedFile | None = None
+    facts: "tuple[PublicFactUse, ...]" = ()
 
     @property
     def account(self) -> Account:
@@ -182,7 +185,8 @@ def release(
     remark, cap = remark_on(plan, terms, mechanism=choice), funds.account.cap
     at_epsilon = chosen.query.guarantee_at
     room = funds.room_for(lambda at: price_against(at_epsilon(at), cap), epsilon=budget)
-    return ReleaseReport(directory, spec, chosen, measured, room, remark, changed)
+    facts = result.manifest.facts
+    return ReleaseReport(directory, spec, chosen, measured, room, remark, changed, facts)
 
 
 def _write(

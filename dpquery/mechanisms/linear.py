@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
@@ -31,6 +32,7 @@ from dpquery.planning.figures import (
 from dpquery.reconstruction.columns.consistency import query_structure
 from dpquery.reconstruction.columns.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn
+from dpquery.reconstruction.fact_tests import tested_facts
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
@@ -41,9 +43,11 @@ from dpquery.releases.folder.measurements_file import (
     values_digest,
 )
 from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
+from dpquery.releases.manifest.public_facts import PublicFactUse, facts_used
 from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec, Table
-from dpquery.strategy.shapes.informed import informed
+from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.shapes.informed import InformedStrategy, informed
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -63,12 +67,6 @@ class LinearMechanism:
     query: LinearQuery
     columns: tuple[ExtraColumn, ...]
 
-    @cached_property
-    def answering(self) -> Strategy:
-        """What was measured, as it answers: given the public facts of the spec."""
-        compiled = self.query.compiled
-        return informed(self.query.strategy, compiled.facts, compiled.workload)
-
     @property
     def measured(self) -> tuple[MeasurementLabel, ...]:
         """Labels of the noisy values, in their order."""
@@ -76,9 +74,11 @@ class LinearMechanism:
 
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers with intervals of a level, and their manifest."""
-        answers = self._answers(measured, level)
-        manifest = self._manifest(measured, level)
         query = self.query
+        noisy = noisy_values(query.strategy, measured.values, shift=query.mechanism.shift)
+        answering, facts = self._given_facts(noisy)
+        answers = self._answers(answering, noisy, level)
+        manifest = self._restated(self._manifest(measured, level), answering, facts)
         derived = derived_answers(
             query.spec,
             _tables_of_derived(query),
@@ -90,10 +90,40 @@ class LinearMechanism:
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
         return ReleaseContent(answers, manifest, derived=derived)
 
-    def _answers(self, measured: StoredMeasurement, level: float) -> "LinearAnswers":
+    def _given_facts(
+        self, noisy: Sequence[Floats]
+    ) -> tuple[Strategy, tuple[PublicFactUse, ...]]:
+        """Return how the measurements answer given public facts, and what became of these."""
+        query, compiled = self.query, self.query.compiled
+        answering = informed(query.strategy, compiled.facts, compiled.workload)
+        if not isinstance(answering, InformedStrategy):
+            return answering, ()
+        estimates = reconstruct(query.strategy, noisy)
+        std = query.mechanism.noise_std
+        answering, tests = tested_facts(answering, estimates, noise_std=std)
+        return answering, facts_used(query.spec, tests, answering.facts.stated(compiled.workload))
+
+    def _restated(
+        self, manifest: Manifest, answering: Strategy, facts: tuple[PublicFactUse, ...]
+    ) -> Manifest:
+        """Return the manifest with the public facts; with other errors where one is left out."""
+        if all(fact.relied_on for fact in facts):
+            return replace(manifest, facts=facts)
+        query, change = self.query, self.priced.selection.change
+        error = expected_error(answering, query.compiled.workload, change)
+        std = self.priced.std
+        strategy = replace(
+            manifest.strategy,
+            rmse=std * error.rmse,
+            max_std_error=std * error.max_std_error,
+        )
+        return replace(manifest, facts=facts, strategy=strategy)
+
+    def _answers(
+        self, answering: Strategy, noisy: Sequence[Floats], level: float
+    ) -> "LinearAnswers":
         query = self.query
-        noisy = noisy_values(query.strategy, measured.values, shift=query.mechanism.shift)
-        estimates = reconstruct(self.answering, noisy)
+        estimates = reconstruct(answering, noisy)
         extra = extra_columns(
             self.columns,
             query.strategy,
@@ -105,7 +135,7 @@ class LinearMechanism:
         return LinearAnswers(
             query.spec,
             query.compiled,
-            self.answering,
+            answering,
             estimates,
             positions=tuple(range(len(query.compiled.workload.blocks))),
             noise_std=query.mechanism.noise_std,
@@ -218,6 +248,8 @@ class LinearAnswers:
                 level=self.level,
                 variance=self.variances.get(place),
             )
+            if isinstance(self.strategy, InformedStrategy):
+                answers = replace(answers, stated=self.strategy.stated(block))
             yield self.extra.added_to(answers, block)
 
 

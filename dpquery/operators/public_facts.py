@@ -16,13 +16,16 @@ import numpy as np
 from dpquery.arrays import Bools, Ints, Numbers, numbered_by_first
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS
-from dpquery.operators.blocks import Block, marginal
+from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Factor
 from dpquery.operators.merged import Spread
 from dpquery.operators.tensors import Product, kron_apply
 from dpquery.operators.valued import Valued
 from dpquery.spec.model import Spec
 from dpquery.spec.predicates import selected_codes
+
+IMPOSSIBLE = "impossible"
+"""The source of what follows from impossible combinations; others are items."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,16 @@ class PublicFacts:
     """
 
     impossible: ImpossibleCells | None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the facts come from, in order."""
+        return (IMPOSSIBLE,) if self.impossible else ()
+
+    def stated(self, workload: Workload) -> dict[str, int]:
+        """Return how many answers of a workload each source states."""
+        zeros = sum(int(self.zeros(block).sum()) for block in workload.blocks)
+        return {IMPOSSIBLE: zeros}
 
     def zeros(self, block: Block) -> Bools:
         """Return which queries of a block can count no record: (m,)."""

@@ -18,6 +18,8 @@ class TableAnswers:
         half_width: (m,) half widths of the noise interval at the release's confidence level; None
             where there is no standard error.
         extra: (m,) values of each extra column asked for, in order; None where the table has none.
+        stated: (m,) 0 for what was measured, 1 for what is impossible by a public fact, 2 for what
+            is known by one; None where there are no facts.
     """
 
     table: Table
@@ -25,3 +27,4 @@ class TableAnswers:
     std_error: Floats | None
     half_width: Floats | None
     extra: tuple[Floats | Ints | None, ...] = ()
+    stated: Ints | None = None

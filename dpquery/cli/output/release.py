@@ -10,6 +10,7 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.mechanisms.linear import LinearMechanism
 from dpquery.releases.budget_words import exact_words, room_words, taken_words
 from dpquery.releases.formatting import count, figure
+from dpquery.releases.manifest.public_facts import facts_notes
 from dpquery.releases.manifest.rap_statement import rmse_name
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         measured = done.measured
         budget = taken_words(measured.charged, account, pure=measured.pure, parent=parent)
     when = "now" if done.free else "after it"
+    facts = "".join(note + "\n" for note in facts_notes(done.facts))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
         f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
         f"{worth}\n"
+        f"{facts}"
         f"budget: {budget}\n"
         f"{when}: {room_words(done.room, 'more like it')}"
     )
@@ -80,6 +83,7 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
             else _rap_json(mechanism)
         ),
         "free": done.free,
+        **({"facts": [vars(fact) for fact in done.facts]} if done.facts else {}),
         "budget": room_json(done.room),
         "currency": done.account.cap.currency,
         **_account_json(done.account),

@@ -58,10 +58,12 @@ class JointAnswers:
             return None
         ends = np.cumsum(sizes)[:-1]
         columns: dict[Table, list[Floats]] = {table: [] for table in self.blocks}
+        nothing = reconstruct(self.strategy, np.split(np.zeros(sum(sizes)), ends))
         for unit in np.eye(sum(sizes)):
             solved = reconstruct(self.strategy, np.split(unit, ends))
             for table, (block, position) in self.blocks.items():
-                columns[table].append(solved.answer(block, position).ravel())
+                moved = solved.answer(block, position) - nothing.answer(block, position)
+                columns[table].append(moved.ravel())  # public facts add what no row does
         return {table: np.array(of_units).T for table, of_units in columns.items()}
 
 

@@ -15,6 +15,7 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.releases.manifest.derived_facts import DerivedFacts, derived_facts
 from dpquery.releases.manifest.item_facts import ItemFacts, item_facts
+from dpquery.releases.manifest.public_facts import PublicFactUse
 from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Privacy, Spec
@@ -242,6 +243,7 @@ class Manifest:
         counted: what became of values that are not declared; None in releases from plans that an
             older dpquery made, which keep the bytes that they had.
         derived: statistics made of the noisy answers; left out of the file where there are none.
+        facts: what became of public facts; left out of the file where the spec declares none.
         tables: edition of the tables, as the plan has it; left out of the file where it is 1.
     """
 
@@ -266,6 +268,7 @@ class Manifest:
     answered: AnsweredFacts | None = None
     counted: CountedFacts | None = None
     derived: tuple[DerivedFacts, ...] = ()
+    facts: tuple[PublicFactUse, ...] = ()
     tables: int = 1
 
     @property
@@ -389,7 +392,7 @@ def manifest_text(manifest: Manifest) -> str:
         "libraries": dict(manifest.libraries),
         "privacy": manifest.privacy.content(),
     }
-    for name in ("rap", "extra", "answered", "counted", "derived"):
+    for name in ("rap", "extra", "answered", "counted", "derived", "facts"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
     for column in content.get("extra", ()):

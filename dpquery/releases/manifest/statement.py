@@ -15,6 +15,7 @@ from dpquery.releases.manifest.derived_facts import derived_lines
 from dpquery.releases.manifest.extra_columns import extra_lines
 from dpquery.releases.manifest.item_facts import ItemFacts, over_units
 from dpquery.releases.manifest.numbered_items import numbered_file_lines, numbered_lines
+from dpquery.releases.manifest.public_facts import facts_lines
 from dpquery.releases.manifest.publication import published_lines
 from dpquery.releases.manifest.rap_statement import rap_words, tables_made
 from dpquery.releases.manifest.release_json import (
@@ -143,7 +144,9 @@ def statement(manifest: Manifest) -> str:
         odds=odds_words(manifest.guarantee, manifest.privacy),
         cumulative=one_line(manifest.guarantee.cumulative).rstrip("."),
         counted=_counted_words(manifest),
-        unprotected=UNPROTECTED.format(noisy=_noisy_parts(manifest)),
+        unprotected="\n".join(
+            [UNPROTECTED.format(noisy=_noisy_parts(manifest)), *facts_lines(manifest.facts)]
+        ),
         uncovered=UNCOVERED,
         noise=_answered_words(manifest) + (_noise_words if has_errors else rap_words)(manifest),
         postprocessing=one_line(manifest.postprocessing),

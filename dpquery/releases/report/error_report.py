@@ -15,6 +15,7 @@ from dpquery.releases.manifest.derived_facts import derived_note
 from dpquery.releases.manifest.extra_columns import extra_note
 from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts, over_units
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.public_facts import facts_notes
 from dpquery.releases.manifest.rap_statement import simulated_words
 from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.manifest.statement import guarantee_line
@@ -280,6 +281,7 @@ def headline(report: Report) -> list[str]:
     """Return the lines about the release as a whole: dataset, guarantee, errors, remarks."""
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
+    notes += facts_notes(manifest.facts)
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
     return [

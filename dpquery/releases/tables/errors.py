@@ -17,11 +17,13 @@ import pyarrow as pa
 from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Ints
 from dpquery.spec.model import Item
 
 NOISY, VERY_NOISY = 0.3, 0.5
 FLAGS = ("", "noisy", "very noisy")
+FACT_FLAGS = ("impossible", "known")
+"""The flags of answers that public facts state, so that they have no noise."""
 NO_ERROR_BARS = "no error bars"
 """The flag of an answer whose error is not known."""
 
@@ -59,6 +61,16 @@ def relative_errors(estimate: Floats, std_error: Floats) -> Floats:
 def flags(relative: Floats) -> NDArray[int32]:
     """Return for each relative error its place in FLAGS. (m,)."""
     return np.add(relative >= NOISY, relative >= VERY_NOISY, dtype=int32)
+
+
+def fact_flags(relative: Floats, stated: Ints) -> NDArray[int32]:
+    """Return for each answer its place in FLAGS and FACT_FLAGS, one after the other. (m,).
+
+    Args:
+        relative: (m,) relative errors.
+        stated: (m,) 0 for what was measured, else the place in FACT_FLAGS from 1.
+    """
+    return np.where(stated > 0, len(FLAGS) - 1 + stated, flags(relative)).astype(int32)
 
 
 class Tally:

@@ -44,12 +44,16 @@ class Segment(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Answers of some rows, (m,) each; their errors are None where they are not known."""
+    """Answers of some rows, (m,) each; their errors are None where they are not known.
+
+    So is what public facts state, where there are none.
+    """
 
     estimate: Values
     std_error: Values | None
     half_width: Values | None
     relative: Values | None
+    stated: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,7 +107,7 @@ class ItemRows(ABC):
         columns_of = self.row_columns(min(rows, self.item.size))
         for segments in _batches_of([table.size for table in self.item.tables], rows):
             pieces: list[list[Values]] = []
-            extra = []
+            extra, stated = [], []
             for segment in segments:
                 while place < segment.table:
                     place, current = place + 1, next(answers, None)
@@ -115,7 +119,9 @@ class ItemRows(ABC):
                 fields = (current.estimate, current.std_error, current.half_width)
                 pieces.append([values[part] for values in fields if values is not None])
                 extra.append([_part(values, segment) for values in current.extra])
+                stated += [] if current.stated is None else [current.stated[part]]
             joined = _answers(*map(_joined, zip(*pieces, strict=True)))
+            joined = joined._replace(stated=np.concatenate(stated) if stated else None)
             arrays = [*columns_of(segments), *self.answer_columns(joined)]
             if self.item.publish is not None:
                 rules = self.item.publish

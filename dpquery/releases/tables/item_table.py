@@ -7,7 +7,14 @@ import numpy as np
 import pyarrow as pa
 from numpy import int32
 
-from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags
+from dpquery.arrays import Floats, Ints
+from dpquery.releases.tables.errors import (
+    FACT_FLAGS,
+    FLAGS,
+    NO_ERROR_BARS,
+    fact_flags,
+    flags,
+)
 from dpquery.releases.tables.item_rows import (
     Answers,
     ItemRows,
@@ -69,7 +76,7 @@ class Layout(ItemRows):
 
     def answer_columns(self, answers: Answers) -> list[pa.Array]:
         """Return the answers with their errors, intervals and flags."""
-        estimate, std_error, half_width, relative = answers
+        estimate, std_error, half_width, relative, stated = answers
         if std_error is None or half_width is None or relative is None:
             unknown = pa.nulls(len(estimate), pa.float64())
             flagged = encoded(np.zeros(len(estimate), dtype=int32), pa.array([NO_ERROR_BARS]))
@@ -79,7 +86,7 @@ class Layout(ItemRows):
             pa.array(np.ascontiguousarray(std_error)),
             *(pa.array(v) for v in (estimate - half_width, estimate + half_width)),
             masked(relative, (estimate == 0) | np.isinf(relative)),
-            encoded(flags(relative), pa.array(FLAGS)),
+            _flag_array(relative, stated),
         ]
 
     def _attribute_arrays(self, segments: Sequence[Segment], blank: BlankColumns) -> list[pa.Array]:
@@ -151,6 +158,12 @@ def layout(
         error_bars=error_bars,
         extra=tuple(extra),
     )
+
+
+def _flag_array(relative: Floats, stated: Ints | None) -> pa.Array:
+    if stated is None:
+        return encoded(flags(relative), pa.array(FLAGS))
+    return encoded(fact_flags(relative, stated), pa.array([*FLAGS, *FACT_FLAGS]))
 
 
 def _by_table(texts: Sequence[str], segments: Sequence[Segment]) -> pa.Array:

@@ -22,7 +22,7 @@ from dpquery.arrays import Bools, Floats, Ints
 from dpquery.limits import MAX_FACT_ROWS, MAX_FACT_WORK
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import ROW_CHUNK
-from dpquery.operators.public_facts import PublicFacts
+from dpquery.operators.public_facts import IMPOSSIBLE, PublicFacts
 from dpquery.strategy.algebra.query_pairs import Contract, QueryPairs, QueryRows, SymmetricForm
 from dpquery.strategy.algebra.row_sums import RowSums, expand
 from dpquery.strategy.noise_kinds import Noise
@@ -30,8 +30,6 @@ from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue
 
-IMPOSSIBLE = "impossible"
-"""The source of the equalities that follow from impossible combinations; others are items."""
 _DEPENDENT = 1e-9  # of the largest: what is left of a query that others determine
 _SETTLED = 1e-10  # of its variance: what is left to an answer that facts determine
 
@@ -89,6 +87,11 @@ class InformedStrategy(Strategy):
     def serves(self, workload: Workload) -> bool:
         return self.inner.serves(workload)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources of what is known, in order, those that are not relied on too."""
+        return self.facts.sources
+
     def without(self, source: str) -> Self:
         """Return the strategy that does not rely on a source."""
         return replace(self, left_out=self.left_out | {source})
@@ -142,6 +145,10 @@ class InformedStrategy(Strategy):
         if IMPOSSIBLE in self.left_out:
             return np.zeros(block.queries, dtype=bool)
         return self.facts.zeros(block)
+
+    def stated(self, block: Block) -> Ints:
+        """Return 1 for queries of a block that are impossible, 0 for those that are measured."""
+        return self.settled(block).astype(np.int64)
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
         """Return the variances; None of orders above 2, which have no closed form."""
