@@ -8,8 +8,6 @@ from strategies_support import dense_block, dense_strategy
 from test_shapes import every_shape, row_coefficients, strategies
 
 from dpquery.operators.public_facts import ImpossibleCells, PublicFacts
-from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.shapes.informed import informed
 
@@ -24,8 +22,9 @@ def random_boxes(rng, shape):
     boxes = []
     for _ in range(2):
         named = rng.choice(wide, size=min(2, len(wide)), replace=False)
-        codes = {int(i): rng.choice(shape[i], size=int(rng.integers(1, 3)), replace=False)
-                 for i in named}
+        codes = {
+            int(i): rng.choice(shape[i], size=int(rng.integers(1, 3)), replace=False) for i in named
+        }
         boxes.append({i: set(map(int, chosen)) for i, chosen in codes.items()})
     return boxes
 

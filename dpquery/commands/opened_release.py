@@ -13,12 +13,11 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import calibrated_noise, sound_change, standard_deviation
+from dpquery.mechanisms.public_facts import given_facts
 from dpquery.mechanisms.release_content import digest_of
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.reconstruction.fact_tests import tested_facts
-from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.measurements_file import measurement_labels, read_measurements
@@ -33,7 +32,6 @@ from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.shapes.informed import InformedStrategy, informed
 from dpquery.strategy.shapes.strategies import Strategy
 
 ItemRow = tuple[str, int]
@@ -147,11 +145,10 @@ class Release(PublishedTables):
     @cached_property
     def answering(self) -> Strategy:
         """What was measured as it answers: given those public facts that nothing contradicts."""
-        strategy = informed(self.measured[0], self.compiled.facts, self.compiled.workload)
-        if not isinstance(strategy, InformedStrategy):
+        strategy, compiled = self.measured[0], self.compiled
+        if compiled.facts is None:
             return strategy
-        estimates = reconstruct(strategy.inner, self.noisy)
-        return tested_facts(strategy, estimates, noise_std=self.noise_std)[0]
+        return given_facts(strategy, compiled, self.noisy, noise_std=self.noise_std)[0]
 
     def covariance(
         self, rows: "str | Sequence[ItemRow]", others: "str | Sequence[ItemRow] | None" = None

@@ -149,13 +149,7 @@ def plan(
             flaw_of=flaw_of,
             reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
         )
-        selections = with_facts(
-            selections,
-            compiled,
-            objective=minimised,
-            targets=limits,
-            flaw_of=flaw_of,
-        )
+        selections = with_facts(selections, compiled, minimised, limits, flaw_of)
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
     terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections))
     reported = _Reporter(funds, spec, compiled, terms)

@@ -13,6 +13,7 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.registered_caps import declared_funds
 from dpquery.measurement.query import Query
 from dpquery.mechanisms.derived import KnownTables, derived_answers, tables_of_derived
+from dpquery.mechanisms.public_facts import facts_used, given_facts
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
     ReleaseRequest,
@@ -32,7 +33,6 @@ from dpquery.planning.figures import (
 from dpquery.reconstruction.columns.consistency import query_structure
 from dpquery.reconstruction.columns.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn
-from dpquery.reconstruction.fact_tests import tested_facts
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
@@ -43,7 +43,7 @@ from dpquery.releases.folder.measurements_file import (
     values_digest,
 )
 from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
-from dpquery.releases.manifest.public_facts import PublicFactUse, facts_used
+from dpquery.releases.manifest.public_facts import PublicFactUse
 from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec, Table
 from dpquery.strategy.errors.expected_error import expected_error
@@ -76,7 +76,9 @@ class LinearMechanism:
         """Return answers with intervals of a level, and their manifest."""
         query = self.query
         noisy = noisy_values(query.strategy, measured.values, shift=query.mechanism.shift)
-        answering, facts = self._given_facts(noisy)
+        std, compiled = query.mechanism.noise_std, query.compiled
+        answering, tests = given_facts(query.strategy, compiled, noisy, noise_std=std)
+        facts = facts_used(query.spec, compiled, tests)
         answers = self._answers(answering, noisy, level)
         manifest = self._restated(self._manifest(measured, level), answering, facts)
         derived = derived_answers(
@@ -84,24 +86,11 @@ class LinearMechanism:
             _tables_of_derived(query),
             answers.strategy,
             answers.estimates,
-            noise_std=query.mechanism.noise_std,
+            noise_std=std,
             level=level,
         )
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
         return ReleaseContent(answers, manifest, derived=derived)
-
-    def _given_facts(
-        self, noisy: Sequence[Floats]
-    ) -> tuple[Strategy, tuple[PublicFactUse, ...]]:
-        """Return how the measurements answer given public facts, and what became of these."""
-        query, compiled = self.query, self.query.compiled
-        answering = informed(query.strategy, compiled.facts, compiled.workload)
-        if not isinstance(answering, InformedStrategy):
-            return answering, ()
-        estimates = reconstruct(query.strategy, noisy)
-        std = query.mechanism.noise_std
-        answering, tests = tested_facts(answering, estimates, noise_std=std)
-        return answering, facts_used(query.spec, tests, answering.facts.stated(compiled.workload))
 
     def _restated(
         self, manifest: Manifest, answering: Strategy, facts: tuple[PublicFactUse, ...]

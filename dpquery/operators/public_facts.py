@@ -164,8 +164,9 @@ def _touching(factor: Factor, touches: Ints) -> Callable[[Numbers], Numbers]:
         return _touching(factor.inner, codes)
     if isinstance(factor, Valued):  # what adds 0 does not matter
         return _touching(factor.inner, touches * (factor.values != 0)[:, None])
-    return (factor.matmat(touches) > 0).astype(np.int64).__matmul__
+    table: Ints = (factor.matmat(touches) > 0).astype(np.int64)
+    return lambda tensor: table @ tensor
 
 
 def _any_atom(tensor: Numbers) -> Numbers:
-    return tensor.sum(axis=0, keepdims=True)
+    return np.asarray(tensor.sum(axis=0, keepdims=True))

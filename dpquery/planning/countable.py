@@ -8,6 +8,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.planning.informed import check_facts
 from dpquery.spec.model import Spec
 
 _COARSER = "ask it of fewer attributes, or of coarser sets of their values"
@@ -20,6 +21,7 @@ def compile_countable(spec: Spec) -> CompiledSpec:
 
     Raises:
         UnsupportedWorkloadError: a line for every item with a wider table, with its place.
+        SpecError: public facts leave an item nothing to measure.
     """
     compiled = compile_spec(spec)
     too_wide = []
@@ -37,6 +39,7 @@ def compile_countable(spec: Spec) -> CompiledSpec:
             )
     if too_wide:
         raise UnsupportedWorkloadError("\n".join(too_wide))
+    check_facts(spec, compiled)
     return compiled
 
 

@@ -54,7 +54,6 @@ def check_facts(spec: Spec, compiled: CompiledSpec) -> None:
 def with_facts(
     selections: Mapping[Noise, "Selection"],
     compiled: CompiledSpec,
-    *,
     objective: Objective,
     targets: Goal,
     flaw_of: "Flaw",
@@ -92,7 +91,9 @@ def _informed(
     for best in sorted(known, key=lambda candidate: candidate.score):
         if best.proposal is not None and (best.sound or not flaw_of(best.proposal.strategy)):
             candidates = (*known, *others)
-            return replace(selection, candidates=candidates, best=best, bound=None, score_bound=None)
+            return replace(
+                selection, candidates=candidates, best=best, bound=None, score_bound=None
+            )
     raise SpecError(
         "the equations of the public facts cannot be solved in floating-point numbers; leave some "
         "of `impossible` out"

@@ -70,9 +70,7 @@ def tested_facts(
         strategy = strategy.without(worst.source)
 
 
-def _tests(
-    strategy: InformedStrategy, estimates: Estimates, noise_std: float
-) -> list[FactTest]:
+def _tests(strategy: InformedStrategy, estimates: Estimates, noise_std: float) -> list[FactTest]:
     squares = (discrepancies(strategy, estimates) / noise_std) ** 2
     by_source: dict[str, list[Floats]] = {
         source: [] for source in strategy.sources if source not in strategy.left_out
@@ -85,7 +83,9 @@ def _tests(
     for source, parts in by_source.items():
         values = np.concatenate([np.zeros(0), *parts])
         total = float(values.sum())
-        tests.append(FactTest(source, len(values), total, _chance(total, len(values), strategy.noise)))
+        tests.append(
+            FactTest(source, len(values), total, _chance(total, len(values), strategy.noise))
+        )
     return tests
 
 

@@ -319,7 +319,8 @@ def discrepancies(strategy: InformedStrategy, estimates: Estimates) -> Floats:
     if not strategy.conditioned:
         return np.zeros(0)
     off = [
-        each.values - estimates.answer(each.rows.block, each.rows.position).ravel()[each.rows.places]
+        each.values
+        - estimates.answer(each.rows.block, each.rows.position).ravel()[each.rows.places]
         for each in strategy.equalities
     ]
     return np.asarray(solve_triangular(strategy.root, np.concatenate(off), lower=True))

@@ -3,12 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpquery.reconstruction.fact_tests import LEAST_CHANCE, FactTest
+from dpquery.reconstruction.fact_tests import LEAST_CHANCE
 from dpquery.releases.formatting import count, one_line
-from dpquery.releases.tables.labels import query_labels
-from dpquery.spec.domain import Domain
-from dpquery.spec.model import Spec
-from dpquery.spec.public_facts import Impossible
 
 IMPOSSIBLE_WORDS = """\
 By public knowledge no record has {facts}. Records that have it all the same were measured and are \
@@ -18,7 +14,7 @@ ZERO = """\
 RELIED_ON = "The other answers are estimated given this, and err less."
 NOT_CORRECTED = """\
 The other answers are estimated without this, and need not add up to these zeros."""
-CONTRADICTED = """\
+NOT_RELIED_ON = """\
 **The noisy answers contradict this, and it was not relied on:** {test}. All answers are as \
 measured, with the errors that they have without it."""
 AGREES = "The noisy answers do not contradict it: {test}."
@@ -57,40 +53,6 @@ class PublicFactUse:
         )
 
 
-def facts_used(
-    spec: Spec, tests: Sequence[FactTest], answers: dict[str, int]
-) -> tuple[PublicFactUse, ...]:
-    """Return what became of every source of public facts.
-
-    Args:
-        spec: declares them.
-        tests: of all sources.
-        answers: how many answers each source states.
-    """
-    words = "; or ".join(_combination(each, spec.domain) for each in spec.impossible)
-    return tuple(
-        PublicFactUse(
-            test.source,
-            words,
-            answers[test.source],
-            test.degrees,
-            test.statistic,
-            test.chance,
-            not test.contradicted,
-        )
-        for test in tests
-    )
-
-
-def _combination(impossible: Impossible, domain: Domain) -> str:
-    conditions = []
-    for i, asked in impossible.where:
-        attribute = domain.attributes[i]
-        (label,) = query_labels(attribute, asked).labels
-        conditions.append(f"{attribute.name} {label}")
-    return " with ".join(conditions)
-
-
 def facts_lines(facts: Sequence[PublicFactUse]) -> list[str]:
     """Return the paragraphs of the statement on public facts; none where there are none."""
     lines = []
@@ -98,7 +60,7 @@ def facts_lines(facts: Sequence[PublicFactUse]) -> list[str]:
         known = IMPOSSIBLE_WORDS.format(facts=one_line(fact.words))
         zero = ZERO.format(answers=count(fact.answers, "answer"))
         if not fact.relied_on:
-            became = CONTRADICTED.format(test=fact.test)
+            became = NOT_RELIED_ON.format(test=fact.test)
         elif fact.tested:
             became = f"{zero} {RELIED_ON} {AGREES.format(test=fact.test)}"
         else:

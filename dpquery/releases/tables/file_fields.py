@@ -78,6 +78,12 @@ ANSWER_FIELDS: dict[str, tuple[str, str]] = {
     "suppressed": ("The rule that left `published` empty; else empty", NO_UNIT),
 }
 """Meaning and unit of the columns of an item's file that are no attributes."""
+FACT_FLAG = (
+    "`impossible` or `known` where a public fact states the answer; `noisy` from a rel_error of 30 "
+    "% on, `very noisy` from 50 % on; else empty",
+    NO_UNIT,
+)
+"""The same of the flag, where there are public facts."""
 DERIVED_FIELDS: dict[str, tuple[str, str]] = {
     "quantile": ("Which share of the records lies below the estimate", SHARE),
     "estimate": ("The {statistic}, from noisy answers; empty where it is lost in noise", NO_UNIT),
@@ -153,6 +159,7 @@ def item_fields(
         domain: of its spec; None where that is not at hand: attributes then have no values.
     """
     known = ANSWER_FIELDS | ({} if manifest.error_bars else FITTED_FIELDS)
+    known |= {"flag": FACT_FLAG} if manifest.facts else {}
     known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}
     return _row_fields(schema, known, _words(facts.summed, manifest.level), domain)
 

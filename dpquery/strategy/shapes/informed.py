@@ -1,9 +1,10 @@
 """A strategy whose answers are conditioned on public facts: linear equalities that hold exactly.
 
 Let y be unbiased answers with the covariance C, and F y = v what is known of some of them. Then
-y - C F'(F C F')^-1 (F y - v) is unbiased, has the covariance C - C F'(F C F')^-1 F C, and errs least
-among all y + L (F y - v). Of answers by least squares it is the solution of least squares under the
-equalities ([MATH] 29). What is measured stays what it was, and so do sensitivity, noise and charge.
+y - C F'(F C F')^-1 (F y - v) is unbiased, has the covariance C - C F'(F C F')^-1 F C, and errs
+least among all y + L (F y - v). Of answers by least squares it is the solution of least squares
+under the equalities ([MATH] 25). What is measured stays what it was, and so do sensitivity, noise
+and charge.
 """
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
@@ -113,9 +114,7 @@ class InformedStrategy(Strategy):
     def tables_hold_none(self) -> bool:
         """Whether no table that is asked for has a cell that facts speak of."""
         return not any(
-            self._count(block, position)
-            for blocks in self._tables()
-            for block, position in blocks
+            self._count(block, position) for blocks in self._tables() for block, position in blocks
         )
 
     @cached_property
@@ -130,7 +129,7 @@ class InformedStrategy(Strategy):
         for place, each in enumerate(self.equalities):
             part = slice(ends[place], ends[place + 1])
             covariance[:, part] = self._with_equalities(each.rows)
-        return np.linalg.cholesky((covariance + covariance.T) / 2)
+        return np.asarray(np.linalg.cholesky((covariance + covariance.T) / 2))
 
     def explained(self, rows: QueryRows) -> Floats:
         """Return R^-1 Cov(known, rows), R the root: (n, rows), under unit noise."""
@@ -246,9 +245,7 @@ class InformedStrategy(Strategy):
                 yield Equalities(IMPOSSIBLE, rows, np.zeros(len(places)))
 
 
-def informed(
-    strategy: Strategy, facts: PublicFacts | None, workload: Workload
-) -> Strategy:
+def informed(strategy: Strategy, facts: PublicFacts | None, workload: Workload) -> Strategy:
     """Return a strategy whose answers are conditioned on what is known, if anything is."""
     if facts is None:
         return strategy
@@ -288,7 +285,7 @@ def _inner_products(left: QueryRows, right: QueryRows) -> Floats:
     shape = left.block.shape_of_domain
 
     def of_products(pairs: QueryPairs) -> Floats:
-        return pairs.product_of({i: ones for i in range(len(shape))})
+        return pairs.product_of(dict.fromkeys(range(len(shape)), ones))
 
     products = QueryPairs(across, right).over_products(of_products)
     return np.asarray(products / math.prod(map(float, shape)))
