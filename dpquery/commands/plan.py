@@ -52,7 +52,7 @@ from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
 from dpquery.planning.derived_targets import derived_targets, tried_on, with_derived
 from dpquery.planning.figures import planned, solution_check
-from dpquery.planning.informed import with_facts
+from dpquery.planning.informed import searched_workload, with_facts
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.rivals import Rivals
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets, split_targets
@@ -137,7 +137,7 @@ def plan(
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     with stage("", *SEARCHING):
         selections = select(
-            compiled.workload,
+            searched_workload(compiled),
             noises=noises,
             objective=minimised,
             targets=limits,

@@ -238,7 +238,9 @@ class LinearAnswers:
                 variance=self.variances.get(place),
             )
             if isinstance(self.strategy, InformedStrategy):
-                answers = replace(answers, stated=self.strategy.stated(block))
+                answers = replace(
+                    answers, stated=self.strategy.stated(block, self.positions[place])
+                )
             yield self.extra.added_to(answers, block)
 
 

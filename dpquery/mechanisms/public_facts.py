@@ -1,9 +1,11 @@
 """What a release makes of public facts: tested, relied on or not, and put into words."""
 
+import hashlib
 from collections.abc import Sequence
 
 from dpquery.arrays import Floats
 from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.public_facts import IMPOSSIBLE
 from dpquery.reconstruction.fact_tests import FactTest, tested_facts
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.releases.manifest.public_facts import PublicFactUse
@@ -51,19 +53,26 @@ def facts_used(
     if compiled.facts is None:
         return ()
     answers = compiled.facts.stated(compiled.workload)
-    words = "; or ".join(_combination(each, spec.domain) for each in spec.impossible)
-    return tuple(
-        PublicFactUse(
-            test.source,
-            words,
-            answers[test.source],
-            test.degrees,
-            test.statistic,
-            test.chance,
-            not test.contradicted,
+    words = {IMPOSSIBLE: "; or ".join(_combination(each, spec.domain) for each in spec.impossible)}
+    files = {item.name: item.known for item in spec.items if item.known is not None}
+    used = []
+    for test in tests:
+        known = files.get(test.source)
+        text = "" if known is None else spec.files[known.file]
+        used.append(
+            PublicFactUse(
+                test.source,
+                words[test.source] if known is None else known.why,
+                answers[test.source],
+                test.degrees,
+                test.statistic,
+                test.chance,
+                not test.contradicted,
+                "" if known is None else known.file,
+                "" if known is None else hashlib.sha256(text.encode()).hexdigest(),
+            )
         )
-        for test in tests
-    )
+    return tuple(used)
 
 
 def _combination(impossible: Impossible, domain: Domain) -> str:

@@ -60,7 +60,7 @@ def compile_spec(spec: Spec) -> CompiledSpec:
     tables = [table for item in spec.items for table in item.tables]
     everything = [np.zeros(n, dtype=np.int64) for n in spec.domain.shape]
     compiled = compile_questions(spec, finer_classes(everything, tables))
-    return replace(compiled, facts=public_facts(spec, compiled.classes))
+    return replace(compiled, facts=public_facts(spec, compiled.classes, compiled.items))
 
 
 def compile_questions(spec: Spec, classes: tuple[Ints, ...]) -> CompiledSpec:

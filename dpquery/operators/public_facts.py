@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dpquery.arrays import Bools, Ints, Numbers, numbered_by_first
+from dpquery.arrays import Bools, Floats, Ints, Numbers, numbered_by_first
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS
 from dpquery.operators.blocks import Block, Workload, marginal
@@ -24,7 +24,7 @@ from dpquery.operators.valued import Valued
 from dpquery.spec.model import Spec
 from dpquery.spec.predicates import selected_codes
 
-IMPOSSIBLE = "impossible"
+IMPOSSIBLE = "`impossible`"
 """The source of what follows from impossible combinations; others are items."""
 
 
@@ -80,24 +80,42 @@ class ImpossibleCells:
 
 
 @dataclass(frozen=True, eq=False)
+class KnownAnswers:
+    """The answers of a block that are published anyway.
+
+    Attributes:
+        source: the item.
+        position: of its block in the workload.
+        values: (m,) of its queries, in C order.
+    """
+
+    source: str
+    position: int
+    values: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class PublicFacts:
     """What is known of the answers of a workload.
 
     Attributes:
         impossible: the cells that no record is in; None where all may hold some.
+        known: blocks whose answers are known.
     """
 
     impossible: ImpossibleCells | None
+    known: tuple[KnownAnswers, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where the facts come from, in order."""
-        return (IMPOSSIBLE,) if self.impossible else ()
+        """Where the facts come from, in order: items cannot have the name of the first."""
+        first = (IMPOSSIBLE,) if self.impossible else ()
+        return (*first, *(known.source for known in self.known))
 
     def stated(self, workload: Workload) -> dict[str, int]:
         """Return how many answers of a workload each source states."""
         zeros = sum(int(self.zeros(block).sum()) for block in workload.blocks)
-        return {IMPOSSIBLE: zeros}
+        return {IMPOSSIBLE: zeros} | {known.source: len(known.values) for known in self.known}
 
     def zeros(self, block: Block) -> Bools:
         """Return which queries of a block can count no record: (m,)."""
@@ -105,16 +123,32 @@ class PublicFacts:
             return np.zeros(block.queries, dtype=bool)
         return self.impossible.rows(block)
 
+    def at(self, position: int | None) -> KnownAnswers | None:
+        """Return what is known of the block at a place in the workload; None where nothing is."""
+        return next((known for known in self.known if known.position == position), None)
 
-def public_facts(spec: Spec, classes: Sequence[Ints]) -> PublicFacts | None:
+
+def public_facts(
+    spec: Spec, classes: Sequence[Ints], items: Sequence[Sequence[int]]
+) -> PublicFacts | None:
     """Return what a spec says of its answers, over classes of codes; None where it says nothing.
+
+    Args:
+        spec: declares the facts.
+        classes: for each attribute the class of every code.
+        items: for each item the positions of its blocks.
 
     Raises:
         SpecError: the combinations that are impossible cut the domain into too many pieces.
     """
-    if not spec.impossible:
+    if not spec.states_facts:
         return None
-    return PublicFacts(_impossible_cells(spec, classes))
+    known = tuple(
+        KnownAnswers(item.name, places[0], np.array(item.known.values, dtype=np.float64))
+        for item, places in zip(spec.items, items, strict=True)
+        if item.known is not None
+    )
+    return PublicFacts(_impossible_cells(spec, classes) if spec.impossible else None, known)
 
 
 def _impossible_cells(spec: Spec, classes: Sequence[Ints]) -> ImpossibleCells:

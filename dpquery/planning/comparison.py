@@ -100,6 +100,11 @@ def _proxies(
 ) -> tuple[Proxy, ...]:
     """Return the public populations to rehearse on; none where nothing is to be rehearsed."""
     closest, rows = spec.prefer == "closest", spec.dataset.rows
+    if closest and spec.states_facts:
+        raise SpecError(
+            "guesses that may be biased know no public facts; leave `impossible` and `known` out, "
+            "or `prefer: closest`"
+        )
     if closest and targets:
         raise SpecError(
             "targets bound standard errors, and the closest answers have none; leave --target "
@@ -289,8 +294,8 @@ def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
     sums = [item.name for item in spec.items if item.summed is not None]
     if sums:
         return f"RAP answers counts, and the item {sums[0]!r} is a sum; leave its sums out for RAP"
-    if spec.impossible:
-        return "RAP knows no public facts, and the spec has `impossible`; leave one of them out"
+    if spec.states_facts:
+        return "RAP knows no public facts; leave `impossible` and `known` out for RAP"
     if delta == 0 or spec.budget.counted == "pure":
         return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:

@@ -8,7 +8,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.planning.informed import check_facts
+from dpquery.planning.fact_checks import check_facts
 from dpquery.spec.model import Spec
 
 _COARSER = "ask it of fewer attributes, or of coarser sets of their values"

@@ -9,46 +9,42 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from numpy.linalg import LinAlgError
-
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
-from dpquery.reconstruction.solution_check import UNSOLVED
+from dpquery.operators.public_facts import IMPOSSIBLE
 from dpquery.releases.formatting import count
 from dpquery.spec.model import Spec
-from dpquery.spec.problems import quoted
 from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
-from dpquery.strategy.shapes.informed import InformedStrategy, informed
+from dpquery.strategy.shapes.informed import UNSOLVABLE, InformedStrategy, informed
 from dpquery.strategy.shapes.strategies import Strategy
 
 if TYPE_CHECKING:
     from dpquery.strategy.search.select import Candidate, Flaw, Selection
 
 COMPARED = 4  # strategies of each kind of noise, by their errors without the facts
+KNOWN_WEIGHT = 1e-3  # of the weight of an item, where its answers are known
+UNCORRECTED = "other answers are not corrected by it"
+TOO_MANY = "what is known, times the answers, is too much to solve for; name less, or ask for less"
 NOT_COMPARED = "errs more without the public facts than those that were compared with them"
 
 
-def check_facts(spec: Spec, compiled: CompiledSpec) -> None:
-    """Refuse public facts that leave nothing to measure.
+def searched_workload(compiled: CompiledSpec) -> Workload:
+    """Return the workload that strategies are searched for: what is known weighs next to nothing.
 
-    Raises:
-        SpecError: a line for every item of which no record can be in any row.
+    It stays among what they answer, so that other answers can be corrected by it.
     """
-    facts = compiled.facts
-    if facts is None:
-        return
-    blocks = compiled.workload.blocks
-    empty = [
-        f"{item.place}: by `impossible` no record can be in any row of the item "
-        f"{quoted(item.name)}: all its answers are 0; leave the item out, or correct `impossible`"
-        for item, places in zip(spec.items, compiled.items, strict=True)
-        if all(facts.zeros(blocks[place]).all() for place in places)
+    workload, facts = compiled.workload, compiled.facts
+    if facts is None or not facts.known:
+        return workload
+    weights = [
+        weight if facts.at(position) is None else KNOWN_WEIGHT * weight
+        for position, weight in enumerate(workload.weights)
     ]
-    if empty:
-        raise SpecError("\n".join(empty))
+    return replace(workload, weights=tuple(weights))
 
 
 def with_facts(
@@ -94,10 +90,7 @@ def _informed(
             return replace(
                 selection, candidates=candidates, best=best, bound=None, score_bound=None
             )
-    raise SpecError(
-        "the equations of the public facts cannot be solved in floating-point numbers; leave some "
-        "of `impossible` out"
-    )
+    raise SpecError(f"{UNSOLVABLE}; leave some of `impossible` or `known` out")
 
 
 def _given_facts(
@@ -110,8 +103,8 @@ def _given_facts(
     answering = informed(candidate.proposal.strategy, compiled.facts, workload)
     try:
         error = expected_error(answering, workload, selection.change)
-    except LinAlgError:
-        return replace(candidate, proposal=None, error=None, reason=UNSOLVED, score=math.inf)
+    except UnsupportedWorkloadError as reason:
+        return replace(candidate, proposal=None, error=None, reason=str(reason), score=math.inf)
     least = score(goal, error, workload) if goal else error.weighted_rmse
     return replace(candidate, error=error, score=least)
 
@@ -127,15 +120,23 @@ def facts_words(spec: Spec, compiled: CompiledSpec, strategy: Strategy) -> tuple
     answering = informed(strategy, compiled.facts, compiled.workload)
     if not isinstance(answering, InformedStrategy):
         return ()
-    zeros = sum(int(answering.facts.zeros(block).sum()) for block in compiled.workload.blocks)
-    words = f"public facts: by `impossible` {count(zeros, 'answer')} of {spec.queries:,} "
-    words += f"{'is' if zeros == 1 else 'are'} 0, without noise"
-    if answering.conditioned:
-        return (f"{words}; the errors of the others are those that they have given this",)
-    if answering.tables_hold_none:
-        return (f"{words}; what is measured says nothing else of such records",)
-    return (
-        f"{words}; the others are not corrected by it, and need not add up to these zeros: "
-        f"{spec.impossible[0].place}: the impossible cells of all tables, times the answers, are "
-        "too many to solve for; name fewer, or ask fewer of the attributes that they name",
-    )
+    answers, lines = answering.facts.stated(compiled.workload), []
+    if spec.impossible:
+        stated = count(answers[IMPOSSIBLE], "answer")
+        are = "is" if answers[IMPOSSIBLE] == 1 else "are"
+        words = f"public facts: by `impossible` {stated} of {spec.queries:,} {are} 0, without noise"
+        if not answering.has_impossible_cells:
+            words += "; no table that is measured shows such records, so that nothing else changes"
+        elif not answering.relied_on(IMPOSSIBLE):
+            words += f"; {UNCORRECTED}: {spec.impossible[0].place}: {TOO_MANY}"
+        lines.append(words)
+    for item in spec.items:
+        if item.known is not None:
+            words = (
+                f"public facts: the {count(item.size, 'answer')} of {item.name} stand in "
+                f"{item.known.file} and ARE NOT PROTECTED"
+            )
+            if not answering.conditioned:
+                words += f"; {UNCORRECTED}: {item.known.place}: {TOO_MANY}"
+            lines.append(words)
+    return tuple(lines)

@@ -305,7 +305,7 @@ class _InformedEstimates:
         answers = np.array(self.inner.answer(block, position), dtype=np.float64).ravel()
         for rows in self.strategy.chunks(block, position):
             answers[rows.places] += self.surprise @ self.strategy.explained(rows)
-        answers[self.strategy.settled(block)] = 0.0
+        self.strategy.state(answers, block, position)
         return answers.reshape(block.row_shape)
 
 

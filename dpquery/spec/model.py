@@ -9,7 +9,7 @@ from typing import Literal
 
 from dpquery.spec.domain import Domain
 from dpquery.spec.predicates import PredicateSet
-from dpquery.spec.public_facts import Impossible
+from dpquery.spec.public_facts import Impossible, KnownTotals
 
 Neighbours = Literal["add-remove", "replace"]
 Keep = Literal["random", "first"]
@@ -114,6 +114,7 @@ class Item:
     `weight` scales the squared error of its queries, that of sums over their `unit` squared.
     `place` is where it stands in the spec, file:line:column.
     `publish` are the rules of its column `published`; without them it has no such column.
+    `known` are its answers where they are published anyway.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Item:
     description: str = ""
     place: str = field(default="", compare=False)
     publish: PublicationRules | None = None
+    known: KnownTotals | None = None
 
     @cached_property
     def size(self) -> int:
@@ -436,6 +438,11 @@ class Spec:
             budget = replace(dataset.parent.budget, accounting=accounting)
             dataset = replace(dataset, parent=replace(dataset.parent, budget=budget))
         return replace(self, dataset=dataset, budget=replace(self.budget, accounting=accounting))
+
+    @property
+    def states_facts(self) -> bool:
+        """Whether it says what is publicly known of the answers."""
+        return bool(self.impossible) or any(item.known for item in self.items)
 
     @property
     def weighted(self) -> bool:

@@ -17,3 +17,22 @@ class Impossible:
 
     where: tuple[tuple[int, PredicateSet], ...]
     place: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class KnownTotals:
+    """The answers of an item that are published anyway.
+
+    Attributes:
+        values: of its rows, in row order.
+        file: that they stand in, beside the spec.
+        why: they are public, in the spec's words.
+        lines: of the file, for each row.
+        place: where the file is named, file:line:column.
+    """
+
+    values: tuple[int, ...]
+    file: str
+    why: str
+    lines: tuple[int, ...] = field(default=(), compare=False)
+    place: str = field(default="", compare=False)

@@ -49,7 +49,12 @@ from dpquery.spec.parsing.forms import (
     ref,
 )
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
-from dpquery.spec.parsing.publication_fields import AboutFields, PublishFields, SuppressFields
+from dpquery.spec.parsing.publication_fields import (
+    AboutFields,
+    KnownFields,
+    PublishFields,
+    SuppressFields,
+)
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
@@ -436,6 +441,9 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
         "value, so that it counts as a table of counts does.", "2")
     publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
         "{round_to: 10}")
+    known = optional(KnownFields,
+        "Its answers are published anyway: they are taken as exact, **are not protected**, and "
+        "other answers err less.", "{file: persons_by_region.csv, why: 'census of 2020, P1'}")
 
 
 class SpecFields(Fields, what="the spec"):
@@ -563,6 +571,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "item": ItemFields,
     "publish": PublishFields,
     "suppress": SuppressFields,
+    "known": KnownFields,
     "set": SetFields,
     "marginals": MarginalFields,
     "ranges": RangeFields,

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from dpquery.limits import MAX_DESCRIPTIONS
@@ -11,6 +11,7 @@ from dpquery.spec.model import Item, PublicationRules, Table
 from dpquery.spec.parsing.derived_fields import NAME_LIST
 from dpquery.spec.parsing.fields import ItemFields, MarginalFields, PartFields
 from dpquery.spec.parsing.predicate_sets import read_ranges
+from dpquery.spec.parsing.public_facts import read_known
 from dpquery.spec.parsing.rows_per_person import row_number_sets
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.sections import publication_rules
@@ -23,7 +24,10 @@ from dpquery.spec.problems import UnreadableError, quoted
 
 
 def read_workload(
-    nodes: Iterable[Node], scope: Scope, publish: PublicationRules | None = None
+    nodes: Iterable[Node],
+    scope: Scope,
+    publish: PublicationRules | None = None,
+    read_file: Callable[[str], str] | None = None,
 ) -> tuple[Item, ...]:
     """Return the items of a workload, in file order.
 
@@ -31,13 +35,14 @@ def read_workload(
         nodes: of the items.
         scope: what they may refer to.
         publish: the rules of those that have none of their own.
+        read_file: returns the text of a file that is named; None of questions asked later.
     """
     taken: dict[str, int] = {}
     read: list[Item] = []
     tables = words = 0
     for node in nodes:
         with scope.problems.collected():
-            item = _item(node, scope, taken)
+            item = _item(node, scope, taken, read_file)
             item = replace(item, publish=item.publish or publish)
             tables += len(item.tables)
             limit_tables(tables, node)
@@ -51,13 +56,19 @@ def read_workload(
     return tuple(read)
 
 
-def _item(node: Node, scope: Scope, taken: dict[str, int]) -> Item:
+def _item(
+    node: Node, scope: Scope, taken: dict[str, int], read_file: Callable[[str], str] | None
+) -> Item:
     given = ItemFields.read(node, scope.problems)
     with scope.problems.collected():
         _take_name(given, taken)
     tables = scope.problems.attempt(lambda: _tables(given, scope, {})) or ()
     rules = scope.problems.attempt(lambda: publication_rules(given.publish, scope.declared))
-    return Item(given.name, tuple(tables), given.weight, given.description, str(node.place), rules)
+    known = None
+    if tables:
+        known = scope.problems.attempt(lambda: read_known(given.known, tables, scope, read_file))
+    words = (given.weight, given.description, str(node.place))
+    return Item(given.name, tuple(tables), *words, rules, known)
 
 
 def _take_name(given: ItemFields, taken: dict[str, int]) -> None:

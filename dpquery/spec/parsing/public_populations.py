@@ -1,10 +1,11 @@
-"""Files of public populations: a number above 0 for every row of a table."""
+"""Files of public numbers, such as populations: one for every row of a table."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Table
 from dpquery.spec.parsing.yaml_nodes import Node
@@ -28,40 +29,67 @@ def read_population(
         table: whose rows have populations.
         attributes: by index.
     """
-    lines = [line for line in csv.reader(text.splitlines()) if line]
+    values, _ = read_row_values(text, name, node, table, attributes, POPULATION, _number)
+    return tuple(map(float, values.tolist()))
+
+
+def read_row_values(
+    text: str,
+    name: str,
+    node: Node,
+    table: Table,
+    attributes: Mapping[int, Attribute],
+    column: str,
+    read: Callable[[str, str, Node], float],
+) -> tuple[Floats, Ints]:
+    """Return a number for every row of a table, in row order, and its line: (m,) each.
+
+    Args:
+        text: of the file: a header with the attributes of the table's rows and a column of numbers,
+            then a line for each row, by labels or codes.
+        name: of the file.
+        node: where it is named.
+        table: whose rows have numbers.
+        attributes: by index.
+        column: of the numbers.
+        read: returns the number of a text, given its place.
+    """
+    lines = list(csv.reader(text.splitlines()))
     header = [cell.strip() for cell in lines[0]] if lines else []
     named = [attributes[i].name for i, _ in table.axes]
-    for column in (*named, POPULATION):
-        if header.count(column) != 1:
+    for needed in (*named, column):
+        if header.count(needed) != 1:
             raise node.mistake(
-                f"{name}:1: expected one column {quoted(column)} in the header; write "
-                f"{','.join([*named, POPULATION])}"
+                f"{name}:1: expected one column {quoted(needed)} in the header; write "
+                f"{','.join([*named, column])}"
             )
-    columns = [header.index(column) for column in named]
+    columns = [header.index(each) for each in named]
     codes = [_numbers(attributes[i], asked, node) for i, asked in table.axes]
-    population = np.zeros(table.shape)
+    numbers, line_of = np.zeros(table.shape), np.zeros(table.shape, dtype=np.int64)
     for number, line in enumerate(lines[1:], start=2):
+        if not line:
+            continue
         if len(line) != len(header):
             raise node.mistake(f"{name}:{number}: expected {len(header)} fields, found {len(line)}")
-        value = _number(line[header.index(POPULATION)].strip(), f"{name}:{number}", node)
+        value = read(line[header.index(column)].strip(), f"{name}:{number}", node)
         cell = [known.get(line[k].strip()) for k, known in zip(columns, codes, strict=True)]
         if None in cell:
             continue  # of a value that the item does not ask for
         place = tuple(part for part in cell if part is not None)
-        if population[place]:
+        if line_of[place]:
             raise node.mistake(f"{name}:{number}: this row is there twice; keep one")
-        population[place] = value
-    missing = np.argwhere(population == 0)
+        numbers[place], line_of[place] = value, number
+    missing = np.argwhere(line_of == 0)
     if len(missing):
         row = [
             next(label for label, k in known.items() if k == place)
             for known, place in zip(codes, missing[0].tolist(), strict=True)
         ]
         raise node.mistake(
-            f"{name} has no population for {', '.join(row) or 'the one row'}, and "
+            f"{name} has no {column} for {', '.join(row) or 'the one row'}, and "
             f"{len(missing) - 1:,} rows more; add a line for each"
         )
-    return tuple(population.ravel().tolist())
+    return numbers.ravel(), line_of.ravel()
 
 
 def _number(text: str, place: str, node: Node) -> float:
@@ -104,5 +132,5 @@ def _names(attribute: Attribute, asked: PredicateSet, node: Node) -> Iterator[tu
         case _:
             raise node.mistake(
                 f"the item asks of {quoted(attribute.name)} for ranges, which a file of "
-                "populations cannot name; ask for identity or groups"
+                "numbers cannot name; ask for identity or groups"
             )

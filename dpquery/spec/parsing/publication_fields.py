@@ -4,7 +4,7 @@ An entry here is as one in `fields`, which takes up all of these.
 """
 
 from dpquery.spec.parsing.forms import Real, TextForm, Whole
-from dpquery.spec.parsing.mappings import Fields, optional
+from dpquery.spec.parsing.mappings import Field, Fields, optional
 
 # fmt: off
 
@@ -27,6 +27,18 @@ class PublishFields(Fields, what="publish"):
     round_to = optional(Whole("what estimates are rounded to", low=1, high=10**9,
             refusal="round_to is {value}; expected 1 to 1,000,000,000"),
         "Those shown are rounded to the nearest multiple of this.", "5")
+
+
+class KnownFields(Fields, what="known"):
+    """Totals that are published anyway. **They are not protected**, and no budget pays for them."""
+
+    file = Field(TextForm("the name of a file of totals", types=("string",)),
+        "A UTF-8 file beside the spec: a header with the item's attributes and `value`, and a line "
+        "for every row of the item, by labels or codes.", "persons_by_region.csv")
+    why = Field(TextForm("why they are public", types=("string",)),
+        "Why everyone may know them; it is printed with every release. Only what is published by "
+        "others, or was before, belongs here: never a count of the records that are to be "
+        "protected.", "census of 2020, table P1")
 
 
 class AboutFields(Fields, what="about"):

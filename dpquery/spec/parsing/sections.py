@@ -131,11 +131,6 @@ def prefer_of(given: SpecFields, dataset: Dataset | None) -> Prefer:
             "what errs least depends on how many records there are; declare "
             "`dataset: {rows: about 50000}`, from public knowledge"
         )
-    if given.prefer == "closest" and given.impossible:
-        raise given.node("prefer").mistake(
-            "guesses that may be biased know no public facts, and the spec has `impossible`; leave "
-            "one of them out"
-        )
     return given.prefer
 
 

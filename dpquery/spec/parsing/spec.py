@@ -132,7 +132,7 @@ def _spec(
     scope = Scope(problems, positions, None if rows is None else (len(positions), rows))
     publish = problems.attempt(lambda: publication_rules(given.publish, positions))
     about = problems.attempt(lambda: about_of(given.about))
-    items = problems.attempt(lambda: read_workload(given.workload, scope, publish))
+    items = problems.attempt(lambda: read_workload(given.workload, scope, publish, read_file))
     impossible = problems.attempt(lambda: read_impossible(given.impossible, scope)) or ()
     taken = [item.name for item in items or ()]
     derived = problems.attempt(

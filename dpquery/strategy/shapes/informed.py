@@ -19,11 +19,12 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from dpquery.arrays import Bools, Floats, Ints
+from dpquery.arrays import Floats, Ints
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_FACT_ROWS, MAX_FACT_WORK
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import ROW_CHUNK
-from dpquery.operators.public_facts import IMPOSSIBLE, PublicFacts
+from dpquery.operators.public_facts import IMPOSSIBLE, KnownAnswers, PublicFacts
 from dpquery.strategy.algebra.query_pairs import Contract, QueryPairs, QueryRows, SymmetricForm
 from dpquery.strategy.algebra.row_sums import RowSums, expand
 from dpquery.strategy.noise_kinds import Noise
@@ -31,7 +32,8 @@ from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue
 
-_DEPENDENT = 1e-9  # of the largest: what is left of a query that others determine
+UNSOLVABLE = "what is publicly known cannot be solved for in floating-point numbers"
+DEPENDENT = 1e-9  # of the largest: what is left of a query that others determine
 _SETTLED = 1e-10  # of its variance: what is left to an answer that facts determine
 
 
@@ -102,18 +104,22 @@ class InformedStrategy(Strategy):
         """The equalities that answers are conditioned on: none follows from the others."""
         collected: list[Equalities] = []
         for each in self._collected():
-            collected = _with_independent(collected, each)
+            collected = with_independent(collected, each)
         return tuple(collected)
 
     @property
     def conditioned(self) -> bool:
-        """Whether the other answers use what is known; else it stands beside them."""
+        """Whether other answers use what is known; else it stands beside them."""
         return bool(self.equalities)
 
+    def relied_on(self, source: str) -> bool:
+        """Return whether other answers use what a source says."""
+        return any(each.source == source for each in self.equalities)
+
     @property
-    def tables_hold_none(self) -> bool:
-        """Whether no table that is asked for has a cell that facts speak of."""
-        return not any(
+    def has_impossible_cells(self) -> bool:
+        """Whether some table that is answered has cells that no record is in."""
+        return any(
             self._count(block, position) for blocks in self._tables() for block, position in blocks
         )
 
@@ -122,14 +128,20 @@ class InformedStrategy(Strategy):
         """The Cholesky factor of the covariance of what is known, under unit noise: (n, n).
 
         Raises:
-            LinAlgError: it is singular in floats.
+            UnsupportedWorkloadError: it is too near to singular for floats.
         """
         sizes = [len(each.values) for each in self.equalities]
         ends, covariance = np.cumsum([0, *sizes]), np.empty((sum(sizes), sum(sizes)))
         for place, each in enumerate(self.equalities):
             part = slice(ends[place], ends[place + 1])
             covariance[:, part] = self._with_equalities(each.rows)
-        return np.asarray(np.linalg.cholesky((covariance + covariance.T) / 2))
+        try:
+            root: Floats = np.linalg.cholesky((covariance + covariance.T) / 2)
+        except np.linalg.LinAlgError:
+            raise UnsupportedWorkloadError(UNSOLVABLE) from None
+        if np.any(np.diag(root) ** 2 <= _SETTLED * np.diag(covariance)):
+            raise UnsupportedWorkloadError(UNSOLVABLE)
+        return root
 
     def explained(self, rows: QueryRows) -> Floats:
         """Return R^-1 Cov(known, rows), R the root: (n, rows), under unit noise."""
@@ -139,15 +151,29 @@ class InformedStrategy(Strategy):
             solve_triangular(self.root, self._with_equalities(rows), lower=True, check_finite=False)
         )
 
-    def settled(self, block: Block) -> Bools:
-        """Return which queries of a block are known to be 0, and are relied on to be: (m,)."""
-        if IMPOSSIBLE in self.left_out:
-            return np.zeros(block.queries, dtype=bool)
-        return self.facts.zeros(block)
+    def stated(self, block: Block, position: int | None) -> Ints:
+        """Return what is relied on of the queries of a block: (m,).
 
-    def stated(self, block: Block) -> Ints:
-        """Return 1 for queries of a block that are impossible, 0 for those that are measured."""
-        return self.settled(block).astype(np.int64)
+        That is 1 for those that can count no record, 2 for those that are known otherwise, and 0
+        for those that are measured.
+        """
+        if self._known(position) is not None:
+            return np.full(block.queries, 2)
+        if IMPOSSIBLE in self.left_out:
+            return np.zeros(block.queries, dtype=np.int64)
+        return self.facts.zeros(block).astype(np.int64)
+
+    def state(self, answers: Floats, block: Block, position: int | None) -> None:
+        """Set the answers of a block that facts state to what they are. answers: (m,)."""
+        known = self._known(position)
+        if known is not None:
+            answers[:] = known.values
+        else:
+            answers[self.stated(block, position) > 0] = 0.0
+
+    def _known(self, position: int | None) -> KnownAnswers | None:
+        known = self.facts.at(position)
+        return None if known is None or known.source in self.left_out else known
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
         """Return the variances; None of orders above 2, which have no closed form."""
@@ -158,7 +184,7 @@ class InformedStrategy(Strategy):
         for rows in self.chunks(block, position):
             explained = self.explained(rows)
             after[rows.places] -= np.einsum("nr,nr->r", explained, explained)
-        after[(after <= _SETTLED * before) | self.settled(block)] = 0.0
+        after[(after <= _SETTLED * before) | (self.stated(block, position) > 0)] = 0.0
         return after.reshape(block.row_shape)
 
     def covariances(self, pairs: QueryPairs) -> Floats:
@@ -171,7 +197,7 @@ class InformedStrategy(Strategy):
         width = max(1, sum(len(each.values) for each in self.equalities))
         out = self.inner.covariances(pairs) - pairs.crossed(width, reduction)
         for rows in (pairs.left, pairs.right):
-            out = np.where(self.settled(rows.block)[rows.places], 0.0, out)
+            out = np.where(self.stated(rows.block, rows.position)[rows.places] > 0, 0.0, out)
         return np.asarray(out)
 
     def chunks(self, block: Block, position: int | None) -> Iterator[QueryRows]:
@@ -204,11 +230,21 @@ class InformedStrategy(Strategy):
 
     def _collected(self) -> list[Equalities]:
         """Return what is known of answers that the strategy gives; none where that is too much."""
-        for blocks in self._tables():
-            count = sum(self._count(block, position) for block, position in blocks)
+        known = [
+            self._equalities_of(each)
+            for each in self.facts.known
+            if each.source not in self.left_out
+        ]
+        totals = sum(len(each.values) for each in known)
+        for blocks in [*self._tables(), []]:
+            count = totals + sum(self._count(block, position) for block, position in blocks)
             if count <= MAX_FACT_ROWS and count**2 * self.workload.shape[0] <= MAX_FACT_WORK:
-                return list(self._impossible(blocks))
+                return [*self._impossible(blocks), *known]
         return []
+
+    def _equalities_of(self, known: KnownAnswers) -> Equalities:
+        block, places = self.workload.blocks[known.position], np.arange(len(known.values))
+        return Equalities(known.source, QueryRows(block, places, known.position), known.values)
 
     def _tables(self) -> Iterator[list[tuple[Block, int | None]]]:
         """Yield blocks that hold all impossible cells: those of what is measured, or asked."""
@@ -238,8 +274,10 @@ class InformedStrategy(Strategy):
 
     def _impossible(self, blocks: Sequence[tuple[Block, int | None]]) -> Iterator[Equalities]:
         """Yield that the impossible queries of some blocks count no record."""
+        if IMPOSSIBLE in self.left_out:
+            return
         for block, position in blocks:
-            places = np.flatnonzero(self.settled(block))
+            places = np.flatnonzero(self.facts.zeros(block))
             if len(places):
                 rows = QueryRows(block, places, position)
                 yield Equalities(IMPOSSIBLE, rows, np.zeros(len(places)))
@@ -258,13 +296,13 @@ def _maximal(sets: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [s for s in distinct if not any(set(s) < set(other) for other in distinct)]
 
 
-def _with_independent(before: list[Equalities], new: Equalities) -> list[Equalities]:
+def with_independent(before: list[Equalities], new: Equalities) -> list[Equalities]:
     """Return equalities with those of the new ones that do not follow from them."""
-    cross = [_inner_products(each.rows, new.rows) for each in before]
-    left = _inner_products(new.rows, new.rows)
-    least = _DEPENDENT * float(np.diag(left).max())
+    cross = [inner_products(each.rows, new.rows) for each in before]
+    left = inner_products(new.rows, new.rows)
+    least = DEPENDENT * float(np.diag(left).max())
     if before:
-        whole = np.block([[_inner_products(a.rows, b.rows) for b in before] for a in before])
+        whole = np.block([[inner_products(a.rows, b.rows) for b in before] for a in before])
         solved = solve_triangular(np.linalg.cholesky(whole), np.concatenate(cross), lower=True)
         left = left - solved.T @ solved
     if np.diag(left).max() <= least:  # dpstrf takes the first pivot whatever it is
@@ -275,7 +313,7 @@ def _with_independent(before: list[Equalities], new: Equalities) -> list[Equalit
     return [*before, Equalities(new.source, rows, new.values[kept])]
 
 
-def _inner_products(left: QueryRows, right: QueryRows) -> Floats:
+def inner_products(left: QueryRows, right: QueryRows) -> Floats:
     """Return q r' of each of some queries with each of others, over the cells of the domain.
 
     Attributes that neither looks at multiply all by their sizes, and are left out.
