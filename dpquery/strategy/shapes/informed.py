@@ -136,7 +136,7 @@ class InformedStrategy(Strategy):
             part = slice(ends[place], ends[place + 1])
             covariance[:, part] = self._with_equalities(each.rows)
         try:
-            root: Floats = np.linalg.cholesky((covariance + covariance.T) / 2)
+            root = np.asarray(np.linalg.cholesky((covariance + covariance.T) / 2))
         except np.linalg.LinAlgError:
             raise UnsupportedWorkloadError(UNSOLVABLE) from None
         if np.any(np.diag(root) ** 2 <= _SETTLED * np.diag(covariance)):
