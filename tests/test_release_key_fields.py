@@ -58,6 +58,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
+from dpquery.spec.public_facts import KnownTotals
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 SAME = object()
@@ -82,6 +83,7 @@ FIELDS = {
         "first_edition": SAME,
         "about": SAME,  # words for readers
         "prefer": SAME,  # says what the plan compares; what it chose is measured
+        "impossible": SAME,  # what is known of answers changes nothing that is measured
     },
     Dataset: {
         "id": "other",
@@ -127,6 +129,7 @@ FIELDS = {
         "workload": Workload(SHAPE, (BLOCK,), (1.0,)),
         "classes": (np.array([0, 1]),),
         "items": SAME,  # which table stands in which file
+        "facts": SAME,  # what is known of answers changes nothing that is measured
     },
     Workload: {
         "shape_of_domain": SAME,  # follows from the classes
@@ -189,6 +192,14 @@ QUESTIONS = {
         "description": "b",
         "place": "b:1:1",
         "publish": PublicationRules(below=3),
+        "known": KnownTotals((8,), "b.csv", "b"),
+    },
+    KnownTotals: {
+        "values": (8,),
+        "file": "b.csv",
+        "why": "b",
+        "lines": (3,),
+        "place": "b:1:1",
     },
     PublicationRules: {"rel_error": 0.5, "below": 7, "round_to": 9},
     Table: {
@@ -232,6 +243,7 @@ PREDICATES += (StackedSet(3, (IdentitySet(3), TotalSet(3))),)
 ITEMS = tuple(Item("a", (Table(((0, predicate),)),)) for predicate in PREDICATES)
 ITEMS += (Item("sum", (Table((), summed=SummedValues(0, (5, 0, -5))),)),)
 ITEMS += (Item("c", (Table(()),), publish=PublicationRules(0.3, 10, 5)),)
+ITEMS += (Item("d", (Table(()),), known=KnownTotals((7,), "a.csv", "a", (2,), "a:1:1")),)
 
 
 def parts(value):

@@ -54,6 +54,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
+from dpquery.spec.public_facts import KnownTotals
 from dpquery.version import __version__
 
 
@@ -162,6 +163,18 @@ def _item(item: Item) -> str:
         description=write_text(item.description),
         place=write_text(item.place),
         **({} if item.publish is None else {"publish": _rules(item.publish)}),
+        **({} if item.known is None else {"known": _known(item.known)}),
+    )
+
+
+def _known(known: KnownTotals) -> str:
+    return write_record(
+        "KnownTotals",
+        values=write_numbers(known.values),
+        file=write_text(known.file),
+        why=write_text(known.why),
+        lines=write_numbers(known.lines),
+        place=write_text(known.place),
     )
 
 

@@ -442,8 +442,8 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
     publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
         "{round_to: 10}")
     known = optional(KnownFields,
-        "Its answers are published anyway: they are taken as exact, **are not protected**, and "
-        "other answers err less.", "{file: persons_by_region.csv, why: 'census of 2020, P1'}")
+        "Its answers are published anyway: they are taken as exact, are NOT PROTECTED, and other "
+        "answers err less.", "{file: persons_by_region.csv, why: 'census of 2020, table P1'}")
 
 
 class SpecFields(Fields, what="the spec"):
@@ -469,9 +469,9 @@ class SpecFields(Fields, what="the spec"):
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
     impossible = defaulted(ListOf("combinations of values", Unread(COMBINATION.schema)), (),
-        "Combinations of values that no record can have, from public knowledge: answers that count "
-        "only such records are 0, and others err less. Records that have them after all are "
-        "measured and protected as any other.", "[{age: {between: [0, 14]}, employed: yes}]")
+        "What no record can be, by public knowledge: answers that count such records alone are 0, "
+        "others err less. Records that are it after all are protected as any.",
+        "[{age: {between: [0, 14]}, employed: yes}]")
     prefer = defaulted(Word("what readers are to have", PREFERENCES), PREFERENCES[0],
         "unbiased: estimates. closest: plan also simulates guesses that may be biased, and release "
         "writes the one that errs least beside the estimates; needs `rows`.", "closest")

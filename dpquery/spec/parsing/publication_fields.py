@@ -30,15 +30,14 @@ class PublishFields(Fields, what="publish"):
 
 
 class KnownFields(Fields, what="known"):
-    """Totals that are published anyway. **They are not protected**, and no budget pays for them."""
+    """Totals that are published anyway: they are NOT PROTECTED."""
 
     file = Field(TextForm("the name of a file of totals", types=("string",)),
         "A UTF-8 file beside the spec: a header with the item's attributes and `value`, and a line "
         "for every row of the item, by labels or codes.", "persons_by_region.csv")
     why = Field(TextForm("why they are public", types=("string",)),
-        "Why everyone may know them; it is printed with every release. Only what is published by "
-        "others, or was before, belongs here: never a count of the records that are to be "
-        "protected.", "census of 2020, table P1")
+        "Why everyone may know them, printed with each release. Never give counts of the records "
+        "that are to be protected, unless these are published.", "census of 2020, table P1")
 
 
 class AboutFields(Fields, what="about"):
