@@ -163,6 +163,24 @@ def test_facts_change_nothing_that_is_measured(town, tmp_path):
     assert "InformedStrategy" in sizes
 
 
+def test_impossible_records_change_nothing_but_noisy_values(tmp_path, monkeypatch):
+    """With the noise taken out of sight, files with and without them leave the same words."""
+    shown = []
+    for k, among_children in enumerate((False, True)):
+        folder = tmp_path / str(k)
+        data = people(workers_among_children=among_children)
+        _, done = made(folder, HEAD + IMPOSSIBLE + ITEMS, data, epsilon=0.001)
+        manifest = json.loads((folder / "out" / "release.json").read_text())
+        for fact in manifest["facts"]:
+            for noisy in ("statistic", "p_value"):
+                fact[noisy] = 0
+        for private in ("ledger", "measurements"):
+            del manifest[private]
+        names = sorted(path.name for path in (folder / "out").iterdir())
+        shown.append((names, manifest, done.mechanism.query.key))
+    assert shown[0] == shown[1]
+
+
 def test_the_files_say_what_was_relied_on(town):
     folder, report, done = town
     manifest = read_manifest(folder / "out")
@@ -341,7 +359,7 @@ def test_an_item_of_which_nothing_is_possible_is_refused():
     items = with_items("where: {employed: yes}, product: {age: {ranges: [[0, 2], [3, 4]]}}")
     message = refused_facts(HEAD + IMPOSSIBLE + items)
     assert message.startswith(
-        "w.yaml:16:5: by `impossible` no record can be in any row of the item"
+        "w.yaml:18:5: by `impossible` no record can be in any row of the item"
     )
     assert "'k0'" in message
     # Each of two conditions leaves records, and both together none.

@@ -271,3 +271,25 @@ def test_section_13_the_sum_over_poles_is_never_above_the_root():
     sums = (c * x / (x + u**2)).sum(axis=1)
     assert np.all(sums <= np.sqrt(x[:, 0]))
     assert sums[100:] == pytest.approx(np.sqrt(x[100:, 0]), rel=1e-3)
+
+
+def test_section_25_answers_given_facts_are_least_squares_under_them(rng):
+    A, F, W = rng.normal(size=(9, 6)), rng.normal(size=(2, 6)), rng.normal(size=(5, 6))
+    x = rng.normal(size=6)
+    z, v = A @ x + rng.normal(size=9), F @ x
+    inverse = np.linalg.inv(A.T @ A)
+    gain = inverse @ F.T @ np.linalg.inv(F @ inverse @ F.T)
+    given = inverse @ A.T @ z - gain @ (F @ inverse @ A.T @ z - v)
+    free = np.linalg.svd(F)[2][2:].T  # what the facts leave open
+    start = np.linalg.pinv(F) @ v
+    best = start + free @ np.linalg.lstsq(A @ free, z - A @ start, rcond=None)[0]
+    np.testing.assert_allclose(given, best)
+    after = W @ (inverse - gain @ F @ inverse) @ W.T
+    coefficients = W @ free @ np.linalg.pinv(A @ free)
+    np.testing.assert_allclose(after, coefficients @ coefficients.T, atol=1e-12)
+    B = np.linalg.qr(rng.normal(size=(8, 3)))[0].T  # orthonormal rows
+    leverage = (B**2).sum(axis=0)
+    draws = rng.laplace(scale=2**-0.5, size=(200_000, 8)) @ B.T
+    variance = (draws**2).sum(axis=1).var()
+    assert variance == pytest.approx(2 * 3 + 3 * (leverage**2).sum(), rel=0.05)
+    assert leverage.sum() == pytest.approx(3)
