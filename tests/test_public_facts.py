@@ -22,6 +22,7 @@ from dpquery.strategy.errors.expected_error import expected_error, squared_sensi
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes import informed as informed_module
 from dpquery.strategy.shapes.informed import informed
+from dpquery.strategy.shapes.product import ProductStrategy
 
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3)))
 SOLVED_AS_ONE = ("product", "marginals", "residual", "orbits")
@@ -287,3 +288,24 @@ def test_what_is_too_much_to_solve_for_stands_beside_the_other_answers(monkeypat
         zeros = facts.zeros(block)
         after = expand(answering.variances(block, position=place)).ravel()
         np.testing.assert_allclose(after, np.where(zeros, 0.0, before))
+
+
+def test_a_laplace_value_far_out_is_no_contradiction():
+    """Seven standard errors: once in twenty thousand for Laplace noise, never for Gaussian."""
+    shape = (3,)
+    block = marginal(shape, [0])
+    strategies_of = {
+        noise: ProductStrategy("p", noise, (Identity(3),)) for noise in ("laplace", "gaussian")
+    }
+    known = KnownAnswers("known", 0, np.array([7.0, 0.0, 0.0]))
+    contradicted = {}
+    for noise, strategy in strategies_of.items():
+        answering = informed(
+            strategy, PublicFacts(None, (known,)), Workload(shape, (block,), (1.0,))
+        )
+        estimates = reconstruct(strategy, [np.zeros(3)])
+        (rows,) = strategy.measurements
+        _, (test,) = given_tests(answering, estimates, noise_std=float(rows.weight))
+        assert (test.statistic, test.degrees) == (pytest.approx(49.0), 3)
+        contradicted[noise] = test.contradicted
+    assert contradicted == {"laplace": False, "gaussian": True}

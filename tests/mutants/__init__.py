@@ -26,6 +26,7 @@ from mutants.output import OUTPUT
 from mutants.package import PACKAGE
 from mutants.parts import PARTS
 from mutants.persons import PERSONS
+from mutants.public_facts import PUBLIC_FACTS
 from mutants.rap import RAP
 from mutants.replacement import REPLACEMENT
 from mutants.solved import SOLVED
@@ -64,6 +65,7 @@ MUTANTS = (
     *SUMS,
     *LEVELS,
     *DERIVED,
+    *PUBLIC_FACTS,
     *SUPPLY,
 )
 
