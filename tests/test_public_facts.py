@@ -9,7 +9,7 @@ from strategies_support import dense_block, dense_strategy
 from test_covariance import all_rows, close
 from test_shapes import every_shape, row_coefficients, strategies
 
-from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, total
 from dpquery.operators.public_facts import IMPOSSIBLE, ImpossibleCells, KnownAnswers, PublicFacts
 from dpquery.reconstruction.fact_tests import CONTRADICTED, laplace_squares
@@ -93,6 +93,18 @@ def test_impossible_queries_are_those_that_count_no_possible_cell(kind, seed):
         for attributes in (wide, wide[:1], []):
             table = marginal(strategy.shape, attributes)
             assert facts.count(strategy.shape, attributes) == facts.rows(table).sum()
+
+
+def test_an_r_of_k_query_is_impossible_where_all_its_ways_are():
+    """Every r of three attributes, of which two do not go together in one or both ways."""
+    shape = (3, 2, 2)
+    for boxes in ([{0: {0}, 1: {1}}], [{0: {0}}], [{0: {0}}, {1: {1}}, {2: {1}}]):
+        out, facts = cells_in(boxes, shape), impossible_of(boxes, shape)
+        for r in (1, 2, 3):
+            factors = tuple(Identity(n) for n in shape)
+            block = Block(shape, (0, 1, 2), factors, (True,) * 3, r)
+            dense = dense_block(block)
+            assert np.array_equal(facts.rows(block), ~np.any(dense[:, ~out] != 0, axis=1))
 
 
 @every_shape

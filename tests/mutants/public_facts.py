@@ -6,7 +6,6 @@ _LEAST = "test_public_facts.py::test_errors_are_those_of_least_squares_under_the
 _VARY = "test_public_facts.py::test_estimates_vary_as_their_covariances_and_are_exact_in_the_facts"
 _ROWS = "test_public_facts.py::test_impossible_queries_are_those_that_count_no_possible_cell"
 _SAID = "test_facts_release.py::test_the_files_say_what_was_relied_on"
-_EXACT = "test_facts_release.py::test_answers_that_facts_state_are_exact_and_flagged"
 _LEFT_OUT = "test_public_facts.py::test_a_contradicted_fact_is_left_out_and_the_others_stay"
 _FORCED = "test_facts_release.py::test_what_the_noisy_answers_contradict_is_said_and_not_forced"
 
@@ -25,7 +24,7 @@ PUBLIC_FACTS = (
         "ImpossibleCells.rows",
         "out &= self._all_of",
         "out[:] = self._all_of",
-        (_ROWS,),
+        ("test_public_facts.py::test_an_r_of_k_query_is_impossible_where_all_its_ways_are",),
     ),
     Mutant(
         "what a fact says of variances is counted once too little",
@@ -127,6 +126,6 @@ PUBLIC_FACTS = (
         "informed._given_facts",
         "informed(candidate.proposal.strategy, compiled.facts, workload)",
         "informed(candidate.proposal.strategy, None, workload)",
-        (_EXACT,),
+        ("test_facts_release.py::test_columns_that_know_no_facts_are_refused",),
     ),
 )
