@@ -193,6 +193,7 @@ QUESTIONS = {
         "place": "b:1:1",
         "publish": PublicationRules(below=3),
         "known": KnownTotals((8,), "b.csv", "b"),
+        "share": THIRD,
     },
     KnownTotals: {
         "values": (8,),

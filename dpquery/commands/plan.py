@@ -24,6 +24,7 @@ from dpquery.commands.defaults import (
     PLAN_PATH,
     TIME_LIMIT,
 )
+from dpquery.exceptions import SpecError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.funds import Funds
@@ -52,6 +53,7 @@ from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
 from dpquery.planning.derived_targets import derived_targets, tried_on, with_derived
 from dpquery.planning.figures import planned, solution_check
+from dpquery.planning.fixed_shares import ShareSearch, selections_by_shares, share_groups
 from dpquery.planning.informed import searched_workload, with_facts
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.rivals import Rivals
@@ -60,9 +62,10 @@ from dpquery.progress import stage
 from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.spec.problems import one_of
+from dpquery.strategy.goals.goals import Goal
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
-from dpquery.strategy.search.select import Selection, select
+from dpquery.strategy.search.select import Flaw, Reach, Selection, select
 from dpquery.untrusted.atomic_write import check_place, replace_file
 from dpquery.version import __version__
 
@@ -135,20 +138,10 @@ def plan(
     funds = _would_register(ledger, spec, counted, change=change_cap)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
+    search = ShareSearch(minimised, seed, time_limit, jobs, record_change(spec))
+    reach = Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None
     with stage("", *SEARCHING):
-        selections = select(
-            searched_workload(compiled),
-            noises=noises,
-            objective=minimised,
-            targets=limits,
-            seed=seed,
-            time_limit=time_limit,
-            jobs=jobs,
-            change=record_change(spec),
-            items=compiled.items,
-            flaw_of=flaw_of,
-            reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
-        )
+        selections = _selected(spec, compiled, noises, search, limits, flaw_of, reach)
         selections = with_facts(selections, compiled, minimised, limits, flaw_of)
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
     terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections))
@@ -162,6 +155,43 @@ def plan(
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
+
+
+def _selected(
+    spec: Spec,
+    compiled: CompiledSpec,
+    noises: Sequence[Noise],
+    search: ShareSearch,
+    targets: Goal,
+    flaw_of: Flaw,
+    reach: Reach | None,
+) -> Mapping[Noise, Selection]:
+    """Return the best strategies for a workload: of all of it, or of items with fixed shares.
+
+    Raises:
+        SpecError: there are shares and targets, which split the budget otherwise.
+    """
+    workload, groups = searched_workload(compiled), share_groups(spec, compiled)
+    if groups and targets:
+        raise SpecError(
+            "targets decide how the budget is split, and so does `share` in the spec; leave "
+            "--target out, or `share`"
+        )
+    if groups:
+        return selections_by_shares(groups, workload, noises, search, flaw_of)
+    return select(
+        workload,
+        noises=noises,
+        objective=search.objective,
+        targets=targets,
+        seed=search.seed,
+        time_limit=search.time_limit,
+        jobs=search.jobs,
+        change=search.change,
+        items=compiled.items,
+        flaw_of=flaw_of,
+        reach=reach,
+    )
 
 
 def _plan_of(

@@ -296,6 +296,8 @@ def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
         return f"RAP answers counts, and the item {sums[0]!r} is a sum; leave its sums out for RAP"
     if spec.states_facts:
         return "RAP knows no public facts; leave `impossible` and `known` out for RAP"
+    if any(item.share for item in spec.items):
+        return "RAP splits its budget by itself; leave `share` out for RAP"
     if delta == 0 or spec.budget.counted == "pure":
         return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:

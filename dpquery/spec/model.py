@@ -114,7 +114,8 @@ class Item:
     `weight` scales the squared error of its queries, that of sums over their `unit` squared.
     `place` is where it stands in the spec, file:line:column.
     `publish` are the rules of its column `published`; without them it has no such column.
-    `known` are its answers where they are published anyway.
+    `known` are its answers where they are published anyway. `share` is that of the budget which it
+    has for itself.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Item:
     place: str = field(default="", compare=False)
     publish: PublicationRules | None = None
     known: KnownTotals | None = None
+    share: Fraction | None = None
 
     @cached_property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""Public facts: what they state, what answers make of them, and what is said of them."""
+"""Public facts and fixed shares: what they state, what answers make of them, what is said."""
 
 from mutation import Mutant
 
@@ -127,5 +127,21 @@ PUBLIC_FACTS = (
         "informed(candidate.proposal.strategy, compiled.facts, workload)",
         "informed(candidate.proposal.strategy, None, workload)",
         ("test_facts_release.py::test_columns_that_know_no_facts_are_refused",),
+    ),
+    Mutant(
+        "a share of Gaussian noise is of the sensitivity, not of its square",
+        "an item with a tenth of the budget has a hundredth",
+        "fixed_shares._selection",
+        "[math.sqrt(share) for share in shares]",
+        "[share for share in shares]",
+        ("test_fixed_shares.py::test_every_part_has_its_share_of_what_is_charged",),
+    ),
+    Mutant(
+        "items without a share have all of the budget beside the others",
+        "items with a share have less than theirs",
+        "share_groups",
+        "1 - sum((share for _, share in groups), Fraction(0))",
+        "Fraction(1)",
+        ("test_fixed_shares.py::test_groups_are_the_items_with_shares_and_all_others",),
     ),
 )

@@ -13,6 +13,7 @@ from dpquery.cli.output.plan_notes import (
     otherwise,
     risk,
     rmse_text,
+    share_words,
     worst_words,
 )
 from dpquery.cli.output.rehearsals import closest_grids, closest_words, rap_grids, rehearsals_json
@@ -41,6 +42,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         *closest_words(report),
         *worst_words(report),
         *report.facts,
+        *share_words(spec),
         _chosen(report),
         *([] if candidates else [f"--candidates shows the {compared} strategies compared"]),
         cost(report),

@@ -9,6 +9,7 @@ from dpquery.planning.trades import trade_of
 from dpquery.releases.budget_words import counted_words, room_words, spent_share
 from dpquery.releases.formatting import figure, percent, power
 from dpquery.releases.manifest.statement import sure_words
+from dpquery.spec.model import Spec
 
 WEIGHTED = "weighted RMSE"
 NEAR = 0.9  # of its error: what an item could err alone is then worth no word
@@ -33,7 +34,8 @@ def worst_words(report: PlanReport) -> list[str]:
         f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
         f"{figure(2 * worst.rmse)}"
     ]
-    if worst.alone < NEAR * worst.rmse and not report.plan.targets:
+    fixed = any(item.share for item in report.spec.items)
+    if worst.alone < NEAR * worst.rmse and not report.plan.targets and not fixed:
         lines.append(
             f"asked alone it would err by {figure(worst.alone)}: a larger `weight` takes it nearer "
             "to that, and the others further away"
@@ -41,6 +43,17 @@ def worst_words(report: PlanReport) -> list[str]:
     at = f"epsilon = {float(2 * report.epsilon):g}"
     lines.append(f"at {at} all errors are {worst.doubled:.2f} times as large")
     return lines
+
+
+def share_words(spec: Spec) -> list[str]:
+    """Say which items have fixed shares of the budget; nothing where none has one."""
+    shares = {item.name: item.share for item in spec.items if item.share is not None}
+    if not shares:
+        return []
+    words = [f"{name} {percent(float(share))}" for name, share in shares.items()]
+    left = 1 - sum(shares.values())
+    words += [f"all others {percent(float(left))}"] if left else []
+    return [f"shares of the budget, as the spec has them: {', '.join(words)}"]
 
 
 def cost(report: PlanReport) -> str:

@@ -15,6 +15,7 @@ from typing import assert_never
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import MAX_LABELLED_TABLES
 from dpquery.measurement.canonical import (
+    write_fraction,
     write_number,
     write_numbers,
     write_optional,
@@ -164,6 +165,7 @@ def _item(item: Item) -> str:
         place=write_text(item.place),
         **({} if item.publish is None else {"publish": _rules(item.publish)}),
         **({} if item.known is None else {"known": _known(item.known)}),
+        **({} if item.share is None else {"share": write_fraction(item.share)}),
     )
 
 

@@ -439,6 +439,10 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
             refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
         "How much its squared error counts in the plan. Errors of a sum are taken over its largest "
         "value, so that it counts as a table of counts does.", "2")
+    share = optional(Decimal("a share of the budget", above=0, high=1,
+            refusal="the share {given} is none; expected a number above 0 and at most 1"),
+        "The share of each release's budget that it has for itself; items without one have what is "
+        "left together. Left out everywhere, `plan` splits it best.", "0.4")
     publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
         "{round_to: 10}")
     known = optional(KnownFields,

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 from dpquery.limits import MAX_DESCRIPTIONS
 from dpquery.spec.domain import Attribute
@@ -40,6 +41,7 @@ def read_workload(
     taken: dict[str, int] = {}
     read: list[Item] = []
     tables = words = 0
+    with_shares: Node | None = None
     for node in nodes:
         with scope.problems.collected():
             item = _item(node, scope, taken, read_file)
@@ -53,7 +55,36 @@ def read_workload(
                     "all; shorten them"
                 )
             read.append(item)
+            with_shares = with_shares or (node if item.share is not None else None)
+    if with_shares is not None:
+        with scope.problems.collected():
+            _check_shares(read, with_shares)
     return tuple(read)
+
+
+def _check_shares(items: Iterable[Item], first: Node) -> None:
+    """Refuse shares that are more than the budget, or leave some of it to nobody.
+
+    Args:
+        items: of the workload.
+        first: the item that has the first share.
+    """
+    shares = [item.share for item in items]
+    total = sum((share for share in shares if share is not None), Fraction(0))
+    if total > 1:
+        raise first.mistake(
+            f"the shares of all items add up to {float(total):g}, more than the budget; give less"
+        )
+    if total == 1 and None in shares:
+        raise first.mistake(
+            "the shares of all items add up to 1, so that items without one have no budget; give "
+            "less, or leave these items out"
+        )
+    if total < 1 and None not in shares:
+        raise first.mistake(
+            f"the shares of all items add up to {float(total):g}, and nothing has the rest; give "
+            "more, or leave one of them out"
+        )
 
 
 def _item(
@@ -68,7 +99,15 @@ def _item(
     if tables:
         known = scope.problems.attempt(lambda: read_known(given.known, tables, scope, read_file))
     words = (given.weight, given.description, str(node.place))
-    return Item(given.name, tuple(tables), *words, rules, known)
+    if read_file is None and given.share is not None:
+        raise given.node("share").mistake(
+            "the budget was split when the release was planned; leave `share` out here"
+        )
+    if known is not None and given.share is not None:
+        raise given.node("share").mistake(
+            "an item that is known takes no budget; leave `share` out, or `known`"
+        )
+    return Item(given.name, tuple(tables), *words, rules, known, given.share)
 
 
 def _take_name(given: ItemFields, taken: dict[str, int]) -> None:
