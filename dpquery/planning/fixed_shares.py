@@ -27,7 +27,7 @@ from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
 
-SHARES = "Shares"
+BY_SHARES = "Shares"
 """The name of a strategy whose parts have the shares that the spec gives them."""
 
 
@@ -109,7 +109,7 @@ def _selection(
     flaw_of: Flaw,
 ) -> Selection:
     lengths = shares if noise == "laplace" else [math.sqrt(share) for share in shares]
-    strategy = UnionStrategy.of_shares(SHARES, parts, lengths, blocks, search.change)
+    strategy = UnionStrategy.of_shares(BY_SHARES, parts, lengths, blocks, search.change)
     check_strategy_size(strategy)
     error = expected_error(strategy, workload, search.change)
     goal = largest_standard_error(workload) if search.objective == "max" else ()
@@ -117,7 +117,7 @@ def _selection(
     flaw = flaw_of(strategy)
     if flaw:
         raise SpecError(f"items with a `share` cannot be planned side by side: {flaw}")
-    best = Candidate(SHARES, Proposal(strategy), error, score=least, sound=True)
+    best = Candidate(BY_SHARES, Proposal(strategy), error, score=least, sound=True)
     return Selection(noise, (best,), best, None, None, search.change)
 
 

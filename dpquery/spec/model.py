@@ -112,10 +112,8 @@ class Item:
     """A named, weighted entry of the workload: tables of counts, or of sums of the same values.
 
     `weight` scales the squared error of its queries, that of sums over their `unit` squared.
-    `place` is where it stands in the spec, file:line:column.
-    `publish` are the rules of its column `published`; without them it has no such column.
-    `known` are its answers where they are published anyway. `share` is that of the budget which it
-    has for itself.
+    `place` is where it stands in the spec, file:line:column. `publish` are the rules of its column
+    `published`, `known` its answers where they are public, `share` its fixed share of the budget.
     """
 
     name: str
@@ -404,8 +402,8 @@ class About:
 class Spec:
     """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole.
 
-    `first_edition` is whether the text is from a plan of format 1. `prefer` is what plan compares
-    mechanisms and columns by. `impossible` are combinations that no record has.
+    `first_edition`: it is from a plan of format 1. `impossible`: combinations that no record has.
+    `prefer`: what plan compares mechanisms and columns by.
     """
 
     dataset: Dataset
@@ -444,7 +442,7 @@ class Spec:
     @property
     def states_facts(self) -> bool:
         """Whether it says what is publicly known of the answers."""
-        return bool(self.impossible) or any(item.known for item in self.items)
+        return any((self.impossible, *(item.known for item in self.items)))
 
     @property
     def weighted(self) -> bool:
