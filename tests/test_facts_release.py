@@ -78,7 +78,7 @@ def made(folder, spec, data, *, epsilon=40, off=0, **options):
     (folder / "r.csv").write_text(totals(data, off))
     data.to_csv(folder / "data.csv", index=False)
     paths = {"plan_path": folder / "dpquery.plan", "ledger_path": folder / "ledger.db"}
-    report = plan(folder / "workload.yaml", mechanism="linear", time_limit=0.3, **paths)
+    report = plan(folder / "workload.yaml", mechanism="linear", time_limit=0.1, **paths)
     done = release(folder / "data.csv", epsilon=epsilon, out=folder / "out", **options, **paths)
     return report, done
 

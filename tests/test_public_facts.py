@@ -213,7 +213,7 @@ def test_simulated_releases_err_as_predicted_and_are_covered(noise):
     """Root mean square error within 3 %, coverage of 95 % intervals, false alarms of the test."""
     shape, blocks, facts, x = town()
     workload = Workload(shape, blocks, (1.0,) * len(blocks))
-    best = select(workload, noises=[noise], time_limit=1)[noise].best.proposal.strategy
+    best = select(workload, noises=[noise], time_limit=0.3)[noise].best.proposal.strategy
     known = KnownAnswers("places", 2, blocks[2].matvec(x).astype(float))
     answering = informed(best, PublicFacts(facts.impossible, (known,)), workload)
     predicted = expected_error(answering, workload)
@@ -263,7 +263,7 @@ def test_the_reference_law_of_laplace_noise_is_that_of_its_squares():
 def test_a_contradicted_fact_is_left_out_and_the_others_stay(noise):
     shape, blocks, facts, x = town()
     workload = Workload(shape, blocks, (1.0,) * len(blocks))
-    best = select(workload, noises=[noise], time_limit=1)[noise].best.proposal.strategy
+    best = select(workload, noises=[noise], time_limit=0.3)[noise].best.proposal.strategy
     off = np.array([0.0, 300.0, 0.0, 0.0])
     wrong = KnownAnswers("wrong", 2, blocks[2].matvec(x) + off)
     right = KnownAnswers("right", 3, blocks[3].matvec(x).astype(float))
@@ -290,7 +290,7 @@ def test_a_contradicted_fact_is_left_out_and_the_others_stay(noise):
 def test_what_is_too_much_to_solve_for_stands_beside_the_other_answers(monkeypatch):
     shape, blocks, facts, _ = town()
     workload = Workload(shape, blocks, (1.0,) * len(blocks))
-    best = select(workload, noises=["gaussian"], time_limit=1)["gaussian"].best.proposal.strategy
+    best = select(workload, noises=["gaussian"], time_limit=0.3)["gaussian"].best.proposal.strategy
     monkeypatch.setattr(informed_module, "MAX_FACT_ROWS", 2)
     answering = informed(best, facts, workload)
     assert not answering.conditioned
