@@ -49,6 +49,7 @@ ROOMS = (
     "reconstruction",
     "reconstruction.rap",
     "reconstruction.columns",
+    "reconstruction.adaptive",
     "reconstruction.derived",
     "releases",
     "releases.manifest",
