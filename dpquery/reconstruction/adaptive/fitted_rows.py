@@ -23,7 +23,7 @@ from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.rap.whole_tables import WholeTables
 from dpquery.strategy.algebra.subsets import Subset
 
-FITTED_ROWS = 1000
+FITTED_ROWS = 300
 LEAST_CLASS = 0.1  # of the noise on a class: what was measured as none may still be a few
 
 
