@@ -120,6 +120,17 @@ def test_the_error_weighs_every_table_by_its_precision_and_its_gradient_is_its_s
         assert misfit.gradient[place] / masses.shape[1] == pytest.approx(slope, abs=1e-4)
 
 
+@BOTH
+def test_floats_of_numpy_are_totals_and_variances_too(fit):
+    measured = [
+        MeasuredTable(t.attributes, t.values, np.float64(t.variance))
+        for t in measure(truth(), ONES + PAIRS, 5.0)
+    ]
+    plain = fit_tables(SHAPE, measure(truth(), ONES + PAIRS, 5.0), RECORDS, fit=fit)
+    model = fit_tables(SHAPE, measured, np.float64(RECORDS), fit=fit)
+    assert np.array_equal(model.table((0, 1)), plain.table((0, 1)))
+
+
 @pytest.mark.parametrize(
     ("tables", "total"),
     [([MeasuredTable((0,), np.ones(4), 1.0)], 5.0), ([], 0.0)],

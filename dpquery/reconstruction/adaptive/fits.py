@@ -58,7 +58,7 @@ def fit_tables(
     for table in measured:
         if table.values.shape != tuple(class_counts[i] for i in table.attributes):
             raise ValueError(f"a table of {table.values.shape} over attributes {table.attributes}")
-    merged = merged_tables(measured)
+    merged, total = merged_tables(measured), float(total)  # a float of numpy would widen the rows
     if fit == "shrinkage":
         return ShrunkModel(class_counts, merged, total)
     return FittedRows(class_counts, merged, total, start if isinstance(start, FittedRows) else None)
