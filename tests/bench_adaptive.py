@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from itertools import combinations, product
 from pathlib import Path
@@ -69,10 +69,11 @@ class Problem:
     workload: tuple[Subset, ...]
     tables: Tables
 
-    def weight(self, attributes: Subset) -> float:
-        """How much the workload shares with a table, between 0 and 1."""
-        most = max(sum(len({*each} & {*t}) for each in self.workload) for t in self.tables)
-        return sum(len({*each} & {*attributes}) for each in self.workload) / most
+    @cached_property
+    def weights(self) -> dict[Subset, float]:
+        """How much the workload shares with each table, between 0 and 1."""
+        shared = {t: sum(len({*each} & {*t}) for each in self.workload) for t in self.tables}
+        return {table: count / max(shared.values()) for table, count in shared.items()}
 
     def errors(self, answer: Callable[[Subset], Floats]) -> tuple[float, float]:
         """Return the RMSE over all cells and the mean L1 distance of tables, of the records."""
@@ -172,7 +173,7 @@ def adaptive(
         spent += cost
         candidates = [each for each in task.tables if allowed(measured, each, spent / rho)]
         scores = [
-            task.weight(each)
+            task.weights[each]
             * (np.abs(task.tables[each] - model.table(each)).sum() - noise_l1(each))
             for each in candidates
         ]

@@ -85,6 +85,14 @@ def test_from_one_way_tables_alone_attributes_are_independent(fit):
     assert np.abs(model.table((0, 1, 2)) - expected).max() < 2.0
 
 
+def test_rows_start_at_the_one_way_tables():
+    x = truth()
+    model = fit_tables(SHAPE, measure(x, ONES, 0.5), RECORDS)
+    far = fit_tables(SHAPE, [], RECORDS)
+    assert model.steps < 20  # rows that start at even classes take 59
+    assert np.abs(far.table((1,)) - RECORDS / 4).max() < RECORDS / 20
+
+
 @BOTH
 def test_the_same_measurements_give_the_same_model(fit):
     measured = measure(truth(), ONES + PAIRS, 5.0)
