@@ -16,7 +16,7 @@ from dpquery.measurement import curator
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.adaptive import table_rounds as rounds
 from dpquery.measurement.adaptive.budget import MEASURED_SHARE, adaptive_budget
-from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery, run_tables, measured_tables
+from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery, measured_tables, run_tables
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rap.budget import STEPS
 from dpquery.measurement.rap.selection import ExactChance
