@@ -37,7 +37,7 @@ class Guess:
 def ask_tables(
     spec=SPEC, *, epsilon=1, delta="1e-6", release=1, restless=0.0, start=None, rows=None
 ):
-    """A question of adaptive tables, with a model that learns nothing."""
+    """A question of adaptive measurement, with a model that learns nothing."""
     parsed = parse(spec, name="town.yaml", files={})
     compiled = compile_spec(parsed)
     budget = adaptive_budget(

@@ -143,7 +143,7 @@ def rap_key(
 def adaptive_key(
     spec: Spec, compiled: CompiledSpec, *, budget: AdaptiveBudget, layout: str, release: int
 ) -> str:
-    """Return the key of a release by adaptive tables: 64 hexadecimal digits.
+    """Return the key of a release by adaptive measurement: 64 hexadecimal digits.
 
     Args:
         spec: dataset, domain and protected unit.

@@ -192,7 +192,7 @@ class AdaptiveQuery:
 
     @property
     def option(self) -> str:
-        """The option of a release that asks for adaptive tables, whatever the plan prefers."""
+        """The option of a release that asks for adaptive measurement, whatever the plan prefers."""
         return "--mechanism adaptive"
 
     def guarantee_at(self, epsilon: Fraction) -> Guarantee:
@@ -241,7 +241,7 @@ class AdaptiveQuery:
         for this_round in rounds:
             parts.append(encoded_round(this_round))
             draft.append(parts[-1])
-            report_progress(f"adaptive tables: {len(parts) - 1} measured")
+            report_progress(f"adaptive measurement: {len(parts) - 1} measured")
             if this_round.budget.last:
                 break  # it is not fitted here: reconstruction fits it, from the ledger
         return np.concatenate(parts)
