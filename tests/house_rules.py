@@ -67,6 +67,7 @@ ROOMS = (
     "audit.cases",
     "audit.checks",
     "audit.rap",
+    "audit.adaptive",
     "audit.run",
     "data_check",
     "cli.output",

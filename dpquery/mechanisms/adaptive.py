@@ -128,7 +128,8 @@ def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> Adapt
     if planned is None:
         raise SpecError(
             "the plan holds no adaptive measurement; declare `dataset: {rows: about 50000}`, a "
-            "delta under `privacy` and a budget with one, and run `dpquery plan --mechanism adaptive`"
+            "delta under `privacy` and a budget with one, and run `dpquery plan --mechanism "
+            "adaptive`"
         )
     check_request(request, spec, planned.name)
     workload = compiled.workload
