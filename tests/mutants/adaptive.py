@@ -142,7 +142,8 @@ ADAPTIVE = (
         "a measured table is not durable before the fit sees it",
         "a run that fails on what it drew draws again",
         "AdaptiveQuery.noisy",
-        "            parts.append(encoded_round(this_round))\n            draft.append(parts[-1])\n",
+        "            parts.append(encoded_round(this_round))\n"
+        "            draft.append(parts[-1])\n",
         "            parts.append(encoded_round(this_round))\n",
         (FAILING_FIT,),
     ),
