@@ -25,9 +25,13 @@ from dpquery.audit.findings import Finding
 from dpquery.audit.rap.cases import TOWNS, Town
 from dpquery.audit.statistics import ALPHA, chi_square, combined, pooled
 
-SPENT = "the parts of an adaptive run are what was charged for it, once, before the data was read"
-PUBLISHED = "the noise that a release by adaptive measurement names is what its charge pays for"
-DRAWN = "adaptive runs draw tables, levels and noise by the laws worked out apart"
+TABLES_SPENT = (
+    "the parts of an adaptive run are what was charged for it, once, before the data was read"
+)
+TABLES_PUBLISHED = (
+    "the noise that a release by adaptive measurement names is what its charge pays for"
+)
+LAW_OF_TABLES = "adaptive runs draw tables, levels and noise by the laws worked out apart"
 
 _SHARE = 20
 _CELLS = 16
@@ -70,7 +74,7 @@ def tables_charge(town: Town, released: ReleasedTables, law: TableLaw) -> Findin
     return Finding(
         "adaptive",
         town.name,
-        SPENT,
+        TABLES_SPENT,
         fair and early,
         f"{len(costs)} rounds cost {float(total):.9g} of {float(law.rho):.9g} charged; "
         f"{'on record' if early else 'NOT on record'} at the first read",
@@ -87,7 +91,7 @@ def tables_figures(town: Town, released: ReleasedTables, law: TableLaw) -> Findi
     return Finding(
         "adaptive",
         town.name,
-        PUBLISHED,
+        TABLES_PUBLISHED,
         worst <= _ROUNDING and facts.candidates == 3,
         f"{len(pairs)} figures, the largest difference {worst:.1g} of one",
     )
@@ -108,7 +112,7 @@ def law_of_draws(draws: Sequence[TableDraws]) -> Finding:
     return Finding(
         "adaptive",
         "all towns",
-        DRAWN,
+        LAW_OF_TABLES,
         p > ALPHA,
         f"{z.size:,} values, {math.sqrt(2 * squares / z.size):.4f} of the scale; {drawn:,} tables "
         f"drawn; levels {'follow' if possible else 'do NOT follow'}; p = {p:.2g}",

@@ -38,7 +38,7 @@ SETS: tuple[Subset, ...] = ((0,), (1,), (0, 1))
 """Age, sex, and both: all tables of a town."""
 WEIGHTS = (512, 512, 1024)
 """Two blocks share one attribute each with the first two, and two each with the last."""
-STEPS = 1024
+GRID_STEPS = 1024
 _OFF = (6, -9, 1)  # how much less the public side has in the first cell of each table
 
 
@@ -155,7 +155,7 @@ def draws_of_tables(
     """Return all draws of some runs, where the public side starts so and the true tables are so."""
     residuals, chances, outcomes, levels, likelihoods = [], [], [], True, []
     for run in runs:
-        noise = (run.first - STEPS * np.concatenate(true[:2])) / (STEPS * law.first_std)
+        noise = (run.first - GRID_STEPS * np.concatenate(true[:2])) / (GRID_STEPS * law.first_std)
         residuals.append(noise)
         log_likelihood, level, public = -float((noise**2).sum()) / 2, 0, ShiftedTables(start)
         costs = law.costs(run.levels)
@@ -173,11 +173,11 @@ def draws_of_tables(
             chance /= chance.sum()
             chances.append(chance)
             outcomes.append(number)
-            noise = (counts - STEPS * true[number]) / (STEPS * std)
+            noise = (counts - GRID_STEPS * true[number]) / (GRID_STEPS * std)
             residuals.append(noise)
             log_likelihood += math.log(chance[number]) - float((noise**2).sum()) / 2
             before = public.table(SETS[number])
-            public.add(SETS[number], counts / STEPS, std)
+            public.add(SETS[number], counts / GRID_STEPS, std)
             moved = float(np.abs(public.table(SETS[number]) - before).sum())
             level = given + (moved <= math.sqrt(2 / math.pi) * std * len(counts))
         likelihoods.append(log_likelihood)

@@ -8,7 +8,7 @@ the last table moved the model by no more than its noise (see rounds). A round t
 than another like it costs takes all that is left, and is the last: so that the parts are rho to
 the last fraction, whatever the levels were. This is the annealing of AIM [McKenna22]: which round
 costs what is decided by noisy values alone, and every round's cost is fixed before it is drawn.
-[MATH] 11.6.
+[MATH] 10.8.
 
 With D records of a person, neighbours move a table by D in L1 and by D in L2 where records are
 added or removed, all the same way; where they are replaced, by 2 D in L1 and by sqrt(2) D in L2,

@@ -14,7 +14,7 @@ neighbours move every true table by at most S in L1: S = D where D records are a
 eta (s'_t - s_t) - ln(Z' / Z) at table t, and over all tables the first term spans at most
 2 eta S max_t w_t. A mechanism whose log ratio spans at most r is r-bounded-range, hence
 (r^2 / 8)-zCDP [CR21]: AdaptiveBudget.round takes the sharpest eta with which that is the share of
-the draw. [MATH] 11.6.
+the draw. [MATH] 10.8.
 
 Exactness: scores are integers, and the law is drawn by ExactChance; see rap.selection.
 """
