@@ -8,9 +8,9 @@ import pytest
 
 from dpquery.audit.adaptive import table_runs
 from dpquery.audit.adaptive.table_checks import (
-    DRAWN,
-    PUBLISHED,
-    SPENT,
+    LAW_OF_TABLES,
+    TABLES_PUBLISHED,
+    TABLES_SPENT,
     adaptive,
     drawn_by,
     law_of_draws,
@@ -41,7 +41,9 @@ ROWS, REPLACED, PERSONS = TOWNS
 def test_a_sound_product_passes(record_property):
     findings = list(adaptive(QUICK))
     assert [finding for finding in findings if not finding.passed] == []
-    assert [finding.claim for finding in findings] == [SPENT, PUBLISHED] * 3 + [DRAWN]
+    assert [finding.claim for finding in findings] == [TABLES_SPENT, TABLES_PUBLISHED] * 3 + [
+        LAW_OF_TABLES
+    ]
     assert sum(finding.tests for finding in findings) == 1
     record_property("draws", sum(finding.draws for finding in findings))
 
@@ -127,14 +129,14 @@ def test_a_sound_town_passes(town, tmp_path):
 
 def test_tables_of_one_attribute_that_are_free_are_seen_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(AdaptiveBudget, "rounds_rho", property(lambda b: b.guarantee.amount))
-    assert {SPENT, PUBLISHED} <= claims_that_fail(ROWS, tmp_path, runs=50)
+    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(ROWS, tmp_path, runs=50)
 
 
 def test_a_sensitivity_that_forgets_the_replaced_record_is_seen_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         AdaptiveBudget, "squared_sensitivity", lambda b, tables: tables * b.records**2 << 20
     )
-    assert {SPENT, PUBLISHED} <= claims_that_fail(REPLACED, tmp_path, runs=50)
+    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(REPLACED, tmp_path, runs=50)
 
 
 @pytest.mark.slow
@@ -142,12 +144,12 @@ def test_a_draw_that_is_too_sharp_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(
         AdaptiveBudget, "score_span", property(lambda b: b.records * max(b.candidates.weights) // 2)
     )
-    assert claims_that_fail(ROWS, tmp_path, runs=500) == {DRAWN}
+    assert claims_that_fail(ROWS, tmp_path, runs=500) == {LAW_OF_TABLES}
 
 
 def test_levels_that_rise_otherwise_are_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(table_rounds, "noise_norm", lambda std, cells: 0.0)
-    assert DRAWN in claims_that_fail(ROWS, tmp_path, runs=50)
+    assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=50)
 
 
 def test_noise_that_is_too_narrow_is_seen(tmp_path, monkeypatch):
@@ -160,4 +162,4 @@ def test_noise_that_is_too_narrow_is_seen(tmp_path, monkeypatch):
         return table_runs.TableRun(first, run.numbers, run.levels, run.counts)
 
     monkeypatch.setattr(table_runs.TableRun, "read", narrow)
-    assert DRAWN in claims_that_fail(ROWS, tmp_path, runs=150)
+    assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=150)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtri
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Ints
 from dpquery.audit.adaptive.table_runs import (
     ReleasedTables,
     TableBench,
@@ -23,6 +23,7 @@ from dpquery.audit.adaptive.table_runs import (
 from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.findings import Finding
 from dpquery.audit.rap.cases import TOWNS, Town
+from dpquery.audit.rap.checks import likely_strength
 from dpquery.audit.statistics import ALPHA, chi_square, combined, pooled
 
 TABLES_SPENT = (
@@ -102,27 +103,31 @@ def law_of_draws(draws: Sequence[TableDraws]) -> Finding:
     z = np.concatenate([each.residuals for each in draws])
     squares = float((z**2).sum()) / 2
     width = 2 * min(gammainc(z.size / 2, squares), gammaincc(z.size / 2, squares))
-    tests: list[float] = [float(width), _shape(z)]
+    edges = ndtri(np.arange(1, _CELLS) / _CELLS)  # the grid is far finer than a cell
+    counted = np.bincount(np.searchsorted(edges, z), minlength=_CELLS)
+    tests: list[float] = [float(width), *_held_against(counted, np.full(_CELLS, z.size / _CELLS))]
     for each in draws:
-        counted = np.bincount(each.outcomes, minlength=3)
-        tests.append(chi_square(*pooled(counted, each.chances.sum(axis=0))))
+        outcomes = np.bincount(each.drawn.outcome, minlength=3)
+        tests += _held_against(outcomes, each.drawn.chances.sum(axis=0))
+    strength, sharp = likely_strength([each.drawn for each in draws], 1.0)
+    tests.append(sharp)
     possible = all(each.levels for each in draws)
     p = combined(tests) if possible else 0.0
-    drawn = sum(len(each.outcomes) for each in draws)
+    drawn = sum(len(each.drawn.outcome) for each in draws)
     return Finding(
         "adaptive",
         "all towns",
         LAW_OF_TABLES,
         p > ALPHA,
         f"{z.size:,} values, {math.sqrt(2 * squares / z.size):.4f} of the scale; {drawn:,} tables "
-        f"drawn; levels {'follow' if possible else 'do NOT follow'}; p = {p:.2g}",
+        f"drawn, {strength:.3f} times as sharply; levels "
+        f"{'follow' if possible else 'do NOT follow'}; p = {p:.2g}",
         draws=z.size,
         tests=1,
     )
 
 
-def _shape(z: Floats) -> float:
-    """Return the p-value of values against the normal law: the grid is far finer than a cell."""
-    edges = ndtri(np.arange(1, _CELLS) / _CELLS)
-    counted = np.bincount(np.searchsorted(edges, z), minlength=_CELLS)
-    return chi_square(counted, np.full(_CELLS, z.size / _CELLS))
+def _held_against(counted: Ints, expected: Floats) -> list[float]:
+    """Return the p-value of counts against a law; none where there are too few of them."""
+    counted, expected = pooled(counted, expected)
+    return [chi_square(counted, expected)] if expected.size > 1 else []

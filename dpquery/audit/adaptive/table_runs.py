@@ -18,6 +18,7 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.checks.repeated_releases import Watched, spent
 from dpquery.audit.rap.cases import DELTA, EPSILON, KINDS, Town, TownRow, csv_of
+from dpquery.audit.rap.distribution import RunDraws
 from dpquery.audit.rap.runs import UnstoredParts
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
@@ -136,15 +137,13 @@ class TableDraws:
 
     Attributes:
         residuals: noise over its scale, (k,).
-        chances: of every table in each draw, (n, 3).
-        outcomes: the table drawn, (n,).
+        drawn: the tables, with eta times their scores.
         levels: whether every level follows from what was measured before.
         log_likelihoods: of each run, up to what no data changes.
     """
 
     residuals: Floats
-    chances: Floats
-    outcomes: Ints
+    drawn: RunDraws
     levels: bool
     log_likelihoods: Floats
 
@@ -153,7 +152,8 @@ def draws_of_tables(
     runs: Sequence[TableRun], start: Sequence[Ints], true: Sequence[Ints], law: TableLaw
 ) -> TableDraws:
     """Return all draws of some runs, where the public side starts so and the true tables are so."""
-    residuals, chances, outcomes, levels, likelihoods = [], [], [], True, []
+    residuals, levels, likelihoods = [], True, []
+    scores, chances, outcomes = [], [], []
     for run in runs:
         noise = (run.first - GRID_STEPS * np.concatenate(true[:2])) / (GRID_STEPS * law.first_std)
         residuals.append(noise)
@@ -171,6 +171,7 @@ def draws_of_tables(
             )
             chance = np.exp(exponents - exponents.max())
             chance /= chance.sum()
+            scores.append(exponents)
             chances.append(chance)
             outcomes.append(number)
             noise = (counts - GRID_STEPS * true[number]) / (GRID_STEPS * std)
@@ -183,8 +184,7 @@ def draws_of_tables(
         likelihoods.append(log_likelihood)
     return TableDraws(
         np.concatenate(residuals),
-        np.array(chances),
-        np.array(outcomes),
+        RunDraws(np.array(scores), np.array(chances), np.array(outcomes)),
         levels,
         np.array(likelihoods),
     )
