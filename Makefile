@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-accounting bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
+.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ bench-answers: $(READY) ## 126 million answers, from the file to Parquet, stage 
 
 bench-postprocess: $(READY) ## what the columns beside the estimates gain on Adult
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_postprocess.py
+
+bench-adaptive: $(READY) ## adaptive whole tables beside linear releases and AIM (needs the extra bench): hours, and it goes on where it stopped
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_adaptive.py
 
 bench-derived: $(READY) ## how often intervals of shares, means, differences and quantiles hold the truth
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_derived.py

@@ -82,6 +82,11 @@ MAX_RAP_PREDICATES = 1 << 28  # rows times predicates of one attribute: a gigaby
 MAX_RELAXED_ROWS = 1 << 20
 MAX_FINER_NUMBERS = 1 << 28  # of relaxed rows over the finer classes of later questions: a gigabyte
 
+# --- adaptive measurement -------------------------------------------------------------------------
+MAX_ADAPTIVE_TABLES = 1 << 15  # that may be measured: each is compared with the data in every round
+MAX_ADAPTIVE_CELLS = 1 << 24  # of all of them: some seconds a round
+MAX_ADAPTIVE_CLASSES = 1 << 17  # of all attributes together: a fit holds some 300 of each
+
 # --- answers, columns and records made afterwards -------------------------------------------------
 MAX_TREE_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
 MAX_QUERY_MATRIX_ENTRIES = 1 << 24  # of all query matrices of the graphical model, written out

@@ -7,7 +7,7 @@ from pathlib import Path
 from cli_support import SPEC
 
 from dpquery.plan_file.plan import read_plan, write_plan
-from dpquery.plan_file.rap_settings import PlannedRap, RapSettings
+from dpquery.plan_file.rap_settings import PlannedAdaptive, PlannedRap, RapSettings, Rehearsal
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.manifest.manifest_input import read_manifest
 
@@ -50,6 +50,17 @@ def rehearse(plan=Path("dpquery.plan"), **changes):
     linear = dataclasses.replace(read_plan(plan.read_bytes()), relaxed=None)
     relaxed = dataclasses.replace(REHEARSED, **changes)
     plan.write_bytes(write_plan(dataclasses.replace(linear, relaxed=relaxed)))
+
+
+SHARED = {field.name: getattr(REHEARSED, field.name) for field in dataclasses.fields(Rehearsal)}
+REHEARSED_TABLES = PlannedAdaptive(**SHARED, tables=15, rounds=4)
+
+
+def rehearse_tables(plan=Path("dpquery.plan"), **changes):
+    """Put adaptive measurement into a plan, as they were rehearsed but for some changes."""
+    linear = dataclasses.replace(read_plan(plan.read_bytes()), relaxed=None)
+    planned = dataclasses.replace(REHEARSED_TABLES, **changes)
+    plan.write_bytes(write_plan(dataclasses.replace(linear, adaptive=planned)))
 
 
 def relaxed_of(release, compiled):

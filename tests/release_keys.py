@@ -9,6 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.adaptive.budget import AdaptiveBudget
+from dpquery.measurement.adaptive.candidates import CandidateTables
+from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import RapBudget
@@ -130,6 +133,15 @@ AT_ONCE = replace(
 )
 
 
+TABLES = AdaptiveBudget(
+    guarantee=ZCDP,
+    records=1,
+    replace=False,
+    total=None,
+    candidates=CandidateTables(((0,), (2,), (0, 2)), (8, 4, 32), (512, 500, 1024)),
+)
+
+
 def compiled_of(workload=WORKLOAD, classes=CLASSES):
     """A workload over classes, as one item."""
     return CompiledSpec(workload, classes, (range(len(workload.blocks)),))
@@ -146,6 +158,12 @@ def rap(mechanism=ADAPTIVE, spec=SPEC, **changes):
     parsed = parse(spec, name="survey.yaml", files={})
     query = RapQuery(parsed, compiled_of(), mechanism.settings, mechanism, 1, lambda _: None)
     return replace(query, **changes)
+
+
+def tables(budget=TABLES, spec=SPEC, **changes):
+    """A release by adaptive measurement, whose public side is never made."""
+    parsed = parse(spec, name="survey.yaml", files={})
+    return replace(AdaptiveQuery(parsed, compiled_of(), budget, 1, lambda _: None), **changes)
 
 
 _SUMS = (
@@ -169,4 +187,8 @@ RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "RAP, persons": rap(replace(ADAPTIVE, records=3), PERSON),
     "RAP, persons, any rows": rap(replace(ADAPTIVE, records=3), ANY_ROWS),
     "RAP, a parent, release 3": rap(spec=PARENT, release=3),
+    "adaptive": tables(),
+    "adaptive, replaced": tables(replace(TABLES, replace=True, total=48), REPLACE),
+    "adaptive, persons": tables(replace(TABLES, records=3), PERSON),
+    "adaptive, release 2": tables(release=2),
 }

@@ -186,7 +186,7 @@ def test_a_total_that_is_free_and_rows_that_are_ignored_are_seen_at_once(
 def test_a_selection_that_is_too_sharp_for_its_share_is_seen_at_once(
     tmp_path, monkeypatch, town, rate
 ):
-    monkeypatch.setattr(budget, "_rate", partial(rate, budget._rate))
+    monkeypatch.setattr(budget, "sharpest_rate", partial(rate, budget.sharpest_rate))
     assert first_release(town, tmp_path) == {CHARGE, FIGURES}
 
 

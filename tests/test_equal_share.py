@@ -380,19 +380,13 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
         guarantee=accounting.guarantee("gaussian", epsilon=epsilon, delta=DELTA),
         words="some public data",
     )
-    done = SimpleNamespace(
-        settings=None, runs=[0], rmse=(1.0, 0.0), largest=(1.0, 0.0), error=lambda objective: 1.0
-    )
+    done = SimpleNamespace(runs=[0], rmse=(1.0, 0.0), largest=(1.0, 0.0))
     report = partial(SimpleNamespace, plan=SimpleNamespace(closest=None))
-    compared = comparison._compared(
-        done, stage, report(priced=[best]), objective="rmse", margin=0.7
-    )
-    assert compared.linear_rmse == pytest.approx(best.weighted_rmse * best.equal.std / best.std)
-    assert compared.linear_rmse > 1.4 * best.weighted_rmse
-    alone = comparison._compared(
-        done, stage, report(priced=[gaussian]), objective="rmse", margin=0.7
-    )
-    assert alone.linear_rmse == gaussian.weighted_rmse
+    compared = comparison._figures(done, stage, report(priced=[best]), margin=0.7)["linear_rmse"]
+    assert compared == pytest.approx(best.weighted_rmse * best.equal.std / best.std)
+    assert compared > 1.4 * best.weighted_rmse
+    alone = comparison._figures(done, stage, report(priced=[gaussian]), margin=0.7)["linear_rmse"]
+    assert alone == gaussian.weighted_rmse
 
 
 def test_a_refusal_of_relaxed_rows_names_an_epsilon_that_they_are_released_at(small):

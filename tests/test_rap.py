@@ -259,7 +259,7 @@ def test_the_gradient_by_whole_tables_is_that_of_the_same_queries_one_by_one(see
     shape = (4, 3, 2, 3)
     blocks = tuple(random_block(rng, shape, most=4) for _ in range(4))
     noisy = tuple(rng.random(block.queries) for block in blocks)
-    tables = WholeTables(Workload(shape, blocks, (1.0,) * 4), noisy, 1.0)
+    tables = WholeTables(Workload(shape, blocks, (1.0,) * 4), noisy, (1.0,) * 4)
     masses = random_masses(rng, tables.partition, 5)
     by_table = tables.misfit(masses)
     queries = [(block, j) for block in blocks if block.attributes for j in range(block.queries)]

@@ -30,6 +30,10 @@ KEYS = {
     "RAP, persons": "a5a34ca78a13184e5f702d5c8e138057c7595ff208e9b0e4fdfcdba527929e94",
     "RAP, persons, any rows": "dfb423b20bc72a6746ee30e508666a1012230401b9d643e112f87657b46e12a0",
     "RAP, a parent, release 3": "a756493feb4722f0d424bea44503104d35cfcf142731655d034fffe78b7bc10a",
+    "adaptive": "12d4268b46a3c704e991abb93f5e93a3569d377e6b6621bf2d2ee6e0fef4427f",
+    "adaptive, replaced": "b2755ef2c1399e9c7e4f65849886328dd8decc93e11fc696f9bc5b4a40efc099",
+    "adaptive, persons": "4a385747e001192bfaf274e9721994e1bfc89fcadef2d3c57290a85bc2b86f2c",
+    "adaptive, release 2": "2477e5cd22f23b2900f64a4e3e6f7f3248e4f0cbec33dd5d28c52f724418a7ce",
 }
 
 

@@ -388,6 +388,7 @@ def test_row_34_the_repository_holds_no_data_but_what_a_script_makes_or_is_publi
 def test_row_35_what_is_typed_for_a_release_is_paths_budgets_and_names():
     public = {"data", "plan", "out", "ledger", "epsilon", "delta", "mechanism", "noise", "also"}
     public |= {"confidence", "release_number", "replace", "as_json", "exact", "memory"}
+    public |= {"as_planned"}
     assert set(inspect.signature(release.release_command).parameters) == public
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from tempfile import gettempdir
 
+from dpquery.audit.adaptive.table_checks import adaptive
 from dpquery.audit.cases.planned_cases import private_folder
 from dpquery.audit.cases.specs_and_records import FULL, QUICK, Case, Size
 from dpquery.audit.checks.charges import charges
@@ -29,6 +30,7 @@ PARTS: dict[str, Part] = {
     "independence": independence,
     "neighbours": neighbours,
     "rap": rap,
+    "adaptive": adaptive,
 }
 _ERRORS = (
     DpqueryError,

@@ -23,14 +23,15 @@ NoiseOption = Annotated[
     str,
     typer.Option(
         help="laplace, gaussian, or auto: the better by the plan. A named one takes a linear "
-        "strategy, unless --mechanism rap (which takes gaussian)."
+        "strategy, unless --mechanism rap or adaptive (which take gaussian)."
     ),
 ]
 ObjectiveOption = Annotated[
     str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
 ]
 ReleaseMechanismOption = Annotated[
-    str, typer.Option(help="linear, rap (no error bars), or auto: what the plan prefers.")
+    str,
+    typer.Option(help="linear, rap or adaptive (no error bars), or auto: what the plan prefers."),
 ]
 Confidence = Annotated[
     float | None,
@@ -60,15 +61,18 @@ Also = Annotated[
 ]
 PlanMechanismOption = Annotated[
     str,
-    typer.Option(help="linear, rap, or auto: the better one, where the spec says how many rows."),
+    typer.Option(
+        help="linear, rap, adaptive (whole tables chosen in rounds), or auto: linear or RAP, "
+        "whichever is better, where the spec prefers what errs least."
+    ),
 ]
 ProxyPath = Annotated[
     Path | None,
     typer.Option(
         "--proxy",
-        help="PUBLIC data to rehearse RAP or try derived targets on: a CSV file of the same "
-        "columns, or a release folder. Never the records to be protected: the plan shows what it "
-        "gave.",
+        help="PUBLIC data to rehearse RAP and adaptive measurement or try derived targets on: a "
+        "CSV file of the same columns, or a release folder. Never the records to be protected: the "
+        "plan shows what it gave.",
     ),
 ]
 RapSearch = Annotated[

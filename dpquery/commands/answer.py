@@ -20,7 +20,7 @@ from dpquery.commands.opened_release import Release
 from dpquery.exceptions import SpecError
 from dpquery.mechanisms.derived import NO_DERIVED, derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
-from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
+from dpquery.mechanisms.relaxed_release import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,
@@ -102,7 +102,7 @@ def answer(
     new_questions = load_questions(Path(questions), of=opened.spec)
     request = _Request(new_questions, confidence, columns)
     with stage("working out answers", 0.0, 0.4):
-        answered = (_relaxed if manifest.rap else _linear)(opened, request)
+        answered = (_linear if manifest.error_bars else _relaxed)(opened, request)
     answers_of = answers_manifest(
         manifest,
         _naming_measurements(new_questions.spec),
@@ -192,12 +192,13 @@ def _linear(of: Release, request: _Request) -> _Answered:
 
 def _relaxed(of: Release, request: _Request) -> _Answered:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
-    if of.facts.rap is None:
+    run = of.facts.fitted
+    if run is None:
         raise ValueError("not a release of relaxed rows")
     if request.columns:
-        raise SpecError(NO_COLUMNS)
+        raise SpecError(NO_COLUMNS.format(of.facts.strategy.name))
     if request.confidence is not None:
-        raise SpecError(NO_LEVEL)
+        raise SpecError(NO_LEVEL.format(of.facts.strategy.name))
     if request.questions.spec.derived:
         raise SpecError(NO_DERIVED)
     new_questions = request.questions
@@ -206,14 +207,14 @@ def _relaxed(of: Release, request: _Request) -> _Answered:
         classes, [table for item in new_questions.spec.items for table in item.tables]
     )
     new = compile_questions(new_questions.spec, finer)
-    released = read_relaxed(of.directory, of.compiled, digest=of.facts.rap.rows_sha256)
+    released = read_relaxed(of.directory, of.compiled, digest=run.rows_sha256)
     check_answers_size(new_questions, new, relaxed_rows=len(released.values))
     rows = spread_evenly(released, classes, finer)
     pairs = zip(new_questions.spec.domain.attributes, classes, finer, strict=True)
     guessed = tuple(
         attribute.name for attribute, before, after in pairs if after.max() > before.max()
     )
-    answers = RelaxedAnswers(new_questions.spec, new, rows, of.facts.rap.total)
+    answers = RelaxedAnswers(new_questions.spec, new, rows, run.total)
     return _Answered(answers, guessed=guessed)
 
 
@@ -230,8 +231,9 @@ def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:
     answers = {}
     for folder, items in by_folder.items():
         other, place = Release(folder), items[0].place
-        if other.facts.rap is not None:
-            raise SpecError(f"{place}: {folder} is a release by RAP, which has no error bars")
+        if not other.facts.error_bars:
+            name = other.facts.strategy.name
+            raise SpecError(f"{place}: {folder} is a release by {name}, which has no error bars")
         if other.spec.domain != of.spec.domain:
             raise SpecError(
                 f"{place}: the domain of {folder} is another: rows could not be compared; make "

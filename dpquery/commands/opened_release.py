@@ -165,8 +165,9 @@ class Release(PublishedTables):
             SpecError: there is no such item or row, or the release is by RAP, whose errors are not
                 known.
         """
-        if self.facts.rap is not None:
-            raise SpecError("the answers of RAP have no error bars, and so no covariances")
+        if not self.facts.error_bars:
+            name = self.facts.strategy.name
+            raise SpecError(f"the answers of {name} have no error bars, and so no covariances")
         left = self._by_block(rows)
         right = left if others is None else self._by_block(others)
         out = np.empty((_count(left), _count(right)))

@@ -45,9 +45,9 @@ from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.closest import ColumnRehearsal
 from dpquery.planning.comparison import (
     MechanismRequest,
-    beside_rap,
+    beside_fits,
     stages_for,
-    with_rap,
+    with_fits,
 )
 from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
@@ -110,7 +110,8 @@ def plan(
         epsilon: the report's figures are in counts at this epsilon; default: 1, or the least one
             that meets the targets.
         delta: and this delta; default: the spec's.
-        mechanism: "linear", "rap", or "auto": the better one, where the spec declares rows.
+        mechanism: "linear", "rap", "adaptive", or "auto": linear or RAP, whichever is better,
+            where the spec wants what errs least.
         proxy: public data to rehearse RAP on, or to try targets on derived items on: a CSV file,
             or the folder of a release.
         rap_search: whether RAP's settings are searched on the proxy.
@@ -150,8 +151,8 @@ def plan(
     with stage("working out errors and what they cost", *PRICING):
         counted = counted or reported.counted(complete)
         report = columns.compared(complete, selections, lambda plan: reported(plan, counted))
-        report = with_rap(report, stages.rap, request=request, time_limit=time_limit)
-        report = reported.charged_as_rap(report, counted)
+        report = with_fits(report, stages.rap, request=request, time_limit=time_limit)
+        report = reported.charged_as_fit(report, counted)
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
@@ -245,13 +246,13 @@ class _Reporter:
         """Return what losses are best added up as, where nothing settles it before."""
         return by_noise(plan, self.spec, self.compiled.workload, self.funds, self.terms)
 
-    def charged_as_rap(self, report: PlanReport, counted: Counted) -> PlanReport:
-        """Return the report again, in what RAP is charged in, where the plan prefers RAP."""
-        by_rap = counted.given_up_for(report.plan)
-        if by_rap is None:
+    def charged_as_fit(self, report: PlanReport, counted: Counted) -> PlanReport:
+        """Return the report again, in what RAP is charged in, where the plan prefers such."""
+        fitted = counted.given_up_for(report.plan)
+        if fitted is None:
             return report
-        by_rap_now = self(report.plan, by_rap).remarked(report.remark)
-        return beside_rap(by_rap_now, self.compiled.workload)
+        fitted_now = self(report.plan, fitted).remarked(report.remark)
+        return beside_fits(fitted_now, self.compiled.workload)
 
 
 def _counted_spec(

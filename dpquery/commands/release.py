@@ -126,10 +126,11 @@ def release(
         ledger_path: must exist and know the dataset. Default: $DPQUERY_LEDGER or the user's state
             directory.
         out: the release directory; written whole or not at all.
-        mechanism: "linear", "rap", or "auto": what the plan prefers.
+        mechanism: "linear", "rap", "adaptive", or "auto": what the plan prefers.
         noise: of a linear strategy: "laplace", "gaussian", or "auto": the better by the plan.
         also: extra columns beside the estimates: see columns.postprocess.parse_columns.
-        confidence: level of the noise intervals, 0.95 unless said; RAP has none.
+        confidence: level of the noise intervals, 0.95 unless said; answers of RAP
+            and of adaptive measurement has none.
         release_number: another number than before draws fresh noise and pays for it.
         replace: whether a different release in `out` is replaced.
         memory: for the rows of persons that are held at a time, such as "4GB", or bytes; 1 GiB
@@ -180,7 +181,7 @@ def release(
     with stage("working out answers", *ANSWERING):
         result = chosen.make(measured, level=confidence or LEVEL)
     with stage("", *WRITING):
-        sources = Sources(content, measured.values, chosen.measured)
+        sources = Sources(content, measured.values, chosen.labels(measured.values))
         _write(directory, spec, result, sources=sources, replace=replace)
     remark, cap = remark_on(plan, terms, mechanism=choice), funds.account.cap
     at_epsilon = chosen.query.guarantee_at

@@ -84,15 +84,16 @@ def synthesize(
         )
     check_place(file)
     manifest, content = read_answerable(source)
-    if manifest.rap is None:
+    run = manifest.fitted
+    if run is None:
         raise SpecError(
             f"{source} has no relaxed rows to make records of: its answers come from a linear "
-            "strategy; plan and release with --mechanism rap to have some"
+            "strategy; plan and release with --mechanism rap or adaptive to have some"
         )
     _, spec = plan_and_spec(content, source / PLAN_FILE)
     compiled = compile_spec(spec)
-    rows = read_relaxed(source, compiled, digest=manifest.rap.rows_sha256)
-    number = max(1, round(manifest.rap.total)) if records is None else records
+    rows = read_relaxed(source, compiled, digest=run.rows_sha256)
+    number = max(1, round(run.total)) if records is None else records
     if records is None and number > MAX_UNASKED_RECORDS:
         raise SpecError(
             f"the release says that there are {float(number):.3g} records, which would fill a "

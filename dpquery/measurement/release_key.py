@@ -37,6 +37,7 @@ from itertools import chain
 from typing import assert_never
 
 from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.adaptive.budget import DEARER, MEASURED_SHARE, AdaptiveBudget
 from dpquery.measurement.canonical import (
     integer_bytes,
     write_fraction,
@@ -137,6 +138,23 @@ def rap_key(
     run = f"{layout} {_rap_settings(settings)}".encode()
     blocks = (_queries(1, block) for block in compiled.workload.blocks)
     return _sha256(chain(request, (run,), *blocks))
+
+
+def adaptive_key(
+    spec: Spec, compiled: CompiledSpec, *, budget: AdaptiveBudget, layout: str, release: int
+) -> str:
+    """Return the key of a release by adaptive measurement: 64 hexadecimal digits.
+
+    Args:
+        spec: dataset, domain and protected unit.
+        compiled: the classes of codes that are counted. Workloads with the same candidates and
+            weights share a run, as they share what it measures.
+        budget: how every round is made private, and the tables that may be measured.
+        layout: the version of the rules by which rounds are run and stored.
+        release: number of the release.
+    """
+    request = _request(spec, compiled, _adaptive_mechanism(budget), release)
+    return _sha256(chain(request, (layout.encode(),)))
 
 
 def _sha256(parts: Iterable[bytes]) -> str:
@@ -262,6 +280,25 @@ def _rap_mechanism(mechanism: RapBudget) -> str:
         measurement_rho=write_fraction(mechanism.measurement_rho),
         rate=write_fraction(mechanism.rate),
         whole=write_optional(None if whole is None else write_number(whole)),
+    )
+
+
+def _adaptive_mechanism(budget: AdaptiveBudget) -> str:
+    """Write the budget and the candidates of an adaptive run."""
+    candidates = budget.candidates
+    return write_record(
+        "AdaptiveTables",
+        guarantee=_guarantee(budget.guarantee),
+        records=write_number(budget.records),
+        replace=write_truth(budget.replace),
+        total=write_optional(None if budget.total is None else write_number(budget.total)),
+        unit=write_fraction(budget.unit),
+        one_way_rho=write_fraction(budget.one_way_rho),
+        measured_share=write_fraction(MEASURED_SHARE),
+        dearer=write_number(DEARER),
+        subsets=write_series(map(write_numbers, candidates.subsets)),
+        sizes=write_numbers(candidates.sizes),
+        weights=write_numbers(candidates.weights),
     )
 
 

@@ -1,7 +1,8 @@
 """The mechanisms by which a plan is carried out, and the choice between them.
 
 A mechanism says what is measured on the data, and what a release is made of from the noisy values:
-least squares with a standard error on every answer, or relaxed rows, whose answers have none.
+least squares with a standard error on every answer, or relaxed rows, whose answers have none, of
+RAP or of adaptive measurement.
 """
 
 from dataclasses import replace
@@ -12,14 +13,15 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rap_settings import MechanismChoice, PlannedRap
+from dpquery.plan_file.rap_settings import MechanismChoice, PlannedFit
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.spec.model import Spec
 
 if TYPE_CHECKING:
+    from dpquery.mechanisms.adaptive import AdaptiveMechanism
     from dpquery.mechanisms.rap import RapMechanism
 
-    ReleaseMechanism = LinearMechanism | RapMechanism
+    ReleaseMechanism = LinearMechanism | RapMechanism | AdaptiveMechanism
 
 
 def chosen_mechanism(
@@ -34,14 +36,18 @@ def chosen_mechanism(
         LedgerError: the dataset is not registered.
         SpecError: the plan has no such mechanism, or was not made for this request.
     """
-    relaxed = plan.relaxed
-    if mechanism == "auto" and relaxed is not None and relaxed.preferred and request.noise is None:
-        _check_rehearsed(relaxed, request)
-        mechanism = "rap"
+    preferred = plan.preferred
+    if mechanism == "auto" and preferred is not None and request.noise is None:
+        _check_rehearsed(preferred, request)
+        mechanism = preferred.key
     if mechanism == "rap":
         from dpquery.mechanisms.rap import rap_mechanism  # not loaded by releases without it
 
         return rap_mechanism(plan, spec, request)
+    if mechanism == "adaptive":
+        from dpquery.mechanisms.adaptive import adaptive_mechanism  # nor this
+
+        return adaptive_mechanism(plan, spec, request)
     return linear_mechanism(plan, spec, with_closest(plan, request), ledger=ledger)
 
 
@@ -55,28 +61,29 @@ def with_closest(plan: Plan, request: ReleaseRequest) -> ReleaseRequest:
 
 
 def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice) -> str:
-    """Return the remark that the plan compared RAP with its linear strategy at another guarantee.
+    """Return the remark that the plan compared with its linear strategy at another guarantee.
 
-    Empty where linear was asked for, by name or by a kind of noise, or RAP was not compared.
+    Empty where linear was asked for, by name or by a kind of noise, or nothing was compared.
     """
-    relaxed = plan.relaxed
-    if mechanism != "auto" or request.noise is not None or relaxed is None or relaxed.preferred:
+    if mechanism != "auto" or request.noise is not None or plan.preferred is not None:
         return ""
-    if _is_rehearsed(relaxed, request):
-        return ""
-    delta = "" if relaxed.delta == request.delta else f" and delta {float(relaxed.delta):g}"
-    return f"RAP was compared at epsilon {float(relaxed.epsilon):g}{delta} only"
+    remarks = []
+    for planned in plan.fits:
+        if not planned.covers(request.epsilon, request.delta):
+            same = planned.delta == request.delta
+            delta = "" if same else f" and delta {float(planned.delta):g}"
+            remarks.append(
+                f"{planned.name} was compared at epsilon {float(planned.epsilon):g}{delta} only"
+            )
+    return "; ".join(remarks)
 
 
-def _is_rehearsed(relaxed: PlannedRap, request: ReleaseRequest) -> bool:
-    return (relaxed.epsilon, relaxed.delta) == (request.epsilon, request.delta)
-
-
-def _check_rehearsed(relaxed: PlannedRap, request: ReleaseRequest) -> None:
-    """Refuse a guarantee at which RAP was not rehearsed, where the plan prefers RAP."""
-    if not _is_rehearsed(relaxed, request):
+def _check_rehearsed(planned: PlannedFit, request: ReleaseRequest) -> None:
+    """Refuse a guarantee at which the mechanism that the plan prefers was not rehearsed."""
+    if not planned.covers(request.epsilon, request.delta):
         raise SpecError(
-            f"the plan prefers RAP, which it simulated at epsilon {float(relaxed.epsilon):g} and "
-            f"delta {float(relaxed.delta):g}; plan again with --epsilon {float(request.epsilon):g} "
-            f"--delta {float(request.delta):g}, or give --mechanism rap or --mechanism linear"
+            f"the plan prefers {planned.name}, which it simulated at epsilon "
+            f"{float(planned.epsilon):g} and delta {float(planned.delta):g}; plan again with "
+            f"--epsilon {float(request.epsilon):g} --delta {float(request.delta):g}, or give "
+            f"--mechanism {planned.key} or --mechanism linear"
         )

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
@@ -67,9 +67,8 @@ class LinearMechanism:
     query: LinearQuery
     columns: tuple[ExtraColumn, ...]
 
-    @property
-    def measured(self) -> tuple[MeasurementLabel, ...]:
-        """Labels of the noisy values, in their order."""
+    def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
+        """Return the labels of the noisy values, in their order."""
         return measurement_labels(self.query.spec, self.query.strategy)
 
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:

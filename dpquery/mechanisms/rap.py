@@ -1,43 +1,35 @@
 """Carry out relaxed adaptive projection (RAP): relaxed rows, and answers without error bars."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
+from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import GRID_BITS
 from dpquery.measurement.rap.rounds import RapMeasurement, RapQuery, rap_budget, rounds_of
-from dpquery.mechanisms.derived import NO_DERIVED
+from dpquery.mechanisms.relaxed_release import (
+    RelaxedAnswers,
+    check_request,
+    relaxed_manifest,
+    simulated_at,
+)
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
     ReleaseRequest,
-    cumulative_words,
-    digest_of,
-    ledger_facts,
 )
-from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
 from dpquery.progress import report_progress
 from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.folder.measurements_file import MeasurementLabel, values_digest
+from dpquery.releases.folder.measurements_file import MeasurementLabel
 from dpquery.releases.folder.relaxed_rows_file import relaxed_table, rows_digest
 from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
-from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
-from dpquery.spec.model import Item, Spec
-
-NO_COLUMNS = (
-    "the answers of RAP have no columns beside them: they are not negative and agree with each "
-    "other as they are; leave --also out"
-)
-NO_LEVEL = "the answers of RAP have no noise intervals: leave --confidence out"
+from dpquery.spec.model import Spec
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +38,16 @@ class RapMechanism:
 
     Attributes:
         plan: the plan that is carried out.
-        relaxed: RAP as the plan rehearsed it.
+        planned: RAP as the plan rehearsed it.
         query: the whole run: what is selected and measured on the data.
     """
 
     plan: Plan
-    relaxed: PlannedRap
+    planned: PlannedRap
     query: RapQuery
 
-    @property
-    def measured(self) -> tuple[MeasurementLabel, ...]:
-        """Labels of the noisy values, in their order."""
+    def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
+        """Return the labels of the noisy values, in their order."""
         settings, total = self.query.settings, MeasurementLabel("number of records", 1, 1)
         if not settings.adaptive:
             return total, MeasurementLabel("all queries", 1, self.query.compiled.workload.shape[0])
@@ -70,18 +61,7 @@ class RapMechanism:
     @cached_property
     def simulated(self) -> SimulatedFacts | None:
         """Simulated errors at this guarantee; None where the plan rehearsed another."""
-        rehearsed, guarantee = self.relaxed, self.query.guarantee
-        if (rehearsed.epsilon, rehearsed.delta) != (guarantee.epsilon, guarantee.delta):
-            return None
-        return SimulatedFacts(
-            proxy=rehearsed.proxy,
-            repetitions=rehearsed.repetitions,
-            rmse=rehearsed.rmse,
-            rmse_spread=rehearsed.rmse_spread,
-            max_error=rehearsed.max_error,
-            max_error_spread=rehearsed.max_error_spread,
-            weighted=self.query.spec.weighted,
-        )
+        return simulated_at(self.planned, self.query.guarantee, self.query.spec)
 
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers without intervals, their manifest, and the relaxed rows.
@@ -96,38 +76,17 @@ class RapMechanism:
         answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
         table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
         facts = self._facts(run, rows)
-        return ReleaseContent(
-            answers, self._manifest(measured, self._noise(run), facts, level), table
-        )
-
-    def _manifest(
-        self, measured: StoredMeasurement, noise: CalibratedNoise, facts: RapFacts, level: float
-    ) -> Manifest:
-        strategy = StrategyFacts(
-            name="RAP",
-            kind="relaxed",
-            rmse=None,
-            max_std_error=None,
-            lower_bound=None,
-            bound_kind="",
-            ratio=None,
-            sha256=digest_of(encode_settings(self.query.settings)),
-        )
-        return manifest_of(
-            self.query.spec,
-            mechanism=noise,
-            noise_source=measured.source,
-            strategy=strategy,
-            plan=self.plan.digest,
-            key=self.query.key,
-            ledger=ledger_facts(measured),
-            cumulative=cumulative_words(measured, self.plan),
+        manifest = relaxed_manifest(
+            self.plan,
+            query,
+            measured,
+            self._noise(run),
             level=level,
-            measurements=values_digest(measured.values),
+            name=self.planned.name,
+            settings=encode_settings(query.settings),
             rap=facts,
-            labelled_tables=self.plan.labelled_tables,
-            tables=self.plan.tables,
         )
+        return ReleaseContent(answers, manifest, table)
 
     def _noise(self, run: RapMeasurement) -> CalibratedNoise:
         """Return the noise of the round with the largest standard deviation."""
@@ -154,23 +113,6 @@ class RapMechanism:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class RelaxedAnswers:
-    """Reads the answers of an item from relaxed rows, one table at a time."""
-
-    spec: Spec
-    compiled: CompiledSpec
-    rows: RelaxedRows
-    total: float
-
-    def __call__(self, item: Item) -> Iterator[TableAnswers]:
-        """Yield the answers of an item's tables, in order."""
-        places = self.compiled.items[self.spec.items.index(item)]
-        for table, position in zip(item.tables, places, strict=True):
-            shares = self.rows.answer(self.compiled.workload.blocks[position])
-            yield TableAnswers(table, self.total * shares.ravel().astype(np.float64), None, None)
-
-
 def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechanism:
     """Return the mechanism for a request.
 
@@ -183,12 +125,7 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
             "the plan holds no RAP; declare `dataset: {rows: about 50000}`, a delta under "
             "`privacy` and a budget with one, and run `dpquery plan --mechanism rap`"
         )
-    if request.noise == "laplace":
-        raise SpecError("RAP takes Gaussian noise; leave --noise out, or give --mechanism linear")
-    refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
-    for option, words in refused:
-        if option:
-            raise SpecError(f"{words}, or give --mechanism linear")
+    check_request(request, spec, relaxed.name)
     settings = relaxed.settings
     mechanism = rap_budget(
         compiled.workload,

@@ -14,7 +14,15 @@ from typing import cast
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_JSON_BYTES, MAX_LABELLED_TABLES
 from dpquery.plan_file.closest import PlannedClosest, decode_closest, encode_closest
-from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
+from dpquery.plan_file.rap_settings import (
+    PlannedAdaptive,
+    PlannedFit,
+    PlannedRap,
+    decode_adaptive,
+    decode_rap,
+    encode_adaptive,
+    encode_rap,
+)
 from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.noise_kinds import Noise
@@ -126,8 +134,9 @@ class PlannedSelection:
 class Plan:
     """All that release needs beside the data: the spec whole and a strategy for each noise.
 
-    `relaxed` is RAP as it was rehearsed, in plans that compare it; it is left out of the file of
-    others, which are read as before. `accounting` is what losses are added up as, where the spec
+    `relaxed` is RAP as it was rehearsed, and `adaptive` is adaptive measurement, in plans that
+    compare them; they are left out of the file of others, which are read as before.
+    `accounting` is what losses are added up as, where the spec
     leaves that open; plans of before add up rho, and do not say so. Rows of items of more than
     `labelled_tables` tables are numbered in a release, and not labelled; plans of before, and those
     without such an item, do not say it. `tables` is the edition of the tables of its releases: 1 in
@@ -150,6 +159,7 @@ class Plan:
     labelled_tables: int | None = None
     tables: int = 1
     closest: PlannedClosest | None = None
+    adaptive: PlannedAdaptive | None = None
 
     @property
     def first_edition(self) -> bool:
@@ -167,9 +177,14 @@ class Plan:
         return self.edition >= 3
 
     @property
-    def prefers_rap(self) -> bool:
-        """Whether a release is by RAP, whose errors are not known in advance."""
-        return self.relaxed is not None and self.relaxed.preferred
+    def fits(self) -> tuple[PlannedFit, ...]:
+        """Mechanisms without error bars that were rehearsed."""
+        return tuple(each for each in (self.relaxed, self.adaptive) if each is not None)
+
+    @property
+    def preferred(self) -> PlannedFit | None:
+        """The mechanism without error bars that a release takes; None where it is linear."""
+        return next((each for each in self.fits if each.preferred), None)
 
 
 def write_plan(plan: Plan) -> bytes:
@@ -209,6 +224,8 @@ def write_plan(plan: Plan) -> bytes:
         content["tables"] = plan.tables
     if plan.relaxed is not None:
         content["relaxed"] = encode_rap(plan.relaxed)
+    if plan.adaptive is not None:
+        content["adaptive"] = encode_adaptive(plan.adaptive)
     if plan.closest is not None:
         content["closest"] = encode_closest(plan.closest)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
@@ -229,7 +246,7 @@ def read_plan(content: bytes) -> Plan:
 def _parse(raw: Json, digest: str) -> Plan:
     spec = mapping(raw["spec"])
     files = {text_of(name): text_of(text) for name, text in mapping(spec["files"]).items()}
-    return Plan(
+    plan = Plan(
         tool=text_of(raw["tool"]),
         spec_name=text_of(spec["name"]),
         spec_text=text_of(spec["text"]),
@@ -247,7 +264,11 @@ def _parse(raw: Json, digest: str) -> Plan:
         labelled_tables=cast(int | None, decode(Count | None, raw.get("labelled_tables"))),
         tables=_tables(raw),
         closest=decode_closest(mapping(raw["closest"])) if "closest" in raw else None,
+        adaptive=decode_adaptive(mapping(raw["adaptive"])) if "adaptive" in raw else None,
     )
+    if sum(each.preferred for each in plan.fits) > 1:
+        raise ValueError("preferred")
+    return plan
 
 
 def _parse_selection(raw: Json) -> PlannedSelection:

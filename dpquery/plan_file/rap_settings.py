@@ -1,6 +1,7 @@
-"""The settings of Relaxed Adaptive Projection (RAP): how many rounds, how many queries in each.
+"""What a plan holds of mechanisms whose answers have no error bars, as they were rehearsed.
 
-They are public and fixed in advance. A plan holds them, so what is decoded here may be hostile.
+Relaxed Adaptive Projection (RAP) has settings: how many rounds, how many queries in each. Adaptive
+tables have none. All of it is public and fixed in advance, and what is decoded may be hostile.
 """
 
 import math
@@ -18,7 +19,7 @@ from dpquery.limits import (
 )
 from dpquery.untrusted.json_values import Count, Json, JsonValue, NotNegative, record
 
-MechanismChoice = Literal["auto", "linear", "rap"]
+MechanismChoice = Literal["auto", "linear", "rap", "adaptive"]
 """What carries a plan out; "auto" is what the plan prefers."""
 RELAXED_ROWS = 1_000
 SELECTED, LEAST_ROUNDS, MOST_ROUNDS = 4, 2, 64
@@ -107,12 +108,11 @@ _EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
 _LEAST_DELTA = Fraction(1, 10**100)
 
 
-@dataclass(frozen=True)
-class PlannedRap:
-    """RAP as it was rehearsed; errors in counts.
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """A mechanism without error bars as it was rehearsed; errors in counts.
 
     Attributes:
-        settings: what was rehearsed, and what a release carries out.
         epsilon: of the guarantee that was rehearsed.
         delta: of the same; above 0.
         proxy: in words, what stood in for the data.
@@ -124,11 +124,10 @@ class PlannedRap:
         max_error_spread: as of the RMSE.
         linear_rmse: what the better linear strategy is expected to reach: weighted RMSE.
         linear_max_error: the same: largest absolute error over all queries.
-        margin: RAP is the better one where its error is below so many times the linear one.
-        preferred: whether a release takes RAP.
+        margin: it is the better one where its error is below so many times the linear one.
+        preferred: whether a release takes it.
     """
 
-    settings: RapSettings
     epsilon: Fraction
     delta: Fraction
     proxy: str
@@ -142,15 +141,72 @@ class PlannedRap:
     margin: NotNegative
     preferred: bool
 
+    def covers(self, epsilon: Fraction, delta: Fraction) -> bool:
+        """Whether a guarantee is the one that was rehearsed."""
+        return (self.epsilon, self.delta) == (epsilon, delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRap(Rehearsal):
+    """RAP as it was rehearsed.
+
+    Attributes:
+        settings: what was rehearsed, and what a release carries out.
+    """
+
+    settings: RapSettings
+
+    @property
+    def key(self) -> MechanismChoice:
+        """The option that asks for it."""
+        return "rap"
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return "RAP"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedAdaptive(Rehearsal):
+    """Adaptive measurement as it was rehearsed: what it may measure follows from the workload.
+
+    Attributes:
+        tables: how many tables may be measured.
+        rounds: how many rounds a rehearsal had: their mean, rounded.
+    """
+
+    tables: Count
+    rounds: Count
+
+    @property
+    def key(self) -> MechanismChoice:
+        """The option that asks for it."""
+        return "adaptive"
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return "adaptive measurement"
+
+
+PlannedFit = PlannedRap | PlannedAdaptive
+"""A mechanism that fits a model to what it measured, whose answers have no error bars."""
+
 
 def encode_rap(relaxed: PlannedRap) -> dict[str, JsonValue]:
     """Return RAP as it was rehearsed as JSON values."""
-    values = {field.name: getattr(relaxed, field.name) for field in fields(relaxed)}
-    return values | {
-        "settings": encode_settings(relaxed.settings),
-        "epsilon": str(relaxed.epsilon),
-        "delta": str(relaxed.delta),
-    }
+    return {"settings": encode_settings(relaxed.settings)} | _encoded_rehearsal(relaxed)
+
+
+def encode_adaptive(planned: PlannedAdaptive) -> dict[str, JsonValue]:
+    """Return adaptive measurement as they were rehearsed as JSON values."""
+    return _encoded_rehearsal(planned) | {"tables": planned.tables, "rounds": planned.rounds}
+
+
+def _encoded_rehearsal(rehearsal: Rehearsal) -> dict[str, JsonValue]:
+    values = {field.name: getattr(rehearsal, field.name) for field in fields(Rehearsal)}
+    return values | {"epsilon": str(rehearsal.epsilon), "delta": str(rehearsal.delta)}
 
 
 def decode_rap(raw: Json) -> PlannedRap:
@@ -159,6 +215,17 @@ def decode_rap(raw: Json) -> PlannedRap:
     relaxed = record(PlannedRap, {"margin": 1, **raw, "settings": decode_settings(raw["settings"])})
     check_guarantee(relaxed.epsilon, relaxed.delta, least_delta=_LEAST_DELTA)
     return relaxed
+
+
+def decode_adaptive(raw: Json) -> PlannedAdaptive:
+    """Return adaptive measurement as they were rehearsed.
+
+    Raises:
+        TypeError, ValueError, LookupError: they are damaged.
+    """
+    planned = record(PlannedAdaptive, raw)
+    check_guarantee(planned.epsilon, planned.delta, least_delta=_LEAST_DELTA)
+    return planned
 
 
 def check_guarantee(epsilon: Fraction, delta: Fraction, *, least_delta: Fraction | int = 0) -> None:

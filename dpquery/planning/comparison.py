@@ -1,4 +1,4 @@
-"""The choice between a linear strategy and RAP: expected errors against simulated ones.
+"""The choice between linear strategies and those whose errors are simulated.
 
 A linear strategy's error is known exactly before any data are seen; RAP's depends on the data, so
 that it is rehearsed on a public proxy. Looking at the private data to choose is not an option: the
@@ -10,20 +10,31 @@ where the proxy is made up and easier than data are. The margins are from the 24
 tests/reference/choice.json (see tests/bench_choice.py): rehearsed on the made-up population, 0.7
 gives 24 right ones, and 1, which asks for no margin, 22; rehearsed on one half of Adult, 0.9 gives
 24 for the other half.
+
+Adaptive measurement is rehearsed where they are asked for, with RAP beside them, on the same
+populations. No margin was measured for them: what is asked for is preferred.
 """
 
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from statistics import fmean
 from time import process_time
+from typing import TypedDict
 
 from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.measurement import accounting
+from dpquery.measurement.adaptive.candidates import candidate_tables
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Target
-from dpquery.plan_file.rap_settings import MechanismChoice, PlannedRap, default_settings
+from dpquery.plan_file.rap_settings import (
+    MechanismChoice,
+    PlannedAdaptive,
+    PlannedRap,
+    default_settings,
+)
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
@@ -44,7 +55,8 @@ class MechanismRequest:
     """The mechanisms to compare, and the proxy to rehearse RAP on.
 
     Attributes:
-        mechanism: "linear" rehearses nothing; "rap" prefers RAP whatever it reaches.
+        mechanism: "linear" rehearses nothing; "rap" prefers RAP whatever it reaches, and
+            "adaptive" adaptive measurement, with RAP rehearsed beside them.
         proxy: a public CSV file or an earlier release; None for the default prior.
         search: whether RAP's settings are searched on the proxy; otherwise by the rule.
     """
@@ -53,7 +65,18 @@ class MechanismRequest:
     proxy: Path | None = None
     search: bool = False
 
+    @property
+    def named(self) -> bool:
+        """Whether a mechanism that is rehearsed was asked for by its name."""
+        return self.mechanism in FIT_NAMES
 
+    @property
+    def name(self) -> str:
+        """What is rehearsed, in words."""
+        return FIT_NAMES.get(self.mechanism, "RAP")
+
+
+FIT_NAMES = {"rap": "RAP", "adaptive": "adaptive measurement"}
 LINEAR = MechanismRequest("linear")
 
 
@@ -110,7 +133,7 @@ def _proxies(
             "targets bound standard errors, and the closest answers have none; leave --target "
             "out, or `prefer: closest`"
         )
-    if rows is None or not (closest or request.mechanism == "rap"):
+    if rows is None or not (closest or request.named):
         return ()
     return proxies_for(request.proxy, spec, compiled, rows=rows.count)
 
@@ -134,14 +157,14 @@ def _stage(
         if request.search or (request.proxy and not closest):
             raise SpecError(
                 "--proxy and --rap-search are for answers that may be biased; write "
-                "`prefer: closest` in the spec, or give --mechanism rap"
+                "`prefer: closest` in the spec, or give --mechanism rap or adaptive"
             )
         return ""
-    rows, reason = spec.dataset.rows, _missing(spec, delta, targets=targets)
+    rows, reason = spec.dataset.rows, _missing(spec, delta, request.name, targets=targets)
     if rows is None or reason:
         if request == MechanismRequest():
             return "" if rows is None else reason
-        raise SpecError(f"RAP cannot be rehearsed: {reason}")
+        raise SpecError(f"{request.name} cannot be rehearsed: {reason}")
     return Stage(
         compiled.workload,
         proxies,
@@ -151,26 +174,28 @@ def _stage(
     )
 
 
-def with_rap(
+def with_fits(
     report: PlanReport,
     stage: Stage | str,
     *,
     request: MechanismRequest,
     time_limit: float,
 ) -> PlanReport:
-    """Rehearse RAP and set it beside the better linear strategy, in the plan and in the report.
+    """Rehearse RAP, and adaptive measurement where asked for, beside the better linear strategy.
 
     Args:
         report: of the linear strategies, at the guarantee of the rehearsal.
         stage: what the rehearsal needs; or why there is none, empty for no remark.
         request: the mechanisms to compare, and the proxy.
-        time_limit: CPU seconds, half of them for the search of settings where one is wanted.
+        time_limit: CPU seconds of each, half of them for the search of settings where one is
+            wanted.
 
     Raises:
-        SpecError: RAP was asked for, and cannot answer this workload, or not in time.
+        SpecError: what was asked for cannot answer this workload, or not in time.
     """
     if isinstance(stage, str):
         return report.remarked(f"RAP was not compared: {stage}" if stage else "")
+    report = _with_tables(report, stage, request, time_limit)
     objective = report.plan.objective
     try:
         done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)
@@ -178,10 +203,37 @@ def with_rap(
         if request.mechanism == "rap":
             raise SpecError(f"RAP cannot be rehearsed: {reason}") from None
         return report.remarked(f"RAP was not compared: {reason}")
-    relaxed = _compared(done, stage, report, objective=objective, margin=margin_for(request.proxy))
-    if request.mechanism == "rap":
-        relaxed = replace(relaxed, preferred=True)
+    if done.settings is None:
+        raise ValueError("RAP has settings")
+    figures = _figures(done, stage, report, margin=margin_for(request.proxy))
+    preferred = request.mechanism == "rap" or (
+        request.mechanism == "auto" and _is_closer(figures, objective)
+    )
+    relaxed = PlannedRap(**figures, settings=done.settings, preferred=preferred)
     return replace(report.remarked(remark), plan=replace(report.plan, relaxed=relaxed))
+
+
+def _with_tables(
+    report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
+) -> PlanReport:
+    """Rehearse adaptive measurement where they are asked for; they are preferred then."""
+    if request.mechanism != "adaptive":
+        return report
+    try:
+        done = rehearse(
+            replace(stage, end=process_time() + time_limit), None, seeds=range(REPETITIONS)
+        )
+    except (OutOfTimeError, SpecError) as reason:
+        raise SpecError(f"adaptive measurement cannot be rehearsed: {reason}") from None
+    planned = PlannedAdaptive(
+        **_figures(done, stage, report, margin=margin_for(request.proxy)),
+        preferred=True,
+        tables=len(candidate_tables(stage.workload).subsets),
+        rounds=round(fmean(run.rounds for run in done.runs)),
+    )
+    words = f"{len(done.runs)} of {REPETITIONS} rehearsals of adaptive measurement were finished"
+    remark = f"{words}; give --time-limit more seconds" * done.stopped
+    return replace(report.remarked(remark), plan=replace(report.plan, adaptive=planned))
 
 
 def _rehearsed(
@@ -222,14 +274,26 @@ def prefers_rap(simulated: float, linear: float, *, margin: float) -> bool:
     return simulated < margin * linear
 
 
-def _compared(
-    done: Rehearsed, stage: Stage, report: PlanReport, *, objective: Objective, margin: float
-) -> PlannedRap:
-    """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries."""
+class _Figures(TypedDict):
+    """What a rehearsal says of a mechanism, but for whether it is preferred."""
+
+    epsilon: Fraction
+    delta: Fraction
+    proxy: str
+    repetitions: int
+    rmse: float
+    rmse_spread: float
+    max_error: float
+    max_error_spread: float
+    linear_rmse: float
+    linear_max_error: float
+    margin: float
+
+
+def _figures(done: Rehearsed, stage: Stage, report: PlanReport, *, margin: float) -> _Figures:
+    """Return the errors of a rehearsal beside those of the better linear strategy."""
     rmse, largest = _linear_errors(report, stage.workload)
-    linear = rmse if objective == "rmse" else largest
-    return PlannedRap(
-        settings=done.settings,
+    return _Figures(
         epsilon=stage.guarantee.epsilon,
         delta=stage.guarantee.delta,
         proxy=stage.words,
@@ -241,22 +305,36 @@ def _compared(
         linear_rmse=rmse,
         linear_max_error=largest,
         margin=margin,
-        preferred=prefers_rap(done.error(objective), linear, margin=margin),
     )
 
 
-def beside_rap(report: PlanReport, workload: Workload) -> PlanReport:
-    """Return the report of a plan that prefers RAP, with the errors of its linear strategy now.
+def _is_closer(figures: _Figures, objective: Objective) -> bool:
+    """Whether a rehearsal is preferred: by weighted RMSEs, or by largest absolute errors."""
+    rap, linear = (
+        (figures["rmse"], figures["linear_rmse"])
+        if objective == "rmse"
+        else (figures["max_error"], figures["linear_max_error"])
+    )
+    return prefers_rap(rap, linear, margin=figures["margin"])
 
-    What RAP is charged in may be another accounting than that in which the two were compared, and
+
+def beside_fits(report: PlanReport, workload: Workload) -> PlanReport:
+    """Return the report of a plan that prefers what was rehearsed, with linear errors of now.
+
+    What they are charged in may be another accounting than that in which they were compared, and
     linear strategies take more noise there.
     """
-    relaxed = report.plan.relaxed
-    if relaxed is None:
-        raise ValueError("the plan compares no RAP")
+    plan = report.plan
+    if plan.preferred is None:
+        raise ValueError("the plan prefers a linear strategy")
     rmse, largest = _linear_errors(report, workload)
-    relaxed = replace(relaxed, linear_rmse=rmse, linear_max_error=largest)
-    return replace(report, plan=replace(report.plan, relaxed=relaxed))
+    if plan.relaxed is not None:
+        relaxed = replace(plan.relaxed, linear_rmse=rmse, linear_max_error=largest)
+        plan = replace(plan, relaxed=relaxed)
+    if plan.adaptive is not None:
+        adaptive = replace(plan.adaptive, linear_rmse=rmse, linear_max_error=largest)
+        plan = replace(plan, adaptive=adaptive)
+    return replace(report, plan=plan)
 
 
 def _linear_errors(report: PlanReport, workload: Workload) -> tuple[float, float]:
@@ -282,22 +360,22 @@ def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
     return expected_largest(strategy, workload, noise_std=noise_std)
 
 
-def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
+def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
     """Return why a rehearsal is impossible, with the remedy; empty where it is possible."""
     if targets:
-        return "targets bound standard errors, and RAP has none; leave --target out"
+        return f"targets bound standard errors, and answers of {name} have none; leave --target out"
     if spec.budget.counted == "gdp":
         return (
-            "the dataset's losses are added up as mu^2 of GDP, and RAP's as rho of zCDP; declare "
-            "`accounting: zcdp` in the budget of a dataset that was not charged yet"
+            f"the dataset's losses are added up as mu^2 of GDP, and {name}'s as rho of zCDP; "
+            "declare `accounting: zcdp` in the budget of a dataset that was not charged yet"
         )
     sums = [item.name for item in spec.items if item.summed is not None]
     if sums:
-        return f"RAP answers counts, and the item {sums[0]!r} is a sum; leave its sums out for RAP"
+        return f"{name} answers counts, and the item {sums[0]!r} is a sum; leave its sums out"
     if spec.states_facts:
-        return "RAP knows no public facts; leave `impossible` and `known` out for RAP"
+        return f"{name} knows no public facts; leave `impossible` and `known` out"
     if any(item.share for item in spec.items):
-        return "RAP splits its budget by itself; leave `share` out for RAP"
+        return f"{name} splits its budget by itself; leave `share` out"
     if delta == 0 or spec.budget.counted == "pure":
         return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:

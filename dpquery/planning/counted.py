@@ -54,9 +54,9 @@ class Counted:
 
     def given_up_for(self, plan: Plan) -> "Counted | None":
         """Return what RAP is charged in, where a plan prefers it and this is not settled."""
-        if self.settled or not plan.prefers_rap:
+        if self.settled or plan.preferred is None:
             return None
-        return Counted("zcdp", "the plan prefers RAP, which is charged in it")
+        return Counted("zcdp", f"the plan prefers {plan.preferred.name}, which is charged in it")
 
 
 def settled_accounting(
@@ -81,6 +81,8 @@ def settled_accounting(
             return Counted(kind, f"{name} is on record so")
     if mechanism == "rap":
         return Counted("zcdp", "RAP is charged in it")
+    if mechanism == "adaptive":
+        return Counted("zcdp", "adaptive measurement is charged in it")
     return None
 
 

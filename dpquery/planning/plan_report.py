@@ -87,7 +87,7 @@ class PlanReport:
     @property
     def room(self) -> Room | None:
         """What the budget has room for, by the preferred mechanism; RAP is priced as Gaussian."""
-        noise = "gaussian" if self.plan.prefers_rap else self.priced[0].selection.noise
+        noise = "gaussian" if self.plan.preferred else self.priced[0].selection.noise
         return self.rooms.get(noise)
 
     @property

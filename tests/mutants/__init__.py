@@ -6,6 +6,7 @@ adds its rows.
 """
 
 from mutants.accounting import ACCOUNTING
+from mutants.adaptive import ADAPTIVE
 from mutants.block_cores import BLOCK_CORES
 from mutants.block_p_identity import BLOCK_P_IDENTITY
 from mutants.budgets import BUDGETS
@@ -52,6 +53,7 @@ MUTANTS = (
     *BUDGETS,
     *MEASUREMENT_KEY,
     *RAP,
+    *ADAPTIVE,
     *REPLACEMENT,
     *CELL_CLASSES,
     *BLOCK_CORES,

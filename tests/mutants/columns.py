@@ -12,6 +12,44 @@ WHOLE = (
 
 COLUMNS = (
     Mutant(
+        "measurements of a table count alike however noisy",
+        "a careful measurement is drowned by a rough one",
+        "measured_tables.merged_tables",
+        "precision = math.fsum(1 / table.variance for table in tables)",
+        "precision = len(tables) / tables[0].variance",
+        ("test_table_fits.py::test_measurements_of_a_table_are_merged_by_precision",),
+    ),
+    Mutant(
+        "sums of a measured table are as precise as its cells",
+        "wide tables drown the one-way tables",
+        "MeasuredTable.margin",
+        "self.variance * summed",
+        "self.variance",
+        (
+            "test_table_fits.py::test_a_margin_has_the_noise_of_the_cells_that_it_adds_up",
+            "test_table_fits.py::test_merged_components_are_those_of_dense_weighted_least_squares",
+        ),
+    ),
+    Mutant(
+        "whole tables weigh alike however noisy",
+        "rows follow the noise of rough tables",
+        "WholeTables.misfit",
+        "weight = (least / std) ** 2",
+        "weight = 1.0",
+        (
+            "test_table_fits.py::"
+            "test_the_error_weighs_every_table_by_its_precision_and_its_gradient_is_its_slope",
+        ),
+    ),
+    Mutant(
+        "rows start at even classes",
+        "what no table measured together is no longer independent of its shape",
+        "fitted_rows._independent_rows",
+        "rows = spread * shares[:, None]",
+        "rows = spread",
+        ("test_table_fits.py::test_rows_start_at_the_one_way_tables",),
+    ),
+    Mutant(
         "cells cut at zero add to the number of records",
         "consistent tables invent people",
         "shrinkage.FIXED",

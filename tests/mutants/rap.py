@@ -7,8 +7,8 @@ RAP = (
     Mutant(
         "selection is paid for one query a round",
         "all further queries of a round are chosen for free",
-        "_rate",
-        "    square = 8 * rho / (selected * span**2) * (1 << 2 * _RATE_BITS)",
+        "sharpest_rate",
+        "    square = 8 * rho / (draws * span**2) * (1 << 2 * _RATE_BITS)",
         "    square = 8 * rho / (span**2) * (1 << 2 * _RATE_BITS)",
         (
             "test_adaptive_costs.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
@@ -17,7 +17,7 @@ RAP = (
     Mutant(
         "selection is twice as sharp as it is paid for",
         "choosing queries costs four times its share",
-        "_rate",
+        "sharpest_rate",
         "    square = 8 * rho / ",
         "    square = 32 * rho / ",
         (
@@ -82,7 +82,7 @@ RAP = (
     Mutant(
         "the noisy total is taken alone, whatever was declared",
         "where the noise is wider than the dataset, answers add up to anything from 1",
-        "scaled_total",
+        "weighed_total",
         "    return max(1.0, (rows.count / doubt + counted / noise) / (1 / doubt + 1 / noise))\n",
         "    return max(1.0, counted)\n",
         (
@@ -104,9 +104,9 @@ RAP = (
     Mutant(
         "a declared number of rows is the total where rows are added or removed",
         "the exact number of records, which is private there, is published",
-        "rap_budget",
-        "if rows is not None and rows.exact and replace else None",
-        "if rows is not None and rows.exact else None",
+        "declared_total",
+        ' and privacy.neighbours == "replace"',
+        "",
         (
             "test_adaptive_costs.py::"
             "test_a_total_is_measured_unless_records_are_replaced_and_their_number_is_declared",

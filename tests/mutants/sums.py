@@ -102,7 +102,7 @@ SUMS = (
     Mutant(
         "RAP measures sums",
         "a record moves a sum by more than the 1 that its noise hides",
-        "budget._check_counts",
+        "budget.check_counts",
         "if not all(counts_records(factor) for",
         "if not all(True for",
         ("test_sums.py::test_no_run_of_rap_has_a_price_for_sums",),

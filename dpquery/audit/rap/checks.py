@@ -266,7 +266,7 @@ def of_selection(
         f"{drawn:,} draws, p = {fit:.2g}; {free} degrees of freedom",
         tests=1,
     )
-    strength, p = _strength(all_draws, split.rate)
+    strength, p = likely_strength(all_draws, split.rate)
     yield Finding(
         "rap",
         town.name,
@@ -304,7 +304,7 @@ def _paired(pairs: Sequence[tuple[RunDraws, RunDraws]]) -> list[Cells]:
     return [pooled(counted[0], expected[0]), pooled(counted[1, 0], expected[1, 0])]
 
 
-def _strength(draws: Sequence[RunDraws], rate: float) -> tuple[float, float]:
+def likely_strength(draws: Sequence[RunDraws], rate: float) -> tuple[float, float]:
     """Return the most likely strength of selection over the declared one, and a p-value.
 
     With M the moment generating function of the score that is drawn, P(scores so far up) is at most

@@ -166,12 +166,12 @@ class RunDraws:
     """One draw of every run, and its law where the true answers are some.
 
     Attributes:
-        scores: (n, m).
+        scores: (n, m); of another strength in each draw where they are multiplied by it.
         chances: (n, m): 0 for queries that are not left.
         outcome: (n,) the query drawn.
     """
 
-    scores: Ints
+    scores: Ints | Floats
     chances: Floats
     outcome: Ints
 

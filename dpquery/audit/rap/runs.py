@@ -53,7 +53,7 @@ class ShiftedProjection:
         self._moves = np.concatenate([self._moves, moves])
 
 
-class _Unstored(PartialMeasurement):
+class UnstoredParts(PartialMeasurement):
     """A draft that stores nothing: runs of the audit are never continued."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Bench:
             subsets=query.subsets,
             classes=query.compiled.classes,
         )
-        vectors = [query.noisy(dict(tables), draft=_Unstored()) for _ in range(number)]
+        vectors = [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(number)]
         start = self.town.start
         return runs_of(np.stack(vectors), self.town, lambda _: ShiftedProjection(start))
 

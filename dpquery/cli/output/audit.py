@@ -28,8 +28,10 @@ WHAT_PASSING_SHOWS = {
     "claim allows; a mistake must be larger than the gap between bound and claim to be seen here.",
     "rap": "Relaxed adaptive projection chooses and measures with the chances and the noise that "
     "it is charged for, as far as the runs show.",
+    "adaptive": "Adaptive measurement draws its tables and measures them with the chances and the "
+    "noise that it is charged for, as far as the runs show.",
 }
-_RELEASING = ("lattice", "residuals", "independence", "neighbours", "rap")
+_RELEASING = ("lattice", "residuals", "independence", "neighbours", "rap", "adaptive")
 _POWER = (
     "An error of a scale below {}, or events rarer than about 1 in 10,000: no number of draws "
     "that fits the time shows them. The stated scale itself is held exactly against the plan."
@@ -65,7 +67,7 @@ def cannot_show(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> 
     """
     parts = {finding.part for finding in findings}
     power = _POWER.format("4 to 7 % end to end" if quick else "2 to 4 % end to end")
-    notes = [power] if parts & {"residuals", "rap"} else []
+    notes = [power] if parts & {"residuals", "rap", "adaptive"} else []
     notes += [text for about, text in _UNSEEN if parts & set(about)]
     if parts & set(_RELEASING):
         notes.append(_OTHERS.format("those of this plan" if own_plan else "those made up here"))

@@ -4,6 +4,7 @@ import math
 
 from dpquery.cli.output.text_table import Grid
 from dpquery.commands.compare import PlanAtEpsilon, PlanComparison
+from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.releases.formatting import count, figure, percent
 
 _NONE = (0, math.nan, math.nan)  # queries and errors of an item that a plan does not have
@@ -52,8 +53,13 @@ def _words(place: str, one: PlanAtEpsilon) -> list[str]:
         f"{place}: {one.name}, {best.selection.best} with {best.selection.noise.capitalize()} "
         f"noise{delta}; RMSE {figure(best.rmse)} over {count(one.spec.queries, 'query')}; {price}"
     )
-    rap = f"{place}: prefers RAP, whose errors depend on the records; shown is its linear strategy"
-    return [words, rap] if one.plan.prefers_rap else [words]
+    if (preferred := one.plan.preferred) is None:
+        return [words]
+    return [
+        words,
+        f"{place}: prefers {preferred.name}, whose errors depend on the records; shown is its "
+        "linear strategy",
+    ]
 
 
 def compare_json(compared: PlanComparison) -> dict[str, object]:
@@ -69,7 +75,8 @@ def compare_json(compared: PlanComparison) -> dict[str, object]:
                 "rmse": one.best.rmse,
                 "max_std_error": one.best.max_std_error,
                 "budget_share": one.best.share if math.isfinite(one.best.share) else None,
-                "prefers_rap": one.plan.prefers_rap,
+                "prefers_rap": isinstance(one.plan.preferred, PlannedRap),
+                "prefers": one.plan.preferred.key if one.plan.preferred else "linear",
                 "items": [
                     {"name": item, "queries": queries, "rmse": rmse, "max_std_error": largest}
                     for item, (queries, rmse, largest) in one.errors().items()

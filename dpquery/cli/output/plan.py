@@ -16,7 +16,7 @@ from dpquery.cli.output.plan_notes import (
     share_words,
     worst_words,
 )
-from dpquery.cli.output.rehearsals import closest_grids, closest_words, rap_grids, rehearsals_json
+from dpquery.cli.output.rehearsals import closest_grids, closest_words, fit_grids, rehearsals_json
 from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.derived_targets import DerivedReached
@@ -67,7 +67,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     grids += [_target_grid(report)] * bool(report.reached or report.derived)
     grids += _sweep_grids(report)
     grids += [_candidates_grid(report)] * candidates
-    return [*grids, *closest_grids(report), *rap_grids(report), domain_grid(spec)]
+    return [*grids, *closest_grids(report), *fit_grids(report), domain_grid(spec)]
 
 
 def _unfinished(report: PlanReport) -> list[str]:
@@ -321,7 +321,7 @@ def _ratio(priced: SelectionAtBudget, candidate: CandidateFigures) -> float | No
 def _chosen(report: PlanReport) -> str:
     best = report.priced[0]
     candidate = best.selection.figures
-    chosen = "best linear strategy" if report.plan.prefers_rap else "chosen"
+    chosen = "best linear strategy" if report.plan.preferred else "chosen"
     text = f"{chosen}: {candidate.name} with {best.selection.noise.capitalize()} noise"
     ratio, kind = _ratio(best, candidate), best.selection.bound_score_kind
     what = rmse_text(report) if report.plan.objective == "rmse" else "maximum standard error"

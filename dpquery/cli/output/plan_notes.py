@@ -58,7 +58,7 @@ def share_words(spec: Spec) -> list[str]:
 
 def cost(report: PlanReport) -> str:
     """Say what a release takes of the budget, what for, and how many fit."""
-    best, by_rap, room = report.priced[0], report.plan.prefers_rap, report.room
+    best, fitted, room = report.priced[0], report.plan.preferred, report.room
     if room is None:
         return f"{_noise(best)} noise cannot be drawn at {guarantee_text(report)}"
     account = room.funds.tighter
@@ -66,7 +66,7 @@ def cost(report: PlanReport) -> str:
     spent = f", of which {spent_share(account)} is spent" if account.spent else ""
     verb = "takes" if room.share <= 1 else "would take"
     return (
-        f"a release {'by RAP' if by_rap else f'with {_noise(best)} noise'} "
+        f"a release {f'by {fitted.name}' if fitted else f'with {_noise(best)} noise'} "
         f"{verb} {percent(room.share)} of the budget{whose} "
         f"({counted_words(account, room.price)}){spent}; {room_words(room, 'of them')}"
     )
@@ -125,7 +125,7 @@ def other_objective(report: PlanReport) -> list[str]:
 
 def risk(report: PlanReport) -> str:
     """Say what the guarantee bounds, in the words of the statement."""
-    pure = report.priced[0].selection.noise == "laplace" and not report.plan.prefers_rap
+    pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
     aside = "" if pure else f", an extra probability of {power(float(report.delta))} aside"
     return f"risk: {sure_words(float(report.epsilon), aside)}".replace("Somebody", "somebody")
 

@@ -1,9 +1,9 @@
-"""What `plan` prints of rehearsals on public populations: columns beside estimates, and RAP."""
+"""What `plan` prints of rehearsals on public populations: columns beside estimates, RAP, tables."""
 
 from dpquery.cli.output.plan_notes import guarantee_text, rmse_text
 from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.closest import Contender, PlannedClosest
-from dpquery.plan_file.rap_settings import PlannedRap
+from dpquery.plan_file.rap_settings import PlannedAdaptive, PlannedFit
 from dpquery.planning.plan_report import PlanReport
 from dpquery.releases.formatting import figure
 
@@ -74,53 +74,72 @@ def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ..
     return tuple(notes)
 
 
-def rap_grids(report: PlanReport) -> list[Grid]:
-    """Return the comparison with RAP, if there was one: expected against simulated errors."""
-    rap, best = report.plan.relaxed, report.priced[0]
-    if rap is None:
+def fit_grids(report: PlanReport) -> list[Grid]:
+    """Return the comparison with RAP and adaptive measurement, if there was one."""
+    best, closest, fits = report.priced[0], report.plan.closest, report.plan.fits
+    if not fits:
         return []
-    T, K = rap.settings.rounds, rap.settings.selected
-    how = f"T = {T}, K = {K}" if rap.settings.adaptive else "all queries measured at once"
-    closest = report.plan.closest
     column = "estimate" if closest is None else closest.best.column
     linear = (
         f"{best.selection.best}, {best.selection.noise.capitalize()}"
         + (" (expected)" if column == "estimate" else f", {column} (simulated)"),
-        figure(rap.linear_rmse),
+        figure(fits[0].linear_rmse),
         "",
-        figure(rap.linear_max_error),
+        figure(fits[0].linear_max_error),
         "",
         "every answer with its error" if column == "estimate" else "beside estimates with errors",
     )
-    simulated = (
-        "RAP (simulated)",
-        figure(rap.rmse),
-        _spread(rap.repetitions, rap.rmse_spread),
-        figure(rap.max_error),
-        _spread(rap.repetitions, rap.max_error_spread),
-        f"{how}; answers without error bars",
+    simulated = tuple(
+        (
+            f"{fit.name} (simulated)",
+            figure(fit.rmse),
+            _spread(fit.repetitions, fit.rmse_spread),
+            figure(fit.max_error),
+            _spread(fit.repetitions, fit.max_error_spread),
+            f"{_how(fit)}; answers without error bars",
+        )
+        for fit in fits
     )
-    runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
-    title = f"linear or RAP, {guarantee_text(report)}: RAP rehearsed {runs} on {rap.proxy}"
+    names = [fit.name for fit in fits]
+    rehearsed = ", ".join(
+        f"{fit.name} rehearsed {'once' if fit.repetitions == 1 else f'{fit.repetitions} times'}"
+        for fit in fits
+    )
+    title = (
+        f"{', '.join(['linear', *names[:-1]])} or {names[-1]}, {guarantee_text(report)}: "
+        f"{rehearsed} on {fits[0].proxy}"
+    )
     columns = ("mechanism", rmse_text(report), "", "largest error", "", "remark")
-    return [Grid(title, columns, (linear, simulated), _preference(rap, report), int(rap.preferred))]
+    chosen = next((place for place, fit in enumerate(fits, 1) if fit.preferred), 0)
+    notes = _preference(fits[-1], report)
+    return [Grid(title, columns, (linear, *simulated), notes, chosen)]
 
 
-def _preference(rap: PlannedRap, report: PlanReport) -> tuple[str, ...]:
+def _how(fit: PlannedFit) -> str:
+    """Return what a rehearsal chose and measured."""
+    if isinstance(fit, PlannedAdaptive):
+        return f"some {fit.rounds} rounds among {fit.tables:,} tables"
+    T, K = fit.settings.rounds, fit.settings.selected
+    return f"T = {T}, K = {K}" if fit.settings.adaptive else "all queries measured at once"
+
+
+def _preference(fit: PlannedFit, report: PlanReport) -> tuple[str, ...]:
     """Say which is preferred, by what rule, and how clearly."""
     error, spread, other = (
-        (rap.rmse, rap.rmse_spread, rap.linear_rmse)
+        (fit.rmse, fit.rmse_spread, fit.linear_rmse)
         if report.plan.objective == "rmse"
-        else (rap.max_error, rap.max_error_spread, rap.linear_max_error)
+        else (fit.max_error, fit.max_error_spread, fit.linear_max_error)
     )
-    if rap.preferred and error >= rap.margin * other:
-        return ("preferred: RAP, as it was asked for",)
+    if isinstance(fit, PlannedAdaptive) or (fit.preferred and error >= fit.margin * other):
+        tables = isinstance(fit, PlannedAdaptive)
+        closer = "; the linear strategy errs less" if tables and error >= other else ""
+        return (f"preferred: {fit.name}, as it was asked for{closer}",)
     what = rmse_text(report) if report.plan.objective == "rmse" else "largest error"
     notes = [
-        f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'} "
-        f"(RAP is where it is below {rap.margin:g} times the linear one)"
+        f"preferred by {what}: {'RAP' if fit.preferred else 'the linear strategy'} "
+        f"(RAP is where it is below {fit.margin:g} times the linear one)"
     ]
-    if abs(error - rap.margin * other) < spread:
+    if abs(error - fit.margin * other) < spread:
         notes.append("the choice is within the spread of the rehearsals")
     return tuple(notes)
 
@@ -132,15 +151,17 @@ def _spread(runs: int, spread: float) -> str:
 def rehearsals_json(report: PlanReport) -> dict[str, object]:
     """Return what was rehearsed, in counts: nothing where nothing was."""
     rehearsed: dict[str, object] = {}
-    closest, rap = report.plan.closest, report.plan.relaxed
+    closest, rap, adaptive = report.plan.closest, report.plan.relaxed, report.plan.adaptive
     if closest is not None:
         lines = [vars(contender) for contender in closest.contenders]
         rehearsed["closest"] = vars(closest) | _guarantee(closest) | {"contenders": lines}
     if rap is not None:
         settings = {"settings": vars(rap.settings)}
         rehearsed["rap"] = vars(rap) | _guarantee(rap) | settings
+    if adaptive is not None:
+        rehearsed["adaptive"] = vars(adaptive) | _guarantee(adaptive)
     return rehearsed
 
 
-def _guarantee(rehearsed: PlannedClosest | PlannedRap) -> dict[str, object]:
+def _guarantee(rehearsed: PlannedClosest | PlannedFit) -> dict[str, object]:
     return {"epsilon": float(rehearsed.epsilon), "delta": float(rehearsed.delta)}

@@ -15,6 +15,7 @@ from dpquery.releases.manifest.rap_statement import rmse_name
 
 if TYPE_CHECKING:
     from dpquery.commands.answer import AnswerReport
+    from dpquery.mechanisms.adaptive import AdaptiveMechanism
     from dpquery.mechanisms.rap import RapMechanism
     from dpquery.releases.report.error_report import Report
 
@@ -26,7 +27,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     if isinstance(mechanism, LinearMechanism):
         worth = _linear_text(mechanism)
     else:
-        worth = _rap_text(mechanism)
+        worth = _relaxed_text(mechanism)
     account, parent = done.account, done.parent
     if exact:
         budget = exact_words(account, parent=parent)
@@ -54,12 +55,12 @@ def _linear_text(mechanism: LinearMechanism) -> str:
     )
 
 
-def _rap_text(mechanism: "RapMechanism") -> str:
-    simulated = mechanism.simulated
+def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism") -> str:
+    simulated, name = mechanism.simulated, mechanism.planned.name
     if simulated is None:
-        return "RAP: no error bars, and the plan simulated no errors at this epsilon and delta"
+        return f"{name}: no error bars, and the plan simulated no errors at this epsilon and delta"
     return (
-        f"RAP: no error bars; simulated on {simulated.proxy}: {rmse_name(simulated)} "
+        f"{name}: no error bars; simulated on {simulated.proxy}: {rmse_name(simulated)} "
         f"{figure(simulated.rmse)}, largest error {figure(simulated.max_error)}"
     )
 
@@ -67,20 +68,20 @@ def _rap_text(mechanism: "RapMechanism") -> str:
 def release_json(done: ReleaseReport) -> dict[str, object]:
     """Return what `release --json` prints; budget amounts are exact decimal text.
 
-    Of RAP nobody knows the errors: `rmse` and `max_std_error` are null, and what the plan simulated
-    is under `simulated`.
+    Of RAP and adaptive measurement nobody knows the errors: `rmse` and `max_std_error` are null,
+    and what the plan simulated is under `simulated`.
     """
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     return {
         "directory": str(done.directory),
         "queries": done.spec.queries,
-        "mechanism": "linear" if isinstance(mechanism, LinearMechanism) else "rap",
+        "mechanism": "linear" if isinstance(mechanism, LinearMechanism) else mechanism.planned.key,
         "epsilon": float(guarantee.epsilon),
         "delta": float(guarantee.delta),
         **(
             _linear_json(mechanism)
             if isinstance(mechanism, LinearMechanism)
-            else _rap_json(mechanism)
+            else _relaxed_json(mechanism)
         ),
         "free": done.free,
         **({"facts": [vars(fact) for fact in done.facts]} if done.facts else {}),
@@ -104,9 +105,14 @@ def _linear_json(mechanism: LinearMechanism) -> dict[str, object]:
     }
 
 
-def _rap_json(mechanism: "RapMechanism") -> dict[str, object]:
+def _relaxed_json(mechanism: "RapMechanism | AdaptiveMechanism") -> dict[str, object]:
     simulated = None if mechanism.simulated is None else vars(mechanism.simulated)
-    facts = {"strategy": "RAP", "noise": "gaussian", "rmse": None, "max_std_error": None}
+    facts = {
+        "strategy": mechanism.planned.name,
+        "noise": "gaussian",
+        "rmse": None,
+        "max_std_error": None,
+    }
     return facts | {"simulated": simulated}
 
 

@@ -158,9 +158,9 @@ def rap_budget(
     """
     if guarantee.kind != "zcdp":
         raise ValueError("RAP is accounted for in zCDP: give the guarantee of Gaussian noise")
-    _check_counts(workload)
+    check_counts(workload, "RAP")
     replace, records = privacy.neighbours == "replace", privacy.max_rows
-    declared = rows.count if rows is not None and rows.exact and replace else None
+    declared = declared_total(privacy, rows)
     joint = 0 if settings.adaptive else _joint(workload, replace=replace)
     parts = joint or 2 * settings.rounds * settings.selected
     share = Fraction(0) if declared is not None else max(_LEAST_TOTAL, Fraction(1, parts + 1))
@@ -176,7 +176,9 @@ def rap_budget(
         total_rho=guarantee.amount * share,
         selection_rho=selection_rho,
         measurement_rho=round_rho - selection_rho,
-        rate=_rate(selection_rho, settings.selected, span) if settings.adaptive else Fraction(0),
+        rate=sharpest_rate(selection_rho, settings.selected, span)
+        if settings.adaptive
+        else Fraction(0),
         whole=joint * records**2 or None,
     )
     _check_size(workload, settings)
@@ -193,25 +195,31 @@ def _joint(workload: Workload, *, replace: bool) -> int:
     return min(2 * answered, workload.shape[0]) if replace else answered
 
 
-def _rate(rho: Fraction, selected: int, span: int) -> Fraction:
+def sharpest_rate(rho: Fraction, draws: int, span: int) -> Fraction:
     """Return the largest eta, to 64 bits after the point, with K (eta span)^2 / 8 <= rho.
 
     Args:
         rho: of the selection.
-        selected: K.
+        draws: K.
         span: how far apart the moves of two scores can be.
     """
-    square = 8 * rho / (selected * span**2) * (1 << 2 * _RATE_BITS)
+    square = 8 * rho / (draws * span**2) * (1 << 2 * _RATE_BITS)
     return Fraction(math.isqrt(math.floor(square)), 1 << _RATE_BITS)
 
 
-def _check_counts(workload: Workload) -> None:
-    """Refuse queries that are no counts: RAP needs that a record adds 0 or 1 to every answer."""
+def check_counts(workload: Workload, mechanism: str) -> None:
+    """Refuse queries that are no counts: a record must add 0 or 1 to every answer."""
     if not all(counts_records(factor) for block in workload.blocks for factor in block.factors):
         raise UnsupportedWorkloadError(
-            "RAP answers counts, and a query of this workload has an entry other than 0 and 1; "
-            "ask for counts, or leave RAP out"
+            f"{mechanism} answers counts, and a query of this workload has an entry other than 0 "
+            f"and 1; ask for counts, or leave {mechanism} out"
         )
+
+
+def declared_total(privacy: Privacy, rows: Rows | None) -> int | None:
+    """Return the number of records where it is public: declared exactly, and never changed."""
+    exact = rows is not None and rows.exact and privacy.neighbours == "replace"
+    return rows.count if rows is not None and exact else None
 
 
 def _check_size(workload: Workload, settings: RapSettings) -> None:
@@ -227,44 +235,50 @@ def _check_size(workload: Workload, settings: RapSettings) -> None:
             f"RAP without selection measures all {queries:,} queries, and the limit is "
             f"{MAX_RAP_AT_ONCE:,}; let it select some in rounds"
         )
-    largest = max(block.queries for block in workload.blocks)
-    if largest > MAX_RAP_TABLE_QUERIES:
-        raise UnsupportedWorkloadError(
-            f"one table asks {largest:,} queries, and RAP looks at up to "
-            f"{MAX_RAP_TABLE_QUERIES:,} at a time; name fewer attributes or coarser sets"
-        )
     masses = settings.relaxed_rows * sum(workload.shape_of_domain)
     if masses > MAX_RAP_FIT_NUMBERS:
         raise UnsupportedWorkloadError(
             f"{settings.relaxed_rows:,} relaxed rows over this domain hold {masses:,} numbers, and "
             f"the limit is {MAX_RAP_FIT_NUMBERS:,}; take fewer relaxed rows"
         )
-    _check_predicates(workload, settings)
-
-
-def _check_predicates(workload: Workload, settings: RapSettings) -> None:
-    """Refuse predicates too many to compare in a round, or to evaluate on all relaxed rows."""
     compared = settings.selected * max(workload.shape_of_domain, default=0)
     if compared > MAX_RAP_FIT_NUMBERS:
         raise UnsupportedWorkloadError(
             f"to compare the predicates of {settings.selected:,} queries takes {compared:,} "
             f"numbers, and the limit is {MAX_RAP_FIT_NUMBERS:,}; select fewer queries a round"
         )
+    check_answers(workload, relaxed_rows=settings.relaxed_rows, tabled=settings.adaptive)
+
+
+def check_answers(workload: Workload, *, relaxed_rows: int, tabled: bool) -> None:
+    """Refuse queries, or predicates, too many to evaluate on all relaxed rows.
+
+    Args:
+        workload: the queries.
+        relaxed_rows: their number.
+        tabled: whether a product of more predicates than values is worked out from a table of the
+            values.
+    """
+    largest = max(block.queries for block in workload.blocks)
+    if largest > MAX_RAP_TABLE_QUERIES:
+        raise UnsupportedWorkloadError(
+            f"one table asks {largest:,} queries, and relaxed rows answer up to "
+            f"{MAX_RAP_TABLE_QUERIES:,} at a time; name fewer attributes or coarser sets"
+        )
     predicates = max(
         (
             factor.shape[0]
             for block in workload.blocks
             for factor in block.factors
-            # Of a product, more predicates than values are worked out from a table of the values.
-            if not (settings.adaptive and block.is_product and factor.shape[0] > factor.shape[1])
+            if not (tabled and block.is_product and factor.shape[0] > factor.shape[1])
         ),
         default=0,
     )
-    evaluated = settings.relaxed_rows * predicates
+    evaluated = relaxed_rows * predicates
     if evaluated > MAX_RAP_PREDICATES:
         raise UnsupportedWorkloadError(
             f"{predicates:,} predicates on one attribute take {evaluated:,} numbers for "
-            f"{settings.relaxed_rows:,} relaxed rows, and the limit is {MAX_RAP_PREDICATES:,}; "
+            f"{relaxed_rows:,} relaxed rows, and the limit is {MAX_RAP_PREDICATES:,}; "
             "name fewer ranges, or take fewer relaxed rows"
         )
 

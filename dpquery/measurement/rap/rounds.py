@@ -319,10 +319,21 @@ def scaled_total(steps: int, mechanism: RapBudget, rows: Rows | None) -> float:
     Privacy:
         Post-processing: of a committed value and of public ones.
     """
-    counted = float(steps / STEPS)
-    if mechanism.total is not None or rows is None:
+    known = None if mechanism.total is not None else rows
+    return weighed_total(float(steps / STEPS), mechanism.total_std, known)
+
+
+def weighed_total(counted: float, std: float, rows: Rows | None) -> float:
+    """Return a noisy number of records weighed with the declared one, if there is one; at least 1.
+
+    Args:
+        counted: the noisy number.
+        std: standard deviation of its noise.
+        rows: the declared number, believed to half of itself.
+    """
+    if rows is None:
         return max(1.0, counted)
-    noise, doubt = mechanism.total_std**2, (rows.count / 2) ** 2
+    noise, doubt = std**2, (rows.count / 2) ** 2
     return max(1.0, (rows.count / doubt + counted / noise) / (1 / doubt + 1 / noise))
 
 

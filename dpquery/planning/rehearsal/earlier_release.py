@@ -60,9 +60,9 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Ints, tu
             f"{', '.join(wrong)}; name a release of the same domain, or a public CSV file"
         )
     order = [known[name][0] for name in names]
-    if manifest.rap is not None:
+    if manifest.fitted is not None:
         compiled = compile_spec(released)
-        rows = read_relaxed(directory, compiled, digest=manifest.rap.rows_sha256)
+        rows = read_relaxed(directory, compiled, digest=manifest.fitted.rows_sha256)
         return _from_relaxed(rows, compiled, records)[:, order], ()
     tables = _tables(directory, released, records)
     covered = {i for subset, _ in tables for i in subset}

@@ -5,6 +5,7 @@ CSV file in the declared schema, an earlier release of dpquery, or the made-up p
 planning/rehearsal/prior.py. A proxy's counts are scaled to the declared number of rows.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,9 +128,15 @@ class _PublicTables:
         self._tables |= {subset: tables[subset] for subset in subsets}
 
     def __call__(self, subset: Subset) -> Ints:
-        """Return the counts of a set of attributes."""
+        """Return the counts of a set of attributes: sums of a table that holds them, if any."""
         if subset not in self._tables:
-            self.count([subset])
+            wider = [each for each in self._tables if set(subset) <= set(each)]
+            if not wider:
+                self.count([subset])
+                return self._tables[subset]
+            least = min(wider, key=lambda each: self._tables[each].size)
+            others = tuple(axis for axis, i in enumerate(least) if i not in subset)
+            self._tables[subset] = self._tables[least].sum(axis=others)
         return self._tables[subset]
 
 
@@ -140,9 +147,10 @@ def _of_records(words: str, codes: Ints, compiled: CompiledSpec, *, rows: int) -
 
     def table(subset: Subset) -> Ints:
         sizes = [shape[i] for i in subset]
-        counts = np.zeros(sizes, dtype=np.int64)
-        np.add.at(counts, tuple(classes[i] for i in subset), 1)
-        return counts if subset else np.array(len(codes))
+        if not subset:
+            return np.array(len(codes))
+        cells = np.ravel_multi_index([classes[i] for i in subset], sizes)
+        return np.bincount(cells, minlength=math.prod(sizes)).reshape(sizes)
 
     return Proxy(words, len(codes), rows, table)
 

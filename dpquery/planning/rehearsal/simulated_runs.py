@@ -1,11 +1,12 @@
-"""RAP rehearsed on a public proxy: what its errors are likely to be, without looking at the data.
+"""RAP and adaptive measurement rehearsed on a public proxy: what their errors are likely to be.
 
-The loop is the curator's own (measurement.rap.rounds.run_rounds), at the guarantee that is planned,
-with a seeded chance in place of the curator's: the same plan comes out the same every time.
+The loops are the curator's own (run_rounds and run_tables in measurement), at the guarantee that
+is planned, with a seeded chance in place of the curator's: the same plan comes out the same every
+time.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import fmean, stdev
@@ -18,15 +19,24 @@ from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import OutOfTimeError
 from dpquery.limits import MAX_RAP_MEASURED
 from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.adaptive.budget import adaptive_budget
+from dpquery.measurement.adaptive.table_rounds import (
+    TableFit,
+    decoded_run,
+    noisy_one_way,
+    run_tables,
+)
 from dpquery.measurement.rap.budget import rap_budget
 from dpquery.measurement.rap.rounds import Projection, noisy_total, run_rounds, scaled_total
-from dpquery.operators.blocks import Workload
+from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning.rehearsal.proxy import Proxy, populations_in_words
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.progress import report_progress
+from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.spec.model import Privacy, Rows
+from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.errors.expected_error import weighted_queries
 from dpquery.strategy.objectives import Objective
 
@@ -37,17 +47,21 @@ SEARCH_SEED = 1 << 32
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of one run over all queries, in counts: weighted RMSE, and the largest."""
+    """Errors of one run over all queries, in counts: weighted RMSE, the largest; its rounds."""
 
     rmse: float
     largest: float
+    rounds: int = 0
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Errors of the repetitions that were finished; `stopped` if time ran out before the last."""
+    """Errors of the repetitions that were finished; `stopped` if time ran out before the last.
 
-    settings: RapSettings
+    The settings are RAP's; adaptive measurement has none.
+    """
+
+    settings: RapSettings | None
     runs: tuple[Errors, ...]
     stopped: bool
 
@@ -96,17 +110,22 @@ class Stage:
         return self.proxies[seed % len(self.proxies)]
 
 
-def rehearse(stage: Stage, settings: RapSettings, *, seeds: Sequence[int]) -> Rehearsed:
-    """Run RAP on the proxy once for every seed, each time with noise of its own.
+def rehearse(stage: Stage, settings: RapSettings | None, *, seeds: Sequence[int]) -> Rehearsed:
+    """Run RAP, or adaptive measurement, on the proxy once for every seed, with noise of its own.
+
+    Args:
+        stage: what it needs.
+        settings: of RAP; None for adaptive measurement.
+        seeds: of the runs.
 
     Raises:
         OutOfTimeError: not even one repetition was finished in time.
-        UnsupportedWorkloadError, SpecError: RAP cannot be carried out so.
+        UnsupportedWorkloadError, SpecError: it cannot be carried out so.
     """
     runs: list[Errors] = []
     for seed in seeds:
         try:
-            runs.append(_run(stage, settings, seed))
+            runs.append(_run(stage, settings, seed) if settings else _table_run(stage, seed))
         except OutOfTimeError:
             if not runs:
                 raise
@@ -178,12 +197,48 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
     T, K = settings.rounds, settings.selected
     for number, _ in enumerate(rounds):
         report_progress(f"rehearsing RAP: T = {T}, K = {K}, round {number + 1}")
+    return _errors(workload, projection.answers, proxy, rounds=T)
+
+
+def _table_run(stage: Stage, seed: int) -> Errors:
+    """Run adaptive measurement once."""
+    workload, proxy = stage.workload, stage.proxy_of(seed)
+    shape, chance = workload.shape_of_domain, SeededChance(seed)
+    budget = adaptive_budget(
+        workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
+    )
+    candidates = budget.candidates
+    tables = [proxy.answers(marginal(shape, subset)) for subset in candidates.subsets]
+    first = noisy_one_way(tables.__getitem__, budget, chance)
+    fit = AdaptiveFit(shape, candidates, decoded_run([first], budget, stage.rows))
+    rounds = run_tables(
+        tables.__getitem__, budget=budget, fit=_TimedFit(fit, stage.end), chance=chance
+    )
+    number = 0
+    for _ in rounds:
+        number += 1
+        report_progress(f"rehearsing adaptive measurement: round {number}")
+
+    def answers(position: int) -> NDArray[np.floating]:
+        return fit.model.answer(workload.blocks[position])
+
+    return _errors(workload, answers, proxy, rounds=number)
+
+
+def _errors(
+    workload: Workload,
+    answers: Callable[[int], NDArray[np.floating]],
+    proxy: Proxy,
+    *,
+    rounds: int,
+) -> Errors:
+    """Return the errors of answers, a block at a time, against those of the proxy."""
     squares, largest = 0.0, 0.0
     for position, (block, weight) in enumerate(zip(workload.blocks, workload.weights, strict=True)):
-        error = projection.answers(position).ravel() - proxy.answers(block)
+        error = answers(position).ravel() - proxy.answers(block)
         squares += weight * float(np.square(error).sum())
         largest = max(largest, float(np.abs(error).max()))
-    return Errors(math.sqrt(squares / weighted_queries(workload)), largest)
+    return Errors(math.sqrt(squares / weighted_queries(workload)), largest, rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +259,31 @@ class _Timed:
         self.projection.add(places, noisy, std)
 
     def _check(self) -> None:
-        if process_time() > self.end:
-            raise OutOfTimeError("not finished within the CPU seconds of --time-limit; give more")
+        check_time(self.end)
+
+
+@dataclass(frozen=True, eq=False)
+class _TimedFit:
+    """A fit of tables that gives up when time is up, likewise."""
+
+    fit: TableFit
+    end: float
+
+    def table(self, attributes: Subset) -> Floats:
+        """Return the fit's table, if there is time left."""
+        check_time(self.end)
+        return self.fit.table(attributes)
+
+    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
+        """Pass a table on, if there is time left."""
+        check_time(self.end)
+        self.fit.add(attributes, noisy, std)
+
+
+def check_time(end: float) -> None:
+    """Refuse to go on past so many CPU seconds of this process."""
+    if process_time() > end:
+        raise OutOfTimeError("not finished within the CPU seconds of --time-limit; give more")
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:

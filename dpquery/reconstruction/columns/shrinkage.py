@@ -104,16 +104,16 @@ def _nearest_single(
 
 
 def shrunk_components(
-    sets: StackedSets, table_of: Callable[[Subset], Floats], noise_of: Callable[[Subset], float]
+    sets: StackedSets, table_of: Callable[[Subset], Floats], noise: dict[Sizes, Floats]
 ) -> Components:
     """Return the shrunk components of the tables over all sets.
 
     Args:
         sets: which tables.
-        table_of: the unbiased table over a set, in counts.
-        noise_of: the sum of the variances of its cells.
+        table_of: the unbiased table over a set, in counts; of it only the component of the set
+            itself is read, so that the component alone will do.
+        noise: (count,) for each sizes, the variance a degree of freedom of every component.
     """
-    noise = component_noise(sets, noise_of)
     values: Stacks = {}
     fitted: Stacks = {}
     precision: dict[Sizes, Floats] = {}

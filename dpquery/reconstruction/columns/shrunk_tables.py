@@ -21,7 +21,7 @@ from dpquery.operators.ranges import Ranges
 from dpquery.public_chance import public_generator, public_seed
 from dpquery.reconstruction.columns.fittable_tables import fittable_tables, noise_of_tables, varying
 from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
-from dpquery.reconstruction.columns.shrinkage import shrunk_components
+from dpquery.reconstruction.columns.shrinkage import component_noise, shrunk_components
 from dpquery.reconstruction.columns.stacked_tables import StackedSets
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.strategy.algebra.row_sums import total_of
@@ -76,7 +76,8 @@ class ShrunkTables:
         self._blocks = blocks
         self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
         self._sets = StackedSets(strategy.shape, self.scope.sets)
-        self._noise_of = noise_of_tables(strategy, noise_std=noise_std)
+        noise_of = noise_of_tables(strategy, noise_std=noise_std)
+        self._noise = component_noise(self._sets, noise_of)
         self._tables = self._fit(reconstruct(strategy, noisy))
 
     def answer(self, block: Block) -> Floats | None:
@@ -125,7 +126,7 @@ class ShrunkTables:
         def table_of(subset: Subset) -> Floats:
             return estimates.answer(marginal(shape, subset), None)
 
-        components = shrunk_components(self._sets, table_of, self._noise_of)
+        components = shrunk_components(self._sets, table_of, self._noise)
         tables = NonnegativeTables(components)
         tables.improve()
         return tables

@@ -91,7 +91,7 @@ class RapProjection:
             raise ValueError(f"{len(noisy)} answers for {ends[-1]} queries")
         fractions = np.asarray(noisy / self.total, dtype=np.float32)
         pieces = tuple(np.split(fractions, ends[:-1]))
-        tables = WholeTables(self.workload, pieces, std / self.total)
+        tables = WholeTables(self.workload, pieces, (std / self.total,) * len(pieces))
         self._project(tables.partition, tables.target)
 
     def _project(self, finer: Partition, target: FitTarget) -> None:

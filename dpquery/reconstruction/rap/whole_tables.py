@@ -1,4 +1,4 @@
-"""The error of relaxed rows where all queries of a workload were measured: by whole tables.
+"""The error of relaxed rows where all queries of some blocks were measured: by whole tables.
 
 No query is stored by itself: the answers of a block are matrix products of half-tables (see
 relaxed_rows), and so is the gradient, of the table of residuals with either half.
@@ -29,18 +29,22 @@ class WholeTables:
     Attributes:
         workload: the blocks that were measured.
         noisy: for each the measured answers, as fractions of one.
-        std: standard deviation of their noise.
+        std: for each the standard deviation of their noise.
     """
 
     workload: Workload
     noisy: tuple[Singles, ...]
-    std: float
+    std: tuple[float, ...]
 
     @property
     def target(self) -> FitTarget:
-        """The answers with their noise, for the projection."""
+        """The answers with their noise, for the projection.
+
+        Errors are weighed against those of the most precise block: the noise of every answer then
+        adds as much to their sum.
+        """
         count = self.workload.shape[0]
-        return FitTarget(self.misfit, count * self.std**2, count)
+        return FitTarget(self.misfit, count * min(self.std) ** 2, count)
 
     @property
     def partition(self) -> Partition:
@@ -51,8 +55,8 @@ class WholeTables:
     def misfit(self, masses: Singles) -> Misfit:
         """Compare with the answers. masses: (sum of shape, n')."""
         total, worst, gradient = 0.0, 0.0, np.zeros_like(masses)
-        spans = self.partition.spans
-        for block, noisy in zip(self.workload.blocks, self.noisy, strict=True):
+        spans, least = self.partition.spans, min(self.std)
+        for block, noisy, std in zip(self.workload.blocks, self.noisy, self.std, strict=True):
             if not block.attributes:
                 continue
             spans_of_block = [spans[i] for i in block.attributes]
@@ -62,9 +66,11 @@ class WholeTables:
             ]
             answers = at_least(probabilities, block.counted, block.at_least)
             residuals = answers - noisy.reshape(block.row_shape)
-            total += float(np.vdot(residuals, residuals))
-            worst = max(worst, float(np.abs(residuals).max()) / self.std)
-            slopes = at_least_slopes(probabilities, block.counted, block.at_least, 2 * residuals)
+            weight = (least / std) ** 2
+            total += weight * float(np.vdot(residuals, residuals))
+            worst = max(worst, float(np.abs(residuals).max()) / std)
+            slope_of_error = 2 * weight * residuals
+            slopes = at_least_slopes(probabilities, block.counted, block.at_least, slope_of_error)
             for (factor, span), slope in zip(factors, slopes, strict=True):
                 gradient[span] += factor.rmatmat(slope)
         return Misfit(total, worst, gradient)

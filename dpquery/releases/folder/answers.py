@@ -132,6 +132,7 @@ def answers_manifest(
         measurements="",
         extra=(),
         rap=None if of.rap is None else replace(of.rap, simulated=None),
+        adaptive=None if of.adaptive is None else replace(of.adaptive, simulated=None),
         answered=AnsweredFacts(of.key, of.measurements, guessed=guessed),
     )
 

@@ -13,8 +13,14 @@ from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.releases.manifest.derived_facts import DerivedFacts
-from dpquery.releases.manifest.rap_facts import RapFacts
-from dpquery.releases.manifest.release_json import MECHANISMS, RAP, SCHEMA_VERSION, Manifest
+from dpquery.releases.manifest.rap_facts import AdaptiveFacts, RapFacts
+from dpquery.releases.manifest.release_json import (
+    ADAPTIVE,
+    MECHANISMS,
+    RAP,
+    SCHEMA_VERSION,
+    Manifest,
+)
 from dpquery.spec.model import PublicationRules
 from dpquery.spec.parsing.derived_fields import NAME
 from dpquery.spec.parsing.fields import IDENTIFIER, NEIGHBOURS
@@ -91,7 +97,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     )
     rows = 0 if manifest.counted is None else manifest.counted.rows
     yield "rows of persons", rows == 0 or (rows > 0 and privacy.person is not None)
-    yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP)
+    yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP, ADAPTIVE)
     stated = (guarantee.rho is not None, guarantee.mu is not None)
     kinds = {"pure": (False, False), "zcdp": (True, False), "gdp": (False, True)}
     yield "kind of guarantee", kinds.get(guarantee.kind) == stated
@@ -113,7 +119,9 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     sums = [item.summed for item in manifest.items if item.summed is not None]
     yield "largest value of a sum", all(summed.largest >= 1 for summed in sums)
     yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
-    yield "run of RAP", manifest.rap is None or _run_is_believable(manifest.rap)
+    fitted = manifest.fitted
+    yield "run", (manifest.rap is None or manifest.adaptive is None)
+    yield "run of RAP", fitted is None or _run_is_believable(fitted)
 
 
 def _derived_are_believable(derived: Sequence[DerivedFacts], items: Sequence[str]) -> bool:
@@ -143,8 +151,8 @@ def _digests(manifest: Manifest) -> Iterator[str]:
     yield from (manifest.plan, manifest.key, manifest.strategy.sha256, manifest.ledger.head)
     if manifest.measurements:
         yield manifest.measurements
-    if manifest.rap is not None and manifest.rap.rows_sha256:
-        yield manifest.rap.rows_sha256
+    if manifest.fitted is not None and manifest.fitted.rows_sha256:
+        yield manifest.fitted.rows_sha256
     if manifest.answered is not None:
         yield from (manifest.answered.release, manifest.answered.measurements)
 
@@ -160,19 +168,27 @@ def _above_zero(manifest: Manifest) -> Iterator[float]:
         yield from point
 
 
-def _run_is_believable(run: RapFacts) -> bool:
-    counts = [run.rounds, run.relaxed_rows, *([] if run.declared is None else [run.declared])]
+def _run_is_believable(run: RapFacts | AdaptiveFacts) -> bool:
+    counts = [run.relaxed_rows, *([] if run.declared is None else [run.declared])]
     figures = [*run.noise_std]
+    if isinstance(run, AdaptiveFacts):
+        counts += [run.one_way, run.candidates + 1 - run.one_way]
+        figures.append(run.one_way_std)
+        rounds = len(run.rounds) == len(run.noise_std)
+    else:
+        counts.append(run.rounds)
+        figures += [] if run.selection_scale is None else [run.selection_scale]
+        rounds = run.selected >= 0
     errors = [0.0]
     if run.simulated is not None:
         counts.append(run.simulated.repetitions)
         simulated = run.simulated
         errors = [simulated.rmse, simulated.max_error]
         errors += [simulated.rmse_spread, simulated.max_error_spread]
-    figures += [x for x in (run.total_std, run.selection_scale) if x is not None]
+    figures += [] if run.total_std is None else [run.total_std]
     return (
         min(counts) >= 1
-        and run.selected >= 0
+        and rounds
         and len(run.noise_std) > 0
         and min(figures) >= LEAST_FIGURE
         and all(error == 0 or error >= LEAST_FIGURE for error in errors)

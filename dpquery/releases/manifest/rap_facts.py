@@ -1,11 +1,11 @@
-"""What release.json says of a run of relaxed adaptive projection."""
+"""What release.json says of a run whose answers are read from relaxed rows."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class SimulatedFacts:
-    """Errors of RAP on public data in place of the records, simulated when the plan was made.
+    """Errors on public data in place of the records, simulated when the plan was made.
 
     Attributes:
         proxy: the public data, in words.
@@ -58,3 +58,35 @@ class RapFacts:
     simulated: SimulatedFacts | None
     declared: int | None = None
     rows_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class AdaptiveFacts:
+    """A run of adaptive measurement: what was chosen and measured, and the resulting rows.
+
+    Attributes:
+        candidates: tables that could be measured.
+        one_way: tables of one attribute, each of which was measured first.
+        one_way_std: standard deviation of the noise on their counts, in counts.
+        rounds: attributes of the table that each round chose and measured, as "age x sex".
+        noise_std: for each round the standard deviation of the noise on its counts.
+        relaxed_rows: as of RAP; and so are the others.
+        total: the number of records that answers are scaled to: estimated from the noisy tables of
+            one attribute and weighed with the declared number, or as it was declared.
+        total_std: standard deviation of the noise of that estimate; None where it was declared.
+        simulated: errors on public data at this guarantee; None where the plan has none.
+        declared: the number of records that the estimate was weighed with; None where it was not.
+        rows_sha256: of the numbers in relaxed_rows.parquet.
+    """
+
+    candidates: int
+    one_way: int
+    one_way_std: float
+    rounds: tuple[str, ...]
+    noise_std: tuple[float, ...]
+    relaxed_rows: int
+    total: float
+    total_std: float | None
+    simulated: SimulatedFacts | None
+    declared: int | None
+    rows_sha256: str

@@ -1,7 +1,9 @@
 """What statement.md says of a release of relaxed rows, in words."""
 
+from collections.abc import Sequence
+
 from dpquery.releases.formatting import count, figure, one_line
-from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
+from dpquery.releases.manifest.rap_facts import AdaptiveFacts, RapFacts, SimulatedFacts
 from dpquery.releases.manifest.release_json import Manifest
 
 
@@ -10,9 +12,9 @@ def rmse_name(simulated: SimulatedFacts) -> str:
     return "weighted RMSE" if simulated.weighted else "RMSE"
 
 
-def simulated_words(rap: RapFacts) -> str:
+def simulated_words(run: RapFacts | AdaptiveFacts) -> str:
     """Return the errors in the plan's simulation, and that these were not measured."""
-    simulated = rap.simulated
+    simulated = run.simulated
     if simulated is None:
         return "errors are unknown; none were simulated for these questions at this guarantee"
     spreads = (simulated.rmse_spread, simulated.max_error_spread)
@@ -26,23 +28,31 @@ def simulated_words(rap: RapFacts) -> str:
     )
 
 
-def rap_words(manifest: Manifest) -> str:
+def relaxed_words(manifest: Manifest) -> str:
     """Return how the answers of relaxed rows were made, and what is known of their errors."""
-    rap = manifest.rap
-    if rap is None:
-        raise ValueError("not a release of relaxed rows")
-    paid = "every count" if rap.selection_scale is None else "every choice and every count"
+    run = manifest.fitted
+    match run:
+        case RapFacts():
+            method, measured = "relaxed adaptive projection (RAP)", _measured_words(manifest, run)
+            stds, chosen = run.noise_std, run.selection_scale is not None
+        case AdaptiveFacts():
+            method, measured = "adaptive measurement of whole tables", _chosen_words(run)
+            stds, chosen = (run.one_way_std, *run.noise_std), True
+        case None:
+            raise ValueError("not a release of relaxed rows")
+    paid = "every choice and every count" if chosen else "every count"
     return (
         f"{tables_made(manifest)} read from "
-        f"{count(rap.relaxed_rows, 'relaxed row')}, made by relaxed adaptive projection (RAP). A "
+        f"{count(run.relaxed_rows, 'relaxed row')}, made by {method}. A "
         "relaxed row is a record whose every attribute is a probability distribution over its "
-        f"values. {_measured_words(manifest, rap)} {_total_words(rap)} The promise above covers "
+        f"values. {measured} {_total_words(run)} The promise above covers "
         f"the whole run: {paid} is paid for in zero-concentrated differential privacy, and its ρ "
-        f"was charged at once, before anything was measured. {_source_words(manifest, rap)}\n\n"
-        f"What is known of the errors: {simulated_words(rap)}."
+        f"was charged at once, before anything was measured. "
+        f"{_source_words(manifest, stds, chosen=chosen)}\n\n"
+        f"What is known of the errors: {simulated_words(run)}."
         + " What other data say is to be expected if the records resemble them. A file of them is "
         "public by the word of whoever planned the release: nothing here protects it."
-        * (rap.simulated is not None)
+        * (run.simulated is not None)
     )
 
 
@@ -69,7 +79,29 @@ def _measured_words(manifest: Manifest, rap: RapFacts) -> str:
     )
 
 
-def _total_words(rap: RapFacts) -> str:
+def measured_count(run: AdaptiveFacts) -> str:
+    """Return how many rounds measured how many of the tables that could be chosen."""
+    return (
+        f"{count(len(run.rounds), 'round')} measured {len(set(run.rounds))} of "
+        f"{count(run.candidates, 'table')}"
+    )
+
+
+def _chosen_words(run: AdaptiveFacts) -> str:
+    times = "once" if len(run.rounds) == 1 else f"{len(run.rounds):,} times"
+    return (
+        f"First {count(run.one_way, 'table')} of one attribute "
+        f"{'was' if run.one_way == 1 else 'were'} measured with noise. Then, {times}, one of "
+        f"{run.candidates:,} tables was drawn by lot, a table on which the relaxed rows were "
+        "further from the records than noise explains being the more likely (the exponential "
+        f"mechanism), and measured whole, with noise: {len(set(run.rounds)):,} different ones. "
+        "After each measurement the relaxed rows were fitted to all noisy tables so far, and where "
+        "one had moved them by no more than its noise, the next round spent four times as much; "
+        "all that was decided so was computed from noisy values."
+    )
+
+
+def _total_words(rap: RapFacts | AdaptiveFacts) -> str:
     if rap.total_std is None:
         return f"Answers are scaled to the declared number of records, {figure(rap.total)}."
     noise = f"noise of standard deviation {figure(rap.total_std)}"
@@ -85,11 +117,11 @@ def _total_words(rap: RapFacts) -> str:
     )
 
 
-def _source_words(manifest: Manifest, rap: RapFacts) -> str:
+def _source_words(manifest: Manifest, stds: Sequence[float], *, chosen: bool) -> str:
     noise_facts = manifest.noise
-    least, most = figure(min(rap.noise_std)), figure(max(rap.noise_std))
+    least, most = figure(min(stds)), figure(max(stds))
     spread = most if least == most else f"{least} to {most}"
-    origin = "Choices and noise come" if rap.selection_scale else "All draws come"
+    origin = "Choices and noise come" if chosen else "All draws come"
     return (
         "To each measured count, noise of the discrete Gaussian distribution of standard deviation "
         f"{spread} was added once. {origin} from {one_line(noise_facts.source)}, which "

@@ -16,7 +16,7 @@ from dpquery.measurement.noise.library_versions import versions
 from dpquery.releases.manifest.derived_facts import DerivedFacts, derived_facts
 from dpquery.releases.manifest.item_facts import ItemFacts, item_facts
 from dpquery.releases.manifest.public_facts import PublicFactUse
-from dpquery.releases.manifest.rap_facts import RapFacts
+from dpquery.releases.manifest.rap_facts import AdaptiveFacts, RapFacts
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.noise_kinds import Law, Noise
@@ -31,7 +31,7 @@ MECHANISMS: dict[Law, str] = {
     "gaussian": "discrete Gaussian",
     "rounded": "rounded Gaussian",
 }
-RAP = "relaxed adaptive projection"
+RAP, ADAPTIVE = "relaxed adaptive projection", "adaptive measurement"
 
 
 def mechanisms_of(noise: Noise) -> list[str]:
@@ -237,7 +237,8 @@ class Manifest:
         postprocessing: what was made of the estimates, which are left as they came out.
         measurements: sha256 of the noisy values in measurements.parquet, as little-endian 64-bit
             integers, as the ledger has it; empty where the folder does not hold them.
-        rap: the run of relaxed adaptive projection; None where least squares made the answers.
+        rap: the run of relaxed adaptive projection; None where others made the answers.
+        adaptive: the run of adaptive measurement; left out of the file where there is none.
         extra: the columns that post-processing added, in file order.
         answered: of answers to questions asked later; None for a release.
         counted: what became of values that are not declared; None in releases from plans that an
@@ -264,6 +265,7 @@ class Manifest:
     postprocessing: str = "none"
     measurements: str = ""
     rap: RapFacts | None = None
+    adaptive: AdaptiveFacts | None = None
     extra: tuple[ColumnFacts, ...] = ()
     answered: AnsweredFacts | None = None
     counted: CountedFacts | None = None
@@ -279,7 +281,12 @@ class Manifest:
     @property
     def error_bars(self) -> bool:
         """Whether every answer has a standard error."""
-        return self.rap is None
+        return self.fitted is None
+
+    @property
+    def fitted(self) -> RapFacts | AdaptiveFacts | None:
+        """The run whose relaxed rows the answers are read from; None where there are none."""
+        return self.rap or self.adaptive
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -287,7 +294,7 @@ class Manifest:
         items = tuple(file for item in self.items for file in item.files)
         items += tuple(item.file for item in self.derived)
         sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
-        relaxed = () if self.rap is None or self.answered else (RELAXED_ROWS_FILE,)
+        relaxed = () if self.error_bars or self.answered else (RELAXED_ROWS_FILE,)
         return (*items, *relaxed, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
 
 
@@ -305,6 +312,7 @@ def manifest_of(
     error_by_epsilon: Sequence[tuple[float, float]] = (),
     measurements: str = "",
     rap: RapFacts | None = None,
+    adaptive: AdaptiveFacts | None = None,
     labelled_tables: int | None = None,
     tables: int = 1,
 ) -> Manifest:
@@ -324,16 +332,18 @@ def manifest_of(
         error_by_epsilon: (epsilon, rmse), for the report's curve.
         measurements: digest of the noisy values that go with it.
         rap: of a release by relaxed adaptive projection; `mechanism` is then that of the counts.
+        adaptive: of one by adaptive measurement, likewise.
         labelled_tables: rows of items of more tables are numbered; None: of none.
         tables: edition of the tables.
     """
+    name = RAP if rap is not None else ADAPTIVE if adaptive is not None else ""
     return Manifest(
         schema_version=SCHEMA_VERSION,
         tool=__version__,
         libraries=versions(),
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
         privacy=_privacy_facts(spec.privacy),
-        guarantee=_guarantee_facts(mechanism.guarantee, cumulative, adaptive=rap is not None),
+        guarantee=_guarantee_facts(mechanism.guarantee, cumulative, name),
         noise=NoiseFacts(
             mechanism.scale, mechanism.shift, str(mechanism.sensitivity), noise_source
         ),
@@ -346,6 +356,7 @@ def manifest_of(
         error_by_epsilon=tuple((float(epsilon), float(rmse)) for epsilon, rmse in error_by_epsilon),
         measurements=measurements,
         rap=rap,
+        adaptive=adaptive,
         counted=None if spec.first_edition else counted_facts(spec.domain),
         derived=derived_facts(spec),
         tables=tables,
@@ -373,9 +384,9 @@ def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep)
 
 
-def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -> GuaranteeFacts:
+def _guarantee_facts(guarantee: Guarantee, cumulative: str, name: str) -> GuaranteeFacts:
     return GuaranteeFacts(
-        mechanism=RAP if adaptive else MECHANISMS[guarantee.law],
+        mechanism=name or MECHANISMS[guarantee.law],
         kind=guarantee.kind,
         epsilon=float(guarantee.epsilon),
         delta=float(guarantee.delta),
@@ -392,7 +403,7 @@ def manifest_text(manifest: Manifest) -> str:
         "libraries": dict(manifest.libraries),
         "privacy": manifest.privacy.content(),
     }
-    for name in ("rap", "extra", "answered", "counted", "derived", "facts"):
+    for name in ("rap", "adaptive", "extra", "answered", "counted", "derived", "facts"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
     for column in content.get("extra", ()):

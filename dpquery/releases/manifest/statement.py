@@ -17,8 +17,9 @@ from dpquery.releases.manifest.item_facts import ItemFacts, over_units
 from dpquery.releases.manifest.numbered_items import numbered_file_lines, numbered_lines
 from dpquery.releases.manifest.public_facts import facts_lines
 from dpquery.releases.manifest.publication import published_lines
-from dpquery.releases.manifest.rap_statement import rap_words, tables_made
+from dpquery.releases.manifest.rap_statement import relaxed_words, tables_made
 from dpquery.releases.manifest.release_json import (
+    ADAPTIVE,
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RAP,
@@ -148,7 +149,7 @@ def statement(manifest: Manifest) -> str:
             [UNPROTECTED.format(noisy=_noisy_parts(manifest)), *facts_lines(manifest.facts)]
         ),
         uncovered=UNCOVERED,
-        noise=_answered_words(manifest) + (_noise_words if has_errors else rap_words)(manifest),
+        noise=_answered_words(manifest) + (_noise_words if has_errors else relaxed_words)(manifest),
         postprocessing=one_line(manifest.postprocessing),
         unbiased=UNBIASED if has_errors else BIASED,
         columns="\n".join([columns, *more]),
@@ -225,7 +226,8 @@ def neighbour_words(privacy: PrivacyFacts) -> str:
 
 def guarantee_line(guarantee: GuaranteeFacts) -> str:
     """Return the guarantee in the field's terms: epsilon, delta, rho or mu, and the mechanism."""
-    method = guarantee.mechanism if guarantee.mechanism == RAP else f"{guarantee.mechanism} noise"
+    named = guarantee.mechanism in {RAP, ADAPTIVE}
+    method = guarantee.mechanism if named else f"{guarantee.mechanism} noise"
     if guarantee.kind == "pure":
         return f"ε = {guarantee.epsilon:g} (pure differential privacy, {method})"
     if guarantee.mu is not None:
@@ -266,7 +268,7 @@ def _noisy_parts(manifest: Manifest) -> str:
     """Return the parts of a release that come from the records, all of them by way of noise."""
     if manifest.error_bars:
         return "its estimates and noisy measurements"
-    chosen = manifest.rap is not None and manifest.rap.selection_scale is not None
+    chosen = manifest.rap is None or manifest.rap.selection_scale is not None
     which = ", which of them were made and with how much noise" if chosen else ""
     return f"its estimates, its noisy measurements{which}, and its relaxed rows"
 
@@ -280,7 +282,7 @@ def _answered_words(manifest: Manifest) -> str:
         for name in manifest.answered.guessed
     )
     source = "computed from its noisy measurements alone"
-    if manifest.rap is not None:
+    if not manifest.error_bars:
         source = f"read off its `{RELAXED_ROWS_FILE}`, which was {source}"
     return (
         "These are answers to questions that were asked later, of the release with the key "
@@ -322,8 +324,8 @@ def _in_counts(manifest: Manifest) -> str:
 
 def _file_lines(manifest: Manifest) -> list[str]:
     lines = [_file_line(item) for item in manifest.items] + numbered_file_lines(manifest)
-    if RELAXED_ROWS_FILE in manifest.files and manifest.rap is not None:
-        rows = count(manifest.rap.relaxed_rows, "relaxed row")
+    if RELAXED_ROWS_FILE in manifest.files and manifest.fitted is not None:
+        rows = count(manifest.fitted.relaxed_rows, "relaxed row")
         lines.append(
             f"- `{RELAXED_ROWS_FILE}`: {rows}, a probability for each value of each attribute; "
             "`dpquery synthetic` makes records of them, without budget"

@@ -7,7 +7,7 @@ processing. What only the office knows is marked, so that nobody takes an empty 
 from collections.abc import Sequence
 
 from dpquery.releases.formatting import count
-from dpquery.releases.manifest.release_json import RAP, Manifest
+from dpquery.releases.manifest.release_json import ADAPTIVE, RAP, Manifest
 from dpquery.releases.manifest.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.package.packaged_tables import PackagedTable
 from dpquery.releases.package.pages import Content, Heading, Paragraph
@@ -166,7 +166,7 @@ def _accuracy(manifest: Manifest) -> str:
 
 def _method(manifest: Manifest) -> str:
     mechanism = manifest.guarantee.mechanism
-    return mechanism if mechanism == RAP else f"{mechanism} noise"
+    return mechanism if mechanism in {RAP, ADAPTIVE} else f"{mechanism} noise"
 
 
 def _noise(manifest: Manifest) -> str:

@@ -246,6 +246,7 @@ def to_json(report: Report) -> dict[str, ReportJson]:
         "guarantee": asdict(manifest.guarantee),
         "strategy": asdict(manifest.strategy),
         **({} if manifest.rap is None else {"rap": asdict(manifest.rap)}),
+        **({} if manifest.adaptive is None else {"adaptive": asdict(manifest.adaptive)}),
         "level": manifest.level,
         "extra": [asdict(column) for column in manifest.extra],
         "queries": report.queries,
@@ -295,8 +296,8 @@ def headline(report: Report) -> list[str]:
 
 def worth(report: Report) -> str:
     """Return the error of all answers, as far as it is known, in words."""
-    if report.manifest.rap is not None:
-        return f"answers are biased and have no error bars; {simulated_words(report.manifest.rap)}"
+    if (fitted := report.manifest.fitted) is not None:
+        return f"answers are biased and have no error bars; {simulated_words(fitted)}"
     return (
         f"root mean square error {figure(report.rmse or 0.0)}{over_units(report.manifest.items)}; "
         f"{percent(report.flagged_share or 0.0)} of all answers are flagged; "

@@ -7,7 +7,7 @@ from pathlib import Path
 from dpquery.releases.formatting import count, figure, percent, power, without_controls
 from dpquery.releases.manifest.extra_columns import extra_note
 from dpquery.releases.manifest.item_facts import over_units
-from dpquery.releases.manifest.rap_statement import rmse_name, simulated_words
+from dpquery.releases.manifest.rap_statement import measured_count, rmse_name, simulated_words
 from dpquery.releases.manifest.release_json import Manifest
 from dpquery.releases.manifest.statement import (
     BIASED,
@@ -93,6 +93,11 @@ UNKNOWN_GLOSSARY = (
     ),
     GLOSSARY[-1],
 )
+ADAPTIVE_WORDS = (
+    "Adaptive measurement",
+    "The tables on which a set of relaxed rows was furthest from the records were chosen and "
+    "measured with noise, whole, and the rows fitted to them.",
+)
 
 
 def write_html(report: Report, path: Path) -> None:
@@ -112,7 +117,7 @@ def page(report: Report) -> str:
         _section("Derived from the answers", _derived(report)),
         _section("Error against privacy", _curve(manifest)),
         _section("What is promised", _promise(manifest)),
-        _section("Words", _definitions(GLOSSARY if manifest.error_bars else UNKNOWN_GLOSSARY)),
+        _section("Words", _definitions(_glossary(manifest))),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -147,15 +152,25 @@ def _header(report: Report, title: str) -> str:
     )
 
 
+def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
+    """Return the words that the page explains."""
+    if manifest.error_bars:
+        return GLOSSARY
+    if manifest.adaptive is None:
+        return UNKNOWN_GLOSSARY
+    return tuple(ADAPTIVE_WORDS if entry[0] == "RAP" else entry for entry in UNKNOWN_GLOSSARY)
+
+
 def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
     """Return the tiles on the errors, each with its name, its figure and a remark."""
     strategy, ratio = report.manifest.strategy, report.manifest.strategy.ratio
-    rap, name = report.manifest.rap, f"<b>{escape(strategy.name)}</b>"
-    if rap is not None or report.rmse is None or report.flagged_share is None:
+    fitted, name = report.manifest.fitted, f"<b>{escape(strategy.name)}</b>"
+    if fitted is not None or report.rmse is None or report.flagged_share is None:
         tiles = [("Error", "<b>unknown</b>", "no error bars")]
-        if rap is not None and rap.simulated is not None:
-            main = f"<b>{figure(rap.simulated.rmse)}</b>"
-            tiles.append((f"Simulated {rmse_name(rap.simulated)}", main, "counts, on other data"))
+        if fitted is not None and fitted.simulated is not None:
+            seen = fitted.simulated
+            main = f"<b>{figure(seen.rmse)}</b>"
+            tiles.append((f"Simulated {rmse_name(seen)}", main, "counts, on other data"))
         return [*tiles, ("Strategy", name, "biased; fitted to noisy counts")]
     units = over_units(report.manifest.items)
     return [
@@ -175,9 +190,9 @@ def _section(title: str, body: str, *, place: str = "") -> str:
 
 
 def _error_charts(report: Report) -> str:
-    if report.manifest.rap is not None:
+    if (fitted := report.manifest.fitted) is not None:
         biased = escape(BIASED.replace("**", ""))
-        return f"<p>{biased}</p><p>{escape(_sentence(simulated_words(report.manifest.rap)))}</p>"
+        return f"<p>{biased}</p><p>{escape(_sentence(simulated_words(fitted)))}</p>"
     counts = [item for item in report.items if item.summed is None]
     charts = [_noise_chart(counts, "Noise: RMS error by item, in counts")] if counts else []
     for attribute in dict.fromkeys(i.summed.of for i in report.items if i.summed is not None):
@@ -285,7 +300,10 @@ def _promise(manifest: Manifest) -> str:
 
 
 def _strategy(manifest: Manifest) -> str:
-    run = manifest.rap
+    run, chosen_tables = manifest.rap, manifest.adaptive
+    if chosen_tables is not None:
+        rows = count(chosen_tables.relaxed_rows, "relaxed row")
+        return f"{manifest.strategy.name}: {measured_count(chosen_tables)}, {rows}"
     if run is None:
         return f"{manifest.strategy.name}; {optimality(manifest)}"
     chosen = f"{count(run.rounds, 'round')} of {run.selected:,} chosen queries"

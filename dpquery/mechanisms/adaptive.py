@@ -1,0 +1,147 @@
+"""Carry out adaptive measurement: whole tables chosen and measured in rounds, and relaxed rows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dpquery.arrays import Ints
+from dpquery.exceptions import SpecError
+from dpquery.measurement import accounting
+from dpquery.measurement.adaptive.budget import adaptive_budget
+from dpquery.measurement.adaptive.table_rounds import (
+    AdaptiveMeasurement,
+    AdaptiveQuery,
+    measured_tables,
+)
+from dpquery.measurement.ledger.ledger import StoredMeasurement
+from dpquery.measurement.noise.calibration import CalibratedNoise
+from dpquery.measurement.rap.budget import GRID_BITS
+from dpquery.mechanisms.relaxed_release import (
+    RelaxedAnswers,
+    check_request,
+    relaxed_manifest,
+    simulated_at,
+)
+from dpquery.mechanisms.release_content import ReleaseContent, ReleaseRequest
+from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import Plan
+from dpquery.plan_file.rap_settings import PlannedAdaptive
+from dpquery.progress import report_progress
+from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, replayed_fit
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
+from dpquery.releases.folder.measurements_file import MeasurementLabel
+from dpquery.releases.folder.relaxed_rows_file import relaxed_table, rows_digest
+from dpquery.releases.manifest.rap_facts import AdaptiveFacts, SimulatedFacts
+from dpquery.spec.model import Spec
+from dpquery.strategy.algebra.subsets import Subset
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveMechanism:
+    """Choose and measure whole tables in rounds and fit relaxed rows to them: no error bars.
+
+    Attributes:
+        plan: the plan that is carried out.
+        planned: adaptive measurement as the plan rehearsed them.
+        query: the whole run: what is chosen and measured on the data.
+    """
+
+    plan: Plan
+    planned: PlannedAdaptive
+    query: AdaptiveQuery
+
+    def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
+        """Return the labels of the noisy values, in their order."""
+        candidates, run = self.query.budget.candidates, measured_tables(self.query, values)
+        first = zip(candidates.subsets, candidates.sizes[: candidates.one_way], strict=False)
+        labels = [MeasurementLabel(self._name(subset), 1, size) for subset, size in first]
+        for number, each in enumerate(run.rounds):
+            name, size = self._name(candidates.subsets[each.number]), len(each.noisy)
+            labels.append(MeasurementLabel(f"round {number + 1}: table and level", 1, 2))
+            labels.append(MeasurementLabel(f"round {number + 1}: {name}", 1, size))
+        return tuple(labels)
+
+    @cached_property
+    def simulated(self) -> SimulatedFacts | None:
+        """Simulated errors at this guarantee; None where the plan rehearsed another."""
+        return simulated_at(self.planned, self.query.guarantee, self.query.spec)
+
+    def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
+        """Return answers without intervals, their manifest, and the relaxed rows.
+
+        The rows are fitted anew from the noisy values. On one machine they come out the same to
+        the last bit; another linear algebra library may round otherwise.
+        """
+        query, budget = self.query, self.query.budget
+        run = measured_tables(query, measured.values)
+        report_progress("fitting relaxed rows to what was measured")
+        shape = query.compiled.workload.shape_of_domain
+        rows = replayed_fit(shape, budget.candidates, run).model.rows
+        widest = CalibratedNoise(
+            budget.guarantee,
+            -GRID_BITS,
+            budget.squared_sensitivity(budget.candidates.one_way),
+            budget.one_way_scale,
+        )
+        manifest = relaxed_manifest(
+            self.plan,
+            query,
+            measured,
+            widest,
+            level=level,
+            name=self.planned.name,
+            settings=[list(subset) for subset in budget.candidates.subsets],
+            adaptive=self._facts(run, rows),
+        )
+        table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
+        answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
+        return ReleaseContent(answers, manifest, table)
+
+    def _name(self, subset: Subset) -> str:
+        names = self.query.spec.domain.attributes
+        return " x ".join(names[i].name for i in subset)
+
+    def _facts(self, run: AdaptiveMeasurement, rows: RelaxedRows) -> AdaptiveFacts:
+        budget = self.query.budget
+        known = self.query.spec.dataset.rows if budget.total is None else None
+        return AdaptiveFacts(
+            candidates=len(budget.candidates.subsets),
+            one_way=budget.candidates.one_way,
+            one_way_std=budget.one_way_std,
+            rounds=tuple(self._name(budget.candidates.subsets[each.number]) for each in run.rounds),
+            noise_std=tuple(each.budget.std for each in run.rounds),
+            relaxed_rows=len(rows.values),
+            total=run.total,
+            total_std=run.total_std if budget.total is None else None,
+            simulated=self.simulated,
+            declared=None if known is None else known.count,
+            rows_sha256=rows_digest(rows.values),
+        )
+
+
+def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> AdaptiveMechanism:
+    """Return the mechanism for a request.
+
+    Raises:
+        SpecError: the plan holds no adaptive measurement, or the request does not fit them.
+    """
+    planned, compiled = plan.adaptive, compile_spec(spec)
+    if planned is None:
+        raise SpecError(
+            "the plan holds no adaptive measurement; declare `dataset: {rows: about 50000}`, a "
+            "delta under `privacy` and a budget with one, and run `dpquery plan --mechanism "
+            "adaptive`"
+        )
+    check_request(request, spec, planned.name)
+    workload = compiled.workload
+    budget = adaptive_budget(
+        workload,
+        privacy=spec.privacy,
+        guarantee=accounting.guarantee("gaussian", epsilon=request.epsilon, delta=request.delta),
+        rows=spec.dataset.rows,
+    )
+
+    def start(measurement: AdaptiveMeasurement) -> AdaptiveFit:
+        return AdaptiveFit(workload.shape_of_domain, budget.candidates, measurement)
+
+    query = AdaptiveQuery(spec, compiled, budget, request.release, start)
+    return AdaptiveMechanism(plan, planned, query)

@@ -1,0 +1,123 @@
+"""Relaxed rows fitted to whole tables: the entropic projection of RAP, from another start.
+
+The start decides all that was not measured. Rows that start near uniform have to be moved to the
+one-way tables first, and what no table says stays near uniform; these start at independent
+attributes of the measured one-way tables ([MATH] 10.7), each row a little apart from the others so
+that they can move apart.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from dpquery.arrays import Floats, Singles
+from dpquery.operators.blocks import Block, Workload, marginal
+from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
+from dpquery.reconstruction.columns.simplex import onto_simplex
+from dpquery.reconstruction.rap.fit import start_rows
+from dpquery.reconstruction.rap.mirror_descent import Fit, project
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
+from dpquery.reconstruction.rap.whole_tables import WholeTables
+from dpquery.strategy.algebra.subsets import Subset
+
+FITTED_ROWS = 300
+LEAST_CLASS = 0.1  # of the noise on a class: what was measured as none may still be a few
+
+
+class FittedRows:
+    """Relaxed rows that fit measured tables as well as their noise explains.
+
+    Attributes:
+        class_counts: classes of each attribute.
+        total: the number of records.
+        rows: the relaxed rows.
+        steps: of the projection, and of those that it went on from.
+
+    Privacy:
+        Post-processing: a function of noisy tables and public inputs.
+    """
+
+    def __init__(
+        self,
+        class_counts: tuple[int, ...],
+        measured: Sequence[MeasuredTable],
+        total: float,
+        start: "FittedRows | None" = None,
+    ) -> None:
+        """Fit the rows: see fit_tables."""
+        self.class_counts, self.total = class_counts, total
+        self._anchor: Singles = (
+            _independent_rows(class_counts, measured, total) if start is None else start._anchor
+        )
+        self._fit: Fit = Fit(self._anchor, None, 0) if start is None else start._fit
+        tables = [table for table in measured if table.attributes]
+        if tables:
+            blocks = tuple(marginal(class_counts, table.attributes) for table in tables)
+            whole = WholeTables(
+                Workload(class_counts, blocks, (1.0,) * len(blocks)),
+                tuple(np.asarray(table.values / total, dtype=np.float32) for table in tables),
+                tuple(math.sqrt(table.variance) / total for table in tables),
+            )
+            self._fit = project(
+                whole.target,
+                self._fit.masses,
+                start=self._anchor,
+                spans=whole.partition.spans,
+                last=self._fit,
+            )
+        self.steps = self._fit.steps
+
+    @cached_property
+    def rows(self) -> RelaxedRows:
+        """The relaxed rows, of which synthetic records are drawn."""
+        return RelaxedRows(self.class_counts, np.ascontiguousarray(self._fit.masses.T))
+
+    def table(self, attributes: Subset) -> Floats:
+        """Return the table over some attributes: counts, none negative, that sum to the total."""
+        shares = np.asarray(
+            self.rows.answer(marginal(self.class_counts, attributes)), dtype=np.float64
+        )
+        sizes = [self.class_counts[i] for i in attributes]
+        return np.asarray(shares * (self.total / shares.sum())).reshape(sizes)
+
+    def answer(self, block: Block) -> Floats:
+        """Return the answers of any block, in counts: block.row_shape."""
+        return np.asarray(self.rows.answer(block), dtype=np.float64) * self.total
+
+
+def one_way_shares(
+    class_counts: tuple[int, ...], measured: Sequence[MeasuredTable], total: float
+) -> list[Floats]:
+    """Return the share of each class of each attribute: positive, and one in sum.
+
+    From the margin with the least noise of all measured tables, moved to the nearest shares that
+    are not negative; even where nothing was measured.
+    """
+    shares = []
+    for attribute, count in enumerate(class_counts):
+        margins = [
+            table.margin((attribute,)) for table in measured if attribute in table.attributes
+        ]
+        if not margins:
+            shares.append(np.full(count, 1 / count))
+            continue
+        best = min(margins, key=lambda table: table.variance)
+        nearest = onto_simplex(best.values[None] / total, np.ones((1, count)), np.ones(1))[0]
+        least = min(LEAST_CLASS * math.sqrt(best.variance) / total, 0.1 / count)
+        raised = np.maximum(nearest, least)
+        shares.append(raised / raised.sum())
+    return shares
+
+
+def _independent_rows(
+    class_counts: tuple[int, ...], measured: Sequence[MeasuredTable], total: float
+) -> Singles:
+    """Return rows that are one-way shares times random numbers of mean one. (sum of classes, n)."""
+    spread = start_rows(RapSettings(1, 0, FITTED_ROWS, 0), class_counts)
+    shares = np.concatenate(one_way_shares(class_counts, measured, total)).astype(np.float32)
+    rows = spread * shares[:, None]
+    starts = np.cumsum([0, *class_counts[:-1]])
+    return np.asarray(rows / np.repeat(np.add.reduceat(rows, starts, axis=0), class_counts, axis=0))

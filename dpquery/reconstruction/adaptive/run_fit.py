@@ -1,0 +1,58 @@
+"""The public side of an adaptive run: a model fitted again after every table that was measured.
+
+It sees what was measured and never the data; the same measurements give the same model.
+"""
+
+from dpquery.arrays import Floats
+from dpquery.measurement.adaptive.candidates import CandidateTables
+from dpquery.measurement.adaptive.table_rounds import AdaptiveMeasurement
+from dpquery.reconstruction.adaptive.fits import TableModel, fit_tables
+from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
+from dpquery.strategy.algebra.subsets import Subset
+
+
+class AdaptiveFit:
+    """A model of all noisy tables so far.
+
+    Attributes:
+        model: as it was fitted last.
+
+    Privacy:
+        Post-processing: a function of noisy tables, and of public inputs.
+    """
+
+    def __init__(
+        self,
+        class_counts: tuple[int, ...],
+        candidates: CandidateTables,
+        measurement: AdaptiveMeasurement,
+    ) -> None:
+        """Fit the tables of one attribute; rounds are added one by one."""
+        self._class_counts, self._total = class_counts, measurement.total
+        self._measured: list[MeasuredTable] = []
+        for subset, noisy in zip(candidates.subsets, measurement.one_way, strict=False):
+            self._take(subset, noisy, measurement.one_way_std)
+        self.model: TableModel = fit_tables(class_counts, self._measured, self._total)
+
+    def table(self, attributes: Subset) -> Floats:
+        """Return the model's table over ascending attributes, in counts."""
+        return self.model.table(attributes)
+
+    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
+        """Take in a measured table, (cells,) counts with noise of a standard deviation; fit."""
+        self._take(attributes, noisy, std)
+        self.model = fit_tables(self._class_counts, self._measured, self._total, self.model)
+
+    def _take(self, attributes: Subset, noisy: Floats, std: float) -> None:
+        values = noisy.reshape([self._class_counts[i] for i in attributes])
+        self._measured.append(MeasuredTable(attributes, values, std**2))
+
+
+def replayed_fit(
+    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
+) -> AdaptiveFit:
+    """Return the model that a run ended with, from what it measured."""
+    fit = AdaptiveFit(class_counts, candidates, measurement)
+    for each in measurement.rounds:
+        fit.add(candidates.subsets[each.number], each.noisy, each.budget.std)
+    return fit

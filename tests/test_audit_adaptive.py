@@ -1,0 +1,165 @@
+"""The audit of adaptive measurement passes what is sound, and mistakes planted here fail it."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpquery.audit.adaptive import table_runs
+from dpquery.audit.adaptive.table_checks import (
+    LAW_OF_TABLES,
+    TABLES_PUBLISHED,
+    TABLES_SPENT,
+    adaptive,
+    drawn_by,
+    law_of_draws,
+    tables_charge,
+    tables_figures,
+)
+from dpquery.audit.adaptive.table_runs import (
+    SETS,
+    WEIGHTS,
+    TableBench,
+    TableLaw,
+    draws_of_tables,
+    released_tables,
+    start_of,
+    true_tables,
+)
+from dpquery.audit.cases.specs_and_records import QUICK
+from dpquery.audit.rap.cases import TOWNS
+from dpquery.audit.statistics import ALPHA, breaks_zcdp, clopper_pearson
+from dpquery.measurement.adaptive import table_rounds
+from dpquery.measurement.adaptive.budget import AdaptiveBudget
+from dpquery.measurement.counting.tabulate import tabulate
+
+ROWS, REPLACED, PERSONS = TOWNS
+
+
+@pytest.mark.slow
+def test_a_sound_product_passes(record_property):
+    findings = list(adaptive(QUICK))
+    assert [finding for finding in findings if not finding.passed] == []
+    assert [finding.claim for finding in findings] == [TABLES_SPENT, TABLES_PUBLISHED] * 3 + [
+        LAW_OF_TABLES
+    ]
+    assert sum(finding.tests for finding in findings) == 1
+    record_property("draws", sum(finding.draws for finding in findings))
+
+
+@pytest.mark.parametrize("town", TOWNS)
+def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
+    bench = TableBench.of(town, tmp_path / "town")
+    query, given = bench.query, bench.query.budget.candidates
+    assert (given.subsets, given.weights) == (SETS, WEIGHTS)
+    for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
+        tables = tabulate(
+            bench.folder / name,
+            spec=query.spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
+        )
+        for subset, table in zip(SETS, true_tables(town, rows), strict=True):
+            assert tables[subset].ravel().tolist() == table.tolist()
+    before, after = (true_tables(town, rows) for rows in (town.rows, town.neighbour))
+    moves = [int(((new - old) ** 2).sum()) for old, new in zip(before, after, strict=True)]
+    assert max(moves) == bench.law.move
+
+
+@pytest.mark.parametrize("town", TOWNS)
+def test_the_law_is_that_of_the_budget(town, tmp_path):
+    bench = TableBench.of(town, tmp_path / "town")
+    law, budget = bench.law, bench.query.budget
+    assert law.unit == budget.unit
+    assert law.first_std == pytest.approx(budget.one_way_std, rel=1e-12)
+    left = budget.rounds_rho
+    for level, cost in enumerate(law.costs([0, 1, 2])):
+        spent = budget.round(level, left)
+        assert (spent.rho, spent.last) == (cost, level == 2)
+        assert spent.std == pytest.approx(law.std(cost * Fraction(9, 10)), rel=1e-12)
+        assert float(spent.rate) == pytest.approx(law.rate(cost), rel=1e-12)
+        left -= spent.rho
+
+
+# What whole runs show of neighbours.
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize("town", TOWNS)
+def test_no_event_of_whole_runs_distinguishes_neighbours_better_than_is_claimed(town, tmp_path):
+    """That a run is likelier on one of two neighbours is the event that distinguishes them best."""
+    bench, runs = TableBench.of(town, tmp_path / "town"), 400
+    here, there = (true_tables(town, rows) for rows in (town.rows, town.neighbour))
+    ratios = []
+    for file in ("data.csv", "neighbour.csv"):
+        drawn = bench.runs(file, runs)
+        likely, unlikely = (
+            draws_of_tables(drawn, start_of(town), true, bench.law).log_likelihoods
+            for true in (here, there)
+        )
+        ratios.append(likely - unlikely)
+    rho = float(bench.law.rho)
+    p_low = clopper_pearson(int((ratios[0] > 0).sum()), runs, alpha=ALPHA)[0]
+    q_high = clopper_pearson(int((ratios[1] > 0).sum()), runs, alpha=ALPHA)[1]
+    assert not breaks_zcdp(p_low, q_high, rho)
+    # A Gaussian mechanism of rho has log ratios of mean rho: no more than that may be seen, and
+    # most of it must be, or the test could not see a run that costs twice as much.
+    spread = float(ratios[0].std()) / math.sqrt(runs)
+    assert 0.3 * rho < ratios[0].mean() < rho + 6 * spread
+
+
+# What fails.
+
+
+def claims_that_fail(town, folder, runs=60):
+    bench = TableBench.of(town, folder / "town")
+    released = released_tables(bench)
+    law = TableLaw(released.charged, town)
+    findings = [tables_charge(town, released, law), tables_figures(town, released, law)]
+    findings.append(law_of_draws(drawn_by(bench, law, runs)))
+    return {finding.claim for finding in findings if not finding.passed}
+
+
+@pytest.mark.parametrize("town", [ROWS])
+def test_a_sound_town_passes(town, tmp_path):
+    assert claims_that_fail(town, tmp_path, runs=50) == set()
+
+
+def test_tables_of_one_attribute_that_are_free_are_seen_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(AdaptiveBudget, "rounds_rho", property(lambda b: b.guarantee.amount))
+    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(ROWS, tmp_path, runs=50)
+
+
+def test_a_sensitivity_that_forgets_the_replaced_record_is_seen_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        AdaptiveBudget, "squared_sensitivity", lambda b, tables: tables * b.records**2 << 20
+    )
+    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(REPLACED, tmp_path, runs=50)
+
+
+@pytest.mark.slow
+def test_a_draw_that_is_too_sharp_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        AdaptiveBudget, "score_span", property(lambda b: b.records * max(b.candidates.weights) // 2)
+    )
+    assert claims_that_fail(ROWS, tmp_path, runs=500) == {LAW_OF_TABLES}
+
+
+def test_levels_that_rise_otherwise_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_rounds, "noise_norm", lambda std, cells: 0.0)
+    assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=50)
+
+
+def test_noise_that_is_too_narrow_is_seen(tmp_path, monkeypatch):
+    real = table_runs.TableRun.read
+
+    def narrow(values):
+        run = real(values)
+        true = np.concatenate(true_tables(ROWS, ROWS.rows)[:2]) * 1024
+        first = np.rint(true + 0.7 * (run.first - true)).astype(np.int64)
+        return table_runs.TableRun(first, run.numbers, run.levels, run.counts)
+
+    monkeypatch.setattr(table_runs.TableRun, "read", narrow)
+    assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=150)

@@ -1,0 +1,204 @@
+"""Fits of whole tables: against dense optima, and what every fit has to keep."""
+
+import math
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.operators.factors import Identity
+from dpquery.operators.ranges import Prefix
+from dpquery.public_chance import PublicChance
+from dpquery.reconstruction.adaptive.fits import fit_tables
+from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable, merged_tables
+from dpquery.reconstruction.adaptive.shrunk_model import merged_components
+from dpquery.reconstruction.columns.stacked_tables import StackedSets, residual
+from dpquery.reconstruction.rap.whole_tables import WholeTables
+from dpquery.releases.folder.synthetic_records import rounded_records
+
+SHAPE = (3, 4, 2)
+RECORDS = 400.0
+
+
+def truth():
+    return np.random.default_rng(0).dirichlet(np.full(24, 0.3)).reshape(SHAPE) * RECORDS
+
+
+def margin_of(x, attributes):
+    return x.sum(axis=tuple(i for i in range(x.ndim) if i not in attributes))
+
+
+def measure(x, sets, std, seed=1):
+    chance = np.random.default_rng(seed)
+    return [
+        MeasuredTable(s, margin_of(x, s) + chance.normal(0, std, margin_of(x, s).shape), std**2)
+        for s in sets
+    ]
+
+
+ONES = [(0,), (1,), (2,)]
+PAIRS = list(combinations(range(3), 2))
+BOTH = pytest.mark.parametrize("fit", ["rows", "shrinkage"])
+
+
+def test_measurements_of_a_table_are_merged_by_precision():
+    first = MeasuredTable((0,), np.array([4.0, 0.0, 1.0]), 1.0)
+    second = MeasuredTable((0,), np.array([0.0, 4.0, 1.0]), 1 / 3)
+    (merged,) = merged_tables([first, second])
+    assert merged.values == pytest.approx([1.0, 3.0, 1.0])
+    assert merged.variance == pytest.approx(1 / 4)
+
+
+def test_a_margin_has_the_noise_of_the_cells_that_it_adds_up():
+    table = MeasuredTable((0, 1), np.arange(12.0).reshape(3, 4), 2.0)
+    assert table.margin((1,)).values == pytest.approx(np.arange(12.0).reshape(3, 4).sum(axis=0))
+    assert table.margin((1,)).variance == 6.0
+
+
+@BOTH
+@pytest.mark.parametrize("std", [0.5, 30.0, 1e4])
+def test_a_model_keeps_the_total_and_has_no_negative_cell(fit, std):
+    model = fit_tables(SHAPE, measure(truth(), [*ONES, (0, 1), (1, 2)], std), RECORDS, fit=fit)
+    for attributes in [(), *ONES, *PAIRS, (0, 1, 2)]:
+        table = model.table(attributes)
+        assert table.shape == tuple(SHAPE[i] for i in attributes)
+        assert table.min() >= 0
+        assert table.sum() == pytest.approx(RECORDS)
+
+
+@BOTH
+def test_exact_tables_are_met_and_more_measurements_move_the_model_there(fit):
+    x = truth()
+    before = fit_tables(SHAPE, measure(x, ONES, 0.5), RECORDS, fit=fit)
+    after = fit_tables(SHAPE, measure(x, ONES + PAIRS, 0.5), RECORDS, before, fit=fit)
+    for pair in PAIRS:
+        assert np.abs(after.table(pair) - margin_of(x, pair)).max() < 2.0
+    assert max(np.abs(before.table(p) - margin_of(x, p)).max() for p in PAIRS) > 10.0
+
+
+@BOTH
+def test_from_one_way_tables_alone_attributes_are_independent(fit):
+    x = truth()
+    model = fit_tables(SHAPE, measure(x, ONES, 0.5), RECORDS, fit=fit)
+    expected = np.einsum("i,j,k->ijk", *(margin_of(x, one) for one in ONES)) / RECORDS**2
+    assert np.abs(model.table((0, 1, 2)) - expected).max() < 2.0
+
+
+def test_rows_start_at_the_one_way_tables():
+    x = truth()
+    model = fit_tables(SHAPE, measure(x, ONES, 0.5), RECORDS)
+    far = fit_tables(SHAPE, [], RECORDS)
+    assert model.steps < 20  # rows that start at even classes take 59
+    assert np.abs(far.table((1,)) - RECORDS / 4).max() < RECORDS / 20
+
+
+@BOTH
+def test_the_same_measurements_give_the_same_model(fit):
+    measured = measure(truth(), ONES + PAIRS, 5.0)
+    first, second = (fit_tables(SHAPE, measured, RECORDS, fit=fit) for _ in range(2))
+    assert np.array_equal(first.table((0, 1, 2)), second.table((0, 1, 2)))
+
+
+def test_the_error_weighs_every_table_by_its_precision_and_its_gradient_is_its_slope():
+    x, stds = truth(), (4.0, 8.0, 2.0)
+    noisy = [measure(x, [p], std)[0].values for p, std in zip(PAIRS, stds, strict=True)]
+    blocks = tuple(marginal(SHAPE, p) for p in PAIRS)
+    tables = WholeTables(Workload(SHAPE, blocks, (1.0,) * 3), tuple(noisy), stds)
+    chance = np.random.default_rng(3)
+    masses = np.concatenate([chance.dirichlet(np.ones(n), 5).T for n in SHAPE])
+    starts = np.cumsum([0, *SHAPE])
+
+    def dense(masses):
+        each = [masses[a:b] for a, b in pairwise(starts)]
+        answers = [each[i] @ each[j].T / masses.shape[1] for i, j in PAIRS]
+        parts = [
+            np.sum((answer - y) ** 2) / std**2
+            for answer, y, std in zip(answers, noisy, stds, strict=True)
+        ]
+        return min(stds) ** 2 * sum(parts)
+
+    misfit = tables.misfit(masses)
+    assert misfit.error == pytest.approx(dense(masses))
+    assert tables.target.noise == pytest.approx(min(stds) ** 2 * sum(y.size for y in noisy))
+    for place in np.ndindex(masses.shape):
+        moved = np.zeros_like(masses)
+        moved[place] = 1e-4
+        slope = (dense(masses + moved) - dense(masses - moved)) / 2e-4
+        assert misfit.gradient[place] / masses.shape[1] == pytest.approx(slope, abs=1e-4)
+
+
+@BOTH
+def test_floats_of_numpy_are_totals_and_variances_too(fit):
+    measured = [
+        MeasuredTable(t.attributes, t.values, np.float64(t.variance))
+        for t in measure(truth(), ONES + PAIRS, 5.0)
+    ]
+    plain = fit_tables(SHAPE, measure(truth(), ONES + PAIRS, 5.0), RECORDS, fit=fit)
+    model = fit_tables(SHAPE, measured, np.float64(RECORDS), fit=fit)
+    assert np.array_equal(model.table((0, 1)), plain.table((0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("tables", "total"),
+    [([MeasuredTable((0,), np.ones(4), 1.0)], 5.0), ([], 0.0)],
+)
+def test_a_table_of_other_classes_and_no_records_are_refused(tables, total):
+    with pytest.raises(ValueError, match=r"a table of|no records"):
+        fit_tables(SHAPE, tables, total)
+
+
+@pytest.mark.parametrize("variance", [0.0, math.inf, math.nan])
+def test_noise_without_a_variance_is_refused(variance):
+    with pytest.raises(ValueError, match="variance"):
+        MeasuredTable((0,), np.ones(3), variance)
+
+
+def test_merged_components_are_those_of_dense_weighted_least_squares():
+    sets, stds = [(0,), (1, 2), (0, 1), (0, 1, 2)], [2.0, 3.0, 7.0, 4.0]
+    measured = [measure(truth(), [s], std)[0] for s, std in zip(sets, stds, strict=True)]
+    cells = np.eye(24).reshape(24, *SHAPE)
+    columns = [
+        np.concatenate([margin_of(cell, t.attributes).ravel() / t.variance**0.5 for t in measured])
+        for cell in cells
+    ]
+    noisy = np.concatenate([t.values.ravel() / t.variance**0.5 for t in measured])
+    design = np.stack(columns, axis=1)
+    estimate = np.linalg.solve(design.T @ design, design.T @ noisy).reshape(SHAPE)
+    covariance = np.linalg.inv(design.T @ design)
+    stacked = StackedSets(SHAPE, sets)
+    values, noise = merged_components(stacked, measured)
+    for subset, place in stacked.places.items():
+        sizes = stacked.sizes_of(subset)
+        component = residual(margin_of(estimate, subset)[None])[0]
+        assert values[sizes][place] == pytest.approx(component)
+        maps = np.stack([residual(margin_of(cell, subset)[None])[0].ravel() for cell in cells], 1)
+        freedom = max(math.prod(n - 1 for n in sizes), 1)
+        variance = np.trace(maps @ covariance @ maps.T) / freedom
+        assert noise[sizes][place] == pytest.approx(variance)
+
+
+@BOTH
+def test_thresholds_and_groups_are_answered_as_the_table_of_their_attributes_says(fit):
+    model = fit_tables(SHAPE, measure(truth(), ONES + PAIRS, 3.0), RECORDS, fit=fit)
+    whole = model.table((0, 1, 2))
+    threshold = Block(
+        SHAPE, (0, 1, 2), tuple(map(Identity, SHAPE)), at_least=2, counted=(True,) * 3
+    )
+    groups = product(SHAPE, {0: Prefix(3), 1: Identity(4)})
+    for block in (threshold, groups):
+        dense = whole.sum(axis=2) if block is groups else whole
+        assert model.answer(block) == pytest.approx(block.apply(dense), rel=1e-3, abs=0.5)
+        assert model.answer(block).shape == block.row_shape
+
+
+@BOTH
+def test_records_drawn_from_a_model_keep_its_measured_tables(fit):
+    model = fit_tables(SHAPE, measure(truth(), ONES + PAIRS, 1.0), RECORDS, fit=fit)
+    classes = [np.arange(n) for n in SHAPE]
+    codes = rounded_records(model.rows, classes, records=20_000, chance=PublicChance(0, 0))
+    for pair in PAIRS:
+        sizes = [SHAPE[i] for i in pair]
+        places = np.ravel_multi_index([codes[i] for i in pair], sizes)
+        counts = np.bincount(places, minlength=math.prod(sizes)).reshape(sizes) * (RECORDS / 20_000)
+        assert np.abs(counts - model.table(pair)).max() < 6.0

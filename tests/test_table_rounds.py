@@ -1,0 +1,317 @@
+"""An adaptive run spends its rho to the last fraction, whatever its levels, and hides all else."""
+
+import inspect
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from adaptive_support import DECLARED, PERSON, REPLACE, ROWS, SPEC, measured, open_ledger, write_csv
+from hypothesis import given
+from hypothesis import strategies as st
+from tables_support import Guess, ask_tables, exact_tables
+
+from dpquery.exceptions import DpqueryError, SpecError, UnsupportedWorkloadError
+from dpquery.measurement import curator
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.adaptive import table_rounds as rounds
+from dpquery.measurement.adaptive.budget import MEASURED_SHARE, adaptive_budget
+from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery, measured_tables, run_tables
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.rap.budget import STEPS
+from dpquery.measurement.rap.selection import ExactChance
+from dpquery.progress import reporting
+from dpquery.spec.model import Rows
+
+ALL = [SPEC, REPLACE, DECLARED, PERSON]
+
+
+# What it costs.
+
+
+def spent_by(levels, budget):
+    """The rho of all parts of a run whose levels rise where they are told to."""
+    left, level, total = budget.rounds_rho, 0, budget.one_way_rho
+    parts = []
+    for rise in levels:
+        spent = budget.round(level, left)
+        parts.append(spent)
+        total += spent.selection_rho + spent.measurement_rho
+        left -= spent.rho
+        if spent.last:
+            return total, left, parts
+        level += rise
+    raise AssertionError("the levels were too few")
+
+
+@given(st.integers(0, 2**31), st.sampled_from(ALL), st.floats(0, 1))
+def test_the_parts_of_every_run_are_its_guarantee_to_the_last_fraction(seed, spec, share):
+    budget = ask_tables(spec).budget
+    rises = np.random.default_rng(seed).random(budget.most_rounds) < share
+    total, left, parts = spent_by(rises.astype(int).tolist(), budget)
+    assert total == budget.guarantee.amount
+    assert left == 0
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert parts[-1].rho < 2 * budget.unit * 4 ** sum(rises[: len(parts) - 1].tolist())
+
+
+@pytest.mark.parametrize("spec", ALL)
+def test_the_noise_of_every_part_costs_its_share_and_no_more(spec):
+    budget = ask_tables(spec).budget
+    records = 3 if spec == PERSON else 1
+    moved = records**2 * (2 if "replace" in spec else 1)
+    costs = [(budget.one_way_rho, 3 * moved, budget.one_way_std)]
+    for rises in ([0] * 99, [1] * 99, [0, 1] * 50):
+        _, _, parts = spent_by(rises, budget)
+        for part in parts:
+            costs.append((part.measurement_rho, moved, part.std))
+            assert part.selection_rho == part.rho * (1 - MEASURED_SHARE)
+            span = 2 * records * (2 if "replace" in spec else 1) * max(budget.candidates.weights)
+            drawn = (part.rate * span) ** 2 / 8
+            assert drawn <= part.selection_rho <= drawn * (1 + Fraction(1, 10**9))
+    for rho, square, std in costs:
+        cost = square / (2 * Fraction(std) ** 2)
+        assert cost <= rho <= cost * (1 + Fraction(1, 10**9))
+
+
+def test_a_level_higher_costs_four_times_as_much_for_half_the_noise():
+    budget = ask_tables().budget
+    low, high = (budget.round(level, budget.rounds_rho) for level in (0, 1))
+    assert high.rho == 4 * low.rho == 4 * budget.guarantee.amount / 48
+    assert high.std == pytest.approx(low.std / 2, rel=1e-12)
+    assert float(high.rate / low.rate) == pytest.approx(2, rel=1e-12)
+    assert budget.one_way_rho == 3 * low.measurement_rho
+    assert budget.one_way_std == pytest.approx(low.std, rel=1e-12)
+
+
+def test_a_person_pays_for_all_rows_and_replacing_for_two_cells():
+    row, person, replaced = (ask_tables(spec).budget for spec in (SPEC, PERSON, REPLACE))
+    assert person.one_way_std == pytest.approx(3 * row.one_way_std, rel=1e-12)
+    assert replaced.one_way_std == pytest.approx(math.sqrt(2) * row.one_way_std, rel=1e-12)
+    assert person.score_span == 3 * row.score_span
+    assert replaced.score_span == 2 * row.score_span
+
+
+@pytest.mark.parametrize("spec", ALL)
+def test_no_neighbour_moves_a_table_by_more_than_is_paid_for(spec):
+    question = ask_tables(spec)
+    records = question.budget.records
+    codes = [(0, 0, 0), (5, 1, 2), (0, 1, 1)]
+    worst = 0
+    for before in codes:
+        for after in codes if "replace" in spec else [None]:
+            old = exact_tables(question, [(1, 0, 0), *[before] * records])
+            new = exact_tables(question, [(1, 0, 0), *([after] * records if after else [])])
+            for number in range(len(question.budget.candidates.subsets)):
+                worst = max(worst, int(((old(number) - new(number)) ** 2).sum()))
+    assert worst << 20 == question.budget.squared_sensitivity(1)
+
+
+# What is refused, and when.
+
+
+def test_noise_that_cannot_be_drawn_and_sums_are_refused_from_public_inputs():
+    with pytest.raises(SpecError, match="smaller epsilon"):
+        ask_tables(epsilon=10**8)
+    with pytest.raises(SpecError, match="larger epsilon"):
+        ask_tables(epsilon=Fraction(1, 10**12), delta="1e-30")
+    with pytest.raises(UnsupportedWorkloadError, match="200,005 values of all attributes"):
+        ask_tables(SPEC.replace("[0, 5]", "[0, 199999]"))
+    question = ask_tables()
+    pure = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
+    workload, privacy = question.compiled.workload, question.spec.privacy
+    with pytest.raises(ValueError, match="zCDP"):
+        adaptive_budget(workload, privacy=privacy, guarantee=pure, rows=None)
+
+
+# What chance decides, and who decides on chance.
+
+
+def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
+    for taker in (AdaptiveQuery, AdaptiveQuery.noisy):
+        given_ = inspect.signature(taker).parameters.values()
+        assert not [each for each in given_ if "chance" in f"{each.name} {each.annotation}".lower()]
+    used = []
+    monkeypatch.setattr(
+        rounds,
+        "run_tables",
+        lambda *arguments, chance, **named: (
+            used.append(chance) or run_tables(*arguments, chance=chance, **named)
+        ),
+    )
+    measured(data, ask_tables())
+    assert used == [ExactChance()]
+
+
+def levels_of(outcome):
+    return [each.level for each in outcome.rounds]
+
+
+def test_the_level_rises_where_a_table_moved_the_model_by_no_more_than_its_noise(data):
+    still = measured_tables(question := ask_tables(), measured(data, question).values)
+    assert levels_of(still) == list(range(len(still.rounds)))
+    restless = ask_tables(restless=10**6, release=2)
+    moving = measured_tables(restless, measured(data, restless).values)
+    assert set(levels_of(moving)) == {0}
+    assert len(moving.rounds) == 45 > len(still.rounds)  # 48 units, of which 2.7 went before
+    for outcome, budget in ((still, question.budget), (moving, restless.budget)):
+        assert budget.one_way_rho + sum(each.budget.rho for each in outcome.rounds) == (
+            budget.guarantee.amount
+        )
+
+
+@pytest.mark.parametrize(("factor", "rises"), [(0.99, True), (1.01, False)])
+def test_the_noise_that_a_move_is_held_against_is_its_expected_norm(factor, rises):
+    question = ask_tables()
+    spent = question.budget.round(0, question.budget.rounds_rho)
+    norm = math.sqrt(2 / math.pi) * spent.std  # of one cell; a guess moves every cell as much
+    outcome = decoded_start(question)
+    guess = Guess(question.compiled.workload.shape_of_domain, outcome, factor * norm)
+    runs = run_tables(
+        exact_tables(question, [(0, 0, 0)] * 9),
+        budget=question.budget,
+        fit=guess,
+        chance=ExactChance(),
+    )
+    assert [next(runs).level, next(runs).level] == [0, int(rises)]
+
+
+def decoded_start(question):
+    sizes = question.budget.candidates.sizes[:3]
+    steps = np.full(sum(sizes), 4 * STEPS)
+    return rounds.decoded_run([steps], question.budget, question.spec.dataset.rows)
+
+
+@pytest.mark.statistical
+def test_noise_is_as_wide_as_it_is_said_to_be(data):
+    question = ask_tables(DECLARED, restless=10**6)
+    exact, residuals = exact_tables(question, coded(ROWS)), []
+    for _ in range(12):
+        outcome = measured_tables(question, question.noisy(tables_of_rows(question), draft=Draft()))
+        for number, noisy in enumerate(outcome.one_way):
+            residuals.append((noisy - exact(number)) / outcome.one_way_std)
+        for each in outcome.rounds:
+            residuals.append((each.noisy - exact(each.number)) / each.budget.std)
+    squares = np.concatenate(residuals) ** 2
+    for factor in (1 / 1.2, 1, 1.2):
+        off = abs(factor**2 * float(squares.mean()) - 1)
+        assert (off < 6 * math.sqrt(2 / squares.size)) == (factor == 1)
+
+
+class Draft:
+    """Parts that are kept in memory."""
+
+    def __init__(self, parts=()):
+        self.kept = list(parts)
+
+    def parts(self):
+        return list(self.kept)
+
+    def append(self, values):
+        self.kept.append(values)
+
+
+def coded(rows):
+    return [(age, "FM".index(sex), "abc".index(job)) for age, sex, job in rows]
+
+
+def tables_of_rows(question, rows=ROWS):
+    shape = question.compiled.workload.shape_of_domain
+    exact = exact_tables(question, coded(rows))
+    subsets = question.budget.candidates.subsets
+    return {
+        subset: exact(number).reshape([shape[i] for i in subset])
+        for number, subset in enumerate(subsets)
+    }
+
+
+# The total.
+
+
+def test_a_total_is_estimated_from_all_first_tables_unless_it_is_declared(data):
+    question = ask_tables()
+    outcome = measured_tables(question, measured(data, question).values)
+    sums, cells = [table.sum() for table in outcome.one_way], [6, 2, 3]
+    weights = [1 / n for n in cells]
+    assert outcome.total == pytest.approx(max(1, np.average(sums, weights=weights)), rel=1e-12)
+    assert outcome.total_std == pytest.approx(question.budget.one_way_std, rel=1e-12)  # 1/6+1/2+1/3
+    exact = ask_tables(DECLARED)
+    assert exact.budget.total == 48
+    declared = decoded_start(exact)
+    assert (declared.total, declared.total_std) == (48.0, 0.0)
+    assert ask_tables(rows=Rows(48, exact=True)).budget.total is None
+    assert ask_tables(REPLACE, rows=Rows(48, exact=False)).budget.total is None
+
+
+def test_a_declared_number_that_is_not_exact_is_weighed_with_the_noisy_one():
+    question = ask_tables(epsilon="0.0001")
+    steps = np.zeros(11, dtype=np.int64)
+    weighed = rounds.decoded_run([steps], question.budget, Rows(1000, exact=False))
+    assert weighed.total == pytest.approx(1000, rel=0.02)
+    assert rounds.decoded_run([steps], question.budget, None).total == 1
+
+
+# What can be seen.
+
+
+def test_a_committed_vector_is_laid_out_as_documented(data):
+    question = ask_tables()
+    values = measured(data, question).values
+    assert values.dtype == np.int64
+    outcome = measured_tables(question, values)
+    sizes, end = question.budget.candidates.sizes, 11
+    np.testing.assert_array_equal(values[:11], np.concatenate(outcome.one_way) * STEPS)
+    for level, each in enumerate(outcome.rounds):
+        assert values[end : end + 2].tolist() == [each.number, level]
+        end += 2 + sizes[each.number]
+        np.testing.assert_array_equal(values[end - sizes[each.number] : end], each.noisy * STEPS)
+    assert end == len(values)
+
+
+def test_nothing_but_noisy_values_reaches_the_model_the_ledger_or_the_screen(
+    data, monkeypatch, capfd
+):
+    """With chance that gives back what it is given whatever the data, nothing else differs."""
+
+    def deaf(_, scores, members, rate):
+        return 0
+
+    def silent(_, answers, *, budget, sensitivity, scale):
+        return np.arange(len(answers)) * 1000
+
+    monkeypatch.setattr(ExactChance, "level", deaf)
+    monkeypatch.setattr(ExactChance, "below", lambda *_: 0)
+    monkeypatch.setattr(ExactChance, "add_noise", silent)
+    monkeypatch.setattr(rounds, "draw_table", lambda *_, candidates, **__: 3)
+    seen = []
+    for name, rows in (("one", ROWS), ("two", ROWS[:3] * 7), ("none", [])):
+        folder = data.parent / name
+        folder.mkdir()
+        models, said = [], []
+
+        def start(measurement, models=models):
+            models.append(Guess((6, 2, 3), measurement))
+            return models[-1]
+
+        question = ask_tables(start=start)
+        file, path = write_csv(folder / "data.csv", rows), open_ledger(folder, question)
+        with reporting(lambda line, *_, said=said: said.append(line)):
+            values = measured(file, question, path).values.tolist()
+        (model,) = models
+        with Ledger.open(path, create=False) as ledger:
+            history = [event.as_json() for event in ledger.history()]
+        said = [line for line in said if not line.startswith("reading the data")]
+        seen.append((values, model.heard, said, history))
+    assert seen[0] == seen[1] == seen[2]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypatch):
+    def huge(*_, subsets, **__):
+        shape = (6, 2, 3)
+        return {each: np.full([shape[i] for i in each], 2**40) for each in subsets}
+
+    monkeypatch.setattr(curator, "tabulate", huge)
+    with pytest.raises(DpqueryError) as caught:
+        measured(data, ask_tables())
+    assert str(2**40) not in str(caught.value)
