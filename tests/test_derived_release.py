@@ -120,6 +120,8 @@ def test_the_page_shows_derived_items_and_shares_in_percent(folder):
     assert "<svg" in sections["shares"]
     assert "<svg" not in sections["days"]  # dates are listed
     assert "2020-03-01" in sections["days"]
+    assert "interpolated within its bin" in sections["medians"]
+    assert "interpolated" not in sections["shares"]
 
 
 def test_columns_of_attributes_have_one_type_in_all_files(folder):
@@ -142,6 +144,9 @@ def test_a_package_has_derived_items_with_the_meaning_of_their_columns(folder, t
     assert {"shares", "mean", "days"} <= by_name.keys()
     fields = {field["name"]: field for field in by_name["shares"]["schema"]["fields"]}
     assert fields["estimate"]["description"].startswith("The share, from noisy answers")
+    quality = (tmp_path / "package" / "quality.md").read_text()
+    assert "Derived from them: `shares`" in quality
+    assert "interpolated within its bin" in quality
 
 
 def test_covariances_of_a_release_have_its_squared_errors_on_the_diagonal(folder):
@@ -291,6 +296,10 @@ def test_a_difference_between_releases_has_the_noise_of_both(folder):
     spread = np.hypot(before["std_error"], after["std_error"])
     assert rows["std_error"].tolist() == pytest.approx(spread.tolist())
     assert ((rows["ci_low"] < rows["estimate"]) & (rows["estimate"] < rows["ci_high"])).all()
+    other = json.loads((folder / "later" / "release.json").read_text())
+    (facts,) = json.loads((folder / "change" / "release.json").read_text())["derived"]
+    assert f"less that of release {other['key'][:12]} of town, version 1" in facts["definition"]
+    assert "limited by both guarantees together" in (folder / "change" / "statement.md").read_text()
     (folder / "same.yaml").write_text(line % "release")
     with pytest.raises(SpecError, match="the same measurements as the release itself"):
         answer(folder / "release", folder / "same.yaml", out=folder / "same")

@@ -39,6 +39,8 @@ from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import Manifest
+from dpquery.releases.manifest.statement import guarantee_line
 from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import DerivedItem, Difference, Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
@@ -250,15 +252,29 @@ def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:
 
 
 def _naming_measurements(asked: Spec) -> Spec:
-    """Return questions that name other releases by what was measured, wherever they lie."""
+    """Return questions that name other releases by what they are, wherever they lie."""
     derived = []
     for item in asked.derived:
         statistic = item.statistic
         if isinstance(statistic, Difference) and statistic.release:
-            digest = read_manifest(Path(statistic.release)).measurements
-            item = replace(item, statistic=replace(statistic, release=digest))
+            other = read_manifest(Path(statistic.release))
+            item = replace(
+                item,
+                statistic=replace(statistic, release=other.measurements),
+                definition=item.definition.replace("another release", _named(other)),
+            )
         derived.append(item)
     return replace(asked, derived=tuple(derived))
+
+
+def _named(other: Manifest) -> str:
+    """Return what readers are told of a release that another one is compared with."""
+    dataset = other.dataset
+    return (
+        f"release {other.key[:12]} of {dataset.id}, version {dataset.version}, whose guarantee "
+        f"is {guarantee_line(other.guarantee)}; what the difference reveals is limited by both "
+        "guarantees together"
+    )
 
 
 def _errors(

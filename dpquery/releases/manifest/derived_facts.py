@@ -10,6 +10,11 @@ Derived items are made from the noisy answers alone and take no budget. Their in
 the noise of all answers together: adding up squares of `std_error` of answers would not, since \
 answers share noise. A row that is lost in noise has no estimate, and `reason` says why."""
 
+QUANTILES_IN_BINS = (
+    "A quantile of values in bins is interpolated within its bin, as if values were spread evenly "
+    "there: its interval is of that figure, and says nothing of how the values lie in the bin."
+)
+
 
 @dataclass(frozen=True)
 class DerivedFacts:

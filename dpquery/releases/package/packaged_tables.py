@@ -133,7 +133,7 @@ def _derived_table(
         attributes = {} if domain is None else {a.name: a for a in domain.attributes}
         fields = _with_categories(file, fields, attributes)
         unique = _is_unique(file, [field.name for field in fields if field.key])
-    description = facts.description or f"{facts.definition[:1].upper()}{facts.definition[1:]}"
+    description = facts.description or f"Worked out as: {facts.definition}"
     return PackagedTable(facts.name, path, description, facts.rows, fields, unique)
 
 

@@ -4,9 +4,10 @@ What follows from the release is filled in: confidentiality, accuracy as far as 
 processing. What only the office knows is marked, so that nobody takes an empty line for a no.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dpquery.releases.formatting import count
+from dpquery.releases.manifest.derived_facts import QUANTILES_IN_BINS
 from dpquery.releases.manifest.release_json import ADAPTIVE, RAP, Manifest
 from dpquery.releases.manifest.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.package.packaged_tables import PackagedTable
@@ -121,6 +122,8 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
         "S.19": about.notes,
     }
     shown = f"{count(len(items), 'item')}: {', '.join(f'`{table.name}`' for table in items)}."
+    if manifest.derived:
+        shown += f" Derived from them: {', '.join(f'`{item.name}`' for item in manifest.derived)}."
     sums = [item.summed.words for item in manifest.items if item.summed is not None]
     return {number: text for number, text in said.items() if text} | {
         "S.3.1": f"{about.description or ''} {shown}".strip(),
@@ -180,8 +183,22 @@ def _noise(manifest: Manifest) -> str:
 
 def _model(manifest: Manifest) -> str:
     if manifest.error_bars:
-        return "None: answers are linear in what was measured, and unbiased."
+        return " ".join(
+            ["None: answers are linear in what was measured, and unbiased.", *_of_derived(manifest)]
+        )
     return "Relaxed rows fit what was measured and guess the rest: answers are biased."
+
+
+def _of_derived(manifest: Manifest) -> Iterator[str]:
+    """Yield what derived items take for granted."""
+    kinds = {item.kind for item in manifest.derived}
+    if kinds & {"share", "ratio", "mean"}:
+        yield (
+            "Shares, ratios and means divide noisy answers: nearly unbiased where the denominator "
+            "stands out of its noise, and left empty where it does not."
+        )
+    if "quantiles" in kinds:
+        yield QUANTILES_IN_BINS
 
 
 def _coherence(manifest: Manifest) -> str:

@@ -73,6 +73,8 @@ def registry_entry(manifest: Manifest, about: About, domain: Domain | None) -> s
 
 def _basic(manifest: Manifest, about: About, title: str) -> _Tree:
     names = ", ".join(item.name for item in manifest.items)
+    sums = any(item.summed is not None for item in manifest.items)
+    of = "counts and sums" if sums else "counts"
     return {
         "name": _plain(title),
         "data_curators": [
@@ -84,7 +86,7 @@ def _basic(manifest: Manifest, about: About, title: str) -> _Tree:
         "intended_use": f"{FILL_IN}: what the tables are for.",
         "data_product_type": "Summary statistics",
         "data_product_region": _plain(about.area or FILL_IN),
-        "description": _plain(about.description or f"Tables of counts: {names}."),
+        "description": _plain(about.description or f"Tables of {of}: {names}."),
         "publication_date": "1900-01-01",
         "data_product_sector": "Government",
     }

@@ -3,6 +3,7 @@
 from html import escape
 
 from dpquery.releases.formatting import count
+from dpquery.releases.manifest.derived_facts import QUANTILES_IN_BINS
 from dpquery.releases.report.cells import names_of_labels
 from dpquery.releases.report.derived_report import DerivedReport
 from dpquery.releases.report.kinds import picture_of
@@ -21,8 +22,12 @@ def derived_section(item: DerivedReport, *, level: float) -> str:
     facts, percent = item.facts, f"{100 * level:g} %"
     heading = f"derived-{facts.name}"
     description = f"<p>{escape(facts.description)}</p>" if facts.description else ""
-    definition = f"{facts.definition[:1].upper()}{facts.definition[1:]}."
-    reading = [definition, f"An interval holds the true figure in {percent} of releases."]
+    reading = [
+        f"It is: {facts.definition}.",
+        f"An interval holds the true figure in {percent} of releases.",
+    ]
+    if facts.kind == "quantiles":
+        reading.append(QUANTILES_IN_BINS)
     if facts.kind == "share":
         reading.append("Shares are in percent here, and parts of one in the file.")
     figure = ""
