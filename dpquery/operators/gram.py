@@ -33,6 +33,8 @@ from dpquery.operators.tensors import kron_apply
 from dpquery.operators.weighted_rows import Weighted
 
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
+KEPT_CLASSES = 2048  # of a matrix whose array is kept once it was asked for: 32 MB
+FLAT = 1e-10  # relative spread of entries that are equal but for the rounding of sums
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,16 @@ class Structured:
         return total
 
     def array(self) -> Floats:
-        """Return it written out: (n, n)."""
+        """Return it written out: (n, n). That of at most KEPT_CLASSES classes is kept."""
+        return self._kept_array if self.n <= KEPT_CLASSES else self._written_out()
+
+    @cached_property
+    def _kept_array(self) -> Floats:
+        array = self._written_out()
+        array.flags.writeable = False
+        return array
+
+    def _written_out(self) -> Floats:
         total = self.mixture.array()
         for weight, factor in self.terms:
             total += weight * factor.gram()
@@ -156,6 +167,8 @@ def weighted_sum(weights: Numbers, matrices: Sequence[Matrix]) -> Matrix:
 
 def restricted(V: Matrix, codes: Ints) -> Matrix:
     """Return the rows and columns of V at the codes."""
+    if np.array_equal(codes, np.arange(classes(V))):
+        return V
     if isinstance(V, Mixture):
         return Mixture(len(codes), V.a, V.b)
     if isinstance(V, Structured):
@@ -349,16 +362,22 @@ def _index(terms: Sequence[Places], d: int) -> NDArray[np.int32]:
 def is_mixture(V: Matrix) -> bool:
     """Return whether V = a I + b 11', the Grams of the marginal algebra.
 
+    The diagonal and one column say of most that they are none, before an array is written out.
     Beyond MAX_CLASSES no array is written out for it, and only a Mixture counts.
     """
     if isinstance(V, Mixture):
         return True
-    if isinstance(V, Structured) and (V.n > MAX_DENSE_CLASSES or not _flat(V.diagonal)):
+    n = classes(V)
+    if isinstance(V, Structured) and n > MAX_DENSE_CLASSES:
         return False
-    A, n = array_of(V), classes(V)
+    first = times(V, np.eye(n, 1))[:, 0]
+    apart = np.abs(first[1:] - first[-1]).max(initial=0.0)
+    if apart > FLAT * abs(first[0]) or not _flat(diagonal(V)):
+        return False
+    A = array_of(V)
     mixture = np.full((n, n), A[0, -1])
     np.fill_diagonal(mixture, A[0, 0])
-    return bool(np.allclose(A, mixture, rtol=1e-10, atol=0))
+    return bool(np.allclose(A, mixture, rtol=FLAT, atol=0))
 
 
 def is_of_values(V: Matrix) -> bool:
@@ -374,4 +393,4 @@ def inner_type(factor: Factor) -> type[Factor]:
 
 
 def _flat(v: Floats) -> bool:
-    return bool(np.allclose(v, v[0], rtol=1e-10, atol=0))
+    return bool(np.allclose(v, v[0], rtol=FLAT, atol=0))

@@ -149,20 +149,37 @@ def _candidates(arrays: Floats) -> Ints:
     """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit.
 
     Each entry counts as an integer made of its bits, modulo 2^64: sums of the entries themselves
-    would differ by rounding.
+    would differ by rounding. Such sums over a row, which no swap of others changes, leave few codes
+    to compare with each other.
     """
     n = arrays.shape[1]
-    x = public_generator(0).integers(1, 1 << 62, n).astype(np.uint64)
-    same = np.ones((n, n), dtype=bool)
-    for V in map(_as_integers, arrays):
-        diagonal = np.diagonal(V)
-        same &= (diagonal[:, None] == diagonal) & (V == V.T)
-        for M in (V, V.T):
-            moved = (diagonal[:, None] - M) * np.subtract.outer(x, x)
-            same &= np.subtract.outer(M @ x, M @ x) == moved
-    np.fill_diagonal(same, val=True)
-    first: Ints = same.argmax(axis=1)
+    ones_and_x = np.ones((n, 2), dtype=np.uint64)
+    ones_and_x[:, 1] = public_generator(0).integers(1, 1 << 62, n).astype(np.uint64)
+    hashed = [M for V in map(_as_integers, arrays) for M in _sides(V)]
+    sums = [M @ ones_and_x for M in hashed]
+    alike = np.stack([v for M, s in zip(hashed, sums, strict=True) for v in (M.diagonal(), s[:, 0])])
+    first = np.arange(n)
+    for codes in _groups_of_several(numbered_by_first(alike.T)):
+        x, same = ones_and_x[codes, 1], np.ones((len(codes), len(codes)), dtype=bool)
+        for M, by_code in zip(hashed, sums, strict=True):
+            inside, s = M[np.ix_(codes, codes)], by_code[codes, 1]
+            moved = (inside.diagonal()[:, None] - inside) * np.subtract.outer(x, x)
+            same &= (inside == inside.T) & (np.subtract.outer(s, s) == moved)
+        np.fill_diagonal(same, val=True)
+        first[codes] = codes[same.argmax(axis=1)]
     return np.unique(first, return_inverse=True)[1]
+
+
+def _sides(V: Bits) -> Sequence[Bits]:
+    """Return a matrix and its transpose, where that is another one."""
+    return (V,) if np.array_equal(V, V.T) else (V, V.T)
+
+
+def _groups_of_several(numbers: Ints) -> list[Ints]:
+    """Return the places of every number that is there more than once."""
+    order, sizes = np.argsort(numbers, kind="stable"), np.bincount(numbers)
+    groups = np.split(order, np.cumsum(sizes)[:-1])
+    return [codes for codes, size in zip(groups, sizes, strict=True) if size > 1]
 
 
 def _as_integers(V: Floats) -> Bits:

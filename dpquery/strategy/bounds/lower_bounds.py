@@ -47,18 +47,21 @@ class Bound:
     kind: str
 
 
-def lower_bound(gram: Gram, change: RecordChange = "enters") -> Bound | None:
+def lower_bound(
+    gram: Gram, change: RecordChange = "enters", *, proving: bool = True
+) -> Bound | None:
     """Return the best bound on the loss of every strategy; None where none is known.
 
     Args:
         gram: of the workload.
         change: what one record does between neighbours: the loss has its sensitivity. One that may
             leave, and move besides, is bound by what holds for one that leaves.
+        proving: whether dual bounds are worked out, which may take seconds; or the SVD bound alone.
     """
-    entering = _entering_bound(gram)
+    entering = _entering_bound(gram) if proving else svd_bound(gram)
     if change == "enters":
         return entering
-    moving = moves_bound(gram, change)
+    moving = moves_bound(gram, change) if proving else None
     known = [None if moving is None else Bound(moving, "dual bound")]
     if entering is not None:
         known.append(moved_bound(entering, gram))

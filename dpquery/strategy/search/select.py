@@ -159,6 +159,7 @@ def select(
     change: RecordChange = "enters",
     items: tuple[Sequence[int], ...] = (),
     reach: Reach | None = None,
+    proving: bool = True,
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
 
@@ -175,11 +176,12 @@ def select(
         change: what one record does between neighbours.
         items: the places of the blocks of every item; none where each block is one.
         reach: which kind of noise is worth its long searches; without it, and for a goal, both are.
+        proving: whether dual bounds are worked out: seconds; or the SVD bound alone.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
-    bound = lower_bound(V, change)
+    bound = lower_bound(V, change, proving=proving)
     search = _Search(workload, V, goal, seed, time_limit, bound, flaw_of, change, items)
     parallel = jobs > 1 and len(order) > 1 and _takes_long(workload)
     turns = 1 if parallel else len(order)
