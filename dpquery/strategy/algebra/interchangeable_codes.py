@@ -157,7 +157,8 @@ def _candidates(arrays: Floats) -> Ints:
     ones_and_x[:, 1] = public_generator(0).integers(1, 1 << 62, n).astype(np.uint64)
     hashed = [M for V in map(_as_integers, arrays) for M in _sides(V)]
     sums = [M @ ones_and_x for M in hashed]
-    alike = np.stack([v for M, s in zip(hashed, sums, strict=True) for v in (M.diagonal(), s[:, 0])])
+    pairs = zip(hashed, sums, strict=True)
+    alike = np.stack([v for M, s in pairs for v in (M.diagonal(), s[:, 0])])
     first = np.arange(n)
     for codes in _groups_of_several(numbered_by_first(alike.T)):
         x, same = ones_and_x[codes, 1], np.ones((len(codes), len(codes)), dtype=bool)

@@ -193,10 +193,8 @@ def select(
                 states = search.compared(states, compared)
             states = side_by_side(partial(search.searched, table=table), states, beside)
         selections = side_by_side(search.selection, states, beside)
-    return {
-        selection.noise: selection
-        for selection in sorted(selections, key=lambda selection: noises.index(selection.noise))
-    }
+    ordered = sorted(selections, key=lambda selection: noises.index(selection.noise))
+    return {selection.noise: selection for selection in ordered}
 
 
 def _takes_long(workload: Workload) -> bool:
