@@ -172,10 +172,11 @@ def test_a_dataset_takes_the_currency_of_its_parent(folder):
 
 def test_a_release_in_gdp_is_charged_half_of_mu_squared_where_rho_adds_up(folder):
     planned()
-    content = Path("dpquery.plan").read_bytes()
+    first = {name: Path(name).read_bytes() for name in ("dpquery.plan", "workload.yaml")}
     Path("state/ledger.db").rename("elsewhere.db")
     planned(budget="{epsilon: 4, delta: 1e-6, accounting: zcdp}")
-    Path("dpquery.plan").write_bytes(content)
+    for name, content in first.items():
+        Path(name).write_bytes(content)
     assert released("gaussian")["guarantee"]["kind"] == "gdp"
     with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
         assert ledger.status()[0].account.spent == math.ceil(
