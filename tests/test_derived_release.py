@@ -144,6 +144,9 @@ def test_a_package_has_derived_items_with_the_meaning_of_their_columns(folder, t
     assert {"shares", "mean", "days"} <= by_name.keys()
     fields = {field["name"]: field for field in by_name["shares"]["schema"]["fields"]}
     assert fields["estimate"]["description"].startswith("The share, from noisy answers")
+    for name, limited in (("medians.parquet", False), ("medians", True)):
+        (error,) = (f for f in by_name[name]["schema"]["fields"] if f["name"] == "std_error")
+        assert ("minimum" in error.get("constraints", {})) is limited  # null there, read as NaN
     quality = (tmp_path / "package" / "quality.md").read_text()
     assert "Derived from them: `shares`" in quality
     assert "interpolated within its bin" in quality

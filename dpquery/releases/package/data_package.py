@@ -128,9 +128,10 @@ def _field(field: FileField, *, is_csv: bool) -> JsonObject:
         constraints["required"] = True
         if may_be_blank(field):
             described["missingValues"] = []  # an empty cell is an empty text
-    for name, limit in (("minimum", field.low), ("maximum", field.high)):
-        if limit is not None:
-            constraints[name] = limit
+    # Validators read what is null in a Parquet file as NaN, for which no limit holds.
+    if is_csv or not field.nullable:
+        limits = (("minimum", field.low), ("maximum", field.high))
+        constraints |= {name: limit for name, limit in limits if limit is not None}
     if constraints:
         described["constraints"] = constraints
     return described
