@@ -6,7 +6,7 @@ from functools import cached_property
 from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.adaptive.budget import adaptive_budget
+from dpquery.measurement.adaptive.budget import AdaptiveBudget, adaptive_budget
 from dpquery.measurement.adaptive.table_rounds import (
     AdaptiveMeasurement,
     AdaptiveQuery,
@@ -26,7 +26,8 @@ from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedAdaptive
 from dpquery.progress import report_progress
-from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, replayed_fit
+from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, replayed_fit, tables_of_run
+from dpquery.reconstruction.adaptive.unbiased_answers import UnbiasedAnswers
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.folder.measurements_file import MeasurementLabel
 from dpquery.releases.folder.relaxed_rows_file import relaxed_table, rows_digest
@@ -93,8 +94,10 @@ class AdaptiveMechanism:
             adaptive=self._facts(run, rows),
         )
         table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
-        answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
-        return ReleaseContent(answers, manifest, table)
+        answers = RelaxedAnswers(
+            query.spec, query.compiled, rows, run.total, unbiased_answers(budget, shape, run)
+        )
+        return ReleaseContent(answers, answers.described(manifest), table)
 
     def _name(self, subset: Subset) -> str:
         names = self.query.spec.domain.attributes
@@ -116,6 +119,14 @@ class AdaptiveMechanism:
             declared=None if known is None else known.count,
             rows_sha256=rows_digest(rows.values),
         )
+
+
+def unbiased_answers(
+    budget: AdaptiveBudget, class_counts: tuple[int, ...], run: AdaptiveMeasurement
+) -> UnbiasedAnswers:
+    """Return what the tables that a run measured say by themselves."""
+    tables = tables_of_run(class_counts, budget.candidates, run)
+    return UnbiasedAnswers(class_counts, tables, budget.total)
 
 
 def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> AdaptiveMechanism:

@@ -1,10 +1,12 @@
 """What releases of relaxed rows have in common: answers without error bars, and their manifest."""
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.ledger.ledger import StoredMeasurement
@@ -17,14 +19,22 @@ from dpquery.mechanisms.release_content import (
     digest_of,
     ledger_facts,
 )
+from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedFit
+from dpquery.reconstruction.adaptive.unbiased_answers import UnbiasedAnswers
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.measurements_file import values_digest
 from dpquery.releases.manifest.rap_facts import AdaptiveFacts, RapFacts, SimulatedFacts
-from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
+from dpquery.releases.manifest.release_json import (
+    ColumnFacts,
+    EmptyFacts,
+    Manifest,
+    StrategyFacts,
+    manifest_of,
+)
 from dpquery.spec.model import Item, Spec
 
 NO_COLUMNS = (
@@ -32,23 +42,69 @@ NO_COLUMNS = (
     "other as they are; leave --also out"
 )
 NO_LEVEL = "the answers of {} have no noise intervals: leave --confidence out"
+UNBIASED_COLUMNS = {
+    "unbiased": "the count from the measured tables alone, plus noise of mean zero; empty where no "
+    "measured table holds the row's attributes",
+    "unbiased_std_error": "the standard error of `unbiased`; empty where that is",
+}
+"""Meaning of the columns beside answers that some measured tables hold."""
+NOT_MEASURED = "none of the tables that were drawn holds their attributes"
 
 
 @dataclass(frozen=True, eq=False)
 class RelaxedAnswers:
-    """Reads the answers of an item from relaxed rows, one table at a time."""
+    """Reads the answers of an item from relaxed rows, one table at a time.
+
+    Attributes:
+        spec: what is asked.
+        compiled: the same.
+        rows: the relaxed rows.
+        total: the number of records.
+        unbiased: what the measured tables say by themselves, where whole tables were measured.
+    """
 
     spec: Spec
     compiled: CompiledSpec
     rows: RelaxedRows
     total: float
+    unbiased: UnbiasedAnswers | None = None
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""
+        for table, block in zip(item.tables, self._blocks(item), strict=True):
+            estimates = self.total * self.rows.answer(block).ravel().astype(np.float64)
+            extra: tuple[Floats | None, ...] = ()
+            if self.unbiased is not None:
+                extra = (None, None)
+                if self.unbiased.holds(block):
+                    extra = self.unbiased.answer(block)
+            yield TableAnswers(table, estimates, None, None, extra)
+
+    def described(self, manifest: Manifest) -> Manifest:
+        """Return the manifest of these answers with what there is to say of unbiased ones."""
+        if self.unbiased is None or manifest.adaptive is None:
+            return manifest
+        answers, squares = 0, 0.0
+        empty = []
+        for item in self.spec.items:
+            blocks = self._blocks(item)
+            measured = [block for block in blocks if self.unbiased.holds(block)]
+            answers += sum(block.queries for block in measured)
+            squares += math.fsum(map(self.unbiased.squared_errors, measured))
+            empty += [EmptyFacts(item.name, NOT_MEASURED)] * (len(measured) < len(blocks))
+        rmse = math.sqrt(squares / answers) if answers else None
+        return replace(
+            manifest,
+            adaptive=replace(manifest.adaptive, unbiased=answers, unbiased_rmse=rmse),
+            extra=tuple(
+                ColumnFacts(name, name, meaning, tuple(empty))
+                for name, meaning in UNBIASED_COLUMNS.items()
+            ),
+        )
+
+    def _blocks(self, item: Item) -> list[Block]:
         places = self.compiled.items[self.spec.items.index(item)]
-        for table, position in zip(item.tables, places, strict=True):
-            shares = self.rows.answer(self.compiled.workload.blocks[position])
-            yield TableAnswers(table, self.total * shares.ravel().astype(np.float64), None, None)
+        return [self.compiled.workload.blocks[position] for position in places]
 
 
 def check_request(request: ReleaseRequest, spec: Spec, name: str) -> None:

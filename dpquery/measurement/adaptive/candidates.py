@@ -60,10 +60,11 @@ def candidate_tables(workload: Workload) -> CandidateTables:
             "there is nothing to adapt to; take --mechanism linear"
         )
     subsets = _closure(asked, shape)
-    shared = [
-        sum(weight * len({*subset} & {*attributes}) for attributes, weight in asked.items())
-        for subset in subsets
-    ]
+    of_attribute = [Fraction(0)] * len(shape)  # what all blocks that hold it weigh
+    for attributes, summed in asked.items():
+        for i in attributes:
+            of_attribute[i] += summed
+    shared = [sum(of_attribute[i] for i in subset) for subset in subsets]
     largest = max(shared)
     return CandidateTables(
         subsets,

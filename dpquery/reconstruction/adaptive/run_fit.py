@@ -30,8 +30,7 @@ class AdaptiveFit:
         """Fit the tables of one attribute; rounds are added one by one."""
         self._class_counts, self._total = class_counts, measurement.total
         self._measured: list[MeasuredTable] = []
-        for subset, noisy in zip(candidates.subsets, measurement.one_way, strict=False):
-            self._take(subset, noisy, measurement.one_way_std)
+        self._measured += _one_way_tables(class_counts, candidates, measurement)
         self.model: TableModel = fit_tables(class_counts, self._measured, self._total)
 
     def table(self, attributes: Subset) -> Floats:
@@ -40,12 +39,8 @@ class AdaptiveFit:
 
     def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
         """Take in a measured table, (cells,) counts with noise of a standard deviation; fit."""
-        self._take(attributes, noisy, std)
+        self._measured.append(_table(self._class_counts, attributes, noisy, std))
         self.model = fit_tables(self._class_counts, self._measured, self._total, self.model)
-
-    def _take(self, attributes: Subset, noisy: Floats, std: float) -> None:
-        values = noisy.reshape([self._class_counts[i] for i in attributes])
-        self._measured.append(MeasuredTable(attributes, values, std**2))
 
 
 def replayed_fit(
@@ -56,3 +51,26 @@ def replayed_fit(
     for each in measurement.rounds:
         fit.add(candidates.subsets[each.number], each.noisy, each.budget.std)
     return fit
+
+
+def tables_of_run(
+    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
+) -> list[MeasuredTable]:
+    """Return all tables that a run measured, in order: those of one attribute, then by round."""
+    return _one_way_tables(class_counts, candidates, measurement) + [
+        _table(class_counts, candidates.subsets[each.number], each.noisy, each.budget.std)
+        for each in measurement.rounds
+    ]
+
+
+def _one_way_tables(
+    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
+) -> list[MeasuredTable]:
+    pairs = zip(candidates.subsets, measurement.one_way, strict=False)
+    return [_table(class_counts, each, noisy, measurement.one_way_std) for each, noisy in pairs]
+
+
+def _table(
+    class_counts: tuple[int, ...], attributes: Subset, noisy: Floats, std: float
+) -> MeasuredTable:
+    return MeasuredTable(attributes, noisy.reshape([class_counts[i] for i in attributes]), std**2)

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from dpquery.reconstruction.columns import graphical_model
 from dpquery.reconstruction.columns.consistency import below_zero, query_structure
 from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn
-from dpquery.releases.formatting import figure
+from dpquery.releases.formatting import count, figure
+from dpquery.releases.manifest.rap_facts import AdaptiveFacts
 from dpquery.releases.manifest.release_json import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
 
@@ -16,6 +17,12 @@ The extra columns are made from the noisy answers alone and take no budget. They
 small cells they tend to err less than `estimate`, in sums of many cells they can err far more. \
 `std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` belong to `estimate`, and to no other \
 column."""
+
+READING_UNBIASED = """\
+`unbiased` is made from the noisy tables alone, and takes no budget. Its noise interval is \
+`unbiased` plus and minus 1.96 times `unbiased_std_error` (95 %). Where it is filled in, it is the \
+one to test and to compare with; `estimate` tends to err less in small cells, by how much nobody \
+can say."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def extra_lines(manifest: Manifest) -> list[str]:
         f"- `{facts.name}`: {facts.meaning}.{_expected_words(facts)}{_empty_words(facts)}"
         for facts in manifest.extra
     ]
-    return [*lines, "", READING]
+    return [*lines, "", READING if manifest.error_bars else READING_UNBIASED]
 
 
 def _expected_words(column: ColumnFacts) -> str:
@@ -115,7 +122,9 @@ def _empty_words(column: ColumnFacts) -> str:
 
 
 def extra_note(manifest: Manifest) -> str:
-    """Return one line for the error report: the errors are not those of the extra columns."""
+    """Return one line for the error report: whose the errors are."""
+    if (run := manifest.adaptive) is not None:
+        return unbiased_words(run)
     names = ", ".join(column.asked for column in manifest.extra)
     expected = [
         f"; {column.name} errs by some {figure(column.expected_rmse)} (estimated from noisy values)"
@@ -125,4 +134,15 @@ def extra_note(manifest: Manifest) -> str:
     return (
         f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "
         f"estimates{''.join(expected)}"
+    )
+
+
+def unbiased_words(run: AdaptiveFacts) -> str:
+    """Return how many answers have an unbiased estimate too, and what these err by."""
+    if run.unbiased_rmse is None:
+        return "no answer has an unbiased estimate: none of the measured tables holds one"
+    return (
+        f"{count(run.unbiased, 'answer')} {'has' if run.unbiased == 1 else 'have'} an unbiased "
+        "estimate too, with its standard error: columns `unbiased` and `unbiased_std_error`, root "
+        f"mean square error {figure(run.unbiased_rmse)}"
     )

@@ -174,7 +174,9 @@ def _run_is_believable(run: RapFacts | AdaptiveFacts) -> bool:
     if isinstance(run, AdaptiveFacts):
         counts += [run.one_way, run.candidates + 1 - run.one_way]
         figures.append(run.one_way_std)
-        rounds = len(run.rounds) == len(run.noise_std)
+        figures += [] if run.unbiased_rmse is None else [run.unbiased_rmse]
+        measured = (run.unbiased > 0) == (run.unbiased_rmse is not None)
+        rounds = len(run.rounds) == len(run.noise_std) and run.unbiased >= 0 and measured
     else:
         counts.append(run.rounds)
         figures += [] if run.selection_scale is None else [run.selection_scale]

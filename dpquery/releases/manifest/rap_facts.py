@@ -77,6 +77,8 @@ class AdaptiveFacts:
         simulated: errors on public data at this guarantee; None where the plan has none.
         declared: the number of records that the estimate was weighed with; None where it was not.
         rows_sha256: of the numbers in relaxed_rows.parquet.
+        unbiased: number of answers that the measured tables give an unbiased estimate of too.
+        unbiased_rmse: root mean square of the standard errors of these; None where there are none.
     """
 
     candidates: int
@@ -90,3 +92,5 @@ class AdaptiveFacts:
     simulated: SimulatedFacts | None
     declared: int | None
     rows_sha256: str
+    unbiased: int = 0
+    unbiased_rmse: float | None = None

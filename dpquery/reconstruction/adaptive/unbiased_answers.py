@@ -1,0 +1,78 @@
+"""Unbiased answers from the tables that an adaptive run measured, whatever was fitted to them.
+
+What all measured tables say of a component is their mean, weighed by precision, and components are
+independent: together they are a measurement of the kind of OPT_R, whose answers and their errors
+are in closed form ([MATH] 6, 10.9). It holds the tables that were measured and all their margins.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpquery.arrays import Floats
+from dpquery.operators.blocks import Block
+from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable, merged_tables
+from dpquery.reconstruction.adaptive.shrunk_model import merged_components
+from dpquery.reconstruction.columns.stacked_tables import StackedSets
+from dpquery.reconstruction.intervals import standard_errors
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.strategy.algebra.row_sums import total_of
+from dpquery.strategy.shapes.cores import CenteredCore
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.weighted_block import BITS
+
+DECLARED_PRECISION = 1e12
+"""Of a number of records that is public, over what was measured: it has no noise."""
+
+
+class UnbiasedAnswers:
+    """Least squares on measured tables alone: unbiased answers, each with its standard error.
+
+    Privacy:
+        Post-processing: a function of noisy tables and public inputs.
+    """
+
+    def __init__(
+        self, class_counts: tuple[int, ...], measured: Sequence[MeasuredTable], total: int | None
+    ) -> None:
+        """Take the tables, and the number of records where that is public.
+
+        Sets of attributes may be there more than once.
+        """
+        tables = merged_tables(measured)
+        if total is not None:
+            variance = min(table.variance for table in tables) / DECLARED_PRECISION
+            tables = (*tables, MeasuredTable((), np.asarray(float(total)), variance))
+        sets = StackedSets(class_counts, [(), *(table.attributes for table in tables)])
+        components, noise = merged_components(sets, tables)
+        # A component of noise s^2 a degree of freedom is a core of weight 1 / (s prod n).
+        weights = {
+            subset: 1 / (math.sqrt(noise[sizes][place]) * math.prod(sizes))
+            for sizes, group in sets.groups.items()
+            for place, subset in enumerate(group)
+        }
+        self._noise_std = float(1 << 2 * BITS) / min(weights.values())
+        whole = {subset: round(weight * self._noise_std) for subset, weight in weights.items()}
+        cores = tuple(CenteredCore(n) if n > 1 else None for n in class_counts)
+        self._strategy = ResidualStrategy("measured tables", "gaussian", cores, whole)
+        answers = [
+            weight * math.prod(sets.sizes_of(subset)) * components[sizes][sets.places[subset]]
+            for subset, weight in whole.items()
+            for sizes in [sets.sizes_of(subset)]
+        ]
+        self._estimates = reconstruct(self._strategy, [each.ravel() for each in answers])
+
+    def holds(self, block: Block) -> bool:
+        """Return whether a measured table has all attributes of a block."""
+        return self._strategy.supports(block)
+
+    def answer(self, block: Block) -> tuple[Floats, Floats]:
+        """Return the answers of a block that is held, and their standard errors: (m,) counts."""
+        std = standard_errors(self._strategy, block, position=None, noise_std=self._noise_std)
+        return self._estimates.answer(block, None).ravel(), std
+
+    def squared_errors(self, block: Block) -> float:
+        """Return the sum of the variances of the answers of a block, in counts squared."""
+        terms = self._strategy.variances(block, position=None)
+        return total_of(terms, block) * self._noise_std**2
