@@ -9,6 +9,7 @@ it takes nothing of any budget.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
+from dpquery.releases.manifest.extra_columns import with_extra
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import Manifest
 from dpquery.releases.manifest.statement import guarantee_line
@@ -119,7 +120,7 @@ def answer(
             directory,
             spec=new_questions.spec,
             answers=answered.answers,
-            manifest=with_extra(answers_of, new_questions.spec, columns, answered.fitted),
+            manifest=answered.described(answers_of),
             replace=replace,
             derived=answered.derived,
         )
@@ -143,14 +144,17 @@ class _Request:
 
 @dataclass(frozen=True, eq=False)
 class _Answered:
-    """The answers of items, and their errors over all queries; None where these are not known."""
+    """The answers of items, and their errors over all queries; None where these are not known.
+
+    `described` adds what there is to say of their columns to the manifest.
+    """
 
     answers: Callable[[Item], Iterator[TableAnswers]]
+    described: Callable[[Manifest], Manifest]
     derived: tuple[pa.Table, ...] = ()
     rmse: float | None = None
     max_std_error: float | None = None
     guessed: tuple[str, ...] = ()
-    fitted: FittedFacts | None = None
 
 
 def _linear(of: Release, request: _Request) -> _Answered:
@@ -189,7 +193,10 @@ def _linear(of: Release, request: _Request) -> _Answered:
         level=request.level,
         others=_other_releases(new_questions.spec, of),
     )
-    return _Answered(answers, derived, rmse, largest, fitted=answers.fitted_facts)
+    described = partial(
+        with_extra, spec=new_questions.spec, columns=columns, fitted=answers.fitted_facts
+    )
+    return _Answered(answers, described, derived, rmse, largest)
 
 
 def _relaxed(of: Release, request: _Request) -> _Answered:
@@ -212,12 +219,11 @@ def _relaxed(of: Release, request: _Request) -> _Answered:
     released = read_relaxed(of.directory, of.compiled, digest=run.rows_sha256)
     check_answers_size(new_questions, new, relaxed_rows=len(released.values))
     rows = spread_evenly(released, classes, finer)
-    pairs = zip(new_questions.spec.domain.attributes, classes, finer, strict=True)
-    guessed = tuple(
-        attribute.name for attribute, before, after in pairs if after.max() > before.max()
-    )
-    answers = RelaxedAnswers(new_questions.spec, new, rows, run.total)
-    return _Answered(answers, guessed=guessed)
+    pairs = enumerate(zip(classes, finer, strict=True))
+    refined = frozenset(i for i, (before, after) in pairs if after.max() > before.max())
+    guessed = tuple(new_questions.spec.domain.attributes[i].name for i in sorted(refined))
+    answers = RelaxedAnswers(new_questions.spec, new, rows, run.total, of.unbiased, refined)
+    return _Answered(answers, answers.described, guessed=guessed)
 
 
 def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:

@@ -13,11 +13,13 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import calibrated_noise, sound_change, standard_deviation
+from dpquery.mechanisms.adaptive import adaptive_mechanism
 from dpquery.mechanisms.public_facts import given_facts
-from dpquery.mechanisms.release_content import digest_of
+from dpquery.mechanisms.release_content import ReleaseRequest, digest_of
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.reconstruction.adaptive.unbiased_answers import UnbiasedAnswers
 from dpquery.reconstruction.linear_answers import noisy_values
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.measurements_file import measurement_labels, read_measurements
@@ -149,6 +151,31 @@ class Release(PublishedTables):
         if compiled.facts is None:
             return strategy
         return given_facts(strategy, compiled, self.noisy, noise_std=self.noise_std)[0]
+
+    @cached_property
+    def unbiased(self) -> UnbiasedAnswers | None:
+        """What the tables that an adaptive run measured say by themselves; None of other releases.
+
+        Raises:
+            SpecError: the plan, the manifest and the noisy values do not go together.
+        """
+        run, promised = self.facts.adaptive, self.facts.guarantee
+        if run is None:
+            return None
+        epsilon, delta = parse_epsilon(str(promised.epsilon)), parse_delta(str(promised.delta))
+        request = ReleaseRequest(epsilon, delta, noise=None, columns=(), release=1)
+        mechanism = adaptive_mechanism(self.plan, self.spec, request)
+        path = self.directory / MEASUREMENTS_FILE
+        try:
+            labels = mechanism.labels_of(run.rounds)
+            values = read_measurements(path, labels, digest=self.facts.measurements)
+            return mechanism.unbiased(values)
+        except (KeyError, ValueError):
+            raise SpecError(
+                f"{self.directory / MANIFEST_FILE} is damaged: its noisy values are of no run that "
+                f"it describes; run `dpquery release` again, which is free: the ledger holds the "
+                "measurements"
+            ) from None
 
     def covariance(
         self, rows: "str | Sequence[ItemRow]", others: "str | Sequence[ItemRow] | None" = None

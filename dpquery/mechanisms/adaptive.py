@@ -1,12 +1,13 @@
 """Carry out adaptive measurement: whole tables chosen and measured in rounds, and relaxed rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.adaptive.budget import AdaptiveBudget, adaptive_budget
+from dpquery.measurement.adaptive.budget import adaptive_budget
 from dpquery.measurement.adaptive.table_rounds import (
     AdaptiveMeasurement,
     AdaptiveQuery,
@@ -52,14 +53,28 @@ class AdaptiveMechanism:
 
     def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
         """Return the labels of the noisy values, in their order."""
-        candidates, run = self.query.budget.candidates, measured_tables(self.query, values)
-        first = zip(candidates.subsets, candidates.sizes[: candidates.one_way], strict=False)
-        labels = [MeasurementLabel(self._name(subset), 1, size) for subset, size in first]
-        for number, each in enumerate(run.rounds):
-            name, size = self._name(candidates.subsets[each.number]), len(each.noisy)
+        subsets = self.query.budget.candidates.subsets
+        rounds = measured_tables(self.query, values).rounds
+        return self.labels_of([self._name(subsets[each.number]) for each in rounds])
+
+    def labels_of(self, rounds: Sequence[str]) -> tuple[MeasurementLabel, ...]:
+        """Return the labels where the rounds measured the tables of these names; or KeyError."""
+        candidates = self.query.budget.candidates
+        sizes = dict(zip(map(self._name, candidates.subsets), candidates.sizes, strict=True))
+        labels = [
+            MeasurementLabel(self._name(subset), 1, size)
+            for subset, size in zip(candidates.subsets, candidates.sizes, strict=True)
+        ][: candidates.one_way]
+        for number, name in enumerate(rounds):
             labels.append(MeasurementLabel(f"round {number + 1}: table and level", 1, 2))
-            labels.append(MeasurementLabel(f"round {number + 1}: {name}", 1, size))
+            labels.append(MeasurementLabel(f"round {number + 1}: {name}", 1, sizes[name]))
         return tuple(labels)
+
+    def unbiased(self, values: Ints) -> UnbiasedAnswers:
+        """Return what the tables that were measured say by themselves; ValueError for no run."""
+        budget, shape = self.query.budget, self.query.compiled.workload.shape_of_domain
+        tables = tables_of_run(shape, budget.candidates, measured_tables(self.query, values))
+        return UnbiasedAnswers(shape, tables, budget.total)
 
     @cached_property
     def simulated(self) -> SimulatedFacts | None:
@@ -94,9 +109,8 @@ class AdaptiveMechanism:
             adaptive=self._facts(run, rows),
         )
         table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
-        answers = RelaxedAnswers(
-            query.spec, query.compiled, rows, run.total, unbiased_answers(budget, shape, run)
-        )
+        unbiased = self.unbiased(measured.values)
+        answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total, unbiased)
         return ReleaseContent(answers, answers.described(manifest), table)
 
     def _name(self, subset: Subset) -> str:
@@ -119,14 +133,6 @@ class AdaptiveMechanism:
             declared=None if known is None else known.count,
             rows_sha256=rows_digest(rows.values),
         )
-
-
-def unbiased_answers(
-    budget: AdaptiveBudget, class_counts: tuple[int, ...], run: AdaptiveMeasurement
-) -> UnbiasedAnswers:
-    """Return what the tables that a run measured say by themselves."""
-    tables = tables_of_run(class_counts, budget.candidates, run)
-    return UnbiasedAnswers(class_counts, tables, budget.total)
 
 
 def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> AdaptiveMechanism:

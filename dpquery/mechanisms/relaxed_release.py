@@ -43,12 +43,11 @@ NO_COLUMNS = (
 )
 NO_LEVEL = "the answers of {} have no noise intervals: leave --confidence out"
 UNBIASED_COLUMNS = {
-    "unbiased": "the count from the measured tables alone, plus noise of mean zero; empty where no "
-    "measured table holds the row's attributes",
-    "unbiased_std_error": "the standard error of `unbiased`; empty where that is",
+    "unbiased": "the count from the measured tables alone, plus noise of mean zero",
+    "unbiased_std_error": "the standard error of `unbiased`",
 }
 """Meaning of the columns beside answers that some measured tables hold."""
-NOT_MEASURED = "none of the tables that were drawn holds their attributes"
+NOT_MEASURED = "no measured table holds their attributes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +60,7 @@ class RelaxedAnswers:
         rows: the relaxed rows.
         total: the number of records.
         unbiased: what the measured tables say by themselves, where whole tables were measured.
+        refined: attributes of which the questions distinguish more values than these tables.
     """
 
     spec: Spec
@@ -68,17 +68,13 @@ class RelaxedAnswers:
     rows: RelaxedRows
     total: float
     unbiased: UnbiasedAnswers | None = None
+    refined: frozenset[int] = frozenset()
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""
         for table, block in zip(item.tables, self._blocks(item), strict=True):
             estimates = self.total * self.rows.answer(block).ravel().astype(np.float64)
-            extra: tuple[Floats | None, ...] = ()
-            if self.unbiased is not None:
-                extra = (None, None)
-                if self.unbiased.holds(block):
-                    extra = self.unbiased.answer(block)
-            yield TableAnswers(table, estimates, None, None, extra)
+            yield TableAnswers(table, estimates, None, None, self._beside(block))
 
     def described(self, manifest: Manifest) -> Manifest:
         """Return the manifest of these answers with what there is to say of unbiased ones."""
@@ -88,7 +84,7 @@ class RelaxedAnswers:
         empty = []
         for item in self.spec.items:
             blocks = self._blocks(item)
-            measured = [block for block in blocks if self.unbiased.holds(block)]
+            measured = [block for block in blocks if self._is_measured(block)]
             answers += sum(block.queries for block in measured)
             squares += math.fsum(map(self.unbiased.squared_errors, measured))
             empty += [EmptyFacts(item.name, NOT_MEASURED)] * (len(measured) < len(blocks))
@@ -101,6 +97,16 @@ class RelaxedAnswers:
                 for name, meaning in UNBIASED_COLUMNS.items()
             ),
         )
+
+    def _beside(self, block: Block) -> tuple[Floats | None, ...]:
+        """Return the unbiased answers of a block and their standard errors, where it has some."""
+        if self.unbiased is None:
+            return ()
+        return self.unbiased.answer(block) if self._is_measured(block) else (None, None)
+
+    def _is_measured(self, block: Block) -> bool:
+        refined = not self.refined.isdisjoint(block.attributes)
+        return self.unbiased is not None and not refined and self.unbiased.holds(block)
 
     def _blocks(self, item: Item) -> list[Block]:
         places = self.compiled.items[self.spec.items.index(item)]
