@@ -1,0 +1,261 @@
+"""Unbiased answers of measured tables: against dense least squares, by simulation, in a release."""
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_support import contents, ok, plan_town, refused, renew
+from rap_support import MIXED_SPEC, REPLACE_SPEC, rehearse_tables
+
+from dpquery.measurement import accounting
+from dpquery.measurement.adaptive.budget import adaptive_budget
+from dpquery.measurement.adaptive.table_rounds import decoded_run, noisy_one_way, run_tables
+from dpquery.operators.blocks import Block, marginal, product
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Identity
+from dpquery.operators.ranges import Prefix
+from dpquery.planning.rehearsal.seeded_chance import SeededChance
+from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
+from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, tables_of_run
+from dpquery.reconstruction.adaptive.unbiased_answers import UnbiasedAnswers
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.spec.parsing.spec import parse
+
+SHAPE = (3, 4, 2, 1)
+SETS = [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1), (0,)]
+STDS = [5.0, 5.0, 5.0, 3.0, 2.0, 1.5, 0.5]
+BLOCKS = [
+    marginal(SHAPE, ()),
+    marginal(SHAPE, (1,)),
+    marginal(SHAPE, (0, 1)),
+    marginal(SHAPE, (1, 2, 3)),
+    product(SHAPE, {0: Identity(3), 1: Prefix(4)}),
+    Block(SHAPE, (0, 1), (Identity(3), Prefix(4)), (True, True), 1),
+]
+
+
+def truth():
+    return np.random.default_rng(4).integers(0, 40, math.prod(SHAPE)).reshape(SHAPE) * 1.0
+
+
+def sums(x, attributes):
+    return x.sum(axis=tuple(i for i in range(x.ndim) if i not in attributes))
+
+
+def measured(seed=0):
+    chance = np.random.default_rng(seed)
+    tables = [sums(truth(), attributes) for attributes in SETS]
+    noisy = [x + chance.normal(0, std, x.shape) for x, std in zip(tables, STDS, strict=True)]
+    return [MeasuredTable(s, x, std**2) for s, x, std in zip(SETS, noisy, STDS, strict=True)]
+
+
+def dense_rows(attributes):
+    """The matrix of a table's cells, one row a cell, over the cells of the whole domain."""
+    cells = np.eye(math.prod(SHAPE)).reshape(-1, *SHAPE)
+    return np.stack([sums(cell, attributes).ravel() for cell in cells], axis=1)
+
+
+@pytest.mark.parametrize("total", [None, 321])
+@pytest.mark.parametrize("place", range(len(BLOCKS)))
+def test_answers_and_errors_are_those_of_dense_least_squares(place, total):
+    block, tables = BLOCKS[place], measured()
+    A = np.concatenate([dense_rows(t.attributes) / math.sqrt(t.variance) for t in tables])
+    y = np.concatenate([t.values.ravel() / math.sqrt(t.variance) for t in tables])
+    n = A.shape[1]
+    border = np.full((n, 1), 0.0 if total is None else 1.0)  # a Lagrange multiplier of the total
+    system = np.block([[A.T @ A, border], [border.T, np.zeros((1, 1))]])
+    inverse = np.linalg.pinv(system)
+    x = inverse[:n] @ np.append(A.T @ y, total or 0)
+    cells = np.eye(n).reshape(-1, *SHAPE)
+    W = np.stack([block.apply(sums(cell, block.attributes)).ravel() for cell in cells], axis=1)
+    variances = np.diag(W @ inverse[:n, :n] @ W.T)
+    answers = UnbiasedAnswers(SHAPE, tables, total)
+    assert answers.holds(block)
+    values, std = answers.answer(block)
+    assert values == pytest.approx(W @ x, rel=1e-5)
+    assert std == pytest.approx(np.sqrt(np.maximum(variances, 0)), rel=1e-4, abs=1e-4)
+    assert answers.squared_errors(block) == pytest.approx(float((std**2).sum()), rel=1e-9)
+
+
+def test_tables_that_were_not_measured_have_none():
+    answers = UnbiasedAnswers(SHAPE, measured(), None)
+    assert not answers.holds(marginal(SHAPE, (0, 2)))
+    assert not answers.holds(marginal(SHAPE, (0, 1, 2)))
+
+
+def test_their_errors_are_those_of_many_measurements():
+    block, runs = BLOCKS[4], 2000
+    answers = [UnbiasedAnswers(SHAPE, measured(seed), None).answer(block) for seed in range(runs)]
+    exact = block.apply(sums(truth(), block.attributes)).ravel()
+    errors = np.stack([values - exact for values, _ in answers]) / answers[0][1]
+    assert np.abs(errors.mean(axis=0)).max() < 5 / math.sqrt(runs)
+    assert (errors**2).mean(axis=0) == pytest.approx(1, rel=0.2)
+
+
+RUN_SPEC = """
+dataset: {id: town, version: 1, rows: about 2000}
+privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
+budget: {epsilon: 9, delta: 1e-9}
+other: drop
+domain: {a: {range: [0, 3]}, b: {range: [0, 2]}, c: {range: [0, 4]}, d: boolean}
+workload:
+  - {name: tables, marginals: {up_to: 3}}
+"""
+
+
+def standardised_errors(epsilon, runs):
+    """The errors of all unbiased answers of some runs, in their standard errors."""
+    spec = parse(RUN_SPEC, name="w", files={})
+    workload, rows = compile_spec(spec).workload, spec.dataset.rows
+    shape = workload.shape_of_domain
+    people = np.random.default_rng(5)
+    kinds = people.integers(0, 3, 2000)
+    columns = [
+        np.where(people.random(2000) < 0.5, kinds % n, people.integers(0, n, 2000)) for n in shape
+    ]
+    guarantee = accounting.guarantee("gaussian", epsilon=epsilon, delta=Fraction(1, 10**9))
+    budget = adaptive_budget(
+        compile_spec(spec).workload,
+        privacy=spec.privacy,
+        guarantee=guarantee,
+        rows=spec.dataset.rows,
+    )
+    subsets = budget.candidates.subsets
+    sizes = [[shape[i] for i in s] for s in subsets]
+    tables = [
+        np.bincount(np.ravel_multi_index([columns[i] for i in s], n), minlength=math.prod(n))
+        for s, n in zip(subsets, sizes, strict=True)
+    ]
+    errors = []
+    for seed in range(runs):
+        chance = SeededChance(seed)
+        parts = [noisy_one_way(tables.__getitem__, budget, chance)]
+        start = decoded_run(parts, budget, rows)
+        fit = AdaptiveFit(shape, budget.candidates, start)
+        rounds = run_tables(tables.__getitem__, budget=budget, fit=fit, chance=chance)
+        run = type(start)(
+            start.total, start.total_std, start.one_way, start.one_way_std, (*rounds,)
+        )
+        answers = UnbiasedAnswers(shape, tables_of_run(shape, budget.candidates, run), None)
+        for subset, table in zip(subsets, tables, strict=True):
+            if answers.holds(block := marginal(shape, subset)):
+                values, std = answers.answer(block)
+                errors.append((values - table) / std)
+    return np.concatenate(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(4)])
+def test_of_whole_runs_they_are_unbiased_and_their_intervals_cover(epsilon):
+    """What is measured again depends on earlier noise: the intervals hold all the same."""
+    errors = standardised_errors(epsilon, 100)
+    assert len(errors) > 6000
+    assert abs(errors.mean()) < 0.05
+    assert errors.var() == pytest.approx(1, abs=0.1)
+    assert (np.abs(errors) < 1.959964).mean() == pytest.approx(0.95, abs=0.015)
+
+
+# In a release.
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbiased") / "town"
+    plan_town(folder, MIXED_SPEC)
+    rehearse_tables(folder / "dpquery.plan")
+    return folder
+
+
+@pytest.fixture
+def town(template, tmp_path, monkeypatch):
+    return moved_to(tmp_path / "town", template, monkeypatch)
+
+
+def moved_to(folder, template, monkeypatch):
+    renew(folder, template)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+    ok("release", "data.csv", "--epsilon", "1")
+    return folder
+
+
+def test_a_release_has_them_where_a_measured_table_holds_the_row(town):
+    manifest = read_manifest(Path("release"))
+    spec = parse(Path("workload.yaml").read_text(), name="workload.yaml", files={})
+    compiled, run = compile_spec(spec), manifest.adaptive
+    names = [attribute.name for attribute in spec.domain.attributes]
+    held = [set(name.split(" x ")) for name in (*run.rounds, *names)]
+    count, squares = 0, 0.0
+    for item, places in zip(manifest.items, compiled.items, strict=True):
+        table, start = pd.read_parquet(Path("release") / item.file), 0
+        for block in (compiled.workload.blocks[place] for place in places):
+            rows, start = table[start : start + block.queries], start + block.queries
+            wanted = {names[i] for i in block.attributes}
+            measured_together = any(wanted <= one for one in held)
+            filled = rows[["unbiased", "unbiased_std_error"]].notna()
+            assert filled.to_numpy().all() if measured_together else not filled.to_numpy().any()
+            count += block.queries * measured_together
+            squares += float((rows["unbiased_std_error"] ** 2).sum())
+    assert 0 < run.unbiased == count
+    assert run.unbiased_rmse == pytest.approx(math.sqrt(squares / count), rel=1e-6)
+
+
+def test_the_statement_the_report_and_the_json_say_so(town):
+    run = read_manifest(Path("release")).adaptive
+    words = " ".join(Path("release/statement.md").read_text().split())
+    assert "`unbiased`: the count from the measured tables alone, plus noise of mean zero" in words
+    assert "They are biased" not in words
+    said = f"{run.unbiased:,} answers have an unbiased estimate too"
+    assert said in " ".join(ok("error-report").out.split())
+    assert said in " ".join(Path("report.html").read_text().split())
+    document = json.loads(ok("error-report", "--json").out)
+    assert document["adaptive"]["unbiased"] == run.unbiased
+
+
+def test_later_answers_are_the_same_and_finer_questions_have_none(town):
+    Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
+    ok("answer", "release", "more.yaml")
+    answers = pd.read_parquet("answers/sexes.parquet")
+    assert answers["unbiased"].notna().all()
+    assert read_manifest(Path("answers")).adaptive.unbiased == len(answers)
+    Path("finer.yaml").write_text("workload:\n  - {name: years, product: {age: identity}}\n")
+    ok("answer", "release", "finer.yaml", "--out", "finer")
+    finer = read_manifest(Path("finer"))
+    refined = "age" in finer.answered.guessed
+    assert pd.read_parquet("finer/years.parquet")["unbiased"].notna().all() == (not refined)
+    assert refined == (finer.adaptive.unbiased == 0)
+    before = contents("answers")
+    ok("answer", "release", "more.yaml")
+    assert contents("answers") == before
+
+
+def test_a_declared_number_of_records_has_no_error(tmp_path, monkeypatch):
+    plan_town(tmp_path / "made", REPLACE_SPEC)
+    rehearse_tables(tmp_path / "made" / "dpquery.plan")
+    moved_to(tmp_path / "town", tmp_path / "made", monkeypatch)
+    table = pd.read_parquet("release/ages.parquet")
+    whole = table.loc[table["unbiased_std_error"].idxmin()]
+    assert whole["unbiased"] == pytest.approx(6, abs=1e-3)
+    assert whole["unbiased_std_error"] < 1e-3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: run["rounds"].__setitem__(0, "age x moon"),
+        lambda run: run["rounds"].reverse() or run["rounds"].append(run["rounds"][0]),
+        lambda run: run.update(unbiased=-1),
+        lambda run: run.update(unbiased=0),
+        lambda run: run.update(unbiased_rmse=None),
+    ],
+)
+def test_a_manifest_of_another_run_is_refused(town, change):
+    document = json.loads(Path("release/release.json").read_text())
+    change(document["adaptive"])
+    Path("release/release.json").write_text(json.dumps(document))
+    Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
+    assert "release" in refused("answer", "release", "more.yaml", code=2)
