@@ -186,4 +186,28 @@ ADAPTIVE = (
             "test_release_key.py::test_a_release_has_the_key_that_it_always_had",
         ),
     ),
+    Mutant(
+        "a component's noise is taken to be that of one cell",
+        "standard errors beside adaptive answers are too small, and are believed",
+        "UnbiasedAnswers.__init__",
+        "1 / (math.sqrt(noise[sizes][place]) * math.prod(sizes))",
+        "1 / math.sqrt(noise[sizes][place])",
+        ("test_unbiased_answers.py::test_answers_and_errors_are_those_of_dense_least_squares",),
+    ),
+    Mutant(
+        "a number of records that is public counts as measured",
+        "answers beside the fit miss the total that everybody knows",
+        "AdaptiveMechanism.unbiased",
+        "UnbiasedAnswers(shape, tables, budget.total)",
+        "UnbiasedAnswers(shape, tables, None)",
+        ("test_unbiased_answers.py::test_a_declared_number_of_records_has_no_error",),
+    ),
+    Mutant(
+        "later questions are answered by classes that were not measured",
+        "an answer is called unbiased that guesses how values share a class",
+        "RelaxedAnswers._is_measured",
+        "not refined and ",
+        "",
+        ("test_unbiased_answers.py::test_questions_that_tell_more_values_apart_have_none",),
+    ),
 )
