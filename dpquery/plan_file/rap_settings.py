@@ -17,6 +17,7 @@ from dpquery.limits import (
     MAX_RAP_SELECTED,
     MAX_RELAXED_ROWS,
 )
+from dpquery.strategy.objectives import Objective
 from dpquery.untrusted.json_values import Count, Json, JsonValue, NotNegative, record
 
 MechanismChoice = Literal["auto", "linear", "rap", "adaptive"]
@@ -144,6 +145,17 @@ class Rehearsal:
     def covers(self, epsilon: Fraction, delta: Fraction) -> bool:
         """Whether a guarantee is the one that was rehearsed."""
         return (self.epsilon, self.delta) == (epsilon, delta)
+
+    def error(self, objective: Objective) -> tuple[float, float, float]:
+        """Return what the objective minimises: its mean, its spread, and the linear one's."""
+        if objective == "rmse":
+            return self.rmse, self.rmse_spread, self.linear_rmse
+        return self.max_error, self.max_error_spread, self.linear_max_error
+
+    def weighed(self, objective: Objective) -> float:
+        """Return the error over what it has to stay below to be preferred: below 1 it may be."""
+        error, _, linear = self.error(objective)
+        return error / (self.margin * linear) if self.margin * linear > 0 else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,8 @@ from statistics import fmean
 from time import process_time
 from typing import TypedDict
 
+import numpy as np
+
 from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.adaptive.candidates import candidate_tables
@@ -39,15 +41,22 @@ from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.planning.rehearsal.proxy import Proxy, proxies_for
-from dpquery.planning.rehearsal.simulated_runs import Rehearsed, Stage, rehearse, search
+from dpquery.planning.rehearsal.simulated_runs import (
+    Rehearsed,
+    Stage,
+    errors_of,
+    rehearse,
+    search,
+)
 from dpquery.reconstruction.expected_largest import expected_largest
+from dpquery.releases.formatting import figure
 from dpquery.spec.model import Spec
 from dpquery.strategy.errors.expected_error import squared_sensitivity
 from dpquery.strategy.objectives import Objective
 
 REPETITIONS = 3
-PRIOR_MARGIN, PROXY_MARGIN = 0.7, 0.9
-"""RAP's simulated error must be below so many times the linear one: made-up and named proxies."""
+PRIOR_MARGINS, PROXY_MARGIN = {"rap": 0.7, "adaptive": 1.0}, 0.9
+"""A simulated error must be below so many times the linear one: made-up and named proxies."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +80,14 @@ class MechanismRequest:
         return self.mechanism in FIT_NAMES
 
     @property
+    def compared(self) -> tuple[str, ...]:
+        """What is rehearsed: RAP takes long, and is rehearsed alone where it is asked for."""
+        return ("rap",) if self.mechanism == "rap" else tuple(FIT_NAMES)
+
+    @property
     def name(self) -> str:
         """What is rehearsed, in words."""
-        return FIT_NAMES.get(self.mechanism, "RAP")
+        return FIT_NAMES.get(self.mechanism, "adaptive measurement or RAP")
 
 
 FIT_NAMES = {"rap": "RAP", "adaptive": "adaptive measurement"}
@@ -181,7 +195,7 @@ def with_fits(
     request: MechanismRequest,
     time_limit: float,
 ) -> PlanReport:
-    """Rehearse RAP, and adaptive measurement where asked for, beside the better linear strategy.
+    """Rehearse what has no error bars beside the better linear strategy, and say what is preferred.
 
     Args:
         report: of the linear strategies, at the guarantee of the rehearsal.
@@ -194,46 +208,80 @@ def with_fits(
         SpecError: what was asked for cannot answer this workload, or not in time.
     """
     if isinstance(stage, str):
-        return report.remarked(f"RAP was not compared: {stage}" if stage else "")
-    report = _with_tables(report, stage, request, time_limit)
-    objective = report.plan.objective
-    try:
-        done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)
-    except (OutOfTimeError, SpecError) as reason:
-        if request.mechanism == "rap":
-            raise SpecError(f"RAP cannot be rehearsed: {reason}") from None
-        return report.remarked(f"RAP was not compared: {reason}")
-    if done.settings is None:
-        raise ValueError("RAP has settings")
-    figures = _figures(done, stage, report, margin=margin_for(request.proxy))
-    preferred = request.mechanism == "rap" or (
-        request.mechanism == "auto" and _is_closer(figures, objective)
+        return report.remarked(f"{request.name} was not compared: {stage}" if stage else "")
+    for key, rehearsed in (("adaptive", _with_tables), ("rap", _with_rap)):
+        if key not in request.compared:
+            continue
+        try:
+            report = rehearsed(report, stage, request, time_limit)
+        except (OutOfTimeError, SpecError) as reason:
+            if request.mechanism == key:
+                raise SpecError(f"{FIT_NAMES[key]} cannot be rehearsed: {reason}") from None
+            report = report.remarked(f"{FIT_NAMES[key]} was not compared: {reason}")
+    return _preferring(report.remarked(_beside_zero(report, stage)), request)
+
+
+def _preferring(report: PlanReport, request: MechanismRequest) -> PlanReport:
+    """Prefer what was asked for; else what errs least, margins and all, if any beats linear."""
+    plan = report.plan
+    best = min(
+        (each for each in plan.fits if request.mechanism in ("auto", each.key)),
+        key=lambda each: each.weighed(plan.objective),
+        default=None,
     )
-    relaxed = PlannedRap(**figures, settings=done.settings, preferred=preferred)
-    return replace(report.remarked(remark), plan=replace(report.plan, relaxed=relaxed))
+    if best is None or (request.mechanism == "auto" and best.weighed(plan.objective) >= 1):
+        return report
+    preferred = replace(best, preferred=True)
+    if isinstance(preferred, PlannedRap):
+        return replace(report, plan=replace(plan, relaxed=preferred))
+    return replace(report, plan=replace(plan, adaptive=preferred))
+
+
+def _beside_zero(report: PlanReport, stage: Stage) -> str:
+    """Return the remark that nothing errs less than zero everywhere; empty where something does."""
+    zero = fmean(
+        errors_of(stage.workload, lambda _: np.zeros(1), proxy, rounds=0).rmse
+        for proxy in stage.proxies
+    )
+    least = min([_linear_errors(report, stage.workload)[0], *(f.rmse for f in report.plan.fits)])
+    if least < zero:
+        return ""
+    measure = f"{'weighted ' * report.spec.weighted}RMSE"
+    return (
+        "nothing that was compared errs less than answering zero everywhere, which would err by "
+        f"{figure(zero)} ({measure}, on {stage.words}); ask for less, or give more epsilon"
+    )
 
 
 def _with_tables(
     report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
 ) -> PlanReport:
-    """Rehearse adaptive measurement where they are asked for; they are preferred then."""
-    if request.mechanism != "adaptive":
-        return report
-    try:
-        done = rehearse(
-            replace(stage, end=process_time() + time_limit), None, seeds=range(REPETITIONS)
-        )
-    except (OutOfTimeError, SpecError) as reason:
-        raise SpecError(f"adaptive measurement cannot be rehearsed: {reason}") from None
+    """Rehearse adaptive measurement."""
+    done = rehearse(replace(stage, end=process_time() + time_limit), None, seeds=range(REPETITIONS))
+    margin = PRIOR_MARGINS["adaptive"] if request.proxy is None else PROXY_MARGIN
     planned = PlannedAdaptive(
-        **_figures(done, stage, report, margin=margin_for(request.proxy)),
-        preferred=True,
+        **_figures(done, stage, report, margin=margin),
+        preferred=False,
         tables=len(candidate_tables(stage.workload).subsets),
         rounds=round(fmean(run.rounds for run in done.runs)),
     )
     words = f"{len(done.runs)} of {REPETITIONS} rehearsals of adaptive measurement were finished"
     remark = f"{words}; give --time-limit more seconds" * done.stopped
     return replace(report.remarked(remark), plan=replace(report.plan, adaptive=planned))
+
+
+def _with_rap(
+    report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
+) -> PlanReport:
+    """Rehearse RAP."""
+    objective = report.plan.objective
+    done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)
+    if done.settings is None:
+        raise ValueError("RAP has settings")
+    margin = PRIOR_MARGINS["rap"] if request.proxy is None else PROXY_MARGIN
+    figures = _figures(done, stage, report, margin=margin)
+    relaxed = PlannedRap(**figures, settings=done.settings, preferred=False)
+    return replace(report.remarked(remark), plan=replace(report.plan, relaxed=relaxed))
 
 
 def _rehearsed(
@@ -262,16 +310,6 @@ def _rehearsed(
     if done.stopped:
         remarks.append(f"{len(done.runs)} of {REPETITIONS} rehearsals of RAP were finished")
     return done, "; ".join(remarks) + "; give --time-limit more seconds" * bool(remarks)
-
-
-def margin_for(proxy: Path | None) -> float:
-    """Return the margin of a choice, by what RAP was rehearsed on."""
-    return PRIOR_MARGIN if proxy is None else PROXY_MARGIN
-
-
-def prefers_rap(simulated: float, linear: float, *, margin: float) -> bool:
-    """Whether a simulated error of RAP is far enough below the linear one."""
-    return simulated < margin * linear
 
 
 class _Figures(TypedDict):
@@ -306,16 +344,6 @@ def _figures(done: Rehearsed, stage: Stage, report: PlanReport, *, margin: float
         linear_max_error=largest,
         margin=margin,
     )
-
-
-def _is_closer(figures: _Figures, objective: Objective) -> bool:
-    """Whether a rehearsal is preferred: by weighted RMSEs, or by largest absolute errors."""
-    rap, linear = (
-        (figures["rmse"], figures["linear_rmse"])
-        if objective == "rmse"
-        else (figures["max_error"], figures["linear_max_error"])
-    )
-    return prefers_rap(rap, linear, margin=figures["margin"])
 
 
 def beside_fits(report: PlanReport, workload: Workload) -> PlanReport:

@@ -1,5 +1,6 @@
 """The item of a plan that errs most, and how little it would err if nothing else were asked."""
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,12 +19,15 @@ class WorstItem:
         rmse: its expected root mean square error, in counts or in the unit of its sums.
         alone: that of a quick strategy for this item alone, or `rmse` where that is less.
         doubled: what all errors of the plan are multiplied by at twice the epsilon.
+        average: the mean of its answers where the declared records are spread evenly over all
+            values; None where their number is not declared, and of sums and thresholds.
     """
 
     name: str
     rmse: float
     alone: float
     doubled: float
+    average: float | None
 
 
 def worst_item(
@@ -43,4 +47,17 @@ def worst_item(
         quick = only[noise].best.error
         alone = alone if quick is None else min(alone, priced.std * units[place] * quick.rmse)
     std = selection_std(selection, spec, epsilon=2 * priced.epsilon, delta=delta)
-    return WorstItem(item.name, item.rmse, alone, std / priced.std)
+    average = _average(spec, compiled, place)
+    return WorstItem(item.name, item.rmse, alone, std / priced.std, average)
+
+
+def _average(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
+    """Return the mean answer of an item; marginals have it whatever the records are."""
+    blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
+    rows, summed = spec.dataset.rows, spec.items[place].summed
+    if rows is None or summed is not None or not all(block.is_product for block in blocks):
+        return None
+    shares = (
+        math.prod(float(f.row_sums.sum()) / f.shape[1] for f in block.factors) for block in blocks
+    )
+    return rows.count * math.fsum(shares) / sum(block.queries for block in blocks)

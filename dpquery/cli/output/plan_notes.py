@@ -28,13 +28,18 @@ def guarantee_text(report: PlanReport) -> str:
 
 def worst_words(report: PlanReport) -> list[str]:
     """Say in words how far answers of the worst item are off, and what would change it."""
-    worst, items = report.worst, len(report.spec.items)
-    name = f"{worst.name} errs most: " if items > 1 else ""
+    spec, worst = report.spec, report.worst
+    name = f"{worst.name} errs most: " if len(spec.items) > 1 else ""
     lines = [
         f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
         f"{figure(2 * worst.rmse)}"
     ]
-    fixed = any(item.share for item in report.spec.items)
+    if worst.average is not None and worst.rmse > worst.average and spec.prefer == "unbiased":
+        lines.append(
+            f"that is more than the {figure(worst.average)} records that its average answer counts:"
+            " `prefer: closest` in the spec compares guesses, which are biased and err less there"
+        )
+    fixed = any(item.share for item in spec.items)
     if worst.alone < NEAR * worst.rmse and not report.plan.targets and not fixed:
         lines.append(
             f"asked alone it would err by {figure(worst.alone)}: a larger `weight` takes it nearer "

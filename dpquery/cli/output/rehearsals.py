@@ -111,8 +111,7 @@ def fit_grids(report: PlanReport) -> list[Grid]:
     )
     columns = ("mechanism", rmse_text(report), "", "largest error", "", "remark")
     chosen = next((place for place, fit in enumerate(fits, 1) if fit.preferred), 0)
-    notes = _preference(fits[-1], report)
-    return [Grid(title, columns, (linear, *simulated), notes, chosen)]
+    return [Grid(title, columns, (linear, *simulated), _preference(report), chosen)]
 
 
 def _how(fit: PlannedFit) -> str:
@@ -123,23 +122,24 @@ def _how(fit: PlannedFit) -> str:
     return f"T = {T}, K = {K}" if fit.settings.adaptive else "all queries measured at once"
 
 
-def _preference(fit: PlannedFit, report: PlanReport) -> tuple[str, ...]:
+def _preference(report: PlanReport) -> tuple[str, ...]:
     """Say which is preferred, by what rule, and how clearly."""
-    error, spread, other = (
-        (fit.rmse, fit.rmse_spread, fit.linear_rmse)
-        if report.plan.objective == "rmse"
-        else (fit.max_error, fit.max_error_spread, fit.linear_max_error)
+    plan, preferred = report.plan, report.plan.preferred
+    objective = plan.objective
+    best = min(plan.fits, key=lambda fit: fit.weighed(objective))
+    if preferred is not None and (preferred is not best or best.weighed(objective) >= 1):
+        error, _, linear = preferred.error(objective)
+        closer = "; the linear strategy errs less" if error >= linear else ""
+        return (f"preferred: {preferred.name}, as it was asked for{closer}",)
+    what = rmse_text(report) if objective == "rmse" else "largest error"
+    first, *others = (
+        f"{fit.name} {{}}below {fit.margin:g} times the linear one" for fit in plan.fits
     )
-    if isinstance(fit, PlannedAdaptive) or (fit.preferred and error >= fit.margin * other):
-        tables = isinstance(fit, PlannedAdaptive)
-        closer = "; the linear strategy errs less" if tables and error >= other else ""
-        return (f"preferred: {fit.name}, as it was asked for{closer}",)
-    what = rmse_text(report) if report.plan.objective == "rmse" else "largest error"
-    notes = [
-        f"preferred by {what}: {'RAP' if fit.preferred else 'the linear strategy'} "
-        f"(RAP is where it is below {fit.margin:g} times the linear one)"
-    ]
-    if abs(error - fit.margin * other) < spread:
+    rules = [first.format("is where it is "), *(rule.format("") for rule in others)]
+    winner = "the linear strategy" if preferred is None else preferred.name
+    notes = [f"preferred by {what}: {winner} ({', '.join(rules)})"]
+    error, spread, linear = best.error(objective)
+    if abs(error - best.margin * linear) < spread:
         notes.append("the choice is within the spread of the rehearsals")
     return tuple(notes)
 

@@ -197,7 +197,7 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
     T, K = settings.rounds, settings.selected
     for number, _ in enumerate(rounds):
         report_progress(f"rehearsing RAP: T = {T}, K = {K}, round {number + 1}")
-    return _errors(workload, projection.answers, proxy, rounds=T)
+    return errors_of(workload, projection.answers, proxy, rounds=T)
 
 
 def _table_run(stage: Stage, seed: int) -> Errors:
@@ -222,10 +222,10 @@ def _table_run(stage: Stage, seed: int) -> Errors:
     def answers(position: int) -> NDArray[np.floating]:
         return fit.model.answer(workload.blocks[position])
 
-    return _errors(workload, answers, proxy, rounds=number)
+    return errors_of(workload, answers, proxy, rounds=number)
 
 
-def _errors(
+def errors_of(
     workload: Workload,
     answers: Callable[[int], NDArray[np.floating]],
     proxy: Proxy,
