@@ -9,6 +9,7 @@ that they can move apart.
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from dpquery.reconstruction.rap.whole_tables import WholeTables
 from dpquery.strategy.algebra.subsets import Subset
 
 FITTED_ROWS = 300
+MOST_PAIRED = 1 << 12  # classes of all attributes whose pairs are worked out together
 LEAST_CLASS = 0.1  # of the noise on a class: what was measured as none may still be a few
 
 
@@ -77,11 +79,28 @@ class FittedRows:
 
     def table(self, attributes: Subset) -> Floats:
         """Return the table over some attributes: counts, none negative, that sum to the total."""
-        shares = np.asarray(
-            self.rows.answer(marginal(self.class_counts, attributes)), dtype=np.float64
-        )
         sizes = [self.class_counts[i] for i in attributes]
+        if len(attributes) == 2 and self._pairs is not None:
+            first, second = (self._spans[i] for i in attributes)
+            answers = self._pairs[first, second]
+        else:
+            answers = self.rows.answer(marginal(self.class_counts, attributes))
+        shares = np.asarray(answers, dtype=np.float64)
         return np.asarray(shares * (self.total / shares.sum())).reshape(sizes)
+
+    @cached_property
+    def _pairs(self) -> Singles | None:
+        """The tables of all pairs side by side, (classes, classes): a round reads most of them.
+
+        None where they are too many numbers.
+        """
+        masses = self._fit.masses
+        return masses @ masses.T if len(masses) <= MOST_PAIRED else None
+
+    @cached_property
+    def _spans(self) -> tuple[slice, ...]:
+        ends = np.cumsum([0, *self.class_counts])
+        return tuple(slice(*pair) for pair in pairwise(ends.tolist()))
 
     def answer(self, block: Block) -> Floats:
         """Return the answers of any block, in counts: block.row_shape."""
