@@ -13,7 +13,7 @@ from tables_support import ask_tables, exact_tables
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.adaptive import candidates as candidates_module
 from dpquery.measurement.adaptive.candidates import LARGEST_WEIGHT, candidate_tables
-from dpquery.measurement.adaptive.draws import distance, draw_table, penalties_of
+from dpquery.measurement.adaptive.draws import distances, draw_table, penalties_of
 from dpquery.measurement.rap.selection import ExactChance
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.spec import parse
@@ -169,9 +169,23 @@ def test_penalties_are_what_noise_is_expected_to_measure_and_know_no_data():
 
 
 def test_a_distance_is_of_whole_numbers_whatever_the_model_says():
-    exact = np.array([3, 0, 5, 1])
-    assert distance(exact, np.array([2.5, 0.4, np.nan, -np.inf])) == 1 + 0 + 5 + 2**40 + 1
-    assert isinstance(distance(exact, np.zeros(4)), int)
+    exact = {0: np.array([3, 0, 5, 1]), 1: np.array([7])}
+    model = {0: np.array([2.5, 0.4, np.nan, -np.inf]), 1: np.array([4.0])}
+    apart = distances(exact.__getitem__, model.__getitem__, [4, 1])
+    assert apart == [1 + 0 + 5 + 2**40 + 1, 3]
+    assert all(isinstance(each, int) for each in apart)
+
+
+@pytest.mark.parametrize("cells_at_once", [1, 5, 40, 10**6])
+def test_distances_are_the_same_however_many_tables_are_compared_at_once(
+    cells_at_once, monkeypatch
+):
+    rng, sizes = np.random.default_rng(0), [3, 1, 7, 20, 2, 2]
+    exact = [rng.integers(0, 9, size) for size in sizes]
+    model = [rng.normal(4, 3, size) for size in sizes]
+    monkeypatch.setattr("dpquery.measurement.adaptive.draws.CELLS_AT_ONCE", cells_at_once)
+    expected = [int(np.abs(x - np.rint(y)).sum()) for x, y in zip(exact, model, strict=True)]
+    assert distances(exact.__getitem__, model.__getitem__, sizes) == expected
 
 
 # What may be measured.

@@ -11,6 +11,7 @@ from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.adaptive.fits import fit_tables
+from dpquery.reconstruction.adaptive.marginal_misfit import MarginalTables
 from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable, merged_tables
 from dpquery.reconstruction.adaptive.shrunk_model import merged_components
 from dpquery.reconstruction.columns.stacked_tables import StackedSets, residual
@@ -48,6 +49,23 @@ def test_measurements_of_a_table_are_merged_by_precision():
     (merged,) = merged_tables([first, second])
     assert merged.values == pytest.approx([1.0, 3.0, 1.0])
     assert merged.variance == pytest.approx(1 / 4)
+
+
+def test_tables_compared_together_are_compared_as_one_by_one():
+    shape = (3, 4, 3, 4, 3, 2)
+    sets = [(0,), (2,), (4,), (5,), (0, 1), (2, 3), (3, 4), (0, 3), (1, 5), (0, 1, 2)]
+    rng = np.random.default_rng(2)
+    blocks = tuple(marginal(shape, each) for each in sets)
+    noisy = tuple(rng.random(b.row_shape).astype(np.float32) for b in blocks)
+    stds = tuple(0.1 + rng.random(len(sets)))
+    workload = Workload(shape, blocks, (1.0,) * len(sets))
+    masses = rng.random((sum(shape), 7)).astype(np.float32)
+    together = MarginalTables(workload, noisy, stds)
+    assert {len(stack.std) for stack in together._stacks} == {3}
+    got, twin = together.misfit(masses), WholeTables(workload, noisy, stds).misfit(masses)
+    assert got.error == pytest.approx(twin.error, rel=1e-5)
+    assert got.worst == pytest.approx(twin.worst, rel=1e-5)
+    assert got.gradient == pytest.approx(twin.gradient, rel=1e-4, abs=1e-4)
 
 
 def test_a_margin_has_the_noise_of_the_cells_that_it_adds_up():

@@ -20,7 +20,7 @@ Exactness: scores are integers, and the law is drawn by ExactChance; see rap.sel
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 from dpquery.arrays import Ints
 from dpquery.measurement.adaptive.candidates import CandidateTables
 from dpquery.measurement.rap.selection import Chance, differences_of
+
+CELLS_AT_ONCE = 1 << 16
 
 
 def draw_table(
@@ -51,9 +53,10 @@ def draw_table(
         chance: draws.
     """
     penalties = penalties_of(candidates, std)
+    moves = distances(tables, model, candidates.sizes)
     scores = [
-        weight * (distance(tables(number), model(number)) - penalty)
-        for number, (weight, penalty) in enumerate(zip(candidates.weights, penalties, strict=True))
+        weight * (moved - penalty)
+        for weight, moved, penalty in zip(candidates.weights, moves, penalties, strict=True)
     ]
     levels = sorted(set(scores))
     of_level: list[list[int]] = [[] for _ in levels]
@@ -64,9 +67,31 @@ def draw_table(
     return drawn[chance.below(len(drawn))]
 
 
-def distance(exact: Ints, synthetic: NDArray[np.floating]) -> int:
-    """Return the L1 distance of true counts from rounded ones of a model: a whole number."""
-    return int(np.abs(differences_of(exact, synthetic)).sum())
+def distances(
+    tables: Callable[[int], Ints],
+    model: Callable[[int], NDArray[np.floating]],
+    sizes: Sequence[int],
+) -> list[int]:
+    """Return for each table the L1 distance of true counts from rounded ones of a model.
+
+    They are whole numbers. Small tables are compared many at a time.
+
+    Args:
+        tables: true counts of the table of a number, (cells,); confidential.
+        model: what the model has for it, (cells,); public.
+        sizes: cells of each.
+    """
+    apart: list[int] = []
+    while len(apart) < len(sizes):
+        first, ends = len(apart), [sizes[len(apart)]]
+        while first + len(ends) < len(sizes) and ends[-1] < CELLS_AT_ONCE:
+            ends.append(ends[-1] + sizes[first + len(ends)])
+        numbers = range(first, first + len(ends))
+        exact = np.concatenate([tables(number) for number in numbers])
+        synthetic = np.concatenate([model(number) for number in numbers])
+        differences = np.abs(differences_of(exact, synthetic))
+        apart += np.add.reduceat(differences, [0, *ends[:-1]]).tolist()
+    return apart
 
 
 def penalties_of(candidates: CandidateTables, std: float) -> list[int]:

@@ -13,7 +13,7 @@ is left. The model is never stored: it follows from this.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Protocol
 
@@ -221,6 +221,7 @@ class AdaptiveQuery:
         """
         chance, parts, subsets = ExactChance(), self._parts(draft), self.budget.candidates.subsets
 
+        @cache  # every round reads all of them
         def exact(number: int) -> Ints:
             block = marginal(self.compiled.workload.shape_of_domain, subsets[number])
             return exact_answers(WeightedBlock(1, block), tables[block.attributes], shift=0)

@@ -16,12 +16,12 @@ import numpy as np
 from dpquery.arrays import Floats, Singles
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.reconstruction.adaptive.marginal_misfit import MarginalTables
 from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.rap.fit import start_rows
 from dpquery.reconstruction.rap.mirror_descent import Fit, project
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.reconstruction.rap.whole_tables import WholeTables
 from dpquery.strategy.algebra.subsets import Subset
 
 FITTED_ROWS = 300
@@ -58,7 +58,7 @@ class FittedRows:
         tables = [table for table in measured if table.attributes]
         if tables:
             blocks = tuple(marginal(class_counts, table.attributes) for table in tables)
-            whole = WholeTables(
+            whole = MarginalTables(
                 Workload(class_counts, blocks, (1.0,) * len(blocks)),
                 tuple(np.asarray(table.values / total, dtype=np.float32) for table in tables),
                 tuple(math.sqrt(table.variance) / total for table in tables),

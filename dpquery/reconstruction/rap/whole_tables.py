@@ -5,7 +5,7 @@ relaxed_rows), and so is the gradient, of the table of residuals with either hal
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,9 +54,18 @@ class WholeTables:
 
     def misfit(self, masses: Singles) -> Misfit:
         """Compare with the answers. masses: (sum of shape, n')."""
-        total, worst, gradient = 0.0, 0.0, np.zeros_like(masses)
+        gradient = np.zeros_like(masses)
+        total, worst = self.add_blocks(range(len(self.std)), masses, gradient)
+        return Misfit(total, worst, gradient)
+
+    def add_blocks(
+        self, places: Iterable[int], masses: Singles, gradient: Singles
+    ) -> tuple[float, float]:
+        """Add the gradient of some blocks' errors, and return their sum and the worst error."""
+        total, worst = 0.0, 0.0
         spans, least = self.partition.spans, min(self.std)
-        for block, noisy, std in zip(self.workload.blocks, self.noisy, self.std, strict=True):
+        for place in places:
+            block, noisy, std = self.workload.blocks[place], self.noisy[place], self.std[place]
             if not block.attributes:
                 continue
             spans_of_block = [spans[i] for i in block.attributes]
@@ -73,7 +82,7 @@ class WholeTables:
             slopes = at_least_slopes(probabilities, block.counted, block.at_least, slope_of_error)
             for (factor, span), slope in zip(factors, slopes, strict=True):
                 gradient[span] += factor.rmatmat(slope)
-        return Misfit(total, worst, gradient)
+        return total, worst
 
 
 def at_least_slopes(
