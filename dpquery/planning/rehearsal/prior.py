@@ -1,17 +1,19 @@
-"""The default prior: synthetic records, skewed and a little correlated, where no proxy is named.
+"""Made-up populations, on which plan rehearses what errs least where no public data are named.
 
-It depends on no private data, and describes no real population. Latent classes with Zipf weights;
-within a class attributes are independent, and each falls off from some code as a Zipf law,
-1 / rank^s, with several exponents s by turns. In the largest class that code is the first one; in
-the others it is drawn, which is what correlates attributes. What errs least hangs on how skewed
-and how correlated a population is, so that there are three of them: a mild one, a skewed one, and
-one of many classes. The seed is fixed: they are the same for every user, and for every plan of the
-same domain.
+They depend on no private data, and describe no real population. What errs least hangs on how skewed
+a population is and on how its attributes depend on each other, so that there are three of them. In
+the first, records fall into latent classes, within which attributes are independent: it is the
+default prior. In the two others attributes form a tree, along which each follows its parent in a
+share of the records: a few follow closely and most hardly, as in surveys, where latent classes make
+all pairs depend on each other. Every attribute falls off from some code as a Zipf law, 1 / rank^s,
+with several exponents s by turns. The seed is fixed: they are the same for every user, and for
+every plan of the same domain.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +25,71 @@ from dpquery.strategy.algebra.subsets import Subset
 SEED = 2026
 
 
+class Population(Protocol):
+    """A made-up population."""
+
+    def draw(self, shape: Sequence[int], records: int, rng: PublicGenerator) -> Ints:
+        """Draw records over a domain of codes. (records, d) int64."""
+
+
 @dataclass(frozen=True)
-class Population:
-    """A made-up population: how many latent classes, and the exponents of its attributes."""
+class LatentClasses:
+    """Classes with Zipf weights, within which attributes are independent.
+
+    In the largest class an attribute falls off from its first code; in the others that code is
+    drawn, which is what correlates attributes.
+
+    Attributes:
+        classes: how many.
+        exponents: of the attributes, by turns.
+    """
 
     classes: int
     exponents: tuple[float, ...]
 
+    def draw(self, shape: Sequence[int], records: int, rng: PublicGenerator) -> Ints:
+        """Draw records over a domain of codes. (records, d) int64."""
+        classes, exponents = self.classes, self.exponents
+        latent = rng.choice(classes, size=records, p=_zipf(classes, 1.0))
+        codes = np.empty((records, len(shape)), dtype=np.int64)
+        for i, n in enumerate(shape):
+            starts = np.where(np.arange(classes) == 0, 0, rng.integers(n, size=classes))
+            ranks = rng.choice(n, size=records, p=_zipf(n, exponents[i % len(exponents)]))
+            codes[:, i] = (starts[latent] + ranks) % n
+        return codes
 
-POPULATIONS = (
-    Population(6, (0.5, 1.0, 2.0)),
-    Population(6, (1.0, 2.0, 3.0)),
-    Population(20, (1.0, 1.5, 2.0)),
+
+@dataclass(frozen=True)
+class Tree:
+    """Attributes that each follow an earlier one, drawn, in a share of the records.
+
+    Where an attribute follows its parent, its code stands as far up as that of the parent does.
+
+    Attributes:
+        follows: the share of the records, of the attributes by turns.
+        exponents: of the others, by turns.
+    """
+
+    follows: tuple[float, ...]
+    exponents: tuple[float, ...]
+
+    def draw(self, shape: Sequence[int], records: int, rng: PublicGenerator) -> Ints:
+        """Draw records over a domain of codes. (records, d) int64."""
+        codes = np.empty((records, len(shape)), dtype=np.int64)
+        for i, n in enumerate(shape):
+            exponent = self.exponents[i % len(self.exponents)]
+            codes[:, i] = rng.choice(n, size=records, p=_zipf(n, exponent))
+            if i > 0:
+                parent = int(rng.integers(i))
+                following = rng.random(records) < self.follows[i % len(self.follows)]
+                codes[following, i] = codes[following, parent] * n // shape[parent]
+        return codes
+
+
+POPULATIONS: tuple[Population, ...] = (
+    LatentClasses(6, (0.5, 1.0, 2.0)),
+    Tree((0.1, 0.5, 0.2, 0.9), (0.5, 1.0, 2.0)),
+    Tree((0.0, 0.2, 0.05, 0.5), (0.5, 1.0, 1.5)),
 )
 
 
@@ -42,15 +97,7 @@ def sample_prior(
     shape: Sequence[int], *, records: int, population: Population = POPULATIONS[0]
 ) -> Ints:
     """Draw records of a made-up population over a domain of codes. (records, d) int64."""
-    rng = public_generator(SEED)
-    classes, exponents = population.classes, population.exponents
-    latent = rng.choice(classes, size=records, p=_zipf(classes, 1.0))
-    codes = np.empty((records, len(shape)), dtype=np.int64)
-    for i, n in enumerate(shape):
-        starts = np.where(np.arange(classes) == 0, 0, rng.integers(n, size=classes))
-        ranks = rng.choice(n, size=records, p=_zipf(n, exponents[i % len(exponents)]))
-        codes[:, i] = (starts[latent] + ranks) % n
-    return codes
+    return population.draw(shape, records, public_generator(SEED))
 
 
 def sample_tables(
