@@ -17,7 +17,7 @@ from dpquery.operators.gram import gram
 from dpquery.plan_file.closest import Contender, PlannedClosest
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.planning.rehearsal.linear_runs import LinearStage, rehearse_columns
-from dpquery.planning.rehearsal.prior import POPULATIONS, sample_prior
+from dpquery.planning.rehearsal.prior import POPULATIONS, Tree, sample_prior
 from dpquery.planning.rehearsal.proxy import proxies_for
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
@@ -67,12 +67,24 @@ def _dense(strategy, workload):
 # The populations.
 
 
+def test_attributes_of_a_tree_follow_an_earlier_one_in_their_share_of_the_records():
+    rng = np.random.default_rng(3)
+    codes = Tree((0.0, 1.0, 0.5), (1.0,)).draw((6, 3, 2, 6), 40_000, rng)
+    assert np.array_equal(codes[:, 1], codes[:, 0] // 2)  # the only attribute before it
+    parents = [codes[:, 0] // 3, codes[:, 1] * 2 // 3]
+    follows = [np.mean(codes[:, 2] == parent) for parent in parents]
+    free = 2 / 3  # by Zipf's law over two codes, the first one
+    expected = [0.5 + 0.5 * np.mean(np.where(p == 0, free, 1 - free)) for p in parents]
+    assert min(np.abs(np.subtract(follows, expected))) < 0.01
+    shares = np.bincount(codes[:, 3]) / 40_000  # follows nothing
+    assert shares == pytest.approx(1 / np.arange(1, 7) / (1 / np.arange(1, 7)).sum(), abs=0.01)
+
+
 def test_the_populations_differ_and_are_always_the_same():
     drawn = [sample_prior((20, 7, 2, 16), records=5000, population=p) for p in POPULATIONS]
     again = [sample_prior((20, 7, 2, 16), records=5000, population=p) for p in POPULATIONS]
     assert all(np.array_equal(a, b) for a, b in zip(drawn, again, strict=True))
-    largest = [np.bincount(codes[:, 0]).max() for codes in drawn]
-    assert len(set(largest)) == len(POPULATIONS)
+    assert len({codes.tobytes() for codes in drawn}) == len(POPULATIONS)
     assert [proxy.words for proxy in proxies_for(None, SPEC_READ, COMPILED, rows=100)] == [
         "a made-up population"
     ] * 3

@@ -201,8 +201,8 @@ COLUMNS = (
         "the populations are one and the same",
         "what errs least on one made-up population is taken for sure",
         "prior.sample_prior",
-        "population.classes, population.exponents",
-        "POPULATIONS[0].classes, POPULATIONS[0].exponents",
+        "population.draw(",
+        "POPULATIONS[0].draw(",
         ("test_closest.py::test_the_populations_differ_and_are_always_the_same",),
     ),
 )
