@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import GAUSSIAN_SPEC, SPEC, ok, run
 
+from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan
 from dpquery.plan_file.strategy_json import decode_strategy
@@ -140,3 +141,13 @@ def test_a_target_that_hardly_any_noise_misses_takes_the_least_epsilon_there_is(
     done = run("plan", "workload.yaml", "--target", "*: sd <= 1e18", "--out", "loose.plan")
     assert done.code == 0, done.err
     assert "all targets are met from epsilon" in done.out
+
+
+def test_all_mistakes_in_targets_are_said_at_once():
+    spec = parse(SPEC, name="w", files={})
+    with pytest.raises(SpecError) as raised:
+        parse_targets(["agse: sd <= 5", "ages: sd <= 5", "ages <= 5", "ages: rmse <= 0"], spec)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 3
+    assert "there is no item 'agse'" in lines[0]
+    assert all("is not of the form" in line for line in lines[1:])

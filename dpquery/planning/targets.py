@@ -71,30 +71,33 @@ def parse_targets(
     Those on derived items are among them; see `split_targets`.
 
     Raises:
-        SpecError: a target has another form, an unknown item, or a figure that is not above 0; or
-            another objective is given beside targets.
+        SpecError: targets have another form, an unknown item, or a figure that is not above 0, all
+            of them at once; or another objective is given beside targets.
     """
     if texts and objective != "rmse":
         raise SpecError("targets are an objective of their own; leave --objective out")
     names = [item.name for item in spec.items]
     named = [*names, *(item.name for item in spec.derived)]
-    targets: list[Target] = []
+    targets, mistakes = [], []
     for text in texts:
         matched = _FORM.fullmatch(text)
         most = _number(matched[3]) if matched else None
+        item = matched[1] if matched else ""
         if matched is None or most is None:
-            raise SpecError(
+            mistakes.append(
                 f"target {quoted(text)} is not of the form 'ITEM: sd <= 50' or 'ITEM: rmse <= 50', "
                 "with a number above 0, of counts or in the unit of a derived item; ITEM may be * "
                 "for every item"
             )
-        item = matched[1]
-        if item != "*" and item not in named:
-            raise SpecError(
+        elif item != "*" and item not in named:
+            mistakes.append(
                 f"target {quoted(text)}: there is no item {quoted(item)}{suggestion(item, named)}"
             )
-        items = names if item == "*" else [item]
-        targets += [Target(name, _FIGURES[matched[2]], most) for name in items]
+        else:
+            items = names if item == "*" else [item]
+            targets += [Target(name, _FIGURES[matched[2]], most) for name in items]
+    if mistakes:
+        raise SpecError("\n".join(mistakes))
     return tuple(dict.fromkeys(targets))
 
 
