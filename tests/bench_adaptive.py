@@ -28,6 +28,7 @@ from typing import Protocol
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 
 from dpquery.arrays import Floats, Ints
 from dpquery.measurement.accounting import guarantee
@@ -190,25 +191,56 @@ def adaptive(
 
 
 class GraphicalTables:
-    """A model of mbi that answers with tables, by numpy: jax would compile each of them anew."""
+    """A model of mbi that answers with tables, by numpy: jax would compile each of them anew.
+
+    It is kept as a product of conditional distributions down its junction tree. Potentials grow
+    far apart as the noise gets small, and cancel only in their product: as numbers, they underflow.
+    """
 
     def __init__(self, model: object) -> None:
+        from mbi.junction_tree import make_junction_tree
+        from networkx import connected_components, dfs_postorder_nodes, dfs_predecessors
+
         self.model = model
         self._total = float(model.total)
-        self._potentials = []
-        for clique, factor in model.potentials.tables.items():
-            logs = np.asarray(factor.values, dtype=float)
-            self._potentials += [np.exp(logs - logs.max()), [int(name) for name in clique]]
         self._sizes = {int(name): size for name, size in model.domain.config.items()}
+        tree = make_junction_tree(model.domain, list(model.potentials.cliques))[0]
+        logs = {
+            node: np.zeros([self._sizes[i] for i in sorted(map(int, node))]) for node in tree.nodes
+        }
+        for clique, factor in model.potentials.tables.items():
+            node = next(each for each in logs if set(clique) <= set(each))
+            logs[node] += aligned(np.asarray(factor.values, dtype=float), clique, node)
+        self._conditionals: list[object] = []
+        for component in connected_components(tree):
+            root = min(component)
+            parents = dfs_predecessors(tree, root)
+            for node in dfs_postorder_nodes(tree, root):
+                parent = parents.get(node, ())
+                axes = sorted(map(int, node))
+                summed = tuple(k for k, i in enumerate(axes) if str(i) not in parent)
+                message = logsumexp(logs[node], axis=summed, keepdims=True)
+                self._conditionals += [np.exp(logs[node] - message), axes]
+                if parent:
+                    shared = tuple(str(i) for i in axes if str(i) in parent)
+                    logs[parent] += aligned(message.squeeze(summed), shared, parent)
 
     def table(self, attributes: Subset) -> Floats:
-        """Return the table over some attributes: the product of the potentials, summed."""
+        """Return the table over some attributes: the product of the conditionals, summed."""
         from opt_einsum import contract
 
-        covered = {i for axes in self._potentials[1::2] for i in axes}
+        covered = {i for axes in self._conditionals[1::2] for i in axes}
         even = [x for i in attributes if i not in covered for x in (np.ones(self._sizes[i]), [i])]
-        table = np.asarray(contract(*self._potentials, *even, list(attributes)))
+        table = np.asarray(contract(*self._conditionals, *even, list(attributes)))
         return table * (self._total / table.sum())
+
+
+def aligned(values: Floats, clique: Sequence[str], node: Sequence[str]) -> Floats:
+    """Return values over a clique with one axis for each attribute of a node, ascending."""
+    names = [int(name) for name in clique]
+    sizes = dict(zip(names, values.shape, strict=True))
+    shape = [sizes.get(i, 1) for i in sorted(map(int, node))]
+    return values.transpose(np.argsort(names)).reshape(shape)
 
 
 def aim(task: Problem, rho: float, seed: int) -> Model:
@@ -234,11 +266,10 @@ def aim(task: Problem, rho: float, seed: int) -> Model:
         ]
         start = None if last is None else last.model
         jax.clear_caches()  # a program for every fit: thousands would use up the memory maps
-        return GraphicalTables(
-            MirrorDescent().estimate(
-                domain, measurements, known_total=total, iters=FIT_ITERATIONS, warm_start=start
-            )
+        model = MirrorDescent().estimate(
+            domain, measurements, known_total=total, iters=FIT_ITERATIONS, warm_start=start
         )
+        return GraphicalTables(model)
 
     def allowed(measured: list[MeasuredTable], attributes: Subset, share: float) -> bool:
         cliques = [names(each.attributes) for each in measured]
@@ -340,6 +371,8 @@ def main() -> None:
         model = METHODS[method](task, rho, seed)
         cpu = time.process_time() - start
         rmse, l1 = task.errors(getattr(model, "table", model))
+        if not math.isfinite(rmse):
+            raise SystemExit(f"{key}: no finite answers")
         print(f"{data} {ways}-way {epsilon} {method} {seed}: {rmse:.2f} / {l1:.3f} ({cpu:.1f})")
         with RESULTS.open("a") as results:  # appended: two runs at once lose nothing
             results.write(json.dumps(asdict(Cell(*key, rmse, l1, cpu))) + "\n")
