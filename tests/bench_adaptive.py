@@ -143,8 +143,12 @@ def adaptive(
     seed: int,
     fit: Callable[[list[MeasuredTable], float, Model | None], Model],
     allowed: Callable[[list[MeasuredTable], Subset, float], bool] = lambda *_: True,
-) -> Model:
-    """Select and measure tables until rho is spent, as AIM does, with any fit."""
+) -> tuple[Model, list[MeasuredTable], float]:
+    """Select and measure tables until rho is spent, as AIM does, with any fit.
+
+    Returns:
+        The last model, all that was measured, and the number of records as it was measured.
+    """
     chance = np.random.default_rng(seed)
     rounds = ROUNDS_PER_ATTRIBUTE * len(task.shape)
     sigma = math.sqrt(rounds / (2 * MEASURED_SHARE * rho))
@@ -187,7 +191,7 @@ def adaptive(
         moved = np.abs(model.table(selected) - before).sum()
         if moved <= noise_l1(selected):
             sigma, rate = sigma / 2, rate * 2
-    return model
+    return model, measured, total
 
 
 class GraphicalTables:
@@ -276,19 +280,18 @@ def aim(task: Problem, rho: float, seed: int) -> Model:
         size = hypothetical_model_size(domain, [*cliques, names(attributes)])
         return size <= MODEL_MEGABYTES * share or len(attributes) == 1
 
-    return adaptive(task, rho, seed, fit, allowed)
+    return adaptive(task, rho, seed, fit, allowed)[0]
 
 
 def ours(name: str) -> Callable[[Problem, float, int], Model]:
     """Return the adaptive mechanism with one of our fits."""
 
     def run(task: Problem, rho: float, seed: int) -> Model:
-        return adaptive(
-            task,
-            rho,
-            seed,
-            lambda tables, n, last: fit_tables(task.shape, tables, n, last, fit=name),
-        )
+        def fit(tables: list[MeasuredTable], total: float, last: Model | None) -> Model:
+            return fit_tables(task.shape, tables, total, last, fit=name, closer=True)
+
+        _, measured, total = adaptive(task, rho, seed, fit)
+        return fit_tables(task.shape, measured, total, fit=name)
 
     return run
 
