@@ -6,8 +6,8 @@ floats and with continuous noise, so that the fits alone are compared. Root mean
 all cells, and the mean over tables of the L1 distance as a share of the records.
 
 Every cell is stored as soon as it is measured; a run goes on where the last one stopped. With words
-as arguments (such as adult 2-way eps=1 AIM seed=0) only cells with all of them. Needs the extra
-`bench`.
+as arguments (such as adult 2-way eps=1 AIM seed=0) only cells with all of them; with the word
+`stored`, none. All means are printed at the end. Needs the extra `bench`.
 """
 
 import io
@@ -356,10 +356,40 @@ def wanted(words: Sequence[str]) -> Iterator[tuple[str, int, str, str, int]]:
             yield data, ways, epsilon, method, seed
 
 
-def main() -> None:
-    """Measure what is not stored yet, and print it as it is."""
+def stored() -> list[Cell]:
+    """Return all cells that were measured."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    cells = [Cell(**json.loads(line)) for line in lines]
+    return [Cell(**json.loads(line)) for line in lines]
+
+
+def print_means(cells: Sequence[Cell]) -> None:
+    """Print a Markdown table: means over seeds, and how much AIM errs of each."""
+    print("| data | eps | method | RMSE | of AIM's | mean L1 | of AIM's | CPU s | seeds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for data, ways, epsilon in product(DATA, (2, 3), sorted(EPSILONS, key=float)):
+        here = [c for c in cells if (c.data, c.ways, c.epsilon) == (data, ways, epsilon)]
+        means = {}
+        for method in METHODS:
+            runs = [(c.rmse, c.l1, c.cpu_seconds) for c in here if c.method == method]
+            if runs:
+                means[method] = (*np.mean(runs, axis=0), len(runs))
+        aim_rmse, aim_l1 = means["AIM"][:2] if "AIM" in means else (math.nan, math.nan)
+        for method, (rmse, l1, cpu, seeds) in means.items():
+            ratios = [
+                f"{x:.2f}" if math.isfinite(x) else "" for x in (rmse / aim_rmse, l1 / aim_l1)
+            ]
+            print(
+                f"| {data}, {ways}-way | {epsilon} | {method} | {rmse:.4g} | {ratios[0]} "
+                f"| {l1:.3f} | {ratios[1]} | {cpu:.1f} | {seeds} |"
+            )
+
+
+def main() -> None:
+    """Measure what is not stored yet, and print it as it is; with `stored`, print all means."""
+    cells = stored()
+    if sys.argv[1:] == ["stored"]:
+        print_means(cells)
+        return
     known = {(c.data, c.ways, c.epsilon, c.method, c.seed) for c in cells}
     for key in wanted(sys.argv[1:]):
         if key in known:
@@ -379,6 +409,7 @@ def main() -> None:
         print(f"{data} {ways}-way {epsilon} {method} {seed}: {rmse:.2f} / {l1:.3f} ({cpu:.1f})")
         with RESULTS.open("a") as results:  # appended: two runs at once lose nothing
             results.write(json.dumps(asdict(Cell(*key, rmse, l1, cpu))) + "\n")
+    print_means(stored())
 
 
 if __name__ == "__main__":

@@ -31,9 +31,7 @@ class AdaptiveFit:
         self._class_counts, self._total = class_counts, measurement.total
         self._measured: list[MeasuredTable] = []
         self._measured += _one_way_tables(class_counts, candidates, measurement)
-        self.model: TableModel = fit_tables(
-            class_counts, self._measured, self._total, closer=True
-        )
+        self.model: TableModel = fit_tables(class_counts, self._measured, self._total, closer=True)
 
     def table(self, attributes: Subset) -> Floats:
         """Return the model's table over ascending attributes, in counts."""
