@@ -6,8 +6,8 @@ floats and with continuous noise, so that the fits alone are compared. Root mean
 all cells, and the mean over tables of the L1 distance as a share of the records.
 
 Every cell is stored as soon as it is measured; a run goes on where the last one stopped. With words
-as arguments (such as adult 2-way eps=1 AIM seed=0) only cells with all of them. Needs the extra
-`bench`.
+as arguments (such as adult 2-way eps=1 AIM seed=0) only cells with all of them; with the word
+`stored`, none. All means are printed at the end. Needs the extra `bench`.
 """
 
 import io
@@ -28,6 +28,7 @@ from typing import Protocol
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 
 from dpquery.arrays import Floats, Ints
 from dpquery.measurement.accounting import guarantee
@@ -142,8 +143,12 @@ def adaptive(
     seed: int,
     fit: Callable[[list[MeasuredTable], float, Model | None], Model],
     allowed: Callable[[list[MeasuredTable], Subset, float], bool] = lambda *_: True,
-) -> Model:
-    """Select and measure tables until rho is spent, as AIM does, with any fit."""
+) -> tuple[Model, list[MeasuredTable], float]:
+    """Select and measure tables until rho is spent, as AIM does, with any fit.
+
+    Returns:
+        The last model, all that was measured, and the number of records as it was measured.
+    """
     chance = np.random.default_rng(seed)
     rounds = ROUNDS_PER_ATTRIBUTE * len(task.shape)
     sigma = math.sqrt(rounds / (2 * MEASURED_SHARE * rho))
@@ -186,29 +191,60 @@ def adaptive(
         moved = np.abs(model.table(selected) - before).sum()
         if moved <= noise_l1(selected):
             sigma, rate = sigma / 2, rate * 2
-    return model
+    return model, measured, total
 
 
 class GraphicalTables:
-    """A model of mbi that answers with tables, by numpy: jax would compile each of them anew."""
+    """A model of mbi that answers with tables, by numpy: jax would compile each of them anew.
+
+    It is kept as a product of conditional distributions down its junction tree. Potentials grow
+    far apart as the noise gets small, and cancel only in their product: as numbers, they underflow.
+    """
 
     def __init__(self, model: object) -> None:
+        from mbi.junction_tree import make_junction_tree
+        from networkx import connected_components, dfs_postorder_nodes, dfs_predecessors
+
         self.model = model
         self._total = float(model.total)
-        self._potentials = []
-        for clique, factor in model.potentials.tables.items():
-            logs = np.asarray(factor.values, dtype=float)
-            self._potentials += [np.exp(logs - logs.max()), [int(name) for name in clique]]
         self._sizes = {int(name): size for name, size in model.domain.config.items()}
+        tree = make_junction_tree(model.domain, list(model.potentials.cliques))[0]
+        logs = {
+            node: np.zeros([self._sizes[i] for i in sorted(map(int, node))]) for node in tree.nodes
+        }
+        for clique, factor in model.potentials.tables.items():
+            node = next(each for each in logs if set(clique) <= set(each))
+            logs[node] += aligned(np.asarray(factor.values, dtype=float), clique, node)
+        self._conditionals: list[object] = []
+        for component in connected_components(tree):
+            root = min(component)
+            parents = dfs_predecessors(tree, root)
+            for node in dfs_postorder_nodes(tree, root):
+                parent = parents.get(node, ())
+                axes = sorted(map(int, node))
+                summed = tuple(k for k, i in enumerate(axes) if str(i) not in parent)
+                message = logsumexp(logs[node], axis=summed, keepdims=True)
+                self._conditionals += [np.exp(logs[node] - message), axes]
+                if parent:
+                    shared = tuple(str(i) for i in axes if str(i) in parent)
+                    logs[parent] += aligned(message.squeeze(summed), shared, parent)
 
     def table(self, attributes: Subset) -> Floats:
-        """Return the table over some attributes: the product of the potentials, summed."""
+        """Return the table over some attributes: the product of the conditionals, summed."""
         from opt_einsum import contract
 
-        covered = {i for axes in self._potentials[1::2] for i in axes}
+        covered = {i for axes in self._conditionals[1::2] for i in axes}
         even = [x for i in attributes if i not in covered for x in (np.ones(self._sizes[i]), [i])]
-        table = np.asarray(contract(*self._potentials, *even, list(attributes)))
+        table = np.asarray(contract(*self._conditionals, *even, list(attributes)))
         return table * (self._total / table.sum())
+
+
+def aligned(values: Floats, clique: Sequence[str], node: Sequence[str]) -> Floats:
+    """Return values over a clique with one axis for each attribute of a node, ascending."""
+    names = [int(name) for name in clique]
+    sizes = dict(zip(names, values.shape, strict=True))
+    shape = [sizes.get(i, 1) for i in sorted(map(int, node))]
+    return values.transpose(np.argsort(names)).reshape(shape)
 
 
 def aim(task: Problem, rho: float, seed: int) -> Model:
@@ -234,30 +270,28 @@ def aim(task: Problem, rho: float, seed: int) -> Model:
         ]
         start = None if last is None else last.model
         jax.clear_caches()  # a program for every fit: thousands would use up the memory maps
-        return GraphicalTables(
-            MirrorDescent().estimate(
-                domain, measurements, known_total=total, iters=FIT_ITERATIONS, warm_start=start
-            )
+        model = MirrorDescent().estimate(
+            domain, measurements, known_total=total, iters=FIT_ITERATIONS, warm_start=start
         )
+        return GraphicalTables(model)
 
     def allowed(measured: list[MeasuredTable], attributes: Subset, share: float) -> bool:
         cliques = [names(each.attributes) for each in measured]
         size = hypothetical_model_size(domain, [*cliques, names(attributes)])
         return size <= MODEL_MEGABYTES * share or len(attributes) == 1
 
-    return adaptive(task, rho, seed, fit, allowed)
+    return adaptive(task, rho, seed, fit, allowed)[0]
 
 
 def ours(name: str) -> Callable[[Problem, float, int], Model]:
     """Return the adaptive mechanism with one of our fits."""
 
     def run(task: Problem, rho: float, seed: int) -> Model:
-        return adaptive(
-            task,
-            rho,
-            seed,
-            lambda tables, n, last: fit_tables(task.shape, tables, n, last, fit=name),
-        )
+        def fit(tables: list[MeasuredTable], total: float, last: Model | None) -> Model:
+            return fit_tables(task.shape, tables, total, last, fit=name, closer=True)
+
+        _, measured, total = adaptive(task, rho, seed, fit)
+        return fit_tables(task.shape, measured, total, fit=name)
 
     return run
 
@@ -322,10 +356,40 @@ def wanted(words: Sequence[str]) -> Iterator[tuple[str, int, str, str, int]]:
             yield data, ways, epsilon, method, seed
 
 
-def main() -> None:
-    """Measure what is not stored yet, and print it as it is."""
+def stored() -> list[Cell]:
+    """Return all cells that were measured."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    cells = [Cell(**json.loads(line)) for line in lines]
+    return [Cell(**json.loads(line)) for line in lines]
+
+
+def print_means(cells: Sequence[Cell]) -> None:
+    """Print a Markdown table: means over seeds, and how much AIM errs of each."""
+    print("| data | eps | method | RMSE | of AIM's | mean L1 | of AIM's | CPU s | seeds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for data, ways, epsilon in product(DATA, (2, 3), sorted(EPSILONS, key=float)):
+        here = [c for c in cells if (c.data, c.ways, c.epsilon) == (data, ways, epsilon)]
+        means = {}
+        for method in METHODS:
+            runs = [(c.rmse, c.l1, c.cpu_seconds) for c in here if c.method == method]
+            if runs:
+                means[method] = (*np.mean(runs, axis=0), len(runs))
+        aim_rmse, aim_l1 = means["AIM"][:2] if "AIM" in means else (math.nan, math.nan)
+        for method, (rmse, l1, cpu, seeds) in means.items():
+            ratios = [
+                f"{x:.2f}" if math.isfinite(x) else "" for x in (rmse / aim_rmse, l1 / aim_l1)
+            ]
+            print(
+                f"| {data}, {ways}-way | {epsilon} | {method} | {rmse:.4g} | {ratios[0]} "
+                f"| {l1:.3f} | {ratios[1]} | {cpu:.1f} | {seeds} |"
+            )
+
+
+def main() -> None:
+    """Measure what is not stored yet, and print it as it is; with `stored`, print all means."""
+    cells = stored()
+    if sys.argv[1:] == ["stored"]:
+        print_means(cells)
+        return
     known = {(c.data, c.ways, c.epsilon, c.method, c.seed) for c in cells}
     for key in wanted(sys.argv[1:]):
         if key in known:
@@ -340,9 +404,12 @@ def main() -> None:
         model = METHODS[method](task, rho, seed)
         cpu = time.process_time() - start
         rmse, l1 = task.errors(getattr(model, "table", model))
+        if not math.isfinite(rmse):
+            raise SystemExit(f"{key}: no finite answers")
         print(f"{data} {ways}-way {epsilon} {method} {seed}: {rmse:.2f} / {l1:.3f} ({cpu:.1f})")
         with RESULTS.open("a") as results:  # appended: two runs at once lose nothing
             results.write(json.dumps(asdict(Cell(*key, rmse, l1, cpu))) + "\n")
+    print_means(stored())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
 """Fits of whole tables: against dense optima, and what every fit has to keep."""
 
 import math
+from fractions import Fraction
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
+from dpquery.measurement.adaptive.budget import RoundBudget
+from dpquery.measurement.adaptive.candidates import CandidateTables
+from dpquery.measurement.adaptive.table_rounds import AdaptiveMeasurement, MeasuredRound
+from dpquery.measurement.rap.budget import STEPS
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
@@ -13,6 +18,7 @@ from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.adaptive.fits import fit_tables
 from dpquery.reconstruction.adaptive.marginal_misfit import MarginalTables
 from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable, merged_tables
+from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, final_model
 from dpquery.reconstruction.adaptive.shrunk_model import merged_components
 from dpquery.reconstruction.columns.stacked_tables import StackedSets, residual
 from dpquery.reconstruction.rap.whole_tables import WholeTables
@@ -220,3 +226,37 @@ def test_records_drawn_from_a_model_keep_its_measured_tables(fit):
         places = np.ravel_multi_index([codes[i] for i in pair], sizes)
         counts = np.bincount(places, minlength=math.prod(sizes)).reshape(sizes) * (RECORDS / 20_000)
         assert np.abs(counts - model.table(pair)).max() < 6.0
+
+
+def misfit(model, measured):
+    """Return the weighted squared error against measured tables, in noise variances a cell."""
+    gaps = [(model.table(t.attributes) - t.values) ** 2 / t.variance for t in measured]
+    return float(np.mean(np.concatenate([gap.ravel() for gap in gaps])))
+
+
+def test_rows_to_select_by_fit_closer_than_noise_explains():
+    measured = measure(truth(), ONES + PAIRS, 8.0)
+    plain = fit_tables(SHAPE, measured, RECORDS)
+    closer = fit_tables(SHAPE, measured, RECORDS, closer=True)
+    assert misfit(closer, measured) < 0.8 * misfit(plain, measured)
+    assert 0.8 < misfit(plain, measured) < 1.1  # it stops where noise explains what is left
+    assert closer.steps <= 200
+
+
+def test_a_run_selects_by_close_rows_and_releases_rows_fitted_afresh():
+    ones, pairs = measure(truth(), ONES, 8.0), measure(truth(), PAIRS, 8.0, seed=2)
+    sizes = tuple(table.values.size for table in ones + pairs)
+    candidates = CandidateTables(tuple(ONES + PAIRS), sizes, (1,) * 6)
+    budget = RoundBudget(Fraction(1), Fraction(1, 10), Fraction(1), 8.0 * STEPS, False)
+    rounds = tuple(
+        MeasuredRound(3 + k, 0, table.values.ravel(), budget) for k, table in enumerate(pairs)
+    )
+    one_way = tuple(table.values for table in ones)
+    run = AdaptiveFit(SHAPE, candidates, AdaptiveMeasurement(RECORDS, 0.0, one_way, 8.0))
+    for number, table in enumerate(pairs):
+        run.add(PAIRS[number], table.values.ravel(), 8.0)
+    assert misfit(run.model, ones + pairs) < 0.8 * misfit(run.final(), ones + pairs)
+    afresh = final_model(SHAPE, candidates, AdaptiveMeasurement(RECORDS, 0.0, one_way, 8.0, rounds))
+    expected = fit_tables(SHAPE, ones + pairs, RECORDS)
+    for model in (afresh, run.final()):
+        assert np.array_equal(model.table((0, 1, 2)), expected.table((0, 1, 2)))

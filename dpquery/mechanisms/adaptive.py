@@ -27,7 +27,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedAdaptive
 from dpquery.progress import report_progress
-from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, replayed_fit, tables_of_run
+from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, final_model, tables_of_run
 from dpquery.reconstruction.adaptive.unbiased_answers import UnbiasedAnswers
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.folder.measurements_file import MeasurementLabel
@@ -91,7 +91,7 @@ class AdaptiveMechanism:
         run = measured_tables(query, measured.values)
         report_progress("fitting relaxed rows to what was measured")
         shape = query.compiled.workload.shape_of_domain
-        rows = replayed_fit(shape, budget.candidates, run).model.rows
+        rows = final_model(shape, budget.candidates, run).rows
         widest = CalibratedNoise(
             budget.guarantee,
             -GRID_BITS,

@@ -219,8 +219,10 @@ def _table_run(stage: Stage, seed: int) -> Errors:
         number += 1
         report_progress(f"rehearsing adaptive measurement: round {number}")
 
+    model = fit.final()
+
     def answers(position: int) -> NDArray[np.floating]:
-        return fit.model.answer(workload.blocks[position])
+        return model.answer(workload.blocks[position])
 
     return errors_of(workload, answers, proxy, rounds=number)
 

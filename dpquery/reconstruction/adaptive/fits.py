@@ -37,6 +37,7 @@ def fit_tables(
     start: TableModel | None = None,
     *,
     fit: FitName = "rows",
+    closer: bool = False,
 ) -> TableModel:
     """Fit a model to measured tables; the same arguments give the same model.
 
@@ -46,6 +47,7 @@ def fit_tables(
         total: the number of records, positive.
         start: the model of the tables measured before, to go on from; shrinkage needs none.
         fit: relaxed rows, or shrunk tables.
+        closer: whether rows go on beyond what noise explains, to select the next table by.
 
     Raises:
         ValueError: a table has other classes than the domain, or there are no records.
@@ -61,4 +63,5 @@ def fit_tables(
     merged, total = merged_tables(measured), float(total)  # a float of numpy would widen the rows
     if fit == "shrinkage":
         return ShrunkModel(class_counts, merged, total)
-    return FittedRows(class_counts, merged, total, start if isinstance(start, FittedRows) else None)
+    before = start if isinstance(start, FittedRows) else None
+    return FittedRows(class_counts, merged, total, before, closer=closer)

@@ -8,6 +8,7 @@ that they can move apart.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -20,17 +21,22 @@ from dpquery.reconstruction.adaptive.marginal_misfit import MarginalTables
 from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.rap.fit import start_rows
-from dpquery.reconstruction.rap.mirror_descent import Fit, project
+from dpquery.reconstruction.rap.mirror_descent import MOST_STEPS, Fit, project
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.strategy.algebra.subsets import Subset
 
 FITTED_ROWS = 300
 MOST_PAIRED = 1 << 12  # classes of all attributes whose pairs are worked out together
+CLOSER, CLOSER_STEPS = 0.2, 200  # part of the noise that a run's own model stops at; its steps
 LEAST_CLASS = 0.1  # of the noise on a class: what was measured as none may still be a few
 
 
 class FittedRows:
-    """Relaxed rows that fit measured tables as well as their noise explains.
+    """Relaxed rows that fit measured tables as well as their noise explains, or closer.
+
+    The guess at all tables is best where the fit stops as soon as noise explains what is left. To
+    select the next table it serves badly: it hardly moves for a table that the noise explains
+    already, so that the noise of rounds is halved too early and few tables are measured.
 
     Attributes:
         class_counts: classes of each attribute.
@@ -48,6 +54,8 @@ class FittedRows:
         measured: Sequence[MeasuredTable],
         total: float,
         start: "FittedRows | None" = None,
+        *,
+        closer: bool = False,
     ) -> None:
         """Fit the rows: see fit_tables."""
         self.class_counts, self.total = class_counts, total
@@ -63,12 +71,16 @@ class FittedRows:
                 tuple(np.asarray(table.values / total, dtype=np.float32) for table in tables),
                 tuple(math.sqrt(table.variance) / total for table in tables),
             )
+            target = whole.target
+            if closer:
+                target = replace(target, noise=CLOSER * target.noise)
             self._fit = project(
-                whole.target,
+                target,
                 self._fit.masses,
                 start=self._anchor,
                 spans=whole.partition.spans,
                 last=self._fit,
+                most_steps=CLOSER_STEPS if closer else MOST_STEPS,
             )
         self.steps = self._fit.steps
 

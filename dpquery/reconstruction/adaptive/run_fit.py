@@ -1,4 +1,4 @@
-"""The public side of an adaptive run: a model fitted again after every table that was measured.
+"""The public side of an adaptive run: a model fitted closely after every table, and one at the end.
 
 It sees what was measured and never the data; the same measurements give the same model.
 """
@@ -12,7 +12,7 @@ from dpquery.strategy.algebra.subsets import Subset
 
 
 class AdaptiveFit:
-    """A model of all noisy tables so far.
+    """A close fit to all noisy tables so far, by which the next table is selected.
 
     Attributes:
         model: as it was fitted last.
@@ -31,7 +31,7 @@ class AdaptiveFit:
         self._class_counts, self._total = class_counts, measurement.total
         self._measured: list[MeasuredTable] = []
         self._measured += _one_way_tables(class_counts, candidates, measurement)
-        self.model: TableModel = fit_tables(class_counts, self._measured, self._total)
+        self.model: TableModel = fit_tables(class_counts, self._measured, self._total, closer=True)
 
     def table(self, attributes: Subset) -> Floats:
         """Return the model's table over ascending attributes, in counts."""
@@ -40,17 +40,21 @@ class AdaptiveFit:
     def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
         """Take in a measured table, (cells,) counts with noise of a standard deviation; fit."""
         self._measured.append(_table(self._class_counts, attributes, noisy, std))
-        self.model = fit_tables(self._class_counts, self._measured, self._total, self.model)
+        self.model = fit_tables(
+            self._class_counts, self._measured, self._total, self.model, closer=True
+        )
+
+    def final(self) -> TableModel:
+        """Return the model of all tables so far as it is released: fitted afresh."""
+        return fit_tables(self._class_counts, self._measured, self._total)
 
 
-def replayed_fit(
+def final_model(
     class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
-) -> AdaptiveFit:
-    """Return the model that a run ended with, from what it measured."""
-    fit = AdaptiveFit(class_counts, candidates, measurement)
-    for each in measurement.rounds:
-        fit.add(candidates.subsets[each.number], each.noisy, each.budget.std)
-    return fit
+) -> TableModel:
+    """Return the model of all tables that a run measured, fitted afresh."""
+    tables = tables_of_run(class_counts, candidates, measurement)
+    return fit_tables(class_counts, tables, measurement.total)
 
 
 def tables_of_run(

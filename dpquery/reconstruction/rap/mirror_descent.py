@@ -100,17 +100,24 @@ class _Point:
 
 
 def project(
-    target: FitTarget, masses: Singles, *, start: Singles, spans: Sequence[slice], last: Fit
+    target: FitTarget,
+    masses: Singles,
+    *,
+    start: Singles,
+    spans: Sequence[slice],
+    last: Fit,
+    most_steps: int = MOST_STEPS,
 ) -> Fit:
     """Move relaxed rows towards noisy answers until noise explains how far they are from them.
 
     Args:
         target: the noisy answers; it also stops when `WINDOW` steps gain less than `PROGRESS`
-            though the pull is no matter any more, and after `MOST_STEPS`.
+            though the pull is no matter any more, and after `most_steps`.
         masses: (g, n') to go on from, distributions along each span.
         start: (g, n') to stay close to.
         spans: the groups of each attribute.
         last: where the last projection ended.
+        most_steps: after which it ends.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
@@ -120,7 +127,7 @@ def project(
     pull = FIRST_PULL * target.excess(point.misfit) if last.pull is None else RETURN * last.pull
     velocity: Numbers = np.zeros_like(anchor)
     step, excess_before, tried = 0.0, math.inf, 0
-    while not target.is_met(point.misfit) and tried < MOST_STEPS:
+    while not target.is_met(point.misfit) and tried < most_steps:
         if tried % WINDOW == 0:
             excess = target.excess(point.misfit)
             if excess > (1 - PROGRESS) * excess_before and pull < SPENT * excess:
