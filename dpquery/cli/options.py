@@ -62,8 +62,8 @@ Also = Annotated[
 PlanMechanismOption = Annotated[
     str,
     typer.Option(
-        help="linear, rap, adaptive (whole tables chosen in rounds), or auto: linear or RAP, "
-        "whichever is better, where the spec prefers what errs least."
+        help="linear, rap, adaptive (whole tables chosen in rounds), or auto: linear, or "
+        "where the spec prefers what errs least the best of the three."
     ),
 ]
 ProxyPath = Annotated[
