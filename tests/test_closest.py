@@ -17,7 +17,7 @@ from dpquery.operators.gram import gram
 from dpquery.plan_file.closest import Contender, PlannedClosest
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.planning.rehearsal.linear_runs import LinearStage, rehearse_columns
-from dpquery.planning.rehearsal.prior import POPULATIONS, Tree, sample_prior
+from dpquery.planning.rehearsal.prior import POPULATIONS, AttributeTree, sample_prior
 from dpquery.planning.rehearsal.proxy import proxies_for
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
@@ -69,7 +69,7 @@ def _dense(strategy, workload):
 
 def test_attributes_of_a_tree_follow_an_earlier_one_in_their_share_of_the_records():
     rng = np.random.default_rng(3)
-    codes = Tree((0.0, 1.0, 0.5), (1.0,)).draw((6, 3, 2, 6), 40_000, rng)
+    codes = AttributeTree((0.0, 1.0, 0.5), (1.0,)).draw((6, 3, 2, 6), 40_000, rng)
     assert np.array_equal(codes[:, 1], codes[:, 0] // 2)  # the only attribute before it
     parents = [codes[:, 0] // 3, codes[:, 1] * 2 // 3]
     follows = [np.mean(codes[:, 2] == parent) for parent in parents]

@@ -63,6 +63,8 @@ def test_a_search_that_is_out_of_time_keeps_the_best_found(stage, monkeypatch):
 def searched(small, monkeypatch):
     """What plan makes of a search that found settings of some error by the seeds of their runs."""
 
+    monkeypatch.setattr(MechanismRequest, "compared", ("rap",))
+
     def planned(errors, *arguments):
         """The plan, and the seeds of every rehearsal; `errors` are of the rule's and the found."""
         chosen, used = RapSettings(3, 7, 10, 0), []

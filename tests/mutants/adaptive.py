@@ -106,8 +106,8 @@ ADAPTIVE = (
         "the penalty of a table follows from its true counts",
         "what noise is expected to hide depends on the records",
         "draw_table",
-        "model(number)) - penalty)",
-        "model(number)) - penalty * (int(tables(number).sum()) > 9))",
+        "weight * (moved - penalty)",
+        "weight * (moved - penalty * (int(tables(0).sum()) > 9))",
         ("test_table_draws.py::test_a_table_is_drawn_as_often_as_its_weight_says",),
     ),
     Mutant(
@@ -209,5 +209,16 @@ ADAPTIVE = (
         "not refined and ",
         "",
         ("test_unbiased_answers.py::test_questions_that_tell_more_values_apart_have_none",),
+    ),
+    Mutant(
+        "tables that are compared together share their distances",
+        "a table is drawn for how far another one is from the model",
+        "distances",
+        "[0, *ends[:-1]]",
+        "[0] * len(ends)",
+        (
+            "test_table_draws.py::"
+            "test_distances_are_the_same_however_many_tables_are_compared_at_once",
+        ),
     ),
 )

@@ -33,7 +33,7 @@ COLUMNS = (
     Mutant(
         "whole tables weigh alike however noisy",
         "rows follow the noise of rough tables",
-        "WholeTables.misfit",
+        "WholeTables.add_blocks",
         "weight = (least / std) ** 2",
         "weight = 1.0",
         (

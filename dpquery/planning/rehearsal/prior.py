@@ -60,7 +60,7 @@ class LatentClasses:
 
 
 @dataclass(frozen=True)
-class Tree:
+class AttributeTree:
     """Attributes that each follow an earlier one, drawn, in a share of the records.
 
     Where an attribute follows its parent, its code stands as far up as that of the parent does.
@@ -88,8 +88,8 @@ class Tree:
 
 POPULATIONS: tuple[Population, ...] = (
     LatentClasses(6, (0.5, 1.0, 2.0)),
-    Tree((0.1, 0.5, 0.2, 0.9), (0.5, 1.0, 2.0)),
-    Tree((0.0, 0.2, 0.05, 0.5), (0.5, 1.0, 1.5)),
+    AttributeTree((0.1, 0.5, 0.2, 0.9), (0.5, 1.0, 2.0)),
+    AttributeTree((0.0, 0.2, 0.05, 0.5), (0.5, 1.0, 1.5)),
 )
 
 

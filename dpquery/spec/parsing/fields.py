@@ -478,7 +478,7 @@ class SpecFields(Fields, what="the spec"):
         "[{age: {between: [0, 14]}, employed: yes}]")
     prefer = defaulted(Word("what readers are to have", PREFERENCES), PREFERENCES[0],
         "unbiased: estimates. closest: plan also simulates guesses that may be biased; release "
-        "gives what errs least: a column beside them, or adaptive measurement; needs `rows`.", "closest")
+        "gives what errs least: a column beside, or adaptive measurement; needs `rows`.", "closest")
     publish = optional(PublishFields,
         "Adds columns `published` and `suppressed` beside the estimates of every item, which stay "
         "as they are.", "{suppress: {rel_error: 0.3, below: 10}, round_to: 5}")
