@@ -277,6 +277,22 @@ def test_a_mean_that_takes_blanks_for_nought_is_refused_with_both_remedies(tmp_p
     assert "or name the item that counts its records with `count:`" in str(refused.value)
 
 
+def test_means_that_no_strategy_can_hold_are_refused_before_one_is_looked_for(
+    tmp_path, monkeypatch
+):
+    """All of them at once: a search of minutes would end in the same refusal."""
+    means = "".join(f"  - {{name: mean_{n}, mean: {{sum: hours}}}}\n" for n in (1, 2))
+    (tmp_path / "w.yaml").write_text(BLANKS.replace("[1, 5]", "[0, 5]") + "derived:\n" + means)
+    monkeypatch.setattr("dpquery.commands.plan.select", None)
+    paths = {"plan_path": tmp_path / "p.plan", "ledger_path": tmp_path / "l.db"}
+    with pytest.raises(SpecError) as refused:
+        plan(tmp_path / "w.yaml", mechanism="linear", **paths)
+    first, second = str(refused.value).splitlines()
+    assert "w.yaml:11:5: 'mean_1' tells '0' from 'other' of 'hours'" in first
+    assert "w.yaml:12:5: 'mean_2' tells '0' from 'other' of 'hours'" in second
+    assert not (tmp_path / "p.plan").exists()
+
+
 def test_what_no_item_tells_apart_is_refused_with_what_to_ask_for(folder):
     (folder / "odd.yaml").write_text(
         "workload: [{name: half, product: {sex: identity}}]\n"

@@ -98,14 +98,22 @@ def test_targets_are_met_with_less_than_the_strategy_for_the_rmse_would_take(tow
 
 
 def test_targets_beyond_the_budget_are_priced_and_said_to_be_so(town):
-    done = ok("plan", "workload.yaml", "--target", "*: sd <= 0.5", *QUICK)
+    done = run("plan", "workload.yaml", "--target", "*: sd <= 0.5", "--out", "dear.plan", *QUICK)
+    assert done.code == 1
+    assert Path("dear.plan").is_file()
+    cost, *_ = (line.strip() for line in done.out.splitlines() if "budget" in line)
+    assert cost.startswith("the targets cost more than the whole budget")
+    assert done.err.splitlines()[-1].startswith("dpquery: the targets cost more than the whole")
     assert "which cannot pay for it" in done.out
     assert "met" in done.out
-    epsilon = planned(*with_targets("*: sd <= 0.5"), *QUICK)["least_epsilons"][0]["epsilon"]
+    as_json = run("plan", "workload.yaml", "--json", *with_targets("*: sd <= 0.5"), *QUICK)
+    assert as_json.code == 1
+    epsilon = json.loads(as_json.out)["least_epsilons"][0]["epsilon"]
     assert epsilon > 4
     assert f"epsilon = {epsilon:g}" in done.out
-    shown = ok("plan", "workload.yaml", "--target", "*: sd <= 0.5", "--epsilon", "4", *QUICK).out
-    assert "not met" in shown
+    shown = run("plan", "workload.yaml", "--target", "*: sd <= 0.5", "--epsilon", "4", *QUICK)
+    assert shown.code == 1
+    assert "not met" in shown.out
 
 
 def test_a_sweep_prices_one_plan_at_every_epsilon(town):

@@ -65,7 +65,7 @@ def plan_command(
     """Choose the best strategy for a workload, without data.
 
     Shows the expected error of every item, writes the plan, and puts the dataset and its cap on
-    record in the ledger.
+    record in the ledger. Ends with exit code 1 where targets cost more than the whole budget.
     """
     from dpquery.commands.plan import plan
 
@@ -94,13 +94,16 @@ def plan_command(
 def _show_plan(
     report: "PlanReport", out: Path, ledger: Path, *, candidates: bool, as_json: bool
 ) -> None:
-    from dpquery.cli.output.plan import plan_grids, plan_json
+    from dpquery.cli.output.plan import BEYOND_BUDGET, plan_grids, plan_json
 
     if as_json:
         print_json(plan_json(report))
     else:
         print_grids(plan_grids(report, candidates=candidates))
     say(f"wrote {out}; ledger: {ledger}")
+    if report.targets_beyond_budget:
+        say(f"dpquery: {BEYOND_BUDGET}")
+        raise typer.Exit(1)
 
 
 @contextmanager

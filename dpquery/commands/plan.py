@@ -31,7 +31,7 @@ from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.measurement.noise.calibration import record_change
-from dpquery.mechanisms.derived import tables_of_derived
+from dpquery.mechanisms.derived import check_told_apart, tables_of_derived
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
     PLAN_MARK,
@@ -262,7 +262,9 @@ def _counted_spec(
     spec = load_spec(path)
     counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
     spec = spec if counted is None else spec.counted_in(counted.accounting)
-    return spec, counted, compile_countable(spec)
+    compiled = compile_countable(spec)
+    check_told_apart(spec, compiled.classes)
+    return spec, counted, compiled
 
 
 def _check_search(seed: int, time_limit: float, out: Path) -> None:

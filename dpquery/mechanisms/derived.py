@@ -41,9 +41,7 @@ def tables_of_derived(
     Raises:
         SpecError: a derived item is made of what the release does not hold: says what to ask for.
     """
-    for item in spec.derived:
-        for table in item.statistic.tables:
-            _check_told_apart(item, table, spec.domain, classes)
+    check_told_apart(spec, classes)
     tables = list(dict.fromkeys(t for item in spec.derived for t in item.statistic.tables))
     if not tables:
         return {}
@@ -97,17 +95,28 @@ def derived_answers(
     return tuple(tables_made)
 
 
-def _check_told_apart(
-    item: DerivedItem, table: Table, domain: Domain, classes: tuple[Ints, ...]
-) -> None:
-    for i, code, other in merged_codes(table, classes):
-        attribute = domain.attributes[i]
-        raise SpecError(
-            f"{item.place}: {quoted(item.name)} tells {quoted(attribute.label(code))} from "
-            f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, which no item of the "
-            "plan's workload does; ask for `"
-            f"{attribute.name}: identity` in one, and plan again{_or_all(item)}"
-        )
+def check_told_apart(spec: Spec, classes: tuple[Ints, ...]) -> None:
+    """Refuse derived items that tell values apart which the release counts as one.
+
+    No strategy changes that, so that it can be said before one is looked for.
+
+    Raises:
+        SpecError: a line an item, with its place and what to ask for.
+    """
+    mistakes: dict[str, str] = {}
+    for item in spec.derived:
+        for table in item.statistic.tables:
+            for i, code, other in merged_codes(table, classes):
+                attribute = spec.domain.attributes[i]
+                line = (
+                    f"{item.place}: {quoted(item.name)} tells {quoted(attribute.label(code))} from "
+                    f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, which no item "
+                    f"of the plan's workload does; ask for `{attribute.name}: identity` in one, "
+                    f"and plan again{_or_all(item)}"
+                )
+                mistakes.setdefault(item.name, line)
+    if mistakes:
+        raise SpecError("\n".join(mistakes.values()))
 
 
 def _or_all(item: DerivedItem) -> str:

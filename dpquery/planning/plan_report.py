@@ -85,6 +85,11 @@ class PlanReport:
         return replace(self, remark="; ".join(remarks))
 
     @property
+    def targets_beyond_budget(self) -> bool:
+        """Whether no kind of noise meets the targets within the whole budget."""
+        return bool(self.least) and all(needed.share > 1 for needed in self.least)
+
+    @property
     def room(self) -> Room | None:
         """What the budget has room for, by the preferred mechanism; RAP is priced as Gaussian."""
         noise = "gaussian" if self.plan.preferred else self.priced[0].selection.noise

@@ -9,6 +9,17 @@ _MISTAKES = ("test_derived_release.py::test_mistakes_in_derived_items_are_named"
 
 DERIVED = (
     Mutant(
+        "means that cannot be held are looked for first",
+        "a plan of minutes ends in a refusal that was sure before it began",
+        "_counted_spec",
+        "check_told_apart(spec, compiled.classes)",
+        "pass",
+        (
+            "test_derived_release.py::"
+            "test_means_that_no_strategy_can_hold_are_refused_before_one_is_looked_for",
+        ),
+    ),
+    Mutant(
         "trials leave the noise of denominators out",
         "plan promises smaller errors of shares and means than releases have",
         "DerivedTrials._of_quotients",

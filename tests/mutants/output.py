@@ -4,6 +4,14 @@ from mutation import Mutant
 
 OUTPUT = (
     Mutant(
+        "targets beyond the budget are no failure",
+        "a script goes on to a release that the budget refuses, or that misses its targets",
+        "PlanReport.targets_beyond_budget",
+        "bool(self.least) and all(",
+        "bool(self.least) and not all(",
+        ("test_targets.py::test_targets_beyond_the_budget_are_priced_and_said_to_be_so",),
+    ),
+    Mutant(
         "the text of an unforeseen error is shown",
         "it may hold a record",
         "main",

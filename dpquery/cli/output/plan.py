@@ -31,6 +31,10 @@ from dpquery.strategy.search.select import BASELINES, LEFT_OUT
 PUBLISHED = {name for name, _ in BASELINES}
 TARGETS = "x targets"
 FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
+BEYOND_BUDGET = (
+    "the targets cost more than the whole budget: no release meets all of them; ask for less, or "
+    "declare a larger budget"
+)
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
 
 
@@ -39,6 +43,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     spec, best = report.spec, report.priced[0]
     compared = sum(len(priced.selection.candidates) for priced in report.priced)
     notes = [
+        *([BEYOND_BUDGET] if report.targets_beyond_budget else []),
         *closest_words(report),
         *worst_words(report),
         *report.facts,
