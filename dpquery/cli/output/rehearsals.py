@@ -30,10 +30,15 @@ def closest_grids(report: PlanReport) -> list[Grid]:
 
 def closest_words(report: PlanReport) -> list[str]:
     """Return what the closest answers are expected to err by, for who reads nothing else."""
-    closest = report.plan.closest
-    if closest is None or closest.best.column == "estimate":
+    closest, fitted = report.plan.closest, report.plan.preferred
+    if closest is None or (fitted is None and closest.best.column == "estimate"):
         return []
     best = closest.best
+    if fitted is not None:
+        return [
+            f"closest answers: those of {fitted.name} err by about {figure(fitted.rmse)} "
+            f"(simulated on {fitted.proxy})"
+        ]
     return [
         f"closest answers: the column `{best.column}` errs by about {figure(best.rmse)} "
         f"(simulated on {closest.proxy})"
@@ -59,10 +64,11 @@ def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ..
     best, first = closest.best, closest.contenders[0]
     objective = report.plan.objective
     if best.column == "estimate":
-        return ("the estimates err least; a release has no other column",)
+        return ("of these the estimates err least",)
+    writes = "a release writes" if report.plan.preferred is None else "a linear release would write"
     notes = [
-        f"a release writes the column `{best.column}` beside the estimates: it is the closest "
-        "guess, biased and without error bars"
+        f"{writes} the column `{best.column}` beside the estimates: it is the closest of these "
+        "guesses, biased and without error bars"
     ]
     if best.strategy != first.strategy:
         estimates = next(c for c in closest.contenders if c.strategy == best.strategy)
