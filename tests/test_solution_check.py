@@ -10,6 +10,7 @@ import pytest
 from cli_support import contents, ok, refused, spent
 from strategies_support import MIXED, random_strategies
 
+import dpquery.reconstruction.probes as probes_module
 import dpquery.strategy.algebra.joint_system as joint_module
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
@@ -27,6 +28,30 @@ def test_sound_strategies_of_every_shape_pass(seed):
     for strategy, workload in random_strategies(np.random.default_rng(seed), (3, 4, 2), "laplace"):
         items = [range(place, place + 1) for place in range(len(workload.blocks))]
         assert flaw_of(strategy, workload, items=items, noise_std=1e4) == "", strategy.name
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_values_that_are_not_kept_come_again_the_same(room, monkeypatch):
+    monkeypatch.setattr(probes_module, "ON_DEMAND", 0)
+    monkeypatch.setattr(probes_module, "KEPT_VALUES", room)
+    shape = (3, 4, 2)
+    for strategy, workload in random_strategies(np.random.default_rng(1), shape, "gaussian"):
+        probes = probes_module.Probes(strategy)
+        first, second = probes.noise(3.0), probes.noise(3.0)
+        kept = [first[place].copy() for place in range(len(first))]
+        assert all(np.array_equal(first[place], kept[place]) for place in range(len(first)))
+        drawn = [*kept, *second]
+        assert len({float(values[0]) for values in drawn}) == len(drawn)
+        items = [range(place, place + 1) for place in range(len(workload.blocks))]
+        assert flaw_of(strategy, workload, items=items, noise_std=1e4) == "", strategy.name
+
+
+def test_noise_drawn_on_demand_is_as_wide_as_it_should(monkeypatch):
+    monkeypatch.setattr(probes_module, "ON_DEMAND", 0)
+    strategy = ProductStrategy("a", "gaussian", (Identity(100), Identity(1000)))
+    (noise,) = probes_module.Probes(strategy).noise(3.0)
+    assert noise.size == 100_000
+    assert noise.std() == pytest.approx(3, rel=0.02)
 
 
 def union():

@@ -199,6 +199,12 @@ class Workload:
         """(queries, cells of the domain) as exact ints."""
         return sum(block.queries for block in self.blocks), math.prod(self.shape_of_domain)
 
+    @cached_property
+    def weighted_queries(self) -> float:
+        """The sum of the weights of all queries, in units of the errors that they weigh."""
+        triples = zip(self.weights, self.blocks, self.units, strict=True)
+        return sum(weight * block.queries * unit**2 for weight, block, unit in triples)
+
     @property
     def dtype(self) -> np.dtype[np.generic]:
         return np.result_type(*(block.dtype for block in self.blocks))

@@ -9,7 +9,7 @@ memory, and part by part beyond that, as the expected errors assume.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ from dpquery.strategy.shapes.union import UnionStrategy
 MAX_KEPT_NUMBERS = 1 << 16  # numbers of a component that is kept to serve other tables
 ROOM = 1 << 24  # numbers of all components that are kept
 WIDE = 8  # attributes of a measured table whose subsets are not all read
+SHAPES_KEPT = 1 << 10  # of measured tables whose contractions are kept
 
 
 class Estimates(Protocol):
@@ -171,25 +172,48 @@ class _MarginalEstimates(_SplitEstimates):
         for a, weight in self.strategy.weights.items():
             if len(a) > WIDE:
                 continue
-            read = {a: weight * self._noisy(a)}
-            for b in sorted(subsets_of(a), key=len, reverse=True)[1:]:
-                above = [tuple(sorted((*b, i))) for i in a if i not in b]
-                parent = min(above, key=lambda wider: read[wider].size)
-                read[b] = self._read(read[parent], parent, b)
-                if read[b].size <= MAX_KEPT_NUMBERS:
-                    readings[b] = readings[b] + read[b] if b in readings else read[b]
+            noisy = weight * self._noisy(a)
+            read = {tuple(range(len(a))): noisy}
+            for axes, parent, axis in _contractions(noisy.shape):
+                reading = self.strategy.splits[a[parent[axis]]].reading
+                read[axes] = _contracted(read[parent], axis, reading)
+                if read[axes].size <= MAX_KEPT_NUMBERS:
+                    b = tuple([a[k] for k in axes])
+                    readings[b] = readings[b] + read[axes] if b in readings else read[axes]
         return readings
 
     def _read(self, noisy: Floats, a: Subset, b: Subset) -> Floats:
         """Contract the attributes of a that are not in b with their readings, last ones first."""
         for axis in reversed(range(len(a))):
             if a[axis] not in b:
-                reading, shape = self.strategy.splits[a[axis]].reading, noisy.shape
-                outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-                flat = noisy.reshape(outer, len(reading), inner)
-                noisy = flat[:, :, 0] @ reading if inner == 1 else reading @ flat
-                noisy = noisy.reshape(shape[:axis] + shape[axis + 1 :])
+                noisy = _contracted(noisy, axis, self.strategy.splits[a[axis]].reading)
         return noisy
+
+
+@lru_cache(maxsize=SHAPES_KEPT)
+def _contractions(shape: tuple[int, ...]) -> list[tuple[Subset, Subset, int]]:
+    """Return how every smaller set of a tensor's axes is reached by contracting one axis.
+
+    Returns:
+        Larger sets first: the axes that are left, those of the smallest tensor of one axis more,
+        and the place among these of the one to contract.
+    """
+    every = tuple(range(len(shape)))
+    steps = []
+    for axes in sorted(subsets_of(every), key=len, reverse=True)[1:]:
+        gone = min((k for k in every if k not in axes), key=lambda k: shape[k])
+        parent = tuple(sorted((*axes, gone)))
+        steps.append((axes, parent, parent.index(gone)))
+    return steps
+
+
+def _contracted(tensor: Floats, axis: int, reading: Floats) -> Floats:
+    """Return a tensor with one axis contracted with as many numbers."""
+    shape = tensor.shape
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    flat = tensor.reshape(outer, len(reading), inner)
+    contracted = flat[:, :, 0] @ reading if inner == 1 else reading @ flat
+    return contracted.reshape(shape[:axis] + shape[axis + 1 :])
 
 
 class _ResidualEstimates(_SplitEstimates):

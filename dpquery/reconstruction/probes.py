@@ -19,28 +19,33 @@ from dpquery.strategy.shapes.strategies import Strategy
 PROBED_CELLS = 512  # of the domain that hold records
 MOST_RECORDS = 1 << 22  # in each of them: some 10^9 records in all
 ON_DEMAND = 1 << 23  # measured rows above which noise is drawn for those that are looked at
+KEPT_VALUES = 1 << 24  # numbers of all measurements that are kept
+_PLACE_BITS = 64  # of a seed that goes with a measurement
 
 
 class OnDemand(MeasuredValues):
-    """The values of every measurement, each worked out when it is first looked at, and kept.
+    """The values of every measurement, each worked out when it is looked at.
 
     Of a strategy of very many tables some are tried, and what is measured of the others is not
-    looked at.
+    looked at, or once. Values are kept as far as there is room; later ones are worked out again.
     """
 
     def __init__(self, count: int, values: Callable[[int], Floats]) -> None:
-        """Take the number of measurements, and what gives the values of one by its place."""
-        self._values: list[Floats | None] = [None] * count
-        self._give = values
+        """Take the number of measurements, and what gives those of one by its place, every time."""
+        self._count, self._give, self._room = count, values, KEPT_VALUES
+        self._kept: dict[int, Floats] = {}
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count
 
     def values_of(self, place: int) -> Floats:
         """Return the values of one measurement."""
-        values = self._values[place]
-        if values is None:
-            values = self._values[place] = self._give(place)
+        if place in self._kept:
+            return self._kept[place]
+        values = self._give(place)
+        if values.size <= self._room:
+            self._room -= values.size
+            self._kept[place] = values
         return values
 
 
@@ -65,11 +70,18 @@ class Probes:
         sizes = block.table_shape
         return np.bincount(cells, self.counts, minlength=math.prod(sizes)).reshape(sizes)
 
-    def noise(self) -> Sequence[Floats]:
-        """Return independent normal noise of unit variance for the rows of every measurement."""
+    def noise(self, std: float) -> Sequence[Floats]:
+        """Return independent normal noise for the rows of every measurement.
+
+        Where there is much of it, that of each measurement has its own seed, to be drawn again.
+        """
         if sum(self._rows) <= ON_DEMAND:
-            return [self._rng.normal(size=size) for size in self._rows]
-        return OnDemand(len(self._rows), lambda k: self._rng.normal(size=self._rows[k]))
+            return [std * self._rng.normal(size=size) for size in self._rows]
+        seed = int(self._rng.integers(1 << 63)) << _PLACE_BITS
+        return OnDemand(
+            len(self._rows),
+            lambda k: std * public_generator(seed + k).normal(size=self._rows[k]),
+        )
 
     def sample(self, blocks: Sequence[tuple[int, Block]], *, answers: int, most: int) -> list[int]:
         """Return some of the numbers of blocks, one at least, of about so many answers in all."""

@@ -114,10 +114,6 @@ class _Check:
         answers = float(rows.weight) * rows.block.apply(self.probes.table(rows.block))
         return np.asarray(answers.ravel())
 
-    def _scaled(self, unit: Sequence[Floats]) -> Sequence[Floats]:
-        """Return noise as it is on the measured rows, given that of unit variance."""
-        return OnDemand(len(unit), lambda k: self.noise_std * unit[k])
-
     def of_noise(self) -> str:
         """Return what is wrong with the spread of the answers to pure noise.
 
@@ -132,7 +128,7 @@ class _Check:
         draws = min(MOST_DRAWS, max(least, draws))
         squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
         for draw in range(draws):
-            noise = self._scaled(self.probes.noise())
+            noise = self.probes.noise(self.noise_std)
             means = []
             for answers, std in zip(self._answers(noise), self.std, strict=True):
                 square = np.where(

@@ -4,6 +4,14 @@ from mutation import Mutant
 
 SOLVED = (
     Mutant(
+        "all measurements are tried with the same noise",
+        "the spread of answers is judged by errors that go together",
+        "Probes.noise",
+        "public_generator(seed + k)",
+        "public_generator(seed)",
+        ("test_solution_check.py::test_values_that_are_not_kept_come_again_the_same",),
+    ),
+    Mutant(
         "what was solved is not held against what was asked",
         "a query of a union is answered with coefficients that are not its own",
         "_check_residual",

@@ -113,8 +113,7 @@ def expected_error(
 
 def weighted_queries(workload: Workload) -> float:
     """Return the sum of the weights of all queries, in units of the errors that they weigh."""
-    triples = zip(workload.weights, workload.blocks, workload.units, strict=True)
-    return sum(weight * block.queries * unit**2 for weight, block, unit in triples)
+    return workload.weighted_queries
 
 
 def largest_of(terms: RowSums) -> float:
