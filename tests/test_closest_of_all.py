@@ -30,7 +30,7 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
     )
     linear = plan("--epsilon", "1")["rap"]["linear_rmse"]
 
-    def simulated(stage, settings, *, seeds):
+    def simulated(stage, settings, **_):
         error = (rap if settings else adaptive) * linear
         run = simulated_runs.Errors(error, error, rounds=3)
         return simulated_runs.Rehearsed(settings, (run,), stopped=False)

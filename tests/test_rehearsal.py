@@ -25,6 +25,26 @@ def stage():
     ).rap
 
 
+# Time.
+
+
+def test_of_a_mechanism_that_was_asked_for_the_first_run_is_finished_once(stage, monkeypatch):
+    limited, ends = dataclasses.replace(stage, end=-1.0), []
+
+    def run(stage, _):
+        ends.append(stage.end)
+        simulated_runs.check_time(stage.end)
+        return simulated_runs.Errors(1.0, 1.0)
+
+    monkeypatch.setattr(simulated_runs, "_table_run", run)
+    with pytest.raises(OutOfTimeError):
+        simulated_runs.rehearse(limited, None, seeds=range(3))
+    done = simulated_runs.rehearse(limited, None, seeds=range(3), first_always=True)
+    assert ends == [-1.0, math.inf, -1.0]
+    assert len(done.runs) == 1
+    assert done.stopped
+
+
 # The search.
 
 

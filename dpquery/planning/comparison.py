@@ -254,13 +254,9 @@ def _with_tables(
     report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
 ) -> PlanReport:
     """Rehearse adaptive measurement; once at least where it was asked for by its name."""
-    end, seeds = process_time() + time_limit, range(REPETITIONS)
-    try:
-        done = rehearse(replace(stage, end=end), None, seeds=seeds)
-    except OutOfTimeError:
-        if request.mechanism != "adaptive":
-            raise
-        done = replace(rehearse(stage, None, seeds=seeds[:1]), stopped=True)
+    limited = replace(stage, end=process_time() + time_limit)
+    always = request.mechanism == "adaptive"
+    done = rehearse(limited, None, seeds=range(REPETITIONS), first_always=always)
     margin = PRIOR_MARGINS["adaptive"] if request.proxy is None else PROXY_MARGIN
     planned = PlannedAdaptive(
         **_figures(done, stage, report, margin=margin),

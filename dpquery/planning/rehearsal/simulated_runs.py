@@ -110,13 +110,20 @@ class Stage:
         return self.proxies[seed % len(self.proxies)]
 
 
-def rehearse(stage: Stage, settings: RapSettings | None, *, seeds: Sequence[int]) -> Rehearsed:
+def rehearse(
+    stage: Stage,
+    settings: RapSettings | None,
+    *,
+    seeds: Sequence[int],
+    first_always: bool = False,
+) -> Rehearsed:
     """Run RAP, or adaptive measurement, on the proxy once for every seed, with noise of its own.
 
     Args:
         stage: what it needs.
         settings: of RAP; None for adaptive measurement.
         seeds: of the runs.
+        first_always: whether the first run is finished however long it takes.
 
     Raises:
         OutOfTimeError: not even one repetition was finished in time.
@@ -124,8 +131,9 @@ def rehearse(stage: Stage, settings: RapSettings | None, *, seeds: Sequence[int]
     """
     runs: list[Errors] = []
     for seed in seeds:
+        limited = replace(stage, end=math.inf) if first_always and not runs else stage
         try:
-            runs.append(_run(stage, settings, seed) if settings else _table_run(stage, seed))
+            runs.append(_run(limited, settings, seed) if settings else _table_run(limited, seed))
         except OutOfTimeError:
             if not runs:
                 raise

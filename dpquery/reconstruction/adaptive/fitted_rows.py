@@ -27,7 +27,8 @@ from dpquery.strategy.algebra.subsets import Subset
 
 FITTED_ROWS = 300
 MOST_PAIRED = 1 << 12  # classes of all attributes whose pairs are worked out together
-CLOSER, CLOSER_STEPS = 0.2, 200  # part of the noise that a run's own model stops at; its steps
+CLOSER, CLOSER_STEPS = 0.2, 60  # part of the noise that a run's own model stops at; its steps
+"""With fewer steps the pull would go up from round to round: RETURN * EASE**60 is below 1."""
 LEAST_CLASS = 0.1  # of the noise on a class: what was measured as none may still be a few
 
 

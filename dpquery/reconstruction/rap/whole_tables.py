@@ -7,6 +7,7 @@ relaxed_rows), and so is the gradient, of the table of residuals with either hal
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class WholeTables:
         count = self.workload.shape[0]
         return FitTarget(self.misfit, count * min(self.std) ** 2, count)
 
-    @property
+    @cached_property
     def partition(self) -> Partition:
         """Every class in a group by itself: the queries distinguish all of them."""
         shape = self.workload.shape_of_domain
