@@ -81,6 +81,7 @@ MAX_FILE, LONG_FILE, MAX_FUNCTION = 600, 450, 60
 LONG_FILES = {
     "accounting": "what one promise is worth in each currency: conversions are read side by side",
     "fields": "the one table of fields: an entry for every key that a spec may have",
+    "ledger": "the whole protocol of a charge: each step is read beside the one it follows",
     "bulk_noise": "one sampler with the proof of it: what is drawn is read beside why it is exact",
 }
 """Files of more than LONG_FILE lines, by name, each with the reason why it is one noun."""

@@ -244,9 +244,9 @@ workload:
 
 @pytest.fixture
 def bands(town):
-    Path("workload.yaml").write_text(BANDS)
+    Path("bands.yaml").write_text(BANDS)
     Path("data.csv").write_text("age,sex,race\n3,F,a\n40,M,b\n70,F,c\n")
-    ok("plan", "workload.yaml")
+    ok("plan", "bands.yaml")
     ok("release", "data.csv", "--epsilon", "1")
 
 

@@ -127,7 +127,7 @@ def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder,
         family = {"town", "other", "panel"}
     for accounting, currency in (("zcdp", "rho"), ("gdp", "mu^2"), ("zcdp", "rho")):
         fixed = f"{{epsilon: 4, delta: 1e-6, accounting: {accounting}}}"
-        planned("--time-limit", 0, budget=fixed, parent=parent)
+        planned("--time-limit", 0, "--new-dataset", budget=fixed, parent=parent)
         assert currencies() == dict.fromkeys(family, currency)
         with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
             caps = {one.account.dataset: one.account.cap for one in ledger.status()}

@@ -91,6 +91,12 @@ ChangeCap = Annotated[
     ),
 ]
 
+NewDataset = Annotated[
+    bool,
+    typer.Option(
+        "--new-dataset", help="The dataset is a new one, though its id is like one on record."
+    ),
+]
 TimeLimit = Annotated[
     float,
     typer.Option(

@@ -14,6 +14,7 @@ from dpquery.cli.options import (
     Delta,
     Jobs,
     LedgerPath,
+    NewDataset,
     ObjectiveOption,
     PlanMechanismOption,
     ProxyPath,
@@ -56,6 +57,7 @@ def plan_command(
     time_limit: TimeLimit = TIME_LIMIT,
     jobs: Jobs = SHELL_JOBS,
     change_cap: ChangeCap = False,
+    new_dataset: NewDataset = False,
     ledger: LedgerPath = None,
     candidates: Annotated[
         bool, typer.Option("--candidates", help="Show every strategy that was compared.")
@@ -81,6 +83,7 @@ def plan_command(
             time_limit=time_limit,
             jobs=min(jobs, os.cpu_count() or 1),
             change_cap=change_cap,
+            new_dataset=new_dataset,
             epsilon=epsilon,
             delta=delta,
             mechanism=mechanism,
@@ -100,6 +103,8 @@ def _show_plan(
         print_json(plan_json(report))
     else:
         print_grids(plan_grids(report, candidates=candidates))
+    for name in report.new:
+        say(f"{name} is new in this ledger, with a budget of its own")
     say(f"wrote {out}; ledger: {ledger}")
     if report.targets_beyond_budget:
         say(f"dpquery: {BEYOND_BUDGET}")

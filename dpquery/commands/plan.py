@@ -1,9 +1,10 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -39,6 +40,8 @@ from dpquery.plan_file.plan import (
     Plan,
     Target,
     most_labelled,
+    plan_and_spec,
+    read_plan_file,
     write_plan,
 )
 from dpquery.plan_file.rap_settings import MechanismChoice
@@ -85,6 +88,7 @@ def plan(
     time_limit: float = TIME_LIMIT,
     jobs: int = FUNCTION_JOBS,
     change_cap: bool = False,
+    new_dataset: bool = False,
     epsilon: Amount | None = None,
     delta: Amount | None = None,
     mechanism: str = MECHANISM_CHOICE,
@@ -107,6 +111,7 @@ def plan(
             and for the rehearsal of RAP.
         jobs: processes to use; a script that asks for 2 guards its main part with `__name__`.
         change_cap: replace a cap on record by the spec's.
+        new_dataset: whether a new dataset, or parent, may have an id like one on record.
         epsilon: the report's figures are in counts at this epsilon; default: 1, or the least one
             that meets the targets.
         delta: and this delta; default: the spec's.
@@ -136,7 +141,8 @@ def plan(
     tried = derived_targets(on_derived, spec, compiled, request.proxy)
     limits = goal_of(with_derived(goals, tried), spec, compiled)
     stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
-    funds = _would_register(ledger, spec, counted, change=change_cap)
+    earlier = None if new_dataset else partial(_planned_before, Path(spec_path).name, out)
+    funds = _would_register(ledger, spec, counted, change=change_cap, earlier=earlier)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     search = ShareSearch(minimised, seed, time_limit, jobs, record_change(spec))
@@ -153,9 +159,9 @@ def plan(
         report = columns.compared(complete, selections, lambda plan: reported(plan, counted))
         report = with_fits(report, stages.rap, request=request, time_limit=time_limit)
         report = reported.charged_as_fit(report, counted)
-    _register(ledger, report.spec, change=change_cap)
+    new = _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
-    return report
+    return replace(report, new=new)
 
 
 def _selected(
@@ -288,11 +294,16 @@ def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
 
 
 def _would_register(
-    ledger_path: Path, spec: Spec, settled: Counted | None, *, change: bool
+    ledger_path: Path,
+    spec: Spec,
+    settled: Counted | None,
+    *,
+    change: bool,
+    earlier: Callable[[], str] | None,
 ) -> dict[Accounting, Funds]:
     """Return the accounts that the dataset will be charged to, by what losses are added up as.
 
-    Refused as `_register` would be.
+    Refused as `_register` would be; and where `earlier` is given, an id like one on record is.
     """
     possible = tuple(SUMS) if settled is None else (settled.accounting,)
     funds = {}
@@ -304,17 +315,30 @@ def _would_register(
                 accounting.budget_cap(counted.budget, spec.privacy),
                 parent=parent_cap(counted.dataset, spec.privacy),
                 changes=change,
+                earlier=earlier,
             )
     return funds
 
 
-def _register(ledger_path: Path, spec: Spec, *, change: bool) -> None:
-    """Put the dataset on record."""
+def _planned_before(spec_name: str, out: Path) -> str:
+    """Return the dataset of the plan that will be replaced, if it is of the same spec; or nothing.
+
+    It need be no plan that can still be read.
+    """
+    try:
+        plan, spec = plan_and_spec(read_plan_file(out), out)
+    except (OSError, SpecError):
+        return ""
+    return spec.dataset.id if plan.spec_name == spec_name else ""
+
+
+def _register(ledger_path: Path, spec: Spec, *, change: bool) -> tuple[str, ...]:
+    """Put the dataset on record; return what is new on it."""
     cap = accounting.budget_cap(spec.budget, spec.privacy)
     parent = parent_cap(spec.dataset, spec.privacy)
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change else ledger.register
-        put_on_record(spec.dataset.id, cap, parent=parent)
+        return put_on_record(spec.dataset.id, cap, parent=parent)
 
 
 def _noises(spec: Spec) -> tuple[Noise, ...]:

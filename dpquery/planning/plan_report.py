@@ -60,6 +60,7 @@ class PlanReport:
         facts: what public facts do to the errors, in words; none where there are none.
         remark: what rehearsals left unfinished, or why there are none; see plan.relaxed and
             plan.closest.
+        new: what was put on record for the first time: the dataset, its parent.
     """
 
     spec: Spec
@@ -78,6 +79,7 @@ class PlanReport:
     derived_words: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     remark: str = ""
+    new: tuple[str, ...] = ()
 
     def remarked(self, remark: str) -> "PlanReport":
         """Return the report with one more remark, if that is one."""

@@ -218,6 +218,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
     """Return the plan's figures, in counts at the report's epsilon and delta."""
     return {
         "dataset": report.spec.dataset.id,
+        "new_on_record": list(report.new),
         "queries": report.spec.queries,
         "domain": domain_json(report.spec),
         "epsilon": float(report.epsilon),

@@ -16,7 +16,7 @@ measurements only, so reading it is harmless.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from dpquery.measurement.ledger.events import (
     Entry,
     Event,
     Head,
+    LedgerState,
     pure_units,
     seal,
 )
@@ -48,9 +49,11 @@ from dpquery.measurement.ledger.published_releases import (
     missing_event,
 )
 from dpquery.measurement.ledger.registered_caps import (
+    Change,
     ParentCap,
     change,
     check_families,
+    check_new,
     registration,
 )
 
@@ -112,20 +115,28 @@ class Ledger:
         """Return the last event's number and hash."""
         return self._store.read()[0].head
 
-    def register(self, dataset: str, cap: Cap, *, parent: ParentCap | None = None) -> None:
+    def register(
+        self, dataset: str, cap: Cap, *, parent: ParentCap | None = None
+    ) -> tuple[str, ...]:
         """Register a dataset's cap and its parent; doing so again changes nothing.
+
+        Returns:
+            Which of the two were not on record before.
 
         Raises:
             PlanConflictError: the dataset or its parent is on record with another cap, for another
                 unit, or with another parent.
         """
         with self._store.writing() as state:
-            for kind, fields in registration(state, dataset, cap, parent):
-                self._store.append(state, kind, fields)
-            check_families(state)
+            return self._appended(state, registration(state, dataset, cap, parent))
 
-    def change_cap(self, dataset: str, cap: Cap, *, parent: ParentCap | None = None) -> None:
+    def change_cap(
+        self, dataset: str, cap: Cap, *, parent: ParentCap | None = None
+    ) -> tuple[str, ...]:
         """Change a dataset's cap on record; what is spent stays spent, and is charged to a parent.
+
+        Returns:
+            The parent, if it was not on record before.
 
         Raises:
             PlanConflictError: another currency or unit after something was spent: the sum that
@@ -134,19 +145,34 @@ class Ledger:
             BudgetExceededError: a new parent has no room for what was spent already.
         """
         with self._store.writing() as state:
-            for kind, fields in change(state, dataset, cap, parent, ledger=self._store.path):
-                self._store.append(state, kind, fields)
-            check_families(state)
+            steps = change(state, dataset, cap, parent, ledger=self._store.path)
+            return self._appended(state, steps)
+
+    def _appended(self, state: LedgerState, steps: Iterable[Change]) -> tuple[str, ...]:
+        """Append what a registration takes; return the names that were not on record before."""
+        known = set(state.accounts)
+        for kind, fields in steps:
+            self._store.append(state, kind, fields)
+        check_families(state)
+        return tuple(name for name in state.accounts if name not in known)
 
     def check_registration(
-        self, dataset: str, cap: Cap, *, parent: ParentCap | None = None, changes: bool = False
+        self,
+        dataset: str,
+        cap: Cap,
+        *,
+        parent: ParentCap | None = None,
+        changes: bool = False,
+        earlier: Callable[[], str] | None = None,
     ) -> Funds:
         """Return the accounts that `register`, or `change_cap`, would leave; nothing is written.
 
         Raises:
-            What they would raise.
+            What they would raise; and where `earlier` is given, what `check_new` does.
         """
         state, _ = self._store.read()
+        if earlier is not None:
+            check_new(state, dataset, parent, earlier=earlier)
         steps = registration(state, dataset, cap, parent)
         if changes:
             steps = change(state, dataset, cap, parent, ledger=self._store.path)

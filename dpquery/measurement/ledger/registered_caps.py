@@ -13,9 +13,13 @@ new name, and its history would count nowhere.
 
 Losses add up in one currency and for one kind of unit. Persons are persons whatever the column is
 called that identifies them: that these are the same people is what naming the parent declares.
+
+A new name is a new budget. One that is probably another spelling of a name on record, a dataset's
+or a parent's, is refused unless whoever plans says that it is new.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -111,6 +115,78 @@ def change(
     yield from _changed(state, dataset, cap)
     if parent_name is not None and account.parent is None:
         yield _adoption(account, parent=state.accounts[parent_name])
+
+
+def check_new(
+    state: LedgerState, dataset: str, parent: ParentCap | None, *, earlier: Callable[[], str]
+) -> None:
+    """Refuse a new name that is probably one on record, spelled otherwise or given up.
+
+    Args:
+        state: what is on record.
+        dataset: the dataset to be registered, if it is new.
+        parent: its parent; the two may be alike, since charges of the one are charged to the other.
+        earlier: gives the dataset that the same spec was planned for before, or nothing.
+
+    Raises:
+        PlanConflictError: one of the two is new, and like one on record.
+    """
+    above = None if parent is None else parent.dataset
+    for new, other in ((dataset, above), (above, dataset)):
+        if new is None or new in state.accounts:
+            continue
+        known = [name for name in state.accounts if name != other]
+        like, how = next((name for name in known if _alike(new, name)), None), "which is like it"
+        if like is None and new == dataset and (before := earlier()) in known:
+            like = None if _same_but_for_digits(new, before) else before
+            how = "for which this spec was planned before"
+        if like is not None:
+            raise PlanConflictError(
+                f"dataset {new!r} is not on record, and {like!r} is, {how}; a new id is a new "
+                f"budget: restore {like!r} in the spec if the people are the same, or add "
+                "--new-dataset if they are others; nothing was put on record"
+            )
+
+
+def _alike(new: str, known: str) -> bool:
+    """Return whether two names differ in case and marks alone, or in a letter or two.
+
+    Names of the same letters and other digits are those of years or waves. Of fewer than three
+    letters none is like another, of eight or more each edit may be one of two.
+    """
+    first, second = _letters(new), _letters(known)
+    if first == second:
+        return not _same_but_for_digits(new, known)
+    longest = max(len(first), len(second))
+    return _within(first, second, edits=(longest >= 3) + (longest >= 8))
+
+
+def _same_but_for_digits(new: str, known: str) -> bool:
+    digits, known_digits = (re.sub("[^0-9]", "", name) for name in (new, known))
+    return _letters(new) == _letters(known) and digits != known_digits
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z]", "", name.lower())
+
+
+def _within(first: str, second: str, *, edits: int) -> bool:
+    """Return whether so many edits make one text of the other; two letters swapped are one."""
+    if abs(len(first) - len(second)) > edits:
+        return False
+    pairs = enumerate(zip(first, second, strict=False))
+    shared = min(len(first), len(second))
+    same = next((place for place, (one, other) in pairs if one != other), shared)
+    first, second = first[same:], second[same:]
+    if not edits or first == second:
+        return first == second
+    swapped = len(first) > 1 and first[:2] == second[1::-1]
+    return (
+        _within(first[1:], second[1:], edits=edits - 1)
+        or _within(first[1:], second, edits=edits - 1)
+        or _within(first, second[1:], edits=edits - 1)
+        or (swapped and _within(first[2:], second[2:], edits=edits - 1))
+    )
 
 
 def check_families(state: LedgerState) -> None:
