@@ -89,11 +89,11 @@ CHOICES = {
 
 def rows_by(generator, count):
     """Return rows of chance; each person, by ids written in several ways, has two at most."""
-    ids = [" p{}", "p{}", "p{}\t", "P{}"]
+    ids = [" p{}", "p{}", "p{}\t", "P{}", "{}", " 0{}.0", "{}\u00a0"]
     return [
         (
             *(own[generator.integers(len(own))] for own in CHOICES.values()),
-            None if k % 11 == 0 else ids[generator.integers(4)].format(k // 2),
+            None if k % 11 == 0 else ids[generator.integers(7)].format(k // 2),
         )
         for k in range(count)
     ]

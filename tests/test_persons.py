@@ -17,7 +17,7 @@ from noise_support import chi_square
 from tabulate_support import FUZZ, WHITE
 
 from dpquery.measurement.counting import persons as module
-from dpquery.measurement.counting.person_keys import PersonKeys
+from dpquery.measurement.counting.person_keys import PersonKeys, person_names
 from dpquery.measurement.counting.persons import KeptRows, _sorted
 
 STRICT = 1e-9
@@ -29,7 +29,7 @@ IDS = st.lists(SHORT | LONG, max_size=40)
 
 def keys_of(ids, keys=None):
     """The keys of ids as tuples, None where one is blank."""
-    words, ok = (keys or PersonKeys()).of(pa.array(ids, pa.binary()))
+    words, ok = (keys or PersonKeys()).of(person_names(pa.array(ids, pa.binary()), "."))
     assert words.shape == (2, len(ids))
     return [tuple(key) if own else None for key, own in zip(words.T.tolist(), ok, strict=True)]
 
@@ -74,7 +74,7 @@ def test_long_ids_are_hashed_as_the_proof_says():
     keys = PersonKeys(entropy)
     ids = [bytes(range(65, 65 + size)) for size in (16, 22)]
     ids += [b"k" * (size - 1) + b"l" for size in (255, 256, 257, 259, 260, 264, 4_001)]
-    found, _ = keys.of(pa.array([b"short", *ids], pa.binary()))
+    found, _ = keys.of(pa.array([b"short", *ids], pa.large_binary()))
     spread = [int(word) | 1 for word in np.frombuffer(entropy.drawn[0], np.uint64)]
     drawn = np.frombuffer(entropy.drawn[1], np.uint64).reshape(-1, 4).T
     for place, text in enumerate(ids, 1):
@@ -117,7 +117,7 @@ def test_a_key_does_not_depend_on_the_array_that_the_id_stands_in():
     assert whole[0] == whole[2]
     assert whole[3] == whole[6]
     for start, stop in itertools.combinations(range(len(ids) + 1), 2):
-        part, _ = keys.of(pa.array(ids, pa.binary())[start:stop])
+        part, _ = keys.of(person_names(pa.array(ids, pa.binary())[start:stop], "."))
         for key, expected in zip(part.T.tolist(), whole[start:stop], strict=True):
             assert expected is None or tuple(key) == expected
     assert keys_of([], keys) == keys_of([b"", None], keys)[:0] == []
@@ -126,7 +126,7 @@ def test_a_key_does_not_depend_on_the_array_that_the_id_stands_in():
 
 def test_persons_are_spread_evenly_over_the_first_bits():
     for text in (b"%d", b"%015d", b"household/%020d"):
-        words, _ = PersonKeys().of(pa.array([text % k for k in range(51_200)], pa.binary()))
+        words, _ = PersonKeys().of(pa.array([text % k for k in range(51_200)], pa.large_binary()))
         for shift in (56, 40):
             sizes = np.bincount(words[0] >> np.uint64(shift) & np.uint64(255), minlength=256)
             assert sizes.min() > 100

@@ -145,14 +145,14 @@ def test_in_any_partitions_a_person_is_one(monkeypatch):
 
 def test_keys_of_one_secret_are_the_same_wherever_they_are_made_and_other_secrets_give_others():
     ids = [b"short", b"x" * 16, b"y" * 40, b"z" * 5_000, b"z" * 4_999 + b"a"]
-    together, _ = PersonKeys(ExpandedSecret(b"s" * 32)).of(pa.array(ids, pa.binary()))
+    together, _ = PersonKeys(ExpandedSecret(b"s" * 32)).of(pa.array(ids, pa.large_binary()))
     for order in (ids, ids[::-1], ids[2:] + ids[:2]):  # factors are drawn few or many at a time
         keys = PersonKeys(ExpandedSecret(b"s" * 32))
         for person in order:
-            alone, named = keys.of(pa.array([person], pa.binary()))
+            alone, named = keys.of(pa.array([person], pa.large_binary()))
             assert named.all()
             np.testing.assert_array_equal(alone[:, 0], together[:, ids.index(person)])
-    other, _ = PersonKeys(ExpandedSecret(b"t" * 32)).of(pa.array(ids, pa.binary()))
+    other, _ = PersonKeys(ExpandedSecret(b"t" * 32)).of(pa.array(ids, pa.large_binary()))
     assert not np.isin(other, together).any()
 
 

@@ -286,15 +286,15 @@ IDS = [
     (b'"a"\n"a "\na\n', 2),
     (b"a\r\na\r\na\r\n", 2),
     (b"a\nA\n", 2),  # letter by letter: two persons, as guarantee.md says
-    (b"7\n07\n7.0\n7\n7\n", 4),
+    (b"7\n07\n7.0\n7e0\n+7\n", 2),  # one number, one person
+    (b"7x\n07x\n7.0x\n", 3),
+    ("\u00a07\u2003\n7\n7\n".encode(), 2),
     (b'\n \n\t\n""\n', 0),  # nobody
 ]
 
 
 @pytest.mark.parametrize(("ids", "counted"), IDS)
-def test_row_25_an_id_is_stripped_of_blanks_and_then_compared_letter_by_letter(
-    tmp_path, ids, counted
-):
+def test_row_25_an_id_is_compared_as_a_value_is(tmp_path, ids, counted):
     plan_town(tmp_path, PERSON_SPEC)
     spec = load_spec(tmp_path / "workload.yaml")
     body = b"".join(b"0,F,1,5," + line for line in ids.splitlines(keepends=True))

@@ -61,7 +61,7 @@ def _records(file: FileRecords, spec: Spec) -> Records:
     """Return what the records hold, read and coded as a release does."""
     tallies = columns_of(spec.domain.in_data, file.columns, spec.file.decimal)
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
-    persons = None if name_of_person is None else PersonTally()
+    persons = None if name_of_person is None else PersonTally(spec.file.decimal)
     order = None
     if name_of_person is not None and spec.privacy.keep == "first":
         columns = [tally.column for tally in tallies]

@@ -9,6 +9,7 @@ import pyarrow as pa
 from dpquery.data_check.findings import Header
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import check_kinds
+from dpquery.measurement.counting.person_keys import texts_of_ids
 from dpquery.measurement.counting.sources import (
     Source,
     StoredFile,
@@ -77,7 +78,7 @@ class FileRecords:
         self.columns = [name for name in self.declared if name not in wrong]
         self.header = _header(sources, self.readable, self.declared, wrong, spec.domain.columns)
         self.failures: list[str] = []
-        self._decimal = spec.file.decimal
+        self._person, self._decimal = spec.privacy.person, spec.file.decimal
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield all records, in order. Where a source breaks in its midst the next one follows."""
@@ -88,8 +89,10 @@ class FileRecords:
                 for piece in source.pieces(self.columns, self.columns, size=_PIECE):
                     texts, malformed = piece.parse()
                     records = sum(index.size for _, index in texts[0])
-                    written = [_distinct_texts(column, self._decimal) for column in texts]
-                    by_name = dict(zip(self.columns, written, strict=True))
+                    by_name = {
+                        name: self._distinct_texts(name, column)
+                        for name, column in zip(self.columns, texts, strict=True)
+                    }
                     yield Chunk(source.name, by_name, records, malformed)
                     reading.report((done + piece.share * source.size) / total)
             except UnfitTextError as error:
@@ -99,15 +102,15 @@ class FileRecords:
             done += source.size
         reading.report(1.0)
 
-
-def _distinct_texts(column: StoredValues, decimal: str) -> StoredValues:
-    """Return a column whose typed values are written as texts, each distinct one once."""
-    written: StoredValues = []
-    for values, places in column:
-        distinct = values.dictionary_encode("encode")
-        texts = texts_of(distinct.dictionary, decimal)
-        written.append((texts, distinct.indices.to_numpy()[places]))
-    return written
+    def _distinct_texts(self, name: str, column: StoredValues) -> StoredValues:
+        """Return a column whose typed values are written as texts, each distinct one once."""
+        text_of = texts_of_ids if name == self._person else texts_of
+        written: StoredValues = []
+        for values, places in column:
+            distinct = values.dictionary_encode("encode")
+            texts = text_of(distinct.dictionary, self._decimal)
+            written.append((texts, distinct.indices.to_numpy()[places]))
+        return written
 
 
 def _header(

@@ -73,6 +73,9 @@ class RowsPerPerson:
         blank_alone: of those, records that nothing else leaves out.
         busiest: ids of the persons with the most rows, with their rows.
         sorted_by: columns in whose order the rows of persons come, where the first ones are kept.
+        respelled: persons whose id is a number that is written in several ways.
+        rounded: ids that are whole numbers beyond 2^53, written as floats.
+        alike: (what alone tells some ids apart, these ids, the persons that they would be).
     """
 
     persons: tuple[tuple[int, int], ...]
@@ -81,6 +84,9 @@ class RowsPerPerson:
     blank_alone: int
     busiest: tuple[tuple[str, int], ...]
     sorted_by: tuple[str, ...] = ()
+    respelled: int = 0
+    rounded: int = 0
+    alike: tuple[tuple[str, int, int], ...] = ()
 
     def beyond(self, max_rows: int) -> int:
         """Return how many rows a limit leaves out."""
@@ -205,9 +211,10 @@ class DataCheck:
 
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
         and what becomes of other texts in a column that takes them in. It does not say that
-        records cannot be read, belong to nobody, or hold what a column drops; that a column holds
-        no declared value at all, or decimals where whole numbers are declared; that records are
-        there twice; or that the file seems to be laid out otherwise.
+        records cannot be read, belong to nobody, or hold what a column drops; that ids may be of
+        one person, or of several; that a column holds no declared value at all, or decimals where
+        whole numbers are declared; that records are there twice; or that the file seems to be laid
+        out otherwise.
         """
         if self.header.refusals or self.failures or self.records is None or self.records.repeated:
             return False
@@ -220,5 +227,6 @@ class DataCheck:
         if any(values.decimals(declared.decimal) for values in self.records.columns):
             return False
         dropped = any(values.records for values in self.records.columns if values.column.drops)
-        nobody = self.records.persons is not None and self.records.persons.blank > 0
-        return not (dropped or nobody or self.records.malformed.records)
+        persons = self.records.persons
+        unclear = persons is not None and (persons.blank or persons.alike or persons.rounded)
+        return not (dropped or unclear or self.records.malformed.records)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from dpquery.arrays import Ints
 from dpquery.data_check.tallies import MAX_PERSONS
 from dpquery.measurement.counting.column_codes import ColumnCodes
+from dpquery.measurement.counting.person_keys import person_names
 from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.domain import Column
 
@@ -25,6 +26,7 @@ class RowOrder:
     ) -> None:
         """Begin before the first row."""
         self._person, self._columns, self._most = person, columns, most
+        self._decimal = decimal
         self._coders = [ColumnCodes(column, decimal).of for column in columns]
         self._numbers: dict[bytes, int] = {}
         self._last = np.full((len(columns), 0), -1, np.int64)
@@ -55,10 +57,10 @@ class RowOrder:
     def _person_numbers(self, texts: pa.Array) -> Ints:
         """Return the number of each person; -1 without an id, and of those not followed."""
         numbers = []
-        for text in (text.strip() for text in texts.to_pylist()):
-            if text and text not in self._numbers and len(self._numbers) < self._most:
-                self._numbers[text] = len(self._numbers)
-            numbers.append(self._numbers.get(text, -1))
+        for name in person_names(texts, self._decimal).to_pylist():
+            if name and name not in self._numbers and len(self._numbers) < self._most:
+                self._numbers[name] = len(self._numbers)
+            numbers.append(self._numbers.get(name, -1))
         return np.array(numbers, np.int64)
 
     def result(self) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from dpquery.arrays import Bools
+from dpquery.data_check.alike_ids import alike_ids
 from dpquery.data_check.findings import RowsPerPerson, UndeclaredValues
 from dpquery.measurement.counting.column_codes import ColumnCodes
+from dpquery.measurement.counting.person_keys import person_names
 from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.domain import Attribute, Categorical, Column
 
@@ -17,6 +19,7 @@ MAX_TEXTS = 10_000
 MAX_PERSONS = 2**21
 """Persons that are counted at once; of more, a random half, a quarter and so on is followed."""
 _LONGEST = 64  # bytes of a text or an id that are kept
+_EXACT_FLOAT = 2**53  # up to which every whole number is a float
 
 
 class TextCounts:
@@ -100,9 +103,11 @@ class PersonTally:
     run to run, with all rows of each: memory stays bounded and the picture true.
     """
 
-    def __init__(self, most: int = MAX_PERSONS) -> None:
-        self._most = most
+    def __init__(self, decimal: str = ".", most: int = MAX_PERSONS) -> None:
+        self._decimal, self._most = decimal, most
         self._rows: dict[bytes, int] = {}
+        self._spelled: dict[bytes, tuple[bytes, int]] = {}  # other than by the name, in how many
+        self._respelled: set[bytes] = set()
         self._mask = 0
         self.blank = self._blank_alone = 0
 
@@ -110,9 +115,8 @@ class PersonTally:
         """Return for every record of a chunk whether it has no id."""
         parts = [np.zeros(0, np.bool_)]
         for distinct, index in texts:
-            parts.append(
-                np.array([not text.strip() for text in distinct.to_pylist()], np.bool_)[index]
-            )
+            names = person_names(distinct, self._decimal).to_pylist()
+            parts.append(np.array([not name for name in names], np.bool_)[index])
         blank = np.concatenate(parts)
         self.blank += int(blank.sum())
         return blank
@@ -124,29 +128,39 @@ class PersonTally:
             kept = index[inside[start : start + index.size]]
             start += index.size
             rows = np.bincount(kept, minlength=len(distinct))
-            for text, count in zip(distinct.to_pylist(), rows.tolist(), strict=True):
+            names = person_names(distinct, self._decimal).to_pylist()
+            for text, name, count in zip(distinct.to_pylist(), names, rows.tolist(), strict=True):
                 if count:
-                    self._add(_identity(text.strip()), count)
+                    self._add(_identity(name), text.strip(), count)
 
     def add_alone(self, records: int) -> None:
         """Count records that are left out for want of an id alone."""
         self._blank_alone += records
 
-    def _add(self, person: bytes, rows: int) -> None:
+    def _add(self, person: bytes, text: bytes, rows: int) -> None:
         if hash(person) & self._mask:
             return
         self._rows[person] = self._rows.get(person, 0) + rows
+        if text != person and len(text) <= _LONGEST:
+            first, before = self._spelled.get(person, (text, 0))
+            self._spelled[person] = first, before + rows
+            if text != first:
+                self._respelled.add(person)
         if len(self._rows) > self._most:
             self._mask = 2 * self._mask + 1
-            self._rows = {
-                person: n for person, n in self._rows.items() if not hash(person) & self._mask
-            }
+            gone = {person for person in self._rows if hash(person) & self._mask}
+            for person in gone:
+                del self._rows[person]
+                self._spelled.pop(person, None)
+            self._respelled -= gone
 
     def result(self, sorted_by: tuple[str, ...] = ()) -> RowsPerPerson:
         """Return what was found, here and of the order of rows."""
         scale = self._mask + 1
         numbers = sorted(Counter(self._rows.values()).items())
         busiest = heapq.nlargest(3, self._rows.items(), key=lambda item: item[1])
+        # One who has rows by the name itself too.
+        self._respelled.update(p for p, (_, n) in self._spelled.items() if n < self._rows[p])
         return RowsPerPerson(
             tuple((rows, scale * number) for rows, number in numbers),
             1 / scale,
@@ -154,14 +168,22 @@ class PersonTally:
             self._blank_alone,
             tuple((readable(person), rows) for person, rows in busiest),
             sorted_by,
+            len(self._respelled),
+            sum(_is_rounded(person, text) for person, (text, _) in self._spelled.items()),
+            alike_ids(self._rows, self._decimal),
         )
 
 
 def _identity(person: bytes) -> bytes:
-    """Return what a person is counted by: the id, cut where it is long."""
+    """Return what a person is counted by: the name, cut where it is long."""
     if len(person) <= _LONGEST:
         return person
     return b"%b %d" % (person[:_LONGEST], hash(person))
+
+
+def _is_rounded(name: bytes, text: bytes) -> bool:
+    """Return whether an id is a whole number that a float may have rounded."""
+    return name.isdigit() and int(name) > _EXACT_FLOAT and not text.isdigit()
 
 
 def readable(text: bytes) -> str:

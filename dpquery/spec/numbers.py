@@ -69,7 +69,7 @@ def whole(value: ExactNumber) -> int | None:
     >>> whole(number("-34.0")), whole(number("0.5")), whole(number("1e18"))
     (-34, None, None)
     """
-    sign, power, digits = _magnitude(value)
+    sign, power, digits = magnitude(value)
     if sign == 0:
         return 0
     if not len(digits) <= power <= 18:
@@ -77,8 +77,12 @@ def whole(value: ExactNumber) -> int | None:
     return sign * int(digits.ljust(power, "0"))
 
 
-def _magnitude(value: ExactNumber) -> tuple[int, int, str]:
-    """Return (sign, power, digits): the number is sign times 0.digits times 10^power."""
+def magnitude(value: ExactNumber) -> tuple[int, int, str]:
+    """Return (sign, power, digits): the number is sign times 0.digits times 10^power.
+
+    >>> magnitude(number("-12.50"))
+    (-1, 2, '125')
+    """
     sign, power, digits = value
     if sign < 0:
         return sign, -power, digits.removesuffix(_AFTER_DIGITS).translate(_NINES_LESS)
@@ -91,7 +95,7 @@ def nearest_float(value: ExactNumber) -> float:
     >>> nearest_float(number("-0.10")), nearest_float(number("1e999999999999"))
     (-0.1, inf)
     """
-    sign, power, digits = _magnitude(value)
+    sign, power, digits = magnitude(value)
     return sign * float(f"0.{digits}e{power}")
 
 
@@ -109,10 +113,5 @@ def decimal_text(value: ExactNumber) -> str:
     >>> number(decimal_text(number("-0012.50"))) == number("-12.5")
     True
     """
-    sign, power, digits = value
-    if sign == 0:
-        return "0"
-    if sign < 0:
-        digits = digits.removesuffix(_AFTER_DIGITS).translate(_NINES_LESS)
-        return f"-0.{digits}e{-power}"
-    return f"0.{digits}e{power}"
+    sign, power, digits = magnitude(value)
+    return f"{'-' * (sign < 0)}0.{digits}e{power}" if sign else "0"

@@ -77,6 +77,6 @@ CHEAPEST = (
     "a charge is rounded down",
     "the first measurement is free",
     "the chain is not verified",
-    "a person's id is not stripped of spaces",
+    "a person's id is compared letter by letter where it is a number",
 )
 """Names of those that are planted every day."""

@@ -163,12 +163,12 @@ INPUT = (
         (FIRST_ROWS,),
     ),
     Mutant(
-        "a person's id is not stripped of spaces",
+        "a person's id is compared letter by letter where it is a number",
         "one person is several",
-        "person_keys._stripped",
-        "    stripped = pc.ascii_trim_whitespace(called_text)\n",
-        "    stripped = called_text\n",
-        (FIRST_ROWS, SAME_KEY),
+        "person_names",
+        "    if not odd.true_count:\n",
+        "    if True:\n",
+        ("test_threats.py::test_row_25_an_id_is_compared_as_a_value_is",),
     ),
     Mutant(
         "two threads draw the numbers of person keys at once",

@@ -232,6 +232,20 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
     ]
     if persons.blank:
         notes.append(f"{count(persons.blank, 'record')} without an id, which are nobody's")
+    if persons.respelled:
+        notes.append(
+            f"{count(persons.respelled, 'person')} by several spellings of one number, as 1 and 1.0"
+        )
+    if persons.rounded:
+        notes.append(
+            f"{count(persons.rounded, 'id')} beyond 2^53 written as floats, which round: several "
+            "persons may have one; write ids as whole numbers or texts"
+        )
+    notes += [
+        f"{ids:,} ids differ in {what} alone, and would be {count(of, 'person')} without: if each "
+        "is one, write their ids alike, since a release counts them as several"
+        for what, ids, of in persons.alike
+    ]
     if persons.share < 1:
         notes.append(f"of about one person in {round(1 / persons.share):,}, chosen at random")
     if persons.sorted_by and persons.beyond(max_rows):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from dpquery.arrays import Ints
 from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.column_codes import ColumnCodes
+from dpquery.measurement.counting.person_keys import person_names
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Privacy
 from dpquery.spec.numbers import decimal_text, number
@@ -75,11 +76,12 @@ class CaseRows:
     def of_persons(self, *, copies: int) -> "CaseRows":
         """Return each row so many times, of one person, whose id is written in several ways."""
         columns = tuple(tuple(v for v in column for _ in range(copies)) for column in self.columns)
-        around = ("{}", " {}\t", "{}\r\n ")
+        letters, numbers = ("P{}", " P{}\t", "P{}\u00a0\n "), ("{}", " 0{}e0\t", "+{}.0")
+        forms = (letters, numbers, letters, (None,) * 3, numbers, ("\t",) * 3, letters)
         ids = [
-            None if k % 7 == 3 else "\t" if k % 7 == 5 else around[c % 3].format(f"P{k}")
+            form and form.format(k)
             for k in range(len(self.columns[0]))
-            for c in range(copies)
+            for form in islice(cycle(forms[k % len(forms)]), copies)
         ]
         return CaseRows(self.kinds, columns, tuple(ids))
 
@@ -141,10 +143,9 @@ def expected_counts(
         codes = codes * column.size + column_codes
     weights = np.ones(codes.size)
     if rows.persons:
-        ids = [None if text is None else text.strip() or None for text in rows.persons]
-        seen: dict[str, int] = {}
-        for k, person in enumerate(ids):
-            if person is None:
+        seen: dict[bytes, int] = {}
+        for k, person in enumerate(person_names(pa.array(rows.persons), mark).to_pylist()):
+            if not person:
                 inside[k] = False
             elif inside[k]:
                 seen[person] = seen.get(person, 0) + 1

@@ -1,20 +1,22 @@
 """Keys of persons: ids of any length as 128 bits, in numpy and without one object an id.
 
-White space around an id is stripped; what is left is compared letter by letter. A key is made in
-two steps, with numbers drawn from the operating system anew for every count.
+Ids are compared as values are (`value_codes`): stripped of white space, as numbers where they are
+some, so that `1` in one file and `1.0` in another are one person, and letter by letter otherwise.
+So each id has one name, and names become keys, in two steps, with numbers drawn from the operating
+system anew for every count.
 
-1.  A block of 128 bits. An id of up to 15 bytes is the block itself, with its length in the last
+1.  A block of 128 bits. A name of up to 15 bytes is the block itself, with its length in the last
     byte. A longer one is hashed: bits 32 to 63 of a + b l + c_1 x_1 + c_2 x_2 + ... modulo 2^64,
-    where l is the id's length, x_i are its 32-bit words and a, b, c_i are random 64-bit numbers
-    [LK14]. Of two different ids l or some x_i differ, by d = 2^t (odd) with t < 32. So the sums
+    where l is the name's length, x_i are its 32-bit words and a, b, c_i are random 64-bit numbers
+    [LK14]. Of two different names l or some x_i differ, by d = 2^t (odd) with t < 32. So the sums
     differ by a number that is uniform on a residue class of 2^t, whatever the one sum is, and that
     is uniform too, by a: n of these bits are the same with a chance of 2^-n. Four such hashes with
     numbers of their own fill the block but for its last byte, which is 255: 120 bits.
 2.  Two rounds of a Feistel network, which no two blocks leave alike, spread the block evenly, so
     that persons may be sorted and parted by the first bits of their keys.
 
-So two persons have the same key never if one of the ids has up to 15 bytes, and otherwise with a
-chance of 2^-120: of P persons with long ids any two, with a chance below P^2 / 2^121, which is
+So two persons have the same key never if one of the names has up to 15 bytes, and otherwise with a
+chance of 2^-120: of P persons with long names any two, with a chance below P^2 / 2^121, which is
 2^-67 for 10^8 persons. They would share one limit of rows, and one person more could then move a
 table by twice max_rows at most.
 """
@@ -29,6 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpquery.arrays import Bits, Bools, Ints
+from dpquery.measurement.counting.value_texts import texts_of
+from dpquery.spec.numbers import LONGEST, decimal_text, magnitude, number
 
 RandomBytes = Callable[[int], bytes]
 
@@ -37,6 +41,69 @@ _COMMON = 64  # words of an id that are read from all ids at once; what is longe
 _HASHED = 255  # in place of that number
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """What is left of a little-endian word that holds so many bytes."""
+
+# A text that surely is its own name: its ends are in ASCII, and it is a whole number as `name_of`
+# writes one, or none for its first character, another one, or a sign behind a digit.
+_NAME = (
+    "(?s)^(?:0|[1-9][0-9]{0,40}|[!-*/:-~](?:.*[!-~])?"
+    "|(?:[0-9+,.-][0-9+,.eE-]*[!-*/:-DF-df-~]|[0-9.,]+[+-])(?:.*[!-~])?)$"
+)
+_WHOLE = r"^\+?0*([0-9]{1,40})(?:[MARK]0*)?$"  # of at most LONGEST characters
+
+
+def texts_of_ids(ids: pa.Array, decimal: str) -> pa.Array:
+    """Return the text of each id, as `texts_of` does; an empty one for nan among numbers."""
+    texts = texts_of(ids, decimal)
+    no_number = pa.types.is_floating(ids.type)
+    return pc.if_else(pc.equal(texts, b"nan"), b"", texts) if no_number else texts
+
+
+def person_names(ids: pa.Array, decimal: str) -> pa.Array:
+    """Return the name of each id, as bytes: one for all spellings of a number; empty for no id.
+
+    Args:
+        ids: of any type that `texts_of` takes.
+        decimal: the mark of decimals that the spec declares.
+    """
+    texts = texts_of_ids(ids, decimal)
+    if pa.types.is_integer(ids.type):
+        return texts
+    # Called text, so that Arrow strips it; nothing looks at its characters.
+    called_text = pa.Array.from_buffers(
+        pa.large_string(), len(texts), texts.buffers(), offset=texts.offset
+    )
+    names = pc.ascii_trim_whitespace(called_text).cast(pa.large_binary())
+    odd = pc.invert(pc.match_substring_regex(names, _NAME))
+    if not odd.true_count:
+        return names
+    spelled = names.filter(odd)
+    plain = pc.replace_substring_regex(spelled, _WHOLE.replace("MARK", decimal), r"\1")
+    known = pc.and_(
+        pc.less_equal(pc.binary_length(spelled), LONGEST), pc.match_substring_regex(plain, _NAME)
+    )
+    rest = spelled.filter(pc.invert(known)).dictionary_encode()
+    named = pa.array([name_of(t, decimal) for t in rest.dictionary.to_pylist()], pa.large_binary())
+    plain = pc.replace_with_mask(plain, pc.invert(known), named.take(rest.indices))
+    return pc.replace_with_mask(names, odd, plain)
+
+
+def name_of(text: bytes, decimal: str) -> bytes:
+    r"""Return the name of one id: the rule that `person_names` follows.
+
+    >>> [name_of(text, ".") for text in (b" 01.0\t", b"1e0", b"-0.50", b"A1")]
+    [b'1', b'1', b'-0.5e0', b'A1']
+    """
+    try:
+        letters = text.decode().strip()
+    except UnicodeDecodeError:
+        return text.strip()
+    value = number(letters, decimal)
+    if value is None:
+        return letters.encode()
+    sign, power, digits = magnitude(value)
+    if sign and not len(digits) <= power <= LONGEST:
+        return decimal_text(value).encode()
+    return f"{'-' * (sign < 0)}{digits.ljust(power, '0') or '0'}".encode()
 
 
 class ExpandedSecret:
@@ -68,13 +135,13 @@ class PersonKeys:
         self._drawing = Lock()  # one id has one key, whichever thread comes upon it first
         self._odd = [int(word) | 1 for word in np.frombuffer(random_bytes(32), np.uint64)]
 
-    def of(self, ids: pa.Array) -> tuple[Bits, Bools]:
-        """Return the keys of some ids, (2, n) 64-bit words, and which ids are not blank, (n,).
+    def of(self, names: pa.Array) -> tuple[Bits, Bools]:
+        """Return the keys of some persons, (2, n) 64-bit words, and which have a name, (n,).
 
         Args:
-            ids: binary, of any bytes; a null is blank.
+            names: see `person_names`; those of no id are empty.
         """
-        text, starts, lengths = _stripped(ids)
+        text, starts, lengths = _bytes_of(names)
         block = np.empty((2, lengths.size), np.uint64)
         words = _words(text, np.dtype("<u8"))
         for half, place in zip(block, (0, 8), strict=True):
@@ -131,18 +198,12 @@ class PersonKeys:
             return self._factors[:, :count]
 
 
-def _stripped(ids: pa.Array) -> tuple[Bits, Ints, Ints]:
-    """Return bytes, and where in them each id without blanks around it starts, and its length."""
-    ids = ids.fill_null(b"").cast(pa.large_binary())
-    # Called text, so that Arrow strips it; nothing looks at its characters.
-    called_text = pa.Array.from_buffers(
-        pa.large_string(), len(ids), ids.buffers(), offset=ids.offset
-    )
-    stripped = pc.ascii_trim_whitespace(called_text)
-    _, offsets, content = stripped.buffers()
-    places = np.frombuffer(offsets, np.int64)[stripped.offset :][: len(stripped) + 1]
-    first, last = (int(places[0]), int(places[-1])) if len(stripped) else (0, 0)
-    # Behind the last byte so many zeros that a word can be read at any place of any id.
+def _bytes_of(names: pa.Array) -> tuple[Bits, Ints, Ints]:
+    """Return bytes, and where in them each name starts, and its length."""
+    _, offsets, content = names.buffers()
+    places = np.frombuffer(offsets, np.int64)[names.offset :][: len(names) + 1]
+    first, last = (int(places[0]), int(places[-1])) if len(names) else (0, 0)
+    # Behind the last byte so many zeros that a word can be read at any place of any name.
     text = np.zeros(last - first + 16, np.uint8)
     if last > first:
         text[: last - first] = np.frombuffer(content, np.uint8)[first:last]

@@ -36,18 +36,16 @@ from dpquery.measurement.counting.pushed_texts import (
     UnpushableError,
     folding_pattern,
     key_text,
-    magnitude,
 )
 from dpquery.measurement.counting.value_codes import code_of, known_codes
 from dpquery.spec.calendar import PeriodKind, period_number
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, ColumnKind, Dates, Integers
-from dpquery.spec.numbers import LONGEST, ExactNumber, decimal_text, of_float
+from dpquery.spec.numbers import LONGEST, ExactNumber, decimal_text, magnitude, of_float
 
 if TYPE_CHECKING:
     from ibis import Table, Value
 
 _UNICODE_BLANKS = "".join(chr(c) for c in range(0x110000) if chr(c).isspace())
-_ID_BLANKS = " \t\n\v\f\r"
 _EXACT_DOUBLE = 2**53  # whole doubles up to it are the whole numbers of their texts
 _MONTH_STARTS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 _SHORT_MONTHS = (4, 6, 9, 11)
@@ -181,13 +179,17 @@ class CodeWriter:
         ]
         return self._step(lambda k: code >= begins[k + 1], leaves)
 
-    def person(self, value: "Value") -> "Value":
-        """Return an id as a text without blanks around it; null where it has none."""
-        kind = value.type()
+    def person(self, name: str, rows: "Table") -> "Value":
+        """Return a text that is the same for all spellings of an id; null where there is none."""
+        kind = rows[name].type()
         if not (kind.is_string() or kind.is_integer()):
             raise UnpushableError(f"has the type {kind}; ids in place are texts or whole numbers")
-        text = value.cast("string") if kind.is_integer() else self.plain(value)
-        return self._stripped(text, _ID_BLANKS).nullif("")
+        if kind.is_integer():
+            return rows[name].cast("string")
+        parts = NumberParts.of(self.ibis, name, rows)
+        # No text without blanks around it begins with one.
+        named = self.ibis.cases((parts.is_number, " " + parts.key()), else_=rows[name])
+        return named.nullif("")
 
     def _step(self, reaches: Callable[[int], "Value"], leaves: Sequence["Value"]) -> "Value":
         """Return the leaf behind the last of ordered thresholds that a value reaches."""
@@ -403,7 +405,7 @@ def _candidates(column: Column, decimal: str, *, whole: bool) -> Iterator[int | 
     for key in known_codes(column.kind, decimal):
         if isinstance(key, str):
             continue
-        if abs(magnitude(key)[0] if key[0] else 0) > 400:
+        if abs(magnitude(key)[1]) > 400:
             continue  # no number of 64 bits is as large or as small
         exact = _fraction(key)
         if not whole:

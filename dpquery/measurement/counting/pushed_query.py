@@ -26,6 +26,7 @@ from dpquery.arrays import Ints
 from dpquery.measurement.counting.maximal_tables import count_of_cells
 from dpquery.measurement.counting.pushed_codes import CodeWriter
 from dpquery.measurement.counting.pushed_texts import UnpushableError
+from dpquery.spec.domain import Column, Integers
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
@@ -97,16 +98,16 @@ def _coded(
         for i in counted.needed
         for k, column in enumerate(spec.domain.attributes[i].columns)
     }
-    values: dict[str, Value] = {"record": writer.ibis.literal(0, "int64")}
-    for name, column in columns.items():
-        values |= writer.texts(f"value_{name}", rows[names[column.name]])
+    read = dict(columns)
     if spec.privacy.person is not None:
-        with naming(f"the column {spec.privacy.person}"):
-            values["person"] = writer.person(rows[names[spec.privacy.person]])
+        read["person"] = Column(spec.privacy.person, Integers(0, 0))  # a number where it is one
+    values: dict[str, Value] = {"record": writer.ibis.literal(0, "int64")}
+    for name, column in read.items():
+        values |= writer.texts(f"value_{name}", rows[names[column.name]])
     rows = rows.select(**values)
     for step in (writer.fields, writer.numbers):
         more: dict[str, Value] = {}
-        for name, column in columns.items():
+        for name, column in read.items():
             with naming(f"the column {column.name}"):
                 more |= step(f"value_{name}", column, rows)
         rows = rows.mutate(**more) if more else rows
@@ -115,7 +116,8 @@ def _coded(
         with naming(f"the column {column.name}"):
             codes[f"code_{name}"] = writer.code(f"value_{name}", column, rows)
     if spec.privacy.person is not None:
-        codes["person"] = rows["person"]
+        with naming(f"the column {spec.privacy.person}"):
+            codes["person"] = writer.person("value_person", rows)
     coded = rows.select(**codes)
     inside = [coded[f"code_{name}"] >= 0 for name, column in columns.items() if column.drops]
     if spec.privacy.person is not None:

@@ -5,7 +5,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dpquery.spec.numbers import ExactNumber, decimal_text
+from dpquery.spec.numbers import ExactNumber, magnitude
 
 if TYPE_CHECKING:
     from ibis import Table, Value
@@ -61,30 +61,22 @@ class NumberParts:
 
     def reaches(self, edge: ExactNumber) -> "Value":
         """Return whether the number is at least an edge."""
-        sign, power, digits = edge
+        sign, power, digits = magnitude(edge)
         zero = self.digits == ""
         if sign == 0:
             return ~self.negative | zero
         if sign > 0:
             larger = (self.power > power) | ((self.power == power) & (self.digits >= digits))
             return ~self.negative & ~zero & larger
-        power, digits = magnitude(edge)
         smaller = (self.power < power) | ((self.power == power) & (self.digits <= digits))
         return ~self.negative | zero | smaller
-
-
-def magnitude(value: ExactNumber) -> tuple[int, str]:
-    """Return power and digits of a number without its sign."""
-    _, _, text = decimal_text(value).partition("0.")
-    digits, _, power = text.partition("e")
-    return int(power or 0), digits
 
 
 def key_text(value: ExactNumber) -> str:
     """Return a text for a number, another for each other number."""
     if value[0] == 0:
         return "0"
-    power, digits = magnitude(value)
+    _, power, digits = magnitude(value)
     if len(str(abs(power))) > LONG_EXPONENT:
         raise UnpushableError("declares a number with an exponent that is too long")
     return f"{'-' if value[0] < 0 else ''}{power}:{digits}"

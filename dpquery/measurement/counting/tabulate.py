@@ -26,13 +26,12 @@ from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations, table_in_place
 from dpquery.measurement.counting.maximal_tables import homes_of
 from dpquery.measurement.counting.packed_codes import PackedCodes
-from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
+from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys, person_names
 from dpquery.measurement.counting.persons import KeptRows
 from dpquery.measurement.counting.pushed_query import CountedTables
 from dpquery.measurement.counting.sources import Piece, Source, StoredValues, UnfitTextError
 from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
 from dpquery.measurement.counting.table_counts import TableCounts
-from dpquery.measurement.counting.value_texts import texts_of
 from dpquery.measurement.counting.warehouses import InPlaceTable
 from dpquery.progress import Work, report_progress
 from dpquery.spec.domain import Column
@@ -364,7 +363,7 @@ class _Tally:
     def _person_keys(self, texts: StoredValues) -> tuple[Bits, Bools]:
         """Return the key of every record's person, (2, n), and where there is one, (n,)."""
         decimal = self.spec.file.decimal
-        parts = [(*self._keys.of(texts_of(ids, decimal)), index) for ids, index in texts]
+        parts = [(*self._keys.of(person_names(ids, decimal)), index) for ids, index in texts]
         return (
             np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
             np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),

@@ -13,7 +13,8 @@ which editors complete and check. Everything in a spec is declared: nothing is r
 A text may stand in quotes or without. `yes`, `010`, `1:30` and `1e-9` mean what the place they
 stand in makes of them. Tags, merge keys (`<<`) and second documents are refused; anchors are not.
 
-How the texts of the data are read is one rule for all kinds of columns. White space around a text
+How the texts of the data are read is one rule for all kinds of columns, and for ids of persons:
+an id that is `1` in one file and `1.0` in another is one person's. White space around a text
 is stripped. A number is a number: `1`, `1.0`, `01`, `+1` and `1e0` are one value, compared exactly;
 with separators of thousands, with more than 64 characters, or as `nan` it is none. What is no
 number is compared letter by letter, yes and no without case. A value may have several texts:
