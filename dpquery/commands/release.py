@@ -5,7 +5,9 @@ that follows is a function of noisy answers and public inputs.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -32,8 +34,9 @@ from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
-from dpquery.measurement.ledger.funds import Room, price_against
+from dpquery.measurement.ledger.funds import Funds, Room, price_against
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
+from dpquery.measurement.query import Query
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
 from dpquery.mechanisms.linear import linear_queries
 from dpquery.mechanisms.release_content import ReleaseContent, ReleaseRequest
@@ -42,7 +45,7 @@ from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.progress import stage
 from dpquery.reconstruction.columns.postprocess import parse_columns
-from dpquery.releases.folder.write import Sources, check_target, write_release
+from dpquery.releases.folder.write import Sources, claimed_target, write_release
 from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import one_of
@@ -161,37 +164,45 @@ def release(
     rows_bytes = _memory_for_persons(memory, spec)
     columns = parse_columns(also)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
-    with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
-        with stage("checking the plan", *CHECKING):
-            chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
-        check_target(directory, key=chosen.query.key, replace=replace)
-        ledger.check_replaced(directory)
-        changed = changed_since(plan, Path(plan_path))
-        if not as_planned:
-            _check_unchanged(changed, key=chosen.query.key, ledger=ledger)
-        with stage("", *MEASURING):
-            measured = measure(
-                as_data(data),
-                chosen.query,
-                ledger=ledger,
-                memory=rows_bytes,
-                others=linear_queries(plan, spec, terms, other_than=chosen.query),
-            )
-        funds = ledger.funds(spec.dataset.id)
-    with stage("working out answers", *ANSWERING):
-        result = chosen.make(measured, level=confidence or LEVEL)
-    with stage("", *WRITING):
-        sources = Sources(content, measured.values, chosen.labels(measured.values))
-        _write(directory, spec, result, sources=sources, replace=replace)
-    remark, cap = remark_on(plan, terms, mechanism=choice), funds.account.cap
-    at_epsilon = chosen.query.guarantee_at
-    room = funds.room_for(lambda at: price_against(at_epsilon(at), cap), epsilon=budget)
+    with ExitStack() as claim:
+        with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
+            with stage("checking the plan", *CHECKING):
+                chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
+            key = chosen.query.key
+            paid = ledger.first_charged([key]) is not None
+            target = claimed_target(directory, key=key, replace=replace, paid=paid)
+            workshop = claim.enter_context(target)
+            ledger.check_replaced(directory)
+            changed = changed_since(plan, Path(plan_path))
+            if not (as_planned or paid):
+                _check_unchanged(changed)
+            with stage("", *MEASURING):
+                measured = measure(
+                    as_data(data),
+                    chosen.query,
+                    ledger=ledger,
+                    memory=rows_bytes,
+                    others=linear_queries(plan, spec, terms, other_than=chosen.query),
+                )
+            funds = ledger.funds(spec.dataset.id)
+        with stage("working out answers", *ANSWERING):
+            result = chosen.make(measured, level=confidence or LEVEL)
+        with stage("", *WRITING):
+            sources = Sources(content, measured.values, chosen.labels(measured.values))
+            _write(directory, spec, result, sources=sources, replace=replace, workshop=workshop)
+    remark, room = remark_on(plan, terms, mechanism=choice), _room(funds, chosen.query, budget)
     facts = result.manifest.facts
     return ReleaseReport(directory, spec, chosen, measured, room, remark, changed, facts)
 
 
 def _write(
-    directory: Path, spec: Spec, made: ReleaseContent, *, sources: Sources, replace: bool
+    directory: Path,
+    spec: Spec,
+    made: ReleaseContent,
+    *,
+    sources: Sources,
+    replace: bool,
+    workshop: Path,
 ) -> None:
     """Write a release, whole or not at all."""
     write_release(
@@ -203,12 +214,19 @@ def _write(
         sources=sources,
         relaxed=made.relaxed,
         derived=made.derived,
+        workshop=workshop,
     )
 
 
-def _check_unchanged(changed: ChangedFile | None, *, key: str, ledger: Ledger) -> None:
+def _room(funds: Funds, query: Query, epsilon: Fraction) -> Room:
+    """Return what there is room for after a release."""
+    cap = funds.account.cap
+    return funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=epsilon)
+
+
+def _check_unchanged(changed: ChangedFile | None) -> None:
     """Refuse to charge for what says something else than the steward's files do now."""
-    if changed and changed.in_content and ledger.first_charged([key]) is None:
+    if changed and changed.in_content:
         raise PlanConflictError(
             f"{changed.name} says something else now than when it was planned; run `dpquery plan` "
             "again, or give --as-planned to release what was planned; nothing was charged"

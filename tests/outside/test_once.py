@@ -91,3 +91,53 @@ def test_the_function_refuses_and_announces_as_the_command_does(here):
         dpquery.plan("other.yaml", plan_path="other.plan", time_limit=1)
     report = dpquery.plan("other.yaml", plan_path="other.plan", time_limit=1, new_dataset=True)
     assert report.new == ("hospitl",)
+
+
+def release(number, out="release"):
+    return ["release", "d.csv", "--epsilon", "1", "--release-number", str(number), "--out", out]
+
+
+def spent():
+    """The numbers of the releases that were charged, in order."""
+    events = json.loads(run("ledger", "history", "--json").out)
+    return [event["details"]["release"] for event in events if event["kind"] == "reserve"]
+
+
+def test_of_releases_at_once_into_one_folder_one_is_charged(here, forks):
+    assert planned("ops").code == 0
+    environment = {"DPQUERY_LEDGER": str(here / "state" / "ledger.db")}
+    jobs = [
+        {"folder": here, "arguments": release(number), "environment": environment}
+        for number in (1, 2, 3, 4)
+    ]
+    done = forks.run(*jobs, together=True)
+    assert sorted(ended.code for ended in done) == [0, 5, 5, 5]
+    assert len(spent()) == 1
+    assert run("ledger", "verify", "--releases", "release").code == 0
+    assert all("another --out" not in ended.err for ended in done)  # nobody else has paid
+
+
+def test_a_refused_folder_says_that_what_was_paid_for_is_free_elsewhere(here):
+    assert planned("ops").code == 0
+    assert run(*release(1)).code == 0
+    assert run(*release(2, "second")).code == 0
+    refused = run(*release(2))
+    assert refused.code == 5
+    assert "the same command with another --out is free" in refused.err
+    unpaid = run(*release(3))
+    assert unpaid.code == 5
+    assert "is free" not in unpaid.err
+    assert run(*release(2, "third")).code == 0
+    assert spent() == [1, 2]
+    first, again = (Path(name, "t.parquet").read_bytes() for name in ("second", "third"))
+    assert first == again
+
+
+def test_a_charge_that_is_refused_leaves_no_folder(here):
+    assert planned("ops").code == 0
+    done = run("release", "d.csv", "--epsilon", 11, "--out", "deep/er/release")
+    assert done.code == 3
+    assert not Path("deep").exists()
+    assert run("release", "none.csv", "--epsilon", 1, "--out", "deep/er/release").code == 6
+    assert not Path("deep").exists()
+    assert spent() == []

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -56,6 +57,7 @@ from dpquery.releases.tables.long_table import axes_table, labels_table, long_la
 from dpquery.spec.model import Item, Spec
 from dpquery.untrusted.atomic_write import check_named
 
+PAID = "the measurements are in the ledger, so it costs nothing"
 _ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag", "published"}
 
 
@@ -74,13 +76,58 @@ class Sources:
     measured: tuple[MeasurementLabel, ...]
 
 
-def check_target(directory: Path, *, key: str, replace: bool) -> None:
+@contextmanager
+def claimed_target(
+    directory: Path, *, key: str, replace: bool, paid: bool = False
+) -> Iterator[Path]:
+    """Keep a target for one release, in a `with` block, and yield the workshop beside it.
+
+    Another run that wants the same target waits until the block ends, and is then refused what
+    `check_target` refuses: before it is charged, where the target is claimed before the charge.
+
+    Raises:
+        SpecError, PlanConflictError: as check_target.
+        DpqueryError: nothing can be written beside the target.
+    """
+    directory = Path(os.path.abspath(directory))
+    check_target(directory, key=key, replace=replace, paid=paid)
+    missing = [folder for folder in directory.parents if not folder.exists()]
+    claim = ExitStack()
+    try:
+        with told_of_disk(directory, "nothing was charged"):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            workshop = claim.enter_context(workshop_beside(directory))
+        check_target(directory, key=key, replace=replace, paid=paid)
+        yield workshop
+    finally:
+        with told_of_disk(directory):
+            claim.close()
+        for folder in missing:
+            with suppress(OSError):  # what was written stands in it
+                folder.rmdir()
+
+
+@contextmanager
+def told_of_disk(directory: Path, charge: str = PAID) -> Iterator[None]:
+    """Raise errors of the disk as DpqueryError, which says what was kept and what was charged."""
+    try:
+        yield
+    except OSError as problem:
+        reason = disk_words(problem)
+        raise DpqueryError(
+            f"cannot write the release {directory}: {reason}; an earlier one is as it was. "
+            f"Mend that and run again: {charge}"
+        ) from None
+
+
+def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False) -> None:
     """Refuse, before anything is charged, a target that write_release would refuse.
 
     Args:
         directory: where the release is to go.
         key: of the measurement to be released; a release of the same key may always be made again.
         replace: whether a release of another key may be replaced.
+        paid: whether what is to be released was charged already, which a refusal then says.
 
     Raises:
         SpecError: nothing can be written there.
@@ -106,8 +153,9 @@ def check_target(directory: Path, *, key: str, replace: bool) -> None:
     if earlier.key == key:
         return
     if not replace:
+        free = "; this one is paid for: the same command with another --out is free" * paid
         raise PlanConflictError(
-            f"{directory} holds another release; add --replace, or name another folder"
+            f"{directory} holds another release; add --replace, or name another folder{free}"
         )
     _refuse_foreign(directory, earlier)
 
@@ -122,6 +170,7 @@ def write_release(
     sources: Sources | None = None,
     relaxed: pa.Table | None = None,
     derived: Sequence[pa.Table] = (),
+    workshop: Path | None = None,
 ) -> None:
     """Write all files of a release, whole or not at all.
 
@@ -134,6 +183,7 @@ def write_release(
         sources: go into the folder too; the manifest has their digests.
         relaxed: the relaxed rows that the answers were read from, where the manifest names them.
         derived: the rows of every derived item that the manifest names.
+        workshop: beside the target, where that is claimed already.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs. What is written differs
@@ -144,26 +194,21 @@ def write_release(
         DpqueryError: the files cannot be written; an earlier release is as it was.
     """
     directory = Path(os.path.abspath(directory))
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        with workshop_beside(directory) as workshop:
-            check_target(directory, key=manifest.key, replace=replace)
-            (workshop / NEW).mkdir()
-            if sources is not None:
-                _write_sources(workshop / NEW, sources, manifest)
-            if relaxed is not None:
-                _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
-            for facts, rows in zip(manifest.derived, derived, strict=True):
-                _write_table(workshop / NEW / facts.file, rows, manifest)
-            _write_files(workshop / NEW, spec, answers, manifest)
-            _sync(workshop / NEW, manifest)
-            _put_in_place(workshop, directory)
-    except OSError as problem:
-        reason = disk_words(problem)
-        raise DpqueryError(
-            f"cannot write the release {directory}: {reason}; an earlier one is as it was. "
-            "Mend that and run again: the measurements are in the ledger, so it costs nothing"
-        ) from None
+    with ExitStack() as claim:
+        if workshop is None:
+            target = claimed_target(directory, key=manifest.key, replace=replace)
+            workshop = claim.enter_context(target)
+        claim.enter_context(told_of_disk(directory))
+        (workshop / NEW).mkdir()
+        if sources is not None:
+            _write_sources(workshop / NEW, sources, manifest)
+        if relaxed is not None:
+            _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
+        for facts, rows in zip(manifest.derived, derived, strict=True):
+            _write_table(workshop / NEW / facts.file, rows, manifest)
+        _write_files(workshop / NEW, spec, answers, manifest)
+        _sync(workshop / NEW, manifest)
+        _put_in_place(workshop, directory)
 
 
 def _write_sources(folder: Path, sources: Sources, manifest: Manifest) -> None:
