@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
+.PHONY: help install demo test near night test-all trust audit lock docs check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,8 +84,15 @@ endef
 # Tests are shared out over at most four cores; one that has none left takes some of another one's.
 CORES := -n auto --maxprocesses 4 --dist worksteal
 
-test: $(READY) ## the tests of every day: some 14 minutes of two cores
+test: $(READY) ## the tests of every day: four minutes of two cores
 	$(BIN)/pytest -q $(CORES)
+
+near: $(READY) ## the tests that execute what differs from BASE, cheapest first: a minute at most
+	$(BIN)/python tests/mistakes/near.py $(or $(BASE),HEAD)
+
+night: $(READY) ## every test but the slowest, and the map of what each executes, for `make near`
+	rm -rf build/executed
+	$(BIN)/pytest -q $(CORES) -p mistakes.executed -m 'not slow'
 
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q $(CORES) -m ''

@@ -8,15 +8,14 @@ from contextlib import suppress
 # Read when numpy is first imported, which is below.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import adaptive_support
 import pytest
-import rehearsal_support
-from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
-from forked_commands import Forks, failing_calls
-from ledgers import new_ledger
-from parent_support import new_panel
 
-from dpquery.planning.rehearsal import simulated_runs
+# What a fixture needs of the product it imports itself: any one file of tests starts in no time.
+
+DAILY = "not slow and not nightly"
+TEST_SECONDS = 3  # CPU seconds; a test of every day that takes longer is named after the run
+STARTED = [0.0]
+TAKEN = {}  # by the name of a test, its CPU seconds
 
 # No test of every day depends on chance, or on how fast a machine is; long forms say
 # `derandomize=False` to try other cases.
@@ -42,35 +41,81 @@ def pytest_runtest_teardown(item, nextitem):
         gc.freeze()
 
 
-def pytest_sessionfinish():
-    """Let what was kept be freed."""
+def pytest_addoption(parser):
+    parser.addini("cpu_budget", "CPU seconds that the tests of every day may take", default="0")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave to every day the case of a nightly test that its marker names: `daily=`."""
+    for item in items:
+        mark = item.get_closest_marker("nightly")
+        if mark and (case := mark.kwargs.get("daily")) and case in item.name:
+            item.own_markers.remove(mark)
+
+
+def pytest_runtest_logstart(nodeid, location):
+    """Measure CPU seconds, those of a test's own processes too."""
+    STARTED[0] = sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    report.cpu = sum(os.times()[:4]) - STARTED[0]
+    return report
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "teardown":
+        TAKEN[report.nodeid] = getattr(report, "cpu", 0.0)  # none where a process of tests died
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    """Let what was kept be freed, and fail a run that takes twice what it may."""
     gc.unfreeze()
+    budget = float(session.config.getini("cpu_budget"))
+    if exitstatus == 0 and _daily(session.config) and sum(TAKEN.values()) > 2 * budget:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what took long, and how much of what a run may take was taken."""
+    if not _daily(config):
+        return
+    for test, seconds in sorted(TAKEN.items(), key=lambda row: -row[1]):
+        if seconds > TEST_SECONDS:
+            terminalreporter.line(f"{seconds:5.1f} CPU s  {test}")
+    budget = float(config.getini("cpu_budget"))
+    terminalreporter.line(f"{sum(TAKEN.values()):.0f} CPU s of {budget:.0f}; twice that fails")
+
+
+def _daily(config):
+    """Whether this is a run of the tests of every day, and not of some or of all."""
+    return config.option.markexpr == DAILY and not config.option.keyword
 
 
 @pytest.fixture(scope="session")
 def planned_town(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("planned") / "town"
-    plan_town(folder)
-    return folder
+    return _planned(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def planned_gaussian_town(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("planned") / "gaussian_town"
-    plan_town(folder, GAUSSIAN_SPEC)
-    return folder
+    return _planned(tmp_path_factory, "GAUSSIAN_SPEC")
 
 
 @pytest.fixture(scope="session")
 def planned_person_town(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("planned") / "person_town"
-    plan_town(folder, PERSON_SPEC)
-    return folder
+    return _planned(tmp_path_factory, "PERSON_SPEC")
 
 
 @pytest.fixture(scope="session")
 def forks():
     """Processes of their own in which commands are raced, killed and refused."""
+    from forked_commands import Forks, failing_calls
+
     with Forks(failing_calls()) as server:
         yield server
 
@@ -90,10 +135,14 @@ def gaussian_town(planned_gaussian_town, tmp_path, monkeypatch):
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A folder of one's own with the spec and its public data, where RAP is the dense twin."""
+    import rehearsal_support
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(simulated_runs, "RapProjection", rehearsal_support.Learner)
+    monkeypatch.setattr(
+        "dpquery.planning.rehearsal.simulated_runs.RapProjection", rehearsal_support.Learner
+    )
     (tmp_path / "workload.yaml").write_text(rehearsal_support.SPEC)
     rehearsal_support.write_csv(tmp_path / "public.csv", rehearsal_support.records(1500, seed=3))
     return tmp_path
@@ -102,22 +151,38 @@ def small(tmp_path, monkeypatch):
 @pytest.fixture
 def path(tmp_path):
     """A small ledger with one dataset on record."""
+    from ledgers import new_ledger
+
     return new_ledger(tmp_path)
 
 
 @pytest.fixture
 def panel(tmp_path):
     """A ledger with two datasets under one cap."""
+    from parent_support import new_panel
+
     return new_panel(tmp_path)
 
 
 @pytest.fixture
 def data(tmp_path):
     """The file of the small dataset that RAP's privacy is tested on."""
+    import adaptive_support
+
     return adaptive_support.write_csv(tmp_path / "data.csv")
 
 
+def _planned(tmp_path_factory, spec="SPEC"):
+    import cli_support
+
+    folder = tmp_path_factory.mktemp("planned") / "town"
+    cli_support.plan_town(folder, getattr(cli_support, spec))
+    return folder
+
+
 def _move_in(folder, template, monkeypatch):
+    from cli_support import renew
+
     renew(folder, template)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))

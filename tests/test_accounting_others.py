@@ -216,11 +216,13 @@ def test_rho_to_epsilon_is_never_below_the_truth(record_property):
     record_property("conversions", len(RHOS) * len(DELTAS))
 
 
+@pytest.mark.nightly
 def test_epsilon_to_rho_is_never_above_the_truth(record_property):
     assert not list(rho_faults(_largest_rho))
     record_property("conversions", len(EPSILONS) * len(DELTAS))
 
 
+@pytest.mark.nightly
 def test_conversions_hold_at_the_ends_of_what_a_spec_may_say(record_property):
     """Anywhere between 1e-6 and 1e6, at any delta from 1e-100 to just below 1."""
     rng = np.random.default_rng(5)
@@ -348,6 +350,7 @@ def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
     record_property("conversions", checked)
 
 
+@pytest.mark.nightly
 def test_analytic_gaussian_is_the_sigma_of_dp_accounting(record_property):
     for epsilon, delta in itertools.product(EPSILONS, DELTAS):
         ours = analytic_gaussian_sigma(float(epsilon), float(delta))

@@ -48,6 +48,7 @@ def compiled():
     return compile_spec(spec())
 
 
+@pytest.mark.nightly
 def test_preferred_tables_are_released_without_being_asked_for(town):
     done = ok(*RELEASE, "--json")
     document = json.loads(done.out)
@@ -153,6 +154,7 @@ def test_what_adaptive_tables_cannot_do_is_refused_before_anything_is_charged(to
     assert kinds() == ["register"]
 
 
+@pytest.mark.nightly
 def test_a_plan_without_adaptive_tables_refuses_them_and_names_the_remedy(gaussian_town):
     message = refused(*RELEASE, "--mechanism", "adaptive", code=2)
     assert "dpquery plan --mechanism adaptive" in message
@@ -165,6 +167,7 @@ def test_tables_at_another_epsilon_simulate_nothing(town):
     assert read_manifest(Path("release")).adaptive.simulated is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("unit", ["person", "replace"])
 def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, unit):
     plan_town(tmp_path / "made", PERSON_SPEC if unit == "person" else REPLACE_SPEC)
@@ -188,6 +191,7 @@ def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, u
 # Plans.
 
 
+@pytest.mark.nightly
 def test_plan_compares_tables_with_rap_and_linear_and_a_release_follows(town):
     text = MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
     Path("workload.yaml").write_text(text)

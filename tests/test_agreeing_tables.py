@@ -166,6 +166,7 @@ def test_components_beyond_joint_classes_are_the_nearest_too(monkeypatch):
     assert tables.answer(blocks[1]) == pytest.approx(nearest, abs=0.1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_asked_answers_are_sums_of_cells_that_are_not_negative(seed):
     rng = np.random.default_rng(seed)
@@ -263,6 +264,7 @@ def test_attributes_of_too_many_classes_for_their_noise_are_left_out_with_the_re
     assert tables.answer(blocks[2]) is not None
 
 
+@pytest.mark.nightly(daily="10")
 @pytest.mark.parametrize("cells", [10**6, 10])
 def test_tables_with_ranges_and_groups_add_up_and_margins_err_no_more_than_estimates(
     cells, monkeypatch

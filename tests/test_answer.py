@@ -88,6 +88,7 @@ def columns(folder, name):
 SHAPES = ("product", "marginals", "factors", "residual", "union", "cell-classes", "direct")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", SHAPES[:-1])
 def test_new_questions_are_answered_by_least_squares_with_their_exact_errors(more, shape):
     replan(shape)
@@ -105,6 +106,7 @@ def test_new_questions_are_answered_by_least_squares_with_their_exact_errors(mor
         np.testing.assert_allclose(errors, std * np.linalg.norm(W @ plus, axis=1), rtol=1e-7)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(town, shape):
     replan(shape)

@@ -49,6 +49,7 @@ def released(template, tmp_path, monkeypatch):
     Path("data.csv").unlink()
 
 
+@pytest.mark.nightly
 def test_any_question_is_answered_from_the_relaxed_rows(released):
     spec = load_spec(Path("workload.yaml"))
     compiled = compile_spec(spec)

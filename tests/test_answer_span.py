@@ -56,6 +56,7 @@ def check(strategy, block):
     return C
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_new_question_is_answered_by_least_squares_or_refused_as_the_span_says(seed, noise):

@@ -78,6 +78,7 @@ def test_importing_the_package_loads_nothing_else():
     assert modules.isdisjoint({"numpy", "pandas", "pyarrow", "scipy", "typer"})
 
 
+@pytest.mark.nightly
 def test_a_release_loads_neither_optimisers_nor_what_other_commands_need():
     modules = loaded_by("import dpquery.commands.release")
     assert {name.split(".")[1] for name in dpquery_modules(modules) - {"dpquery"}} == RELEASE_ROOMS
@@ -194,6 +195,7 @@ def test_a_page_for_a_notebook_is_escaped_and_holds_errors_alone(here):
     assert repr(planned).startswith("<PlanReport: visits: 9 queries in 2 items, epsilon = 1; ")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -157,6 +157,7 @@ def test_the_package_as_a_whole_keeps_the_rule(
     assert rule(package()) == []
 
 
+@pytest.mark.nightly
 def test_files_and_functions_of_the_tests_are_short_too() -> None:
     offences = [
         offence for module in modules(TESTS) for offence in files_and_functions_are_short(module)
@@ -359,6 +360,7 @@ def is_there(name: str, names: dict[str, Module]) -> bool:
     return not rest or rest[0] in bound
 
 
+@pytest.mark.nightly
 def test_no_test_names_a_file_of_the_product_by_its_path() -> None:
     paths = {module.path for module in package() if "/" in module.path}
     offences = [

@@ -121,6 +121,7 @@ def test_noise_that_is_not_what_it_should_be_is_seen(draw, part, size, only, mon
     assert failed(only(part, PERSONS, size))
 
 
+@pytest.mark.nightly(daily="marginals of rows")
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "case",
@@ -199,6 +200,7 @@ WIDTHS = [
 ]
 
 
+@pytest.mark.nightly(daily="take_a_column_for_the_largest-case6-lattice")
 @pytest.mark.statistical
 @pytest.mark.parametrize(("plant", "case", "part"), WIDTHS)
 def test_a_sensitivity_that_is_too_small_is_seen(plant, case, part, only, monkeypatch):
@@ -253,6 +255,7 @@ def charge_half(monkeypatch):
     monkeypatch.setattr(curator, "price_of", half)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "plant",
     [
@@ -267,6 +270,7 @@ def test_what_happens_before_the_noise_is_held_to_be_exact(plant, only, monkeypa
     assert failed(only("lattice", PERSONS))
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 def test_rows_of_a_person_that_are_the_first_of_the_file_are_seen(monkeypatch):
     assert not failed([rows_of_persons()])

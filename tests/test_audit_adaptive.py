@@ -122,16 +122,19 @@ def claims_that_fail(town, folder, runs=60):
     return {finding.claim for finding in findings if not finding.passed}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("town", [ROWS])
 def test_a_sound_town_passes(town, tmp_path):
     assert claims_that_fail(town, tmp_path, runs=50) == set()
 
 
+@pytest.mark.nightly
 def test_tables_of_one_attribute_that_are_free_are_seen_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(AdaptiveBudget, "rounds_rho", property(lambda b: b.guarantee.amount))
     assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(ROWS, tmp_path, runs=50)
 
 
+@pytest.mark.nightly
 def test_a_sensitivity_that_forgets_the_replaced_record_is_seen_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         AdaptiveBudget, "squared_sensitivity", lambda b, tables: tables * b.records**2 << 20
@@ -147,11 +150,13 @@ def test_a_draw_that_is_too_sharp_is_seen(tmp_path, monkeypatch):
     assert claims_that_fail(ROWS, tmp_path, runs=500) == {LAW_OF_TABLES}
 
 
+@pytest.mark.nightly
 def test_levels_that_rise_otherwise_are_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(table_rounds, "noise_norm", lambda std, cells: 0.0)
     assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=50)
 
 
+@pytest.mark.nightly
 def test_noise_that_is_too_narrow_is_seen(tmp_path, monkeypatch):
     real = table_runs.TableRun.read
 

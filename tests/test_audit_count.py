@@ -71,6 +71,7 @@ def released_run(bench, number):
     return SimpleNamespace(charged=Fraction(rho), run=bench.runs("data.csv", 1))
 
 
+@pytest.mark.nightly
 def test_the_whole_audit_makes_no_more_tests_of_chance_than_its_false_alarm_allows(without_draws):
     for part in OF_NO_CHANCE:
         assert "tests=" not in inspect.getsource(part)

@@ -92,6 +92,7 @@ def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
     assert split.rate == pytest.approx(float(mechanism.rate), rel=1e-12)
 
 
+@pytest.mark.nightly
 def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
     """So that an event which is likelier than that has somewhere to be seen."""
     for town in TOWNS:
@@ -106,6 +107,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
     assert ANSWERED.shape == (12, len(KINDS))
 
 
+@pytest.mark.nightly
 def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path):
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
@@ -163,6 +165,7 @@ def true_total(design, **named):
     return dataclasses.replace(design(**named), total=48)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("town", "design"), [(ROWS, free_total), (ROWS, true_total), (PERSONS, no_person)]
 )
@@ -173,6 +176,7 @@ def test_a_total_that_is_free_and_rows_that_are_ignored_are_seen_at_once(
     assert first_release(town, tmp_path) == {CHARGE, FIGURES}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("town", "rate"),
     [

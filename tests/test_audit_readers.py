@@ -16,6 +16,7 @@ def test_every_kind_of_source_is_read_record_by_record():
     assert not failed(readers())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("place", "kinds"),
     [

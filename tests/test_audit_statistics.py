@@ -71,6 +71,7 @@ def test_the_log_ratio_is_that_of_the_masses(noise):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [1.0, 3.3, 999_983.0])
 @pytest.mark.parametrize("noise", NOISES)

@@ -24,6 +24,7 @@ def tried(record_property):
     record_property("bad inputs", 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("given", "instead", "place", "message"),
     [
@@ -187,6 +188,7 @@ def test_data_that_are_no_file_are_refused_before_anything_is_charged(town, plac
     assert kinds() == ["register"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "rows",
     [

@@ -70,6 +70,7 @@ def every_baseline(workload, noise):
     return proposals
 
 
+@pytest.mark.nightly
 @noises
 @pytest.mark.parametrize("seed", range(10))
 def test_the_error_of_every_baseline_is_that_of_its_integer_matrix(seed, noise):
@@ -89,6 +90,7 @@ def test_the_error_of_every_baseline_is_that_of_its_integer_matrix(seed, noise):
         )
 
 
+@pytest.mark.nightly
 @noises
 @pytest.mark.parametrize("kind", [Prefix, AllRanges])
 @pytest.mark.parametrize("n", [5, 8, 13])

@@ -62,6 +62,7 @@ def test_the_sensitivity_is_that_of_the_longest_column(strategy):
     assert sensitivity(strategy.measurements, "gaussian") == max(squares)
 
 
+@pytest.mark.nightly
 def test_a_core_beside_a_null_vector_is_the_best_there_is():
     rng = np.random.default_rng(5)
     spread = np.array([3, 1, 2, 5, 4])

@@ -69,6 +69,7 @@ def test_a_bound_on_a_hundred_attributes_is_finite():
     assert 1 < bound.loss < sum(block.shape[0] for block in blocks) * 99
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(6))
 def test_no_candidate_beats_the_bound(seed):
     rng = np.random.default_rng(seed)

@@ -113,6 +113,7 @@ def counted(monkeypatch, record_property):
     record_property("draws", sum(sizes))
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("noise", NOISES)
@@ -186,6 +187,7 @@ def test_neighbours_in_a_sample_are_independent(noise, scale):
             assert 2 * norm.sf(abs(z)) > STRICT
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [2.7, 1000.3])
 @pytest.mark.parametrize("noise", DISCRETE)
@@ -308,6 +310,7 @@ def test_no_seven_bits_accept_unless_they_are_above_every_bound_of_their_block(n
         assert above - 1 < 128 * spread <= above
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
 @pytest.mark.parametrize("noise", NOISES)
 def test_floats_decide_as_fractions_do(noise, scale, monkeypatch):
@@ -359,6 +362,7 @@ def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, 
         assert exponent(Fraction(0)) == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**40 + 0.5])
 @pytest.mark.parametrize("noise", NOISES)
@@ -383,6 +387,7 @@ def test_the_tail_follows_the_law_beyond_the_blocks(noise, scale):
     assert chi_square(counts(ends - 1, drawn), expected) > STRICT
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("exponent", ["0", "1/1000", "1/3", "1", "7/4", "4"])
 def test_the_slow_bernoulli_is_exp(exponent):
@@ -392,6 +397,7 @@ def test_the_slow_bernoulli_is_exp(exponent):
     assert min(binom.cdf(seen, 5000, p), binom.sf(seen - 1, 5000, p)) > STRICT
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("rate", ["8", "1", "3/7", "1/1000", "3/1000000000"])
 def test_the_slow_geometric_is_geometric(rate):

@@ -229,15 +229,21 @@ def test_small_workloads_are_proven_optimal(name, best):
         assert loss <= selection.bound.loss * (1 + CLASSES_GAIN)
 
 
+# Six: tables of attributes are kept where classes of cells gain less than CLASSES_GAIN of the loss,
+# since they answer more later questions.
+NOT_AT_THE_BOUND = {"a dozen single questions": 1.03, "six single questions": 1.005}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OFFICE)
 def test_every_office_spec_but_the_widest_is_proven_optimal(name):
     workload = office(name)
     selection = select(workload, noises=("gaussian",))["gaussian"]
     ratio = selection.best.error.rmse / math.sqrt(selection.bound.loss / workload.shape[0])
-    assert ratio <= (1.03 if name == "a dozen single questions" else 1.001)
+    assert ratio <= NOT_AT_THE_BOUND.get(name, 1.001)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_simulated_errors_are_those_that_were_predicted(noise):
     workload, rng = office("a dozen questions of two columns each"), np.random.default_rng(8)
@@ -321,6 +327,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_plan_of_other_classes_is_refused_before_anything_is_charged(sliced, damage):
     plan = json.loads(Path("dpquery.plan").read_text())

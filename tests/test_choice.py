@@ -48,6 +48,7 @@ def test_the_choice_goes_both_ways_with_relaxed_rows(small, monkeypatch):
         assert plan(*arguments)["rap"]["preferred"] is preferred
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("epsilon", "preferred"), [("0.01", True), ("10", False)])
 @pytest.mark.parametrize(
     ("objective", "proxy"),
@@ -70,6 +71,7 @@ def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
     assert (rap[name] < rap["margin"] * rap[f"linear_{name}"]) is preferred
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("objective", ["rmse", pytest.param("max", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("proxy", "margin"),
@@ -133,6 +135,7 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
     assert "RAP cannot be rehearsed: the noise cannot be drawn" in message
 
 
+@pytest.mark.nightly
 def test_a_mechanism_can_be_asked_for(small):
     assert plan("--epsilon", "10", "--mechanism", "rap")["rap"]["preferred"] is True
     assert "rap" not in plan("--epsilon", "0.01", "--mechanism", "linear")
@@ -171,6 +174,7 @@ REMEDIES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("without", WITHOUT)
 def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, monkeypatch):
     Path("workload.yaml").write_text(WITHOUT[without])
@@ -217,6 +221,7 @@ def test_unbiased_answers_are_never_traded_for_rap(small):
 # The figures of both sides.
 
 
+@pytest.mark.nightly
 def test_a_weighted_rmse_is_called_so_where_items_weigh_differently(small):
     def shown():
         return [" ".join(line.split()) for line in ok("plan", "workload.yaml").out.splitlines()]
@@ -236,6 +241,7 @@ def test_a_weighted_rmse_is_called_so_where_items_weigh_differently(small):
     assert abs(figures["weighted_rmse"] / figures["rmse"] - 1) > 0.01
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("epsilon", "noise"), [("1", "gaussian"), ("10", "laplace")])
 def test_the_linear_figures_are_those_of_the_better_selection(small, epsilon, noise):
     shown = plan("--epsilon", epsilon)
@@ -295,6 +301,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_a_hostile_rehearsal_is_refused_before_anything_is_charged(town, hostile):
     plan = read_plan(Path("dpquery.plan").read_bytes())

@@ -30,6 +30,7 @@ def outputs(folder):
     return {name: files[name] for name in files if name.startswith(OUTPUTS)}
 
 
+@pytest.mark.nightly
 def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_bytes(
     tmp_path, planned_town, monkeypatch
 ):
@@ -101,6 +102,7 @@ def test_tables_are_not_cut_and_have_no_colours_where_they_are_piped(released):
         assert "…" not in out
 
 
+@pytest.mark.nightly
 def test_no_color_is_honoured_on_a_terminal(released, monkeypatch):
     pty = pytest.importorskip("pty")
 

@@ -208,6 +208,7 @@ def test_plans_that_prefer_unbiased_answers_are_as_before(small):
     assert "closest" not in after
 
 
+@pytest.mark.nightly
 def test_what_is_least_may_be_the_largest_error(small):
     closest = plan(*LOW, "--objective", "max")["closest"]
     worst = [contender["max_error"] for contender in closest["contenders"]]

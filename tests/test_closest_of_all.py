@@ -11,6 +11,7 @@ from dpquery.plan_file.plan import read_plan
 from dpquery.planning.rehearsal import simulated_runs
 
 
+@pytest.mark.nightly
 def test_adaptive_tables_are_compared_beside_rap_and_columns(small):
     shown = plan("--epsilon", "0.1")
     assert {"closest", "rap", "adaptive"} <= set(shown)
@@ -20,6 +21,7 @@ def test_adaptive_tables_are_compared_beside_rap_and_columns(small):
     assert shown["adaptive"]["linear_rmse"] == shown["rap"]["linear_rmse"] == best["rmse"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("rap", "adaptive", "preferred"),
     [(0.6, 0.9, "RAP"), (0.6, 0.8, "adaptive measurement"), (0.8, 1.1, None), (0.1, 0.3, "RAP")],
@@ -44,6 +46,7 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
     assert "adaptive measurement below 1 times the linear one)" in words
 
 
+@pytest.mark.nightly
 def test_plan_says_where_nothing_beats_answering_zero(small):
     shown = plan("--epsilon", "0.0001", "--time-limit", "1")
     assert "errs less than answering zero everywhere, which would err by" in shown["remark"]

@@ -170,6 +170,7 @@ TYPED = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("arrow_type", "values"), TYPED, ids=lambda own: str(own)[:30])
 def test_typed_values_have_the_codes_of_their_texts(arrow_type, values):
     @FUZZ

@@ -30,6 +30,7 @@ def promised(spec, epsilon):
     return {item["name"]: item for item in done["selections"][0]["items"]}
 
 
+@pytest.mark.nightly
 def test_the_errors_are_those_that_each_plan_promises(two):
     first, second = promised("workload.yaml", "0.5"), promised("other.yaml", "0.5")
     before = contents(".")
@@ -49,6 +50,7 @@ def test_the_errors_are_those_that_each_plan_promises(two):
     assert pd.isna(frame.loc["sexes", "ratio"])
 
 
+@pytest.mark.nightly
 def test_a_spec_is_planned_for_it_and_nothing_is_put_on_record(two):
     before = contents(".")
     by_plans = compare("dpquery.plan", "other.plan")

@@ -123,6 +123,7 @@ def stopping(self, query, *given):
     yield schema, () if "1 = 0" in query else batches()
 
 
+@pytest.mark.nightly
 def test_a_connection_that_breaks_costs_once_and_goes_on_free(tmp_path, monkeypatch):
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     monkeypatch.setenv(ADBC, "unset by the writer")
@@ -143,6 +144,7 @@ def test_a_connection_that_breaks_costs_once_and_goes_on_free(tmp_path, monkeypa
     assert spent() == "1"
 
 
+@pytest.mark.nightly
 def test_an_engine_that_stops_in_place_costs_once_and_goes_on_free(tmp_path, monkeypatch):
     pytest.importorskip("ibis")
     from dpquery.measurement.counting import warehouses

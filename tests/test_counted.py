@@ -76,6 +76,7 @@ def test_a_plan_with_gaussian_noise_counts_in_gdp_and_takes_the_noise_of_the_cur
     ok("answer", "release", "workload.yaml", "--out", "answers")
 
 
+@pytest.mark.nightly
 def test_what_plan_says_of_the_errors_is_what_the_release_has(folder):
     planned()
     figures = json.loads(ok("plan", "workload.yaml", "--epsilon", 1, "--json").out)
@@ -161,6 +162,7 @@ def test_a_plan_looks_at_the_ledger_once_before_it_searches(folder, monkeypatch)
     assert opened == [False, True, True]  # what is on record
 
 
+@pytest.mark.nightly
 def test_a_dataset_takes_the_currency_of_its_parent(folder):
     parent = ", parent: {id: panel, budget: {epsilon: 8, delta: 1e-6}}"
     planned(parent=parent)
@@ -170,6 +172,7 @@ def test_a_dataset_takes_the_currency_of_its_parent(folder):
     assert currencies() == {"panel": "rho", "town": "rho"}
 
 
+@pytest.mark.nightly
 def test_a_release_in_gdp_is_charged_half_of_mu_squared_where_rho_adds_up(folder):
     planned()
     first = {name: Path(name).read_bytes() for name in ("dpquery.plan", "workload.yaml")}
@@ -195,6 +198,7 @@ def test_a_release_in_rho_is_refused_where_mu_squared_adds_up(folder):
     assert "accounting: zcdp" in message
 
 
+@pytest.mark.nightly
 def test_laplace_noise_is_charged_its_own_mu_and_fills_the_epsilon(folder):
     planned()
     for number in (1, 2, 3, 4):

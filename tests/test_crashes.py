@@ -119,6 +119,7 @@ def disturbed(forks, job, *, way, number):
     return done
 
 
+@pytest.mark.nightly
 @needs_a_compiler
 @disturbing(some=8, all_=1)
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)

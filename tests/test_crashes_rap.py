@@ -183,6 +183,7 @@ def test_a_run_killed_at_any_step_goes_on_where_it_ended(towns, monkeypatch, ste
     record_property("crashes", len(tried))
 
 
+@pytest.mark.nightly
 @SOME
 def test_a_run_killed_three_times_over_goes_on_where_it_ended(
     towns, monkeypatch, step, record_property

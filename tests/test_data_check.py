@@ -242,6 +242,7 @@ def records_of(path, spec):
     return module._records(file, spec)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("person", [None, "extra"])
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_in_every_wild_file_as_many_are_kept_as_a_release_counts(tmp_path, name, person):

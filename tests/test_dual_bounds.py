@@ -171,6 +171,7 @@ def test_a_bound_that_takes_too_long_is_not_claimed(monkeypatch):
     assert dual_bound(gram(Workload(shape, blocks, (1.0, 1.0)))) is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "least"),
     [

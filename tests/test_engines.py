@@ -73,6 +73,7 @@ def spark(tmp_path_factory):
         yield session
 
 
+@pytest.mark.nightly(daily="in place, DuckDB")
 @pytest.mark.parametrize("name", engines())
 def test_one_table_has_the_same_counts_in_every_place(name, expected, tmp_path, request):
     if name == "Spark":

@@ -163,6 +163,7 @@ def test_a_release_that_was_charged_and_not_finished_is_finished_with_its_noise(
     assert share_spent() == before
 
 
+@pytest.mark.nightly
 def test_an_older_plan_compares_with_the_price_that_it_knew(folder):
     """By eps^2/2 Laplace noise was beyond the budget, though its exact price is not."""
     plan("--epsilon", "2", text=LONG.replace("epsilon: 100", "epsilon: 10"))
@@ -213,6 +214,7 @@ def share_spent():
     return json.loads(ok("ledger", "status", "--json").out)[0]["share_spent"]
 
 
+@pytest.mark.nightly
 def test_what_the_same_share_buys_is_a_release_that_can_be_had(folder):
     report = plan("--epsilon", "2", text=LONG)
     best, other = report["selections"]
@@ -259,6 +261,7 @@ def test_the_largest_epsilon_of_a_refusal_is_accepted_and_the_next_one_is_not(fo
     assert not {"x", "y"} & {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("first", ["laplace", "gaussian"])
 def test_a_refusal_names_what_fits_with_either_noise(folder, first):
     """After Gaussian noise the epsilons of pure releases no longer count by themselves."""
@@ -389,6 +392,7 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     assert alone == gaussian.weighted_rmse
 
 
+@pytest.mark.nightly
 def test_a_refusal_of_relaxed_rows_names_an_epsilon_that_they_are_released_at(small):
     arguments = ("workload.yaml", "--time-limit", "5", "--mechanism", "rap", "--epsilon", "15")
     ok("plan", *arguments, "--proxy", "public.csv")

@@ -62,6 +62,7 @@ def test_power_sums_equal_those_of_the_pseudo_inverse(seed, order):
             assert largest_of(terms) == pytest.approx(expected.max(), rel=1e-6)
 
 
+@pytest.mark.nightly
 @seeds
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_expected_error_equals_the_dense_one(seed, noise):
@@ -101,6 +102,7 @@ def test_predicted_variance_agrees_with_simulated_noise(seed, noise):
             assert abs(simulated.mean() - error.total_squared) <= 5 * standard_error
 
 
+@pytest.mark.nightly
 @seeds
 @pytest.mark.parametrize("order", [2, 4])
 def test_a_union_too_large_to_solve_as_one_has_the_errors_of_its_parts(seed, order, monkeypatch):

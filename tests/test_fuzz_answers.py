@@ -110,6 +110,7 @@ def test_three_conditions_on_one_item_are_answered_as_printed(noise):
     assert 0.93 < covered(SLICES, noise, "OPT_+") < 0.97
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("seed", range(8))
 def test_random_specs_are_answered_as_printed(seed):

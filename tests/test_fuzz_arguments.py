@@ -48,6 +48,7 @@ def full_town(town):
     return town
 
 
+@pytest.mark.nightly
 def test_wild_numbers_and_words_are_refused_and_nothing_is_charged(full_town, record_property):
     tried, before, wrong = 0, contents("."), []
     for command, values in WRONG.items():
@@ -84,6 +85,7 @@ def test_no_file_is_written_where_none_can_be(full_town, writer, record_property
     record_property("bad inputs", len(NO_PLACE))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("writer", ["plan", "page"])
 @pytest.mark.parametrize("place", KEPT)
 def test_a_file_of_another_kind_is_never_replaced(full_town, writer, place):
@@ -100,6 +102,7 @@ def test_a_link_to_a_plan_is_written_through(full_town):
     assert json.loads(Path("kept.plan").read_text())["seed"] == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", ["data.csv", ".", "", "link", "pipe", "release/x", "loop"])
 def test_a_release_and_answers_go_to_folders_of_their_own(full_town, place, record_property):
     Path("folder").mkdir()
@@ -115,6 +118,7 @@ def test_a_release_and_answers_go_to_folders_of_their_own(full_town, place, reco
     record_property("bad inputs", 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("bench", ["bench_thresholds.py", "bench_answers.py"])
 def test_an_unknown_job_of_a_bench_is_named(bench):
     path = Path(__file__).with_name(bench)

@@ -139,6 +139,7 @@ def fuzz(tried, files, record_property, *, examples, code=None):
     return set(codes)
 
 
+@pytest.mark.nightly
 def test_any_bytes_are_released_or_refused_for_their_header(tried, record_property):
     assert fuzz(tried, FILES, record_property, examples=20) == {0, 6}
 

@@ -92,6 +92,7 @@ def check(path, command):
     return done
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("times", "seed"),
     [pytest.param(2, 1, id="some"), pytest.param(30, None, id="many", marks=pytest.mark.slow)],

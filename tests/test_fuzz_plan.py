@@ -134,6 +134,7 @@ def try_all(plans, *, noise=None):
     return tried, taken
 
 
+@pytest.mark.nightly
 def test_every_shape_is_accepted_as_it_is_and_private(plans):
     for name, plan in plans.items():
         mechanism = accepted(plan)
@@ -148,6 +149,7 @@ def test_the_check_of_privacy_sees_a_scale_that_is_too_small(plans):
         check_private(mechanism)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", [*SHAPES, "quad-tree", "gaussian"])
 def test_changed_strategies_are_refused_or_charged_for_what_they_are(plans, shape, record_property):
     draw, plan = chance(len(shape)), plans[shape]
@@ -178,6 +180,7 @@ def test_every_leaf_of_a_strategy_may_hold_anything(plans, shape, record_propert
     record_property("bad inputs", tried)
 
 
+@pytest.mark.nightly
 def test_everything_around_a_strategy_may_hold_anything(plans, record_property):
     draw, tried = chance(3), 0
     for name in ("laplace", "gaussian"):
@@ -205,6 +208,7 @@ def test_a_name_given_twice_and_nan_are_refused(plans):
     assert accepted(content.replace('"seed": 0', '"seed": 0, "note": NaN').encode()) is None
 
 
+@pytest.mark.nightly
 def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
     tmp_path_factory, record_property
 ):
@@ -370,6 +374,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("bomb", slow_but(BOMBS, "marginals of sixty attributes"))
 def test_a_plan_that_asks_for_the_unreasonable_is_refused_in_bounds(town, plans, bomb):
     spec, strategy = BOMBS[bomb]
@@ -384,6 +389,7 @@ def test_a_plan_that_asks_for_the_unreasonable_is_refused_in_bounds(town, plans,
     assert kinds() == ["register"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "content",
     [b"[[]," * (1 << 24), pytest.param(b"[" + b"0," * (1 << 25) + b"0]", marks=pytest.mark.slow)],

@@ -147,6 +147,7 @@ def change_bytes(draw):
 CHANGES = (change_manifest, change_plan, change_table, change_bytes)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["linear", "rap"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_damaged_folder_is_read_or_refused(released, kind, change, record_property):
@@ -192,6 +193,7 @@ def test_every_fact_of_a_manifest_may_be_anything(released, kind, record_propert
 # -------------------------------------------------------------------------- outside the folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     [

@@ -155,6 +155,7 @@ def faults(seed, noise, *, measured_ones):
 seeds = [*range(25), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(25, 150))]
 
 
+@pytest.mark.nightly(daily="11-gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("seed", seeds)
 def test_no_neighbour_moves_a_hostile_strategy_further_than_its_sensitivity(

@@ -121,6 +121,7 @@ def pure_faults(squared_mu_for):
                 yield "unsafe" if safe else "wasteful", epsilon
 
 
+@pytest.mark.nightly
 def test_mu_is_the_largest_whole_number_of_units_that_keeps_the_promise(record_property):
     assert list(curve_faults(squared_mu_of)) == []
     record_property("conversions", len(EPSILONS) * len(DELTAS))

@@ -100,6 +100,7 @@ def test_the_smoothed_score_has_the_gradient_it_says():
         assert difference < 1e-5 * np.linalg.norm(problem.smoothed(x, t)[1])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(10))
 def test_the_score_promised_is_that_of_the_integer_strategy_written_out(seed):
     rng = np.random.default_rng(seed)

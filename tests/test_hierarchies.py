@@ -104,6 +104,7 @@ def test_the_published_figures_of_fixed_strategies_are_met(kind, n, noise):
         assert rmse(range_baselines.opt_h, factor, noise) <= rows["GreedyH"]
 
 
+@pytest.mark.nightly
 @noises
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [64, 100])
@@ -136,6 +137,7 @@ def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkey
     assert level_traces(V, sizes)[7:] == pytest.approx(exact[7:])  # from the spans of 128 codes on
 
 
+@pytest.mark.nightly
 @noises
 def test_an_attribute_of_many_classes_needs_no_matrix_of_all_of_them(noise):
     factor = Prefix(20_000)  # of whose square 3.2 GB would be needed

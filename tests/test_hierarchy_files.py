@@ -194,6 +194,7 @@ def _damaged_files(count, seed):
         yield "\n".join(",".join(line) for line in lines)
 
 
+@pytest.mark.nightly
 def test_damaged_files_are_read_or_refused_by_place(record_property):
     read_well = 0
     for areas in _damaged_files(250, seed=2):

@@ -178,6 +178,7 @@ def three(other, **privacy):
 ALL = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("other", ["count", "drop"])
 def test_one_row_more_is_one_record_in_every_table_or_in_none(other, tmp_path):
     generator = np.random.default_rng(3)

@@ -114,6 +114,7 @@ def check_every_shape(seed):
             check_block(strategy, block, position)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3))
 def test_half_widths_of_every_shape_are_those_of_the_exact_law(seed):
     check_every_shape(seed)
@@ -125,6 +126,7 @@ def test_half_widths_of_every_shape_are_those_of_the_exact_law_in_more_cases(see
     check_every_shape(seed)
 
 
+@pytest.mark.nightly
 def test_half_widths_of_a_union_by_parts_are_those_of_the_exact_law(monkeypatch):
     monkeypatch.setattr("dpquery.strategy.algebra.joint_system.MAX_JOINT_MEASURED", 0)
     strategy, workload = random_strategies(np.random.default_rng(3), (3, 4), "laplace")[2]
@@ -175,6 +177,7 @@ def test_wide_tables_take_their_distinct_queries_one_by_one(monkeypatch):
         assert np.allclose(terms, other, rtol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("which", ["marginals", "tree", "union"])
 def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkeypatch):
     shape = (4, 1, 6)
@@ -231,6 +234,7 @@ def covering():
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_intervals_of_a_laplace_strategy_cover_what_they_say(level):

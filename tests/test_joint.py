@@ -127,6 +127,7 @@ def union(noise="laplace"):
     return UnionStrategy("u", noise, parts, (1, 9_000), ((0, 2), (1,)))
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 def test_released_answers_err_as_their_standard_errors_say():
     rng, runs, scale, strategy = np.random.default_rng(8), 3000, 1e6, union()

@@ -90,6 +90,7 @@ KILLS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [2, 600_000], ids=["in a row", "in a file"])
 def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size, record_property):
     ended = run_script(

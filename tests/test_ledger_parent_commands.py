@@ -81,6 +81,7 @@ def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(wav
     assert "ok: 9 events" in ok("ledger", "verify", "--releases", "wave-1").out
 
 
+@pytest.mark.nightly
 def test_plan_refuses_what_the_record_contradicts_with_a_remedy(waves):
     spec = WAVES["wave-1"]
     for changed, code, words in (
@@ -118,6 +119,7 @@ def test_a_plan_of_another_ledger_is_not_charged_without_the_parent_it_names(wav
     }
 
 
+@pytest.mark.nightly
 def test_a_parent_changes_no_key_so_that_what_was_measured_before_stays_free(waves):
     Path("alone.yaml").write_text(SPEC.replace("id: town", "id: early"))
     ok("plan", "alone.yaml", "--out", "early.plan")
@@ -132,6 +134,7 @@ def test_a_parent_changes_no_key_so_that_what_was_measured_before_stays_free(wav
     assert json.loads(ok("ledger", "status", "--json").out) == before
 
 
+@pytest.mark.nightly
 def test_a_plan_says_what_a_release_takes_of_the_smaller_cap(waves):
     def share(*settings):
         return ok("plan", "wave-1.yaml", "--out", "x.plan", *settings).out

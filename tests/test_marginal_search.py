@@ -66,6 +66,7 @@ def test_a_step_never_raises_the_loss(seed):
         theta = moved
 
 
+@pytest.mark.nightly
 @seeds
 def test_the_support_found_is_the_best_of_all_supports(seed):
     workload = random_marginals(seed)

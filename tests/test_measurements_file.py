@@ -76,6 +76,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "release"
 
 
+@pytest.mark.nightly
 def test_a_release_holds_its_plan_and_the_noisy_values_that_the_ledger_holds(folder):
     facts = json.loads((folder / "release.json").read_text())
     plan = (folder / "release.plan").read_bytes()
@@ -88,6 +89,7 @@ def test_a_release_holds_its_plan_and_the_noisy_values_that_the_ledger_holds(fol
         assert (commit["sha256"], commit["size"]) == (facts["measurements"], len(values))
 
 
+@pytest.mark.nightly
 def test_a_release_from_before_is_completed_by_the_next_run_which_is_free(folder):
     whole = contents(folder)
     facts = json.loads(whole["release.json"])

@@ -134,6 +134,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(epsilo
         calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
 
 
+@pytest.mark.nightly
 def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
     shape = (6, 4, 5, 3)
     blocks = (

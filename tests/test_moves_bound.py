@@ -87,6 +87,7 @@ SIDES = Workload(
 LINE = Workload((5,), (product((5,), {0: Prefix(5)}),), (1.0,))
 
 
+@pytest.mark.nightly
 @changes
 @pytest.mark.parametrize("workload", [CELLS, SIDES, LINE], ids=["cells", "sides", "line"])
 def test_no_strategy_is_better_than_the_bound_and_the_chosen_one_reaches_it(workload, change):
@@ -101,6 +102,7 @@ def test_no_strategy_is_better_than_the_bound_and_the_chosen_one_reaches_it(work
     assert reached >= searched * 0.997
 
 
+@pytest.mark.nightly
 @changes
 @noises
 def test_no_candidate_beats_a_bound_and_figures_are_those_of_the_dense_strategy(change, noise):
@@ -154,6 +156,7 @@ def test_a_wide_domain_is_bound_by_what_holds_for_records_that_enter():
         assert 1.3 * entering < lower_bound(V, change).loss < 2 * entering
 
 
+@pytest.mark.nightly
 @changes
 def test_the_largest_error_is_minimised_for_records_that_move_too(change):
     plain = select(MIXED, noises=["gaussian"], change=change)["gaussian"]

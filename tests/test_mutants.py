@@ -73,6 +73,7 @@ def whole(tmp_path_factory):
     return original(tmp_path_factory.mktemp("product"))
 
 
+@pytest.mark.nightly
 def test_every_mutant_is_one_change_that_runs():
     """Its name stands for one function of the product, and its text occurs there once."""
     for mutant in MUTANTS:
@@ -153,12 +154,14 @@ def test_a_name_that_is_unknown_or_ambiguous_is_refused(name, said):
         find(name, ROOMS)
 
 
+@pytest.mark.nightly
 def test_a_mutant_of_an_unknown_or_ambiguous_function_is_not_planted(whole, tmp_path):
     for place, (name, said) in enumerate({"_facts": "ambiguous", "_fact": "nothing"}.items()):
         with pytest.raises(LookupError, match=said):
             plant(replace(HARMLESS, within=name), whole, tmp_path / str(place))
 
 
+@pytest.mark.nightly
 def test_every_mutant_is_named_once_and_has_a_catcher_that_exists():
     names = [mutant.name for mutant in MUTANTS]
     assert len(set(names)) == len(names)
@@ -185,6 +188,7 @@ def names_in(path: Path) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.nightly
 def test_no_mutant_rests_on_a_test_that_may_be_skipped():
     """Without a compiler, git or some library all mutants are still caught on Linux."""
     skipped = {path.name: may_be_skipped(path) for path in TESTS.glob("test_*.py")}
@@ -250,6 +254,7 @@ def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
     assert failing(folder, [there, noticed]) == {noticed}
 
 
+@pytest.mark.nightly
 def test_errors_on_the_way_to_a_test_catch_nothing(whole, tmp_path):
     broken = Mutant("a crash", "none", "__version__", '__version__ = "0.1.0"', "1 / 0", ())
     folder = plant(broken, whole, tmp_path / "copy")
@@ -263,6 +268,7 @@ def test_a_part_of_the_audit_that_stumbles_catches_nothing(whole, tmp_path):
     assert failing(folder, ["audit:supply"]) == set()
 
 
+@pytest.mark.nightly
 def test_a_catcher_that_does_not_end_is_reported_as_that(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(mutation, "PATIENCE", 0.1)
     for catcher in ("audit:supply", "test_codes.py::test_texts_have_the_documented_codes"):

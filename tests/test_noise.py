@@ -32,6 +32,7 @@ def either(request, monkeypatch):
     monkeypatch.setattr(noise_module, "BULK_ABOVE", 10**9 if request.param == "OpenDP" else -1)
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize(("noise", "scale", "n"), LAWS)
 def test_draws_follow_the_exact_law_and_no_other(noise, scale, n, record_property):

@@ -254,6 +254,7 @@ def test_a_planted_leak_is_seen(seen, monkeypatch, capfd, leak):
     assert list(differences(seen, ("rows", steps), ["canaries"], capfd))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("leak", RAP_LEAKS)
 def test_a_planted_leak_of_rap_is_seen(seen, monkeypatch, capfd, leak):
     for place, leaking in RAP_LEAKS[leak].items():

@@ -119,6 +119,7 @@ def town_of(planned, tmp_path, monkeypatch):
     return of
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", cases(FORMATS, slow=READ_LIKE_OTHERS))
 def test_whatever_the_data_in_any_source_everything_observable_is_the_same(
     form, town_of, tmp_path, monkeypatch, record_property
@@ -146,6 +147,7 @@ def test_whatever_the_data_in_any_source_everything_observable_is_the_same(
     record_property("files", len(CONTENTS))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", cases(FORMATS))
 def test_the_same_rows_are_the_same_release_wherever_they_lie(form, town_of, tmp_path, monkeypatch):
     monkeypatch.setattr("dpquery.measurement.curator.draw", lambda exact, **_: exact)
@@ -178,6 +180,7 @@ def failed(location, *, charged):
     return done.err
 
 
+@pytest.mark.nightly
 def test_a_packed_file_that_is_damaged_costs_once_and_goes_on_free(town_of, tmp_path):
     town_of("zst")
     content = content_of("zst", [*ROWS, SECRET] * 40_000, tmp_path / "made")

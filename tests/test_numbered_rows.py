@@ -147,6 +147,7 @@ def views(folder):
     return tables
 
 
+@pytest.mark.nightly
 def test_an_item_is_numbered_by_its_number_of_tables_and_an_older_plan_numbers_none(made):
     long, plain = read_manifest(made / "long"), read_manifest(made / "plain")
     assert [item.numbered for item in long.items] == [True, False]

@@ -237,6 +237,7 @@ def test_the_loss_over_orbits_is_that_over_codes_and_so_is_its_gradient():
     assert loss == pytest.approx(np.trace(np.linalg.inv(A.T @ A) @ array_of(V)), rel=1e-9)
 
 
+@pytest.mark.nightly(daily="sizes1")
 @pytest.mark.parametrize("sizes", [[60, 60, 60, 60], [200, 30, 10]])
 def test_a_p_identity_over_orbits_is_no_worse_than_one_over_codes(monkeypatch, sizes):
     V = groups_with_codes(sizes, 1)

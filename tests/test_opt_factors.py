@@ -119,6 +119,7 @@ def test_it_is_never_worse_than_products_and_marginals(seed, noise):
     assert selection.loss <= problem.product.loss * (1 + (5e-3 if trees else 1e-5))
 
 
+@pytest.mark.nightly
 @noises
 @pytest.mark.parametrize("seed", [None, 1, 4, 13, 18])
 def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised(seed, noise):

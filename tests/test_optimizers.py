@@ -137,6 +137,7 @@ PRODUCTS = [
 ]
 
 
+@pytest.mark.nightly
 @noises
 @pytest.mark.parametrize("workload", PRODUCTS)
 def test_opt_product_loss_equals_the_dense_one(workload, noise):

@@ -117,6 +117,7 @@ def test_every_section_of_the_mathematics_that_code_cites_exists():
     assert wrong == {}
 
 
+@pytest.mark.nightly
 def test_every_reference_that_a_docstring_or_a_page_cites_is_listed():
     texts = {source: "\n".join(docstrings(source.read_text("utf-8"))) for source in sources()}
     texts |= {page: prose(page.read_text("utf-8")) for page in PAGES}

@@ -57,6 +57,7 @@ def split_of_plans(workload, noise, change):
     return (sum(roots) ** (1 / power) / weighted_queries(workload)) ** 0.5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("change", ["enters", "moves within"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("seed", range(2))

@@ -22,6 +22,7 @@ def figures(line):
     return [float(word.replace(",", "")) for word in line.split() if word[0].isdigit()]
 
 
+@pytest.mark.nightly
 def test_the_error_of_every_item_comes_first(town):
     lines = lines_of("--epsilon", "0.5")
     promised = json.loads(ok("plan", "workload.yaml", "--epsilon", "0.5", "--json").out)
@@ -74,6 +75,7 @@ def test_twice_the_epsilon_is_what_is_said_of_it(town):
     )
 
 
+@pytest.mark.nightly
 def test_the_candidates_are_shown_on_request(town):
     plain, full = lines_of(), lines_of("--candidates")
     assert "strategies compared" not in plain

@@ -133,6 +133,7 @@ def lines_of_commands(tmp_path, monkeypatch):
     return run_all
 
 
+@pytest.mark.nightly
 def test_commands_say_in_words_what_they_do_with_shares_and_nothing_of_the_records(
     lines_of_commands,
 ):

@@ -109,6 +109,7 @@ def test_many_random_schemas_are_planned_no_worse(workload, noise):
     check_against_everything(workload, noise)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("objective", ["rmse", "max"])
 @given(workload=workloads())

@@ -46,6 +46,7 @@ def compiled():
 # ------------------------------------------------------------------------------- end to end
 
 
+@pytest.mark.nightly
 def test_a_preferred_rap_is_released_without_being_asked_for(rap_town):
     done = ok(*RELEASE, "--json")
     document = json.loads(done.out)
@@ -139,6 +140,7 @@ def test_without_a_signal_answers_add_up_to_about_the_declared_number(rap_town):
     assert "and weighed by inverse variances with the declared number, 1,000" in words
 
 
+@pytest.mark.nightly
 def test_all_queries_can_be_measured_at_once(rap_town):
     rehearse(settings=RapSettings(rounds=1, selected=0, relaxed_rows=20, seed=0))
     ok(*RELEASE)
@@ -170,6 +172,7 @@ def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, u
     assert "nothing was charged" in ok(*RELEASE).err
 
 
+@pytest.mark.nightly
 def test_plan_release_report_answer_and_synthetic_follow_each_other(rap_town):
     spec = MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
     Path("workload.yaml").write_text(spec)

@@ -94,6 +94,7 @@ def rmse(workload, noise):
     return STD[noise] * select(workload, noises=[noise])[noise].best.error.rmse
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize(
     "kind",
@@ -134,6 +135,7 @@ def test_svd_bounds_equal_the_published_ones(name):
     assert bound == pytest.approx(PUBLISHED["proven_lower_bound_gaussian"][name], rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_example_13_needs_a_union_of_products():
     published = PUBLISHED["hdmm_example_13"]
     shape = (100, 100)
@@ -160,6 +162,7 @@ def test_example_15_orders_product_union_and_marginals():
     assert round(losses["OPT_M"]) <= published["OPT_M"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "share"),
     [
@@ -215,6 +218,7 @@ def test_cores_and_totals_are_ahead_of_every_gaussian_figure(name, best):
     assert rmse_of(residual_candidate, name, "gaussian") <= best
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MARGINALS)
 def test_the_largest_error_of_marginals_meets_the_published_one_and_is_optimal(name):
     workload = MARGINALS[name]()

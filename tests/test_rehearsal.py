@@ -104,6 +104,7 @@ def searched(small, monkeypatch):
     return planned
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("objective", ["rmse", "max"])
 def test_what_a_search_found_is_kept_only_where_it_beats_the_rule_in_other_runs(
     searched, objective
@@ -116,6 +117,7 @@ def test_what_a_search_found_is_kept_only_where_it_beats_the_rule_in_other_runs(
         assert "remark" not in seen
 
 
+@pytest.mark.nightly
 def test_what_a_search_found_too_late_to_be_rehearsed_is_not_kept(searched):
     seen, chosen, _ = searched((1.0, None))
     assert seen["rap"]["settings"] != vars(chosen)
@@ -123,6 +125,7 @@ def test_what_a_search_found_too_late_to_be_rehearsed_is_not_kept(searched):
     assert words in seen["remark"]
 
 
+@pytest.mark.nightly
 def test_a_search_and_what_judges_it_never_share_a_run(small, monkeypatch):
     real, used = simulated_runs._run, {}
 
@@ -137,6 +140,7 @@ def test_a_search_and_what_judges_it_never_share_a_run(small, monkeypatch):
     assert RapSettings(**seen["settings"]) in used[0]
 
 
+@pytest.mark.nightly
 def test_a_search_that_was_not_finished_is_told(small, monkeypatch):
     chosen = RapSettings(3, 7, 10, 0)
     monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, objective: (chosen, False))

@@ -107,6 +107,7 @@ def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
     tidy(released)
 
 
+@pytest.mark.nightly
 def test_a_run_killed_inside_the_swap_gives_the_earlier_release_back(released):
     before = contents("release")
     assert ended(start(*LATER, code=f"{KILLER}\n{MOMENTS['inside the swap']}")).code == -9
@@ -143,6 +144,7 @@ def test_twins_at_once_are_one_charge_and_the_same_files(town):
     tidy(town)
 
 
+@pytest.mark.nightly
 def test_of_two_releases_at_once_that_only_one_can_be_paid_for_one_succeeds(town):
     runs = [
         start("release", "data.csv", "--epsilon", "3", "--release-number", n, "--out", f"r{n}")
@@ -160,6 +162,7 @@ def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "place",
     [f"{WRITE}.pq.ParquetWriter.write_batch", f"{WRITE}.os.fsync", f"{WRITE}.Path.write_text"],
@@ -203,6 +206,7 @@ def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch):
     assert spent() == "1.5"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "place",
     [f"{CURATOR}.tabulate", "dpquery.mechanisms.linear.reconstruct", f"{WRITE}.errors_table"],
@@ -341,6 +345,7 @@ def test_the_ledger_on_disk_holds_the_noisy_measurement_and_public_facts_only(re
 # ------------------------------------------------------------------- what the parts say of errors
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("place", "noise"),
     [("town", "laplace"), ("gaussian_town", "laplace"), ("gaussian_town", "gaussian")],

@@ -92,6 +92,7 @@ def test_beyond_the_search_every_block_takes_its_own_bound(seed, noise, change, 
         assert expected(A, noise, change) <= computed <= power_of(noise) * 2 * sum(norms)
 
 
+@pytest.mark.nightly
 @noises
 @changes
 @pytest.mark.parametrize("seed", range(8))
@@ -334,6 +335,7 @@ def test_what_was_released_before_keeps_its_key_and_other_noise_has_another(nois
     assert (newer.key == older.key) == (noise == "laplace")
 
 
+@pytest.mark.nightly
 def test_a_release_of_a_plan_of_before_is_free_and_answers_as_it_did(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))

@@ -177,6 +177,7 @@ def bounds_of(accept, deepest):
     return low, high
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("exponent", "deepest", "gap"),
     [

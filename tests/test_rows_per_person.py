@@ -253,6 +253,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_a_panel_is_planned_released_answered_and_checked(folder):
     plan = ok("plan", "workload.yaml", "--epsilon", "4")
     assert "rows_per_person tells up to 10 rows of a person apart, and more" in plan.out
@@ -329,6 +330,7 @@ def test_memory_is_refused_where_no_rows_of_persons_are_held(folder):
     assert "the unit is row, so that no rows of persons are held; leave the memory out" in message
 
 
+@pytest.mark.nightly
 def test_synthetic_records_leave_the_number_out(folder):
     text = (HEAD + ITEMS).replace("{id: panel}", "{id: panel, rows: about 1600}")
     Path("workload.yaml").write_text(text)

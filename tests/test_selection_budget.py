@@ -129,6 +129,7 @@ def test_a_strategy_whose_answers_have_a_flaw_ends_no_search():
     assert selection.best.error.weighted_rmse**2 * 27 <= selection.bound.loss * 1.001
 
 
+@pytest.mark.nightly
 def test_what_another_search_contains_is_not_searched():
     """Where its answers have a flaw it is."""
 

@@ -81,6 +81,7 @@ def released(strategy, mechanism, workload, x):
     return np.concatenate([estimates.answer(block, k).ravel() for k, block in pairs])
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("name", "noise"),

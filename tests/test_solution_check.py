@@ -23,6 +23,7 @@ from dpquery.strategy.shapes.splits import split_by
 from dpquery.strategy.shapes.union import UnionStrategy
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(6))
 def test_sound_strategies_of_every_shape_pass(seed):
     for strategy, workload in random_strategies(np.random.default_rng(seed), (3, 4, 2), "laplace"):

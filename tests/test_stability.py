@@ -279,6 +279,7 @@ def test_one_line_more_or_replaced_moves_every_table_by_one_or_two(tmp_path, rec
     fuzz(structured(tmp_path), record_property, examples=60)
 
 
+@pytest.mark.nightly
 def test_one_person_moves_every_table_by_max_rows_at_most(tmp_path, record_property):
     fuzz(persons(tmp_path), record_property, examples=40)
 

@@ -168,6 +168,7 @@ def try_lines(source, folder, pairs):
     return number
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("source", cases([name for name in SOURCES if name not in SLOW]))
 def test_a_nasty_line_in_any_source_is_one_record_at_most(source, tmp_path, record_property):
     pairs = [("plain", line) for line in NASTY_LINES]

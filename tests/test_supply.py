@@ -135,6 +135,7 @@ def test_a_stored_release_needs_no_noise_and_so_no_version(town, monkeypatch):
     ok("release", "data.csv", "--epsilon", "1")
 
 
+@pytest.mark.nightly
 def test_the_audit_of_this_installation_passes():
     findings = list(supply.supply(QUICK))
     # A checkout that PYTHONPATH puts before what pip installed is rightly said to be another one.
@@ -155,6 +156,7 @@ def test_a_release_that_loads_what_shows_records_is_found(monkeypatch):
         assert not supply._apart_finding().passed
 
 
+@pytest.mark.nightly
 def test_another_version_than_the_locked_is_worth_a_word_and_an_old_one_fails(monkeypatch):
     accepted_one = supply.version_finding("scipy", Accepted("1"), {"scipy": "1.0"})
     assert accepted_one.passed

@@ -279,6 +279,7 @@ def test_synthetic_records_take_the_release_alone(released):
         assert np.abs(counts[subset] - expected).max() < 5 * np.sqrt(2000 / counts[subset].size)
 
 
+@pytest.mark.nightly
 def test_as_many_records_are_made_as_the_release_says_there_are(released):
     document = json.loads(ok("synthetic", "release", "--json").out)
     total = read_manifest(Path("release")).rap.total

@@ -59,6 +59,7 @@ def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line
     assert not csv_lines._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
 
 
+@pytest.mark.nightly
 @FUZZ
 @given(
     body=st.lists(NICE, max_size=30),
@@ -81,6 +82,7 @@ def test_nasty_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes):
     assert_equal(completed, run(tmp_path / "f.csv", content, spec=spec))
 
 
+@pytest.mark.nightly
 @FUZZ
 @given(body=st.lists(LINE, max_size=12), other=st.sampled_from(("count", "show", "drop")))
 def test_classes_add_up_the_counts_of_their_codes(tmp_path, body, other):

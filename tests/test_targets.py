@@ -33,6 +33,7 @@ def with_targets(*texts):
     return [argument for text in texts for argument in ("--target", text)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", [SPEC, GAUSSIAN_SPEC], ids=["laplace", "both"])
 @pytest.mark.parametrize("targets", [TARGETS, ("*: rmse <= 20",)], ids=["two", "every item"])
 def test_the_least_epsilon_meets_every_target_and_one_per_cent_less_does_not(
@@ -91,6 +92,7 @@ def test_a_release_at_the_least_epsilon_has_the_errors_that_were_promised(town):
         assert figure <= target["target"] * 1.001
 
 
+@pytest.mark.nightly
 def test_targets_are_met_with_less_than_the_strategy_for_the_rmse_would_take(town):
     tuned = planned(*with_targets("pairs: sd <= 10"))
     plain = {item["name"]: item["max_std_error"] for item in planned()["selections"][0]["items"]}
@@ -135,6 +137,7 @@ def test_weights_that_differ_show_the_weighted_rmse_and_equal_ones_do_not(town):
     assert "weighted RMSE" not in ok("plan", "workload.yaml", "--candidates", *QUICK).out
 
 
+@pytest.mark.nightly
 def test_the_ratio_for_the_largest_error_is_to_a_bound_on_the_largest_error(town):
     report = planned("--objective", "max")
     (selection,) = report["selections"]

@@ -206,6 +206,7 @@ def test_quotes_that_no_writer_wrote_are_an_error_without_a_place_or_value(
     assert "leave `newlines_in_quotes` out" in messages.pop()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [2**16, 2**23])
 @pytest.mark.parametrize("long", [b"x", b"\n", b'""', b",", b"\r\n"])
 def test_a_record_that_is_too_long_is_one_malformed_record(size, long):
@@ -337,6 +338,7 @@ def test_a_header_may_have_line_feeds_in_its_quotes(tmp_path):
     assert tabulate(path, spec=spec, subsets=[(0,)])[0,].tolist() == [0, 2]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst"])
 def test_a_packed_file_that_is_cut_or_changed_is_an_error_at_its_end(tmp_path, suffix):
     path = tmp_path / f"f.csv{suffix}"

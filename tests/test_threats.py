@@ -97,6 +97,7 @@ def mistakes(text):
     return wrong
 
 
+@pytest.mark.nightly
 def test_every_row_of_the_checklist_names_code_and_tests_that_exist():
     assert mistakes(TABLE.read_text(encoding="utf-8")) == []
 
@@ -139,6 +140,7 @@ def test_row_8_errors_belong_to_the_estimates_and_columns_beside_them_are_called
     assert "They are biased" in Path("release", "statement.md").read_text()
 
 
+@pytest.mark.nightly
 def test_row_9_a_plan_is_the_same_whether_the_data_are_there_or_poisoned(town, monkeypatch):
     def poisoned(*_, **__):
         raise AssertionError("the data were opened")
@@ -241,6 +243,7 @@ curator.draw = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.nightly
 def test_row_15_a_run_that_is_killed_leaves_nothing_of_the_records(
     town, monkeypatch, record_property
 ):

@@ -75,6 +75,7 @@ def records(count=40):
     return [tuple(int(rng.integers(n)) for n in SHAPE) for _ in range(count)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", EVERY)
 def test_answers_count_the_records_that_meet_r_targets(block):
     matrices, people = [factor.dense() for factor in block.factors], records()
@@ -111,6 +112,7 @@ def test_products_by_sets_and_by_attributes_are_those_of_the_dense_matrix(limit,
         assert np.allclose(block.matvec(x / 7), W @ (x / 7), rtol=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("paired", [0, 3])
 def test_grams_are_those_of_the_dense_matrix(paired, monkeypatch):
     monkeypatch.setattr(gram_terms, "MAX_PAIRED", paired)
@@ -151,6 +153,7 @@ def strategies_over_all(noise):
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_every_row_has_the_variance_of_its_coefficients(noise):
     strategies = strategies_over_all(noise)

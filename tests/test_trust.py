@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 
+import pytest
 import trust
 from trust import AUDIT, Outcome
 
@@ -82,6 +83,7 @@ def test_the_longest_begin_and_what_was_never_measured_before_them(monkeypatch):
     ]
 
 
+@pytest.mark.nightly
 def test_newer_files_are_run_too_and_what_is_missing_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(trust, "ROOT", tmp_path)
     monkeypatch.setattr(trust, "SECONDS", {AUDIT: 9, "test_ledger.py": 5})
@@ -97,6 +99,7 @@ def test_every_section_is_there():
     assert [name for name in trust.SECONDS if not (trust.ROOT / "tests" / name).exists()] == [AUDIT]
 
 
+@pytest.mark.nightly
 def test_a_section_is_run_in_a_process_of_its_own_and_its_cpu_seconds_are_measured(
     tmp_path, monkeypatch
 ):

@@ -87,6 +87,7 @@ def test_tables_that_were_not_measured_have_none():
     assert not answers.holds(marginal(SHAPE, (0, 1, 2)))
 
 
+@pytest.mark.nightly
 def test_their_errors_are_those_of_many_measurements():
     block, runs = BLOCKS[4], 2000
     answers = [UnbiasedAnswers(SHAPE, measured(seed), None).answer(block) for seed in range(runs)]
@@ -204,6 +205,7 @@ def test_a_release_has_them_where_a_measured_table_holds_the_row(town):
     assert run.unbiased_rmse == pytest.approx(math.sqrt(squares / count), rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_the_statement_the_report_and_the_json_say_so(town):
     run = read_manifest(Path("release")).adaptive
     words = " ".join(Path("release/statement.md").read_text().split())
@@ -250,6 +252,7 @@ def test_a_declared_number_of_records_has_no_error(tmp_path, monkeypatch):
     assert whole["unbiased_std_error"] < 1e-3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "change",
     [

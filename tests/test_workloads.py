@@ -24,6 +24,7 @@ def spec(name: str) -> Spec:
     return load_spec(ROOT / "workloads" / name)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_example_is_a_readable_spec(file: Path) -> None:
     loaded = load_spec(file)
@@ -297,6 +298,7 @@ BAD = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("old", "new"), BAD)
 def test_schema_and_parser_refuse_the_same_bad_documents(old: str, new: str) -> None:
     text = BASE.replace(old, new, 1)
