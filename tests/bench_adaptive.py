@@ -283,17 +283,14 @@ def aim(task: Problem, rho: float, seed: int) -> Model:
     return adaptive(task, rho, seed, fit, allowed)[0]
 
 
-def ours(name: str) -> Callable[[Problem, float, int], Model]:
-    """Return the adaptive mechanism with one of our fits."""
+def ours(task: Problem, rho: float, seed: int) -> Model:
+    """Run the adaptive mechanism."""
 
-    def run(task: Problem, rho: float, seed: int) -> Model:
-        def fit(tables: list[MeasuredTable], total: float, last: Model | None) -> Model:
-            return fit_tables(task.shape, tables, total, last, fit=name, closer=True)
+    def fit(tables: list[MeasuredTable], total: float, last: Model | None) -> Model:
+        return fit_tables(task.shape, tables, total, last, closer=True)
 
-        _, measured, total = adaptive(task, rho, seed, fit)
-        return fit_tables(task.shape, measured, total, fit=name)
-
-    return run
+    _, measured, total = adaptive(task, rho, seed, fit)
+    return fit_tables(task.shape, measured, total)
 
 
 @cache
@@ -342,8 +339,7 @@ METHODS = {
     "linear": linear("linear"),
     "consistent": linear("consistent"),
     "shrunk": linear("shrunk"),
-    "adaptive rows": ours("rows"),
-    "adaptive shrinkage": ours("shrinkage"),
+    "adaptive rows": ours,
     "AIM": aim,
 }
 

@@ -6,7 +6,8 @@ It sees what was measured and never the data; the same measurements give the sam
 from dpquery.arrays import Floats
 from dpquery.measurement.adaptive.candidates import CandidateTables
 from dpquery.measurement.adaptive.table_rounds import AdaptiveMeasurement
-from dpquery.reconstruction.adaptive.fits import TableModel, fit_tables
+from dpquery.reconstruction.adaptive.fits import fit_tables
+from dpquery.reconstruction.adaptive.fitted_rows import FittedRows
 from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
 from dpquery.strategy.algebra.subsets import Subset
 
@@ -31,7 +32,7 @@ class AdaptiveFit:
         self._class_counts, self._total = class_counts, measurement.total
         self._measured: list[MeasuredTable] = []
         self._measured += _one_way_tables(class_counts, candidates, measurement)
-        self.model: TableModel = fit_tables(class_counts, self._measured, self._total, closer=True)
+        self.model = fit_tables(class_counts, self._measured, self._total, closer=True)
 
     def table(self, attributes: Subset) -> Floats:
         """Return the model's table over ascending attributes, in counts."""
@@ -44,14 +45,14 @@ class AdaptiveFit:
             self._class_counts, self._measured, self._total, self.model, closer=True
         )
 
-    def final(self) -> TableModel:
+    def final(self) -> FittedRows:
         """Return the model of all tables so far as it is released: fitted afresh."""
         return fit_tables(self._class_counts, self._measured, self._total)
 
 
 def final_model(
     class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
-) -> TableModel:
+) -> FittedRows:
     """Return the model of all tables that a run measured, fitted afresh."""
     tables = tables_of_run(class_counts, candidates, measurement)
     return fit_tables(class_counts, tables, measurement.total)

@@ -13,11 +13,11 @@ import numpy as np
 from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
 from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable, merged_tables
-from dpquery.reconstruction.adaptive.shrunk_model import merged_components
-from dpquery.reconstruction.columns.stacked_tables import StackedSets
+from dpquery.reconstruction.columns.stacked_tables import Sizes, StackedSets, residual
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.algebra.row_sums import total_of
+from dpquery.strategy.algebra.subsets import subsets_of
 from dpquery.strategy.shapes.cores import CenteredCore
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.weighted_block import BITS
@@ -76,3 +76,31 @@ class UnbiasedAnswers:
         """Return the sum of the variances of the answers of a block, in counts squared."""
         terms = self._strategy.variances(block, position=None)
         return total_of(terms, block) * self._noise_std**2
+
+
+def merged_components(
+    sets: StackedSets, measured: Sequence[MeasuredTable]
+) -> tuple[dict[Sizes, Floats], dict[Sizes, Floats]]:
+    """Return what all measured tables say of every component, and the variance of its noise.
+
+    A table of cell variance v says of the component of a subset: that of its margin, whose cells
+    have v times as much noise as cells were added up. Components of different subsets have
+    independent noise, so that nothing is lost by taking each by itself.
+
+    Returns:
+        values: (count, *sizes) for each sizes, as StackedSets stacks them.
+        noise: (count,) the variance a degree of freedom.
+    """
+    sums = {sizes: np.zeros((len(group), *sizes)) for sizes, group in sets.groups.items()}
+    precision = {sizes: np.zeros(len(group)) for sizes, group in sets.groups.items()}
+    for table in measured:
+        for subset in subsets_of(table.attributes):
+            sizes, place = sets.sizes_of(subset), sets.places[subset]
+            margin = table.margin(subset)
+            sums[sizes][place] += residual(margin.values[None])[0] / margin.variance
+            precision[sizes][place] += 1 / margin.variance
+    tiny = np.finfo(float).tiny
+    for sizes, each in precision.items():
+        np.maximum(each, tiny, out=each)
+        sums[sizes] /= each.reshape(-1, *[1] * len(sizes))
+    return sums, {sizes: 1 / each for sizes, each in precision.items()}
