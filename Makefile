@@ -74,7 +74,7 @@ SHOWCASE_LEDGER = --ledger $(CURDIR)/build/showcases/ledger.db
 define SHOWCASE
 $(BIN)/python sample_data/make_showcases.py $(SHOWN) $(FOLDER)/records.csv
 $(BIN)/dpquery plan workloads/$(SHOWN).yaml --epsilon $(EPSILON) --mechanism linear --out $(FOLDER)/dpquery.plan $(SHOWCASE_LEDGER)
-$(BIN)/dpquery release $(FOLDER)/records.csv --plan $(FOLDER)/dpquery.plan --epsilon $(EPSILON) --out $(FOLDER)/release --replace $(SHOWCASE_LEDGER)
+$(BIN)/dpquery release $(FOLDER)/records.csv --plan $(FOLDER)/dpquery.plan --epsilon $(EPSILON) --out $(FOLDER)/release --replace --same $(SHOWCASE_LEDGER)
 $(BIN)/dpquery error-report $(FOLDER)/release --html $(FOLDER)/report.html
 $(BIN)/dpquery package $(FOLDER)/release --out $(FOLDER)/package --also csv --replace
 endef

@@ -59,6 +59,12 @@ class DataError(DpqueryError):
     exit_code = 6
 
 
+class ChangedDataError(DpqueryError):
+    """The data is missing, or was changed after the measurement that the ledger would repeat."""
+
+    exit_code = 7
+
+
 class LedgerLockedError(DpqueryError):
     """Another process holds the ledger; trying again later is safe."""
 

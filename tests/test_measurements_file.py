@@ -99,6 +99,6 @@ def test_a_release_from_before_is_completed_by_the_next_run_which_is_free(folder
         (folder / name).unlink()
     ok("error-report", "release")
     Path("data.csv").unlink()
-    ok("release", "data.csv", "--epsilon", "1", "--out", "release")
+    ok("release", "data.csv", "--epsilon", "1", "--out", "release", "--same")
     assert contents(folder) == whole
     Path("data.csv").write_bytes(CSV)

@@ -51,6 +51,14 @@ Number = Annotated[
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace an earlier, different release in --out.")
 ]
+AsPlanned = Annotated[
+    bool,
+    typer.Option("--as-planned", help="Release what was planned, though the spec has changed."),
+]
+Same = Annotated[
+    bool,
+    typer.Option("--same", help="Write what the ledger holds, though the data has changed."),
+]
 Also = Annotated[
     list[str] | None,
     typer.Option(

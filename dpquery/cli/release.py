@@ -10,6 +10,7 @@ import typer
 from dpquery.cli.options import (
     Also,
     AsJson,
+    AsPlanned,
     Confidence,
     Delta,
     Exact,
@@ -18,6 +19,7 @@ from dpquery.cli.options import (
     Number,
     ReleaseMechanismOption,
     Replace,
+    Same,
     ledger_path,
 )
 from dpquery.cli.output.screen import print_json, say, show, shown_progress
@@ -61,12 +63,8 @@ def release_command(
             "passes over the data."
         ),
     ] = None,
-    as_planned: Annotated[
-        bool,
-        typer.Option(
-            "--as-planned", help="Release what was planned, though the spec has changed since."
-        ),
-    ] = False,
+    as_planned: AsPlanned = False,
+    same: Same = False,
     ledger: LedgerPath = None,
     exact: Exact = False,
     as_json: AsJson = False,
@@ -96,6 +94,7 @@ def release_command(
             replace=replace,
             memory=memory,
             as_planned=as_planned,
+            same=same,
         )
     _show_release(done, data, exact=exact, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")
@@ -115,6 +114,8 @@ def _exact_refusals(*, exact: bool) -> Iterator[None]:
 def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_json: bool) -> None:
     from dpquery.cli.output import release as summary
 
+    if done.stale is not None:
+        say(f"warning: {done.stale}")
     if as_json:
         print_json(summary.release_json(done))
     else:

@@ -30,8 +30,9 @@ from dpquery.commands.defaults import (
     RELEASE_NUMBER,
     RELEASE_PATH,
 )
-from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.exceptions import ChangedDataError, PlanConflictError, SpecError
 from dpquery.limits import MAX_STATE_BYTES
+from dpquery.measurement.counting.locations import Data, stale_place
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Funds, Room, price_against
@@ -57,6 +58,29 @@ if TYPE_CHECKING:
     from dpquery.releases.manifest.public_facts import PublicFactUse
 
 
+@dataclass(frozen=True)
+class StaleData:
+    """Data that is not what the ledger's measurement was made of, by its times.
+
+    Attributes:
+        place: the file.
+        day: when it was measured.
+        changed: whether it was changed since; else it is missing.
+    """
+
+    place: str
+    day: str
+    changed: bool
+
+    def __str__(self) -> str:
+        happened = "has changed since it was measured" if self.changed else "is not there"
+        return (
+            f"{self.place} {happened}: the numbers are those of {self.day}, out of the ledger. To "
+            "measure new data, which is charged, give the dataset another `version:` in the spec "
+            "and plan again, or give another --release-number"
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleaseReport(PublishedTables):
     """What was released: public facts only.
@@ -70,6 +94,7 @@ class ReleaseReport(PublishedTables):
         remark: what to say of the choice between linear strategies and RAP, if anything.
         changed: a file of the spec that is another one now than when it was planned, if one is.
         facts: what became of public facts.
+        stale: data that is missing or newer than the ledger's measurement, if any is.
     """
 
     directory: Path
@@ -80,6 +105,7 @@ class ReleaseReport(PublishedTables):
     remark: str = ""
     changed: ChangedFile | None = None
     facts: "tuple[PublicFactUse, ...]" = ()
+    stale: StaleData | None = None
 
     @property
     def account(self) -> Account:
@@ -117,6 +143,7 @@ def release(
     replace: bool = False,
     memory: str | int | None = None,
     as_planned: bool = False,
+    same: bool = False,
 ) -> ReleaseReport:
     """Carry a plan out on data: choose its mechanism, charge and measure, make answers, write.
 
@@ -141,6 +168,7 @@ def release(
             and its price are the same.
         as_planned: whether a release is charged though a file of the spec says something else now
             than when it was planned.
+        same: whether a release that the ledger holds is written though the data has changed since.
 
     Privacy:
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
@@ -185,24 +213,25 @@ def release(
                     others=linear_queries(plan, spec, terms, other_than=chosen.query),
                 )
             funds = ledger.funds(spec.dataset.id)
+        stale, unless_same = _stale(as_data(data), measured, same=same)
         with stage("working out answers", *ANSWERING):
             result = chosen.make(measured, level=confidence or LEVEL)
         with stage("", *WRITING):
             sources = Sources(content, measured.values, chosen.labels(measured.values))
-            _write(directory, spec, result, sources=sources, replace=replace, workshop=workshop)
+            _write(directory, spec, result, sources, replace, workshop, unless_same)
     remark, room = remark_on(plan, terms, mechanism=choice), _room(funds, chosen.query, budget)
     facts = result.manifest.facts
-    return ReleaseReport(directory, spec, chosen, measured, room, remark, changed, facts)
+    return ReleaseReport(directory, spec, chosen, measured, room, remark, changed, facts, stale)
 
 
 def _write(
     directory: Path,
     spec: Spec,
     made: ReleaseContent,
-    *,
     sources: Sources,
     replace: bool,
     workshop: Path,
+    unless_same: ChangedDataError | None,
 ) -> None:
     """Write a release, whole or not at all."""
     write_release(
@@ -215,7 +244,28 @@ def _write(
         relaxed=made.relaxed,
         derived=made.derived,
         workshop=workshop,
+        unless_same=unless_same,
     )
+
+
+def _stale(
+    data: Data, measured: StoredMeasurement, *, same: bool
+) -> tuple[StaleData | None, ChangedDataError | None]:
+    """Return what became of the data since the ledger's measurement, if it is not there.
+
+    And what is raised where a release that is there would become another one.
+
+    Raises:
+        ChangedDataError: the data has changed.
+    """
+    place = stale_place(data, measured.after) if measured.stored else None
+    if place is None:
+        return None, None
+    stale = StaleData(place[0], measured.day, place[1] == "changed")
+    refusal = ChangedDataError(f"{stale}; nothing was written: --same writes the old numbers")
+    if stale.changed and not same:
+        raise refusal
+    return stale, None if same else refusal
 
 
 def _room(funds: Funds, query: Query, epsilon: Fraction) -> Room:

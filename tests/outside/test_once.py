@@ -1,13 +1,17 @@
 """A budget is one budget: what begins another one is said, and what is charged is charged once."""
 
 import json
+import os
+import shutil
+import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 from cli_support import run
 
 import dpquery
-from dpquery.exceptions import PlanConflictError
+from dpquery.exceptions import ChangedDataError, PlanConflictError
 
 SPEC = """\
 dataset: {{id: {name}}}
@@ -141,3 +145,106 @@ def test_a_charge_that_is_refused_leaves_no_folder(here):
     assert run("release", "none.csv", "--epsilon", 1, "--out", "deep/er/release").code == 6
     assert not Path("deep").exists()
     assert spent() == []
+
+
+def later(path, seconds=3):
+    """Let a file have changed some seconds from now: no test waits for a clock."""
+    moment = time.time() + seconds
+    os.utime(path, (moment, moment))
+
+
+def stamps(folder):
+    return {path.name: path.stat().st_mtime_ns for path in Path(folder).iterdir()}
+
+
+@pytest.mark.parametrize("out", ["release", "elsewhere"])
+def test_numbers_of_changed_data_are_not_given_out_as_new(here, out):
+    assert planned("ops").code == 0
+    assert run(*release(1)).code == 0
+    before = stamps("release")
+    Path("d.csv").write_text("x\n" + "b\n" * 900)
+    later("d.csv")
+    refused = run(*release(1, out))
+    assert (refused.code, refused.out) == (7, "")
+    first, *_ = refused.err.splitlines()
+    assert all(word in first for word in ("d.csv has changed", "`version:`", "--release-number"))
+    assert stamps("release") == before
+    assert Path(out).exists() == (out == "release")
+    same = run(*release(1, out), "--same")
+    assert same.code == 0
+    assert "d.csv has changed" in same.err.splitlines()[0]
+    assert Path(out, "t.parquet").read_bytes() == Path("release", "t.parquet").read_bytes()
+    with pytest.raises(ChangedDataError):
+        dpquery.release("d.csv", epsilon=1, out=out)
+    assert dpquery.release("d.csv", epsilon=1, out=out, same=True).free
+    assert run(*release(2, "new")).code == 0  # the remedy: charged, and of what is there now
+    assert spent() == [1, 2]
+
+
+def test_data_that_is_missing_is_said_and_what_was_paid_for_stays_free(here):
+    assert planned("ops").code == 0
+    assert run(*release(1)).code == 0
+    assert run(*release(2, "second")).code == 0
+    Path("d.csv").unlink()
+    for out in ("release", "elsewhere"):
+        again = run(*release(1, out))
+        assert again.code == 0
+        assert "d.csv is not there" in again.err.splitlines()[0]
+        assert "--release-number" in again.err.splitlines()[0]
+    before = stamps("release")
+    for more in (("--also", "integer"), ("--confidence", "0.9")):
+        refused = run(*release(1), *more)
+        assert refused.code == 7
+        assert "d.csv is not there" in refused.err.splitlines()[0]
+        assert stamps("release") == before
+    assert run(*release(2), "--replace").code == 7
+    assert run(*release(2), "--replace", "--same").code == 0
+    assert run("release", "nothing*.csv", *release(1)[2:], "--replace").code == 7
+    assert run(*release(3, "third")).code == 6
+    assert spent() == [1, 2]
+
+
+@pytest.mark.parametrize("what", ["folder", "glob", "link", "database"])
+def test_every_place_of_data_that_is_a_file_is_looked_at(here, what):
+    assert planned("ops").code == 0
+    Path("data").mkdir()
+    Path("data/a.csv").write_text("x\na\n")
+    Path("data/b.csv").write_text("x\nb\n")
+    Path("link.csv").symlink_to("data/a.csv")
+    with sqlite3.connect("data.db") as database:
+        database.execute("CREATE TABLE t (x TEXT)")
+    database.close()
+    place, file, named = {
+        "folder": ("data", "data/b.csv", "b.csv"),
+        "glob": ("data/*.csv", "data/b.csv", "b.csv"),
+        "link": ("link.csv", "data/a.csv", "link.csv"),
+        "database": ("sqlite:data.db?table=t", "data.db", "data.db"),
+    }[what]
+    command = ["release", place, *release(1)[2:]]
+    assert run(*command).code == 0
+    assert run(*command).code == 0
+    later(file)
+    refused = run(*command)
+    assert (refused.code, named in refused.err) == (7, True)
+
+
+def test_data_mended_after_the_charge_is_what_the_next_run_measures(here):
+    spec = SPEC.format(name="ops") + "file: {newlines_in_quotes: true}\n"
+    Path("s.yaml").write_text(spec)
+    assert run("plan", "s.yaml", "--time-limit", 1).code == 0
+    Path("d.csv").write_text('x\na\n"b\n')  # a lone quote
+    assert run(*release(1)).code == 6
+    Path("d.csv").write_text('x\na\n"b"\n')
+    assert run(*release(1)).code == 0
+    assert run(*release(1)).code == 0
+    assert spent() == [1]
+
+
+def test_a_ledger_that_was_copied_knows_the_day(here):
+    assert planned("ops").code == 0
+    assert run(*release(1)).code == 0
+    shutil.rmtree("state/ledger.db.locks")
+    assert run(*release(1)).code == 0
+    shutil.rmtree("state/ledger.db.locks")
+    later("d.csv", 2 * 24 * 3600)
+    assert run(*release(1)).code == 7

@@ -6,7 +6,7 @@ it is refused.
 """
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -105,6 +105,41 @@ def table_in_place(data: Data, file: FileFormat) -> InPlaceTable | None:
         decimal=file.decimal,
         spill=options.get("spill", ""),
     )
+
+
+def stale_place(data: Data, time: int) -> tuple[str, str] | None:
+    """Return the first place of data that is "missing", or was "changed" after a time; or None.
+
+    Seen from names and times of the file system alone: nothing is opened. Of connections and of
+    tables on Spark nothing is known.
+
+    Args:
+        data: the locations.
+        time: in nanoseconds of the epoch.
+    """
+    for location in _given(data):
+        try:
+            for path in _files_behind(location):
+                # Where the name is a link, it may be the link that is new.
+                if max(path.stat().st_mtime_ns, path.lstat().st_mtime_ns) > time:
+                    return str(path), "changed"
+        except (OSError, ValueError, DataError):
+            return str(location), "missing"
+    return None
+
+
+def _files_behind(location: Path) -> Iterable[Path]:
+    """Return the files that hold what a location names, as far as it is known; or raise."""
+    kind, place = _kind(location), str(location).partition(":")[2]
+    if kind == _IN_PLACE:
+        kind, _, place = place.partition(":")
+    if kind in ("sqlite", "duckdb"):
+        database = Path(place.rpartition("?")[0])
+        logs = [database.with_name(database.name + ending) for ending in ("-wal", ".wal")]
+        return [database, *(log for log in logs if log.exists() and log.stat().st_size)]
+    if kind or str(location).startswith(SPARK):
+        return []
+    return _files_at(location)
 
 
 def _given(data: Data) -> list[Path]:

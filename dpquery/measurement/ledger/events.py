@@ -181,6 +181,7 @@ class Entry:
         state: whether its measurement is still to come, stored, or given up.
         retries: runs after the first that continued the reservation.
         committed: the event that stored the measurement.
+        day: of that event.
         sha256: hash of the stored noisy measurement.
         account: the dataset's account at that event.
         parent: its parent's then, if it had one.
@@ -195,6 +196,7 @@ class Entry:
     state: Literal["reserved", "committed", "abandoned"] = "reserved"
     retries: int = 0
     committed: Head = Head()
+    day: str = ""
     sha256: str = ""
     account: Account | None = None
     parent: Account | None = None
@@ -283,6 +285,7 @@ class LedgerState:
                 entry,
                 state="committed",
                 committed=event.head,
+                day=event.day,
                 sha256=str(event.fields["sha256"]),
                 account=account,
                 parent=self.parent_of(account),

@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 
 from dpquery.arrays import Ints
@@ -165,9 +166,9 @@ def lock_key(ledger: Path, key: str, *, timeout: float) -> int:
     Raises:
         LedgerLockedError: another process held it for `timeout` seconds.
     """
-    folder = ledger.with_name(ledger.name + ".locks")
-    make_private_folder(folder)
-    descriptor = os.open(folder / _digest(key), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    file = _lock_file(ledger, key)
+    make_private_folder(file.parent)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     deadline = time.monotonic() + timeout
     while not _try_lock(descriptor):
         if time.monotonic() >= deadline:
@@ -177,6 +178,23 @@ def lock_key(ledger: Path, key: str, *, timeout: float) -> int:
             )
         time.sleep(_POLL)
     return descriptor
+
+
+def measured_after(ledger: Path, key: str, day: str) -> int:
+    """Return when the run began that measured a key, in nanoseconds of the epoch.
+
+    The time of its lock, which the run that charges or goes on sets; of a ledger that was copied,
+    whose locks are newer or not there, the end of the day on record.
+    """
+    days = date.fromisoformat(day).toordinal() + 1 - date(1970, 1, 1).toordinal()
+    at_most = days * 24 * 3600 * 10**9
+    with suppress(FileNotFoundError):
+        return min(at_most, _lock_file(ledger, key).stat().st_mtime_ns)
+    return at_most
+
+
+def _lock_file(ledger: Path, key: str) -> Path:
+    return ledger.with_name(ledger.name + ".locks") / _digest(key)
 
 
 class MeasurementFile:

@@ -40,7 +40,7 @@ from dpquery.measurement.ledger.events import (
     pure_units,
     seal,
 )
-from dpquery.measurement.ledger.files import MeasurementFile, lock_key
+from dpquery.measurement.ledger.files import MeasurementFile, lock_key, measured_after
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.ledger.published_releases import (
@@ -73,6 +73,8 @@ class StoredMeasurement:
         pure: the epsilon of a pure guarantee, in units of 1e-18; None for any other.
         source: what drew the noise.
         stored: whether the ledger held it already.
+        day: on which it was committed.
+        after: when the run began that measured it, by the file system, in nanoseconds.
     """
 
     values: Ints
@@ -83,6 +85,8 @@ class StoredMeasurement:
     pure: int | None
     source: str
     stored: bool
+    day: str = ""
+    after: int = 0
 
 
 class Ledger:
@@ -91,7 +95,7 @@ class Ledger:
     def __init__(self, store: Store) -> None:
         """Wrap an open store; use `Ledger.open`."""
         self._store = store
-        self._locked: set[str] = set()
+        self._locked: dict[str, int] = {}
 
     @classmethod
     @contextmanager
@@ -199,11 +203,11 @@ class Ledger:
         """
         with scrubbed(self._store.path):
             descriptor = lock_key(self._store.path, key, timeout=timeout)
-        self._locked.add(key)
+        self._locked[key] = descriptor
         try:
             yield
         finally:
-            self._locked.discard(key)
+            del self._locked[key]
             os.close(descriptor)
 
     def currency(self, dataset: str, *, unit: str, parent: str | None = None) -> Currency:
@@ -267,6 +271,7 @@ class Ledger:
                 guarantee on record would not be the one that was priced.
         """
         self._check_locked(key)
+        os.utime(self._locked[key])  # data that change from now on are newer than what is measured
         if price.pure is not None and price.pure != pure_units(native):
             raise ValueError("the guarantee is not that of the price")
         with self._store.writing() as state:
@@ -456,8 +461,10 @@ class Ledger:
             )
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
         head, account, parent = entry.committed, entry.account, entry.parent
+        after = measured_after(self._store.path, entry.key, entry.day)
+        charged = entry.units, entry.pure
         return StoredMeasurement(
-            values, head, account, parent, entry.units, entry.pure, entry.source, stored=True
+            values, head, account, parent, *charged, entry.source, True, entry.day, after
         )
 
     def _file(self, entry: Entry) -> MeasurementFile:

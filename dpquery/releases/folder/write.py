@@ -171,6 +171,7 @@ def write_release(
     relaxed: pa.Table | None = None,
     derived: Sequence[pa.Table] = (),
     workshop: Path | None = None,
+    unless_same: DpqueryError | None = None,
 ) -> None:
     """Write all files of a release, whole or not at all.
 
@@ -184,6 +185,7 @@ def write_release(
         relaxed: the relaxed rows that the answers were read from, where the manifest names them.
         derived: the rows of every derived item that the manifest names.
         workshop: beside the target, where that is claimed already.
+        unless_same: raised where a release that is there would not stay byte for byte as it is.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs. What is written differs
@@ -208,7 +210,7 @@ def write_release(
             _write_table(workshop / NEW / facts.file, rows, manifest)
         _write_files(workshop / NEW, spec, answers, manifest)
         _sync(workshop / NEW, manifest)
-        _put_in_place(workshop, directory)
+        _put_in_place(workshop, directory, unless_same)
 
 
 def _write_sources(folder: Path, sources: Sources, manifest: Manifest) -> None:
@@ -342,7 +344,7 @@ def _metadata(
     return {"dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False)}
 
 
-def _put_in_place(workshop: Path, directory: Path) -> None:
+def _put_in_place(workshop: Path, directory: Path, unless_same: DpqueryError | None) -> None:
     new = workshop / NEW
     if directory.exists() and any(directory.iterdir()):
         names = [path.name for path in new.iterdir()]
@@ -350,6 +352,8 @@ def _put_in_place(workshop: Path, directory: Path) -> None:
         if not different and not missing:
             os.utime(directory / MANIFEST_FILE)
             return
+        if unless_same is not None:
+            raise unless_same
         _refuse_foreign(directory, read_manifest(directory))
     move_in(workshop, directory)
 
