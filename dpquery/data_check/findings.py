@@ -210,13 +210,15 @@ class DataCheck:
         """Whether nothing is left out that the spec does not say.
 
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
-        and what becomes of other texts in a column that takes them in. It does not say that
-        records cannot be read, belong to nobody, or hold what a column drops; that ids may be of
-        one person, or of several; that a column holds no declared value at all, or decimals where
-        whole numbers are declared; that records are there twice; or that the file seems to be laid
-        out otherwise.
+        and what becomes of other texts in a column that takes them in. It does not say that there
+        is no record; that records cannot be read, belong to nobody, or hold what a column drops;
+        that ids may be of one person, or of several; that a column holds no declared value at all,
+        or decimals where whole numbers are declared; that records are there twice; or that the
+        file seems to be laid out otherwise.
         """
-        if self.header.refusals or self.failures or self.records is None or self.records.repeated:
+        if self.header.refusals or self.failures or self.records is None:
+            return False
+        if not self.records.total or self.records.repeated:
             return False
         declared = self.spec.file
         if self.layout and self.layout.is_text and self.layout.mended(declared) != declared:

@@ -130,8 +130,9 @@ def _merit(
 
 
 def _steady(rows: Sequence[Sequence[str]]) -> float:
-    """Return the share of records with as many fields as the first line."""
-    return sum(len(row) == len(rows[0]) for row in rows[1:]) / max(1, len(rows) - 1) if rows else 0
+    """Return the share of records with as many fields as the first line; 1 where there is none."""
+    records = rows[1:]
+    return sum(len(row) == len(rows[0]) for row in records) / len(records) if records else 1.0
 
 
 def _quote(lines: Sequence[str]) -> str:

@@ -41,6 +41,8 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
     if records is None:
         return Grid(f"{name}: `dpquery release` would refuse this", (), (), notes)
     refused = "`dpquery release` would refuse this; of the rest " if notes else ""
+    if not records.total:
+        return Grid(f"{name}: {refused}there is no record", (), (), notes)
     if not records.left_out:
         all_of = f", all {records.total:,} of them" if records.total > 1 else ""
         title = f"{name}: {refused}every record is counted{all_of}"

@@ -149,6 +149,8 @@ class TextFile(StoredFile):
     def _located(self, text: BinaryIO, declared: Sequence[str]) -> tuple[int, dict[str, int]]:
         """Return the header's number of fields and the place of each declared column."""
         line = self._header_line(text)
+        if line == b"" and not self._read(text, 1):
+            raise DataError(f"{self.path} is empty: no header and no record; name another file")
         names = self._names(line, self.format.delimiter)
         whole = names is not None and all(names.count(name) == 1 for name in declared)
         hint = "" if whole else self._hint(line, declared)

@@ -89,14 +89,14 @@ def claimed_target(
         SpecError, PlanConflictError: as check_target.
         DpqueryError: nothing can be written beside the target.
     """
-    directory = Path(os.path.abspath(directory))
     check_target(directory, key=key, replace=replace, paid=paid)
-    missing = [folder for folder in directory.parents if not folder.exists()]
+    place = Path(os.path.abspath(directory))
+    missing = [folder for folder in place.parents if not folder.exists()]
     claim = ExitStack()
     try:
         with told_of_disk(directory, "nothing was charged"):
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            workshop = claim.enter_context(workshop_beside(directory))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            workshop = claim.enter_context(workshop_beside(place))
         check_target(directory, key=key, replace=replace, paid=paid)
         yield workshop
     finally:
