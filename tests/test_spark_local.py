@@ -71,7 +71,6 @@ VALUES = {
     "exact": (pa.decimal128(9, 2), [decimal.Decimal("1.50"), decimal.Decimal(0), None]),
     "day": (pa.date32(), [datetime.date(2024, 2, 29), datetime.date(1, 1, 1), None]),
     "time": (pa.timestamp("us"), [NOON, None]),
-    "zone": (pa.timestamp("us", "Europe/Berlin"), [NOON, None]),
     "none": (pa.null(), [None]),
 }
 YEAR = Dates(datetime.date(2024, 1, 1), datetime.date(2024, 12, 31), "month", DateFormat())
@@ -87,7 +86,6 @@ DECLARED = {
     "exact": Bins((0.0, 1.5, 2.0)),
     "day": YEAR,
     "time": YEAR,
-    "zone": YEAR,
     "none": Categorical(("", "x"), ("none", "x")),
 }
 
@@ -263,6 +261,9 @@ def test_what_is_no_table_of_rows_is_refused_before_the_charge(spark, tmp_path):
     times = pa.array([0], pa.timestamp("ns"))
     pq.write_table(pa.table({"age": [1], "at": times}), tmp_path / "times.parquet")
     assert "in nanoseconds are one" in refusal(f"spark:{tmp_path}/times.parquet")
+    zoned = pa.table({"age": pa.array([0], pa.timestamp("us", "Europe/Berlin"))})
+    pq.write_table(zoned, tmp_path / "times.parquet")
+    assert "moments, whose days differ" in refusal(f"spark:{tmp_path}/times.parquet")
 
 
 @SPARK

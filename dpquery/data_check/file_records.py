@@ -20,7 +20,7 @@ from dpquery.measurement.counting.sources import (
 from dpquery.measurement.counting.text_files import TextFile
 from dpquery.measurement.counting.value_texts import texts_of
 from dpquery.progress import Work
-from dpquery.spec.domain import Column
+from dpquery.spec.domain import Column, Dates
 from dpquery.spec.model import Spec
 
 _PIECE = 2**23  # bytes of text that are parsed at once
@@ -131,7 +131,16 @@ def _header(
         missing=tuple(name for name in declared if name in wrong - repeated),
         repeated=tuple(name for name in declared if name in repeated),
         undeclared=tuple(dict.fromkeys(undeclared)),
+        zones=_zones(readable, [c for c in columns if c.name not in wrong]),
     )
+
+
+def _zones(sources: Sequence[Source], columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
+    """Return the columns of dates whose type has a time zone, with each zone."""
+    dates = [column.name for column in columns if isinstance(column.kind, Dates)]
+    types = [source.check(dates) for source in sources]
+    found = ((name, getattr(of[name], "tz", None)) for of in types for name in dates if name in of)
+    return tuple(dict.fromkeys((name, zone) for name, zone in found if zone))
 
 
 def _refusal(source: Source, names: Sequence[str], columns: Iterable[Column] = ()) -> str | None:

@@ -19,12 +19,14 @@ class Header:
         missing: declared columns that a source lacks, or has in a type without a text.
         repeated: declared columns that a source has more than once.
         undeclared: names in files of text that the spec does not use, which is no mistake.
+        zones: columns of dates whose times have a zone, with the zone, whose days are counted.
     """
 
     refusals: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
     undeclared: tuple[str, ...] = ()
+    zones: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,8 @@ SOURCES = (
         "a time that no calendar has ends the run",
         "whether there is such a record is published",
         "value_texts._texts",
-        "        times = values.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()",
-        "        times = [v and str(v) for v in values.to_pylist()]",
+        "    written = values.cast(pa.string()).to_pylist()",
+        "    written = [v and str(v) for v in values.to_pylist()]",
         (f"{TYPED}test_no_value_of_any_type_is_an_error",),
     ),
     Mutant(

@@ -139,9 +139,9 @@ VALUES = (
     Mutant(
         "the days of times before 1970 are cut towards it",
         "an evening of 1969 is counted on the next day",
-        "column_codes._days",
-        "// _OF_A_DAY[times.type.unit]",
-        "/ _OF_A_DAY[times.type.unit]",
+        "local_days",
+        "local // _OF_A_DAY",
+        "local / _OF_A_DAY",
         (f"{TWIN}test_times_that_no_calendar_has_are_outside",),
     ),
     Mutant(

@@ -46,15 +46,23 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
     if not records.left_out:
         all_of = f", all {records.total:,} of them" if records.total > 1 else ""
         title = f"{name}: {refused}every record is counted{all_of}"
-        return Grid(title, (), (), (*_repeated(records), *_in_no_value(records), *notes))
+        return Grid(title, (), (), (*_remarks(checked, records), *notes))
     share = percent(records.left_out / records.total)
     title = (
         f"{name}: {refused}{_about(records)}{records.left_out:,} of "
         f"{count(records.total, 'record')} ({share}) would be left out of every table"
     )
     columns = ("because of", "records", "for this alone")
-    remarks = (*_repeated(records), *_in_no_value(records), *notes)
+    remarks = (*_remarks(checked, records), *notes)
     return Grid(title, columns, tuple(_reasons(checked, records)), remarks)
+
+
+def _remarks(checked: DataCheck, records: Records) -> Iterator[str]:
+    """Yield what is odd in records that are read, and how days are told."""
+    yield from _repeated(records)
+    yield from _in_no_value(records)
+    for name, zone in checked.header.zones:
+        yield f"`{name}` holds times with a zone: days are those of {zone}"
 
 
 def _repeated(records: Records) -> Iterator[str]:

@@ -34,6 +34,8 @@ def domain_grid(spec: Spec) -> Grid:
         if isinstance(column.kind, Dates):
             example = column.kind.format.example
             notes.append(f"dates of {column.name} are read as {example}; `format` says so")
+            if not column.kind.format.text:
+                notes.append(f"times of {column.name} with a zone count on the day of that zone")
     if spec.privacy.person is not None:
         are = "is" if spec.privacy.max_rows == 1 else "are"
         notes.append(f"at most {spec.privacy.max_rows} of a person's rows {are} counted")

@@ -8,12 +8,15 @@ is one of floats), every number's text gains a `.0`; numbers are read alike with
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -42,6 +45,16 @@ _TEXTUAL: _Kinds = (
 _MANY: _Kinds = (_Is.is_integer, _Is.is_floating, _Is.is_decimal, _Is.is_timestamp)
 _PLAIN: _Kinds = (*_TEXTUAL, *_MANY, _Is.is_null, _Is.is_boolean, _Is.is_date, _Is.is_time)
 
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+"""Types that are checked as those in which every value is sound."""
+_DAY_OF_DATE64 = 86_400_000
+_NO_DAY = 10**8  # days from 1970, or back, that no calendar has
+_WIDEST = 76  # digits of a decimal
+
 _DATE = "declare it as `date: {from: ..., to: ...}`"
 _NO_NUMBERS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (_Is.is_timestamp, _DATE),
@@ -51,8 +64,18 @@ _NO_NUMBERS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 
 
-def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> None:
-    """Check that declared columns hold values that have a text; DataError names column and type."""
+def check_types(
+    schema: pa.Schema, declared: Sequence[str], *, where: str, zones: bool = False
+) -> None:
+    """Check that declared columns hold values that have a text; DataError names column and type.
+
+    Args:
+        schema: has the declared columns.
+        declared: their names.
+        where: what messages call the place of the schema.
+        zones: whether a time zone is the column's own. In databases columns hold moments, which
+            each session shows in a zone of its own.
+    """
     for name in declared:
         kind = schema.field(_names(schema).index(name)).type
         plain = kind.value_type if _Is.is_dictionary(kind) else kind
@@ -61,6 +84,24 @@ def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> No
                 f"{where}: the column {name} has the type {kind}, which no text stands for; write "
                 "it as columns of numbers, texts, dates or booleans"
             )
+        if _Is.is_timestamp(plain) and plain.tz is not None:
+            _check_zone(plain, zones, f"{where}: the column {name} has the type {kind}")
+
+
+def _check_zone(kind: pa.DataType, zones: bool, subject: str) -> None:
+    """Check that the days of moments are known."""
+    if not zones:
+        raise DataError(
+            f"{subject}: moments, whose days differ from session to session; make it a date, or a "
+            "time without a zone, of the place that is meant"
+        )
+    with suppress(pa.ArrowInvalid):
+        pc.local_timestamp(pa.array([0], kind))
+        return
+    raise DataError(
+        f"{subject}, a zone that this machine does not know; install the time zones (tzdata), or "
+        "write its times without a zone"
+    )
 
 
 def check_kinds(types: Mapping[str, pa.DataType], columns: Iterable[Column], *, where: str) -> None:
@@ -92,19 +133,60 @@ def _block(column: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
         return pa.array([b""], pa.binary()), np.zeros(len(column), np.int32)
     if _Is.is_dictionary(kind) and len(column.dictionary) > len(column):
         column = column.dictionary_decode()  # a slice: most of the values are in other rows
-    if _Is.is_decimal32(kind) or _Is.is_decimal64(kind):
-        column = column.cast(pa.decimal128(kind.precision, kind.scale))
-    if any(is_one(column.type) for is_one in _MANY):
-        return column, np.arange(len(column), dtype=np.int32)
-    if not _Is.is_dictionary(column.type):
+    if _Is.is_dictionary(column.type):
+        values = _sound(column.dictionary)
+    else:
+        column = _sound(column)
+        if any(is_one(column.type) for is_one in _MANY):
+            return column, np.arange(len(column), dtype=np.int32)
         column = column.dictionary_encode()
-    values, places = column.dictionary, column.indices.cast(pa.int32())
+        values = column.dictionary
+    places = column.indices.cast(pa.int32())
     if any(is_one(values.type) for is_one in _TEXTUAL):
         values = values.cast(pa.large_binary())
     if places.null_count:
         places = places.fill_null(len(values))
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
     return values, places.to_numpy()
+
+
+def _sound(values: pa.Array) -> pa.Array:
+    """Return values of which none is an error: what its own type does not allow is undeclared."""
+    kind = values.type
+    if _Is.is_date64(kind):
+        # A moment off midnight is no day: one beyond every calendar, as is one too far away.
+        moments = values.cast(pa.int64()).fill_null(0).to_numpy()
+        days = np.clip(moments // _DAY_OF_DATE64, -_NO_DAY, _NO_DAY)
+        days[moments % _DAY_OF_DATE64 != 0] = _NO_DAY
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(days.astype(np.int32), pa.int32(), mask=missing).cast(pa.date32())
+    if not _Is.is_decimal(kind):
+        return values
+    with suppress(pa.ArrowInvalid):
+        values.validate(full=True)
+        narrow = _Is.is_decimal32(kind) or _Is.is_decimal64(kind)
+        return values.cast(pa.decimal128(kind.precision, kind.scale)) if narrow else values
+    wide = pa.decimal256(_WIDEST, kind.scale)
+    most, huge = (
+        pa.scalar(Decimal((0, (9,) * digits, -kind.scale)), wide)
+        for digits in (kind.precision, _WIDEST)
+    )
+    values = values.cast(wide, safe=False)
+    return pc.if_else(pc.greater(pc.abs(values), most), huge, values)
+
+
+def _check_damage(column: pa.Array) -> None:
+    """Check that a column can be read: ArrowInvalid for what no writer writes, for no value."""
+    kind = column.type
+    if _Is.is_dictionary(kind):
+        _check_damage(column.dictionary)
+        numbers = pa.nulls(len(column.dictionary))
+        column = pa.DictionaryArray.from_arrays(column.indices, numbers, safe=False)
+    elif _Is.is_decimal(kind) or _Is.is_time(kind) or _Is.is_date64(kind):
+        column = column.view(pa.binary(kind.bit_width // 8))
+    else:
+        column = column.view(_BYTES.get(kind, kind))
+    column.validate(full=True)
 
 
 def _names(schema: pa.Schema) -> list[str]:
@@ -156,7 +238,7 @@ class ArrowFile(StoredFile):
             remedy = remedy_for(kind, self.path) or "give it the suffix of what it is"
             raise DataError(f"{self.path} is not {what}; {remedy}")
         places = places_of(declared, _names(schema), where=f"{self.path}: the schema")
-        check_types(schema, declared, where=str(self.path))
+        check_types(schema, declared, where=str(self.path), zones=True)
         return schema, places
 
     def _schema(self, file: BinaryIO) -> pa.Schema | None:
@@ -197,11 +279,16 @@ class ArrowFile(StoredFile):
         whole = isinstance(reader, pa.ipc.RecordBatchFileReader)
         batches = map(reader.get_batch, range(reader.num_record_batches)) if whole else reader
         for batch in batches:
-            batch.validate(full=True)  # offsets of a damaged file would be followed anywhere
+            for column in batch.columns:  # offsets of a damaged file would be followed anywhere
+                _check_damage(column)
             for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
                 rows = batch.slice(start, ROWS_OF_A_PIECE)
                 yield [rows.column(i) for i in places], min(1.0, file.tell() / length)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(_Is.is_string(kind) or _Is.is_binary(kind))
+    if _Is.is_dictionary(
+        kind
+    ):  # which Arrow reads with errors for what is no UTF-8, unless told to
+        kind = kind.value_type
+    return any(is_one(kind) for is_one in (_Is.is_string, _Is.is_large_string, _Is.is_binary))

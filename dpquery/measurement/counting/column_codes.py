@@ -12,7 +12,6 @@ Whatever remains goes, each distinct text once, to the exact rule. So the code o
 its text alone, and is the one that `value_codes.code_of` gives it.
 """
 
-from datetime import date
 from functools import lru_cache
 from itertools import repeat
 
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.measurement.counting.value_codes import code_of, declared_numbers
-from dpquery.measurement.counting.value_texts import doubles, texts_of
+from dpquery.measurement.counting.value_texts import doubles, local_days, texts_of
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, ColumnKind, Dates, Integers
 from dpquery.spec.numbers import nearest_float
@@ -38,10 +37,6 @@ _DIGITS = r"^-?(?:[0-9]{1,30}(?:MARK[0-9]{0,28})?|MARK[0-9]{1,28})(?:[eE][+-]?[0
 _NUMBERS = {mark: _DIGITS.replace("MARK", f"[{mark}]") for mark in (".", ",")}
 # A text that writes no number and has no white space around it: its ends are in ASCII.
 _WORD = r"(?s)^[!-*/:-~](?:.*[!-~])?$"
-
-_EPOCH = date(1970, 1, 1).toordinal()
-_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
-_OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 _UNDECIDED = -2  # in place of a code
 
@@ -134,7 +129,7 @@ def _at_midnight(values: pa.Array, written: DateFormat) -> pa.Array:
         pattern, replacement = written.midnight
         return pc.replace_substring_regex(values, pattern=pattern, replacement=replacement)
     if _Is.is_timestamp(values.type) and not written.text:
-        return _days(values)
+        return local_days(values)
     return values
 
 
@@ -187,10 +182,3 @@ def _typed_numbers(values: pa.Array) -> tuple[Floats, Bools]:
     elif _Is.is_integer(kind):
         floats = values.to_numpy(zero_copy_only=False).astype(np.float64)
     return floats, np.ones(len(values), np.bool_)
-
-
-def _days(times: pa.Array) -> pa.Array:
-    """Return the dates of timestamps, in UTC; one that no calendar has for those beyond it."""
-    count = times.cast(pa.int64()).fill_null(0).to_numpy() // _OF_A_DAY[times.type.unit]
-    within = np.clip(count, _FIRST_DAY - 1, _LAST_DAY + 1).astype(np.int32)
-    return pa.array(within, pa.int32(), mask=_flags(times.is_null())).cast(pa.date32())

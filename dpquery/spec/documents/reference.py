@@ -34,7 +34,9 @@ whole: where days are counted `2013-01` is 31 of them, and where months are coun
 refused. Of a period that `from` or `to` cuts, the days between them are counted. `from` and `to`
 too name periods, and do not say how the data write a date: that is its `format`, and unless given
 `2013-01-31`. Years alone are read as `format: "%Y"`, by year, or as numbers, `range: [1980, 2000]`,
-to which `1980.0` is one. A time behind a date is cut off as it is written, whatever its zone.
+to which `1980.0` is one. A time behind a date is cut off as it is written, whatever its zone:
+a typed time with a zone counts on the day there, the zone being that of its column. Times that have
+a day only in a session's zone, as a database's `timestamptz` and Spark's `TIMESTAMP`, are refused.
 """
 
 
