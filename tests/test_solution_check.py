@@ -95,6 +95,64 @@ def test_standard_errors_that_are_misprinted_are_seen(factor, monkeypatch):
     assert "as much as their standard errors say" in flaw or "standard errors off" in flaw
 
 
+def items_over(n, seed):
+    """One attribute measured with unequal weights, and an item for each of n ranges of it."""
+    rng = np.random.default_rng(seed)
+    size = max(10, n // 10)
+    ends = np.sort(rng.integers(0, size, (n, 2)), axis=1)
+    codes = np.arange(size)
+    rows = ((ends[:, :1] <= codes) & (codes <= ends[:, 1:])).astype(int)
+    blocks = tuple(
+        product((size, 4), {0: Dense(row[None]), **({1: Identity(4)} if k % 3 else {})})
+        for k, row in enumerate(rows)
+    )
+    measured = Dense(np.tri(size, dtype=int) + np.diag(rng.integers(1, 10, size)))
+    strategy = ProductStrategy("a", "gaussian", (measured, Identity(4)))
+    return strategy, Workload((size, 4), blocks, (1.0,) * n)
+
+
+def flaws_of_items(n, seeds):
+    found = 0
+    for seed in seeds:
+        strategy, workload = items_over(n, seed)
+        items = [range(k, k + 1) for k in range(n)]
+        found += flaw_of(strategy, workload, items=items, noise_std=1e4) != ""
+    return found
+
+
+FEW = [(10, 10), (300, 1)]
+MANY = [(10, 1000), (100, 300), (1000, 40), (3000, 10)]
+CASES = [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY)]
+
+
+@pytest.mark.parametrize(("n", "trials"), CASES)
+def test_sound_strategies_pass_at_any_number_of_items(n, trials):
+    assert flaws_of_items(n, range(trials)) == 0
+
+
+@pytest.mark.parametrize("factor", [0.75, 1.3])
+@pytest.mark.parametrize(("n", "trials"), CASES)
+def test_noise_that_is_not_what_is_stated_is_seen(n, trials, factor, monkeypatch):
+    noise = probes_module.Probes.noise
+    monkeypatch.setattr(probes_module.Probes, "noise", lambda self, std: noise(self, factor * std))
+    trials = min(trials, 100)
+    assert flaws_of_items(n, range(trials)) >= 0.99 * trials
+
+
+@pytest.mark.parametrize(("n", "trials"), CASES)
+def test_a_measured_row_in_ten_that_is_three_times_as_noisy_is_seen(n, trials, monkeypatch):
+    noise = probes_module.Probes.noise
+
+    def uneven(self, std):
+        (values,) = noise(self, std)
+        values[::10] *= 3
+        return [values]
+
+    monkeypatch.setattr(probes_module.Probes, "noise", uneven)
+    trials = min(trials, 100)
+    assert flaws_of_items(n, range(trials)) >= 0.99 * trials
+
+
 def test_what_is_no_number_is_seen(monkeypatch):
     monkeypatch.setattr(
         joint_module.JointSystem,

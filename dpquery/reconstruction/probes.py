@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dpquery.arrays import Floats, Numbers
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.operators.blocks import Block
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.public_chance import public_generator, public_seed
@@ -94,3 +94,9 @@ class Probes:
             if total >= answers or len(chosen) >= most:
                 break
         return chosen
+
+    def places(self, count: int, most: int) -> Ints:
+        """Return the places of some of so many answers, in order; of all where these are few."""
+        if count <= most:
+            return np.arange(count)
+        return np.unique(self._rng.integers(count, size=most))

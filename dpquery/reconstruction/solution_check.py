@@ -4,19 +4,24 @@ Nothing here looks at data or at noisy values: the check is about the plan. Coun
 public generator and measured without noise: every answer must come back. Then pure noise of known
 size is reconstructed: the answers must vary as their standard errors say. A strategy that is too
 ill-conditioned for floats fails, whatever its shape.
+
+Every limit is a quantile of chi-squared with the degrees of freedom that are there, and the chance
+of a false alarm is shared out over all that is looked at: a sound strategy passes, however many
+items, answers and draws there are.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from scipy.special import chdtri, gammaincinv
+from scipy.special import chdtri, gammainc, gammaincc, gammaincinv
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block, Workload
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.probes import OnDemand, Probes
+from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
@@ -27,9 +32,14 @@ TABLES = 2000  # looked at
 MOST_DRAWS = 64  # of noise
 DRAWN = 1 << 23  # numbers in all draws of noise, but for the first draw
 BLOCK_COST = 1 << 14  # numbers that take as long as the steps of answering one block
-FEW_DRAWS = 8  # below, the spread of draws says nothing of how far their mean may be off
-FALSE_ALARM = 1e-9  # chance that an item of a sound strategy fails
-SPREADS = 12  # standard errors of a mean over draws: far beyond what chance gives
+LEAST_DRAWS = 8  # where the first of them is no larger than its share
+FALSE_ALARM = 1e-6  # chance that a sound strategy fails
+SAMPLED_BLOCKS = 256  # whose answers are held against their covariances, but one of every item
+SAMPLED_ANSWERS = 32  # of each of them
+POOLED_BLOCKS = 32  # some of whose answers are held against all their covariances at once
+POOLED_ANSWERS = 8  # of each of them
+MISPRINT = 1e-3  # of a variance: how far the covariance of an answer with itself may be off
+ROUNDING = 1e-4  # of the largest: variance of a sum of answers that rounding may have made
 UNSOLVED = "its equations cannot be solved in floating-point numbers"
 
 KnownBlock = tuple[Block, int | None]
@@ -118,31 +128,72 @@ class _Check:
         """Return what is wrong with the spread of the answers to pure noise.
 
         Held against chance are the largest answer of all, in standard errors, and of every item the
-        mean square over draws: by its own spread over them, and by the law that it would have if
-        all answers of the item were one number, which is the widest there is.
+        mean square over draws, by the law that it would have if all answers of the item were one
+        number, which is the widest there is. It is too wide for items of many answers: some of
+        each are held against their covariances too, so that each counts for what it is worth.
         """
         rows = sum(measured.block.queries for measured in self.strategy.measurements)
         numbers = rows + sum(block.queries for block, _ in self.checked)
-        least = max(1, min(FEW_DRAWS, DRAWN // numbers))
+        least = max(1, min(LEAST_DRAWS, DRAWN // numbers))
         draws = DRAWN // (numbers + BLOCK_COST * len(self.checked))
         draws = min(MOST_DRAWS, max(least, draws))
+        samples = self._samples()
+        misprinted = [s.misprint for s in samples if not abs(s.misprint - 1) <= MISPRINT]
+        if misprinted:
+            return _varied(misprinted[0])
+        looked_at: dict[int, list[_Sample]] = {}
+        for sample in samples:
+            for place in sample.places:
+                looked_at.setdefault(place, []).append(sample)
         squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
         for draw in range(draws):
             noise = self.probes.noise(self.noise_std)
             means = []
-            for answers, std in zip(self._answers(noise), self.std, strict=True):
+            answered = zip(self._answers(noise), self.std, strict=True)
+            for place, (answers, std) in enumerate(answered):
                 square = np.where(
                     std > 0, (answers / std) ** 2, np.where(answers == 0, 1.0, np.inf)
                 )
                 largest = max(largest, float(square.max()))
                 means.append(float(square.mean()))
+                for sample in looked_at.get(place, ()):
+                    sample.add(place, answers)
+            for sample in samples:
+                sample.end_draw()
             squares[draw] = [float(np.mean(part)) for part in np.split(np.array(means), self.ends)]
-        if not largest <= chdtri(1, FALSE_ALARM / (draws * numbers)):
+        if not largest <= chdtri(1, FALSE_ALARM / 3 / (draws * numbers)):
             return f"an answer is {math.sqrt(largest):.3g} of its standard errors off in one draw"
-        ratio = _unlikely_mean(squares)
-        if ratio is None:
-            return ""
-        return f"answers vary {math.sqrt(ratio):.2g} times as much as their standard errors say"
+        chance = FALSE_ALARM / 3 / len(samples)
+        unlikely = [_unlikely_mean(squares), *(s.unlikely_mean(chance) for s in samples)]
+        return next((_varied(ratio) for ratio in unlikely if ratio is not None), "")
+
+    def _samples(self) -> list["_Sample"]:
+        """Return some answers of some blocks of every item, and some of several blocks together."""
+        share = max(1, SAMPLED_BLOCKS // (len(self.ends) + 1))
+        of_items = np.split(np.arange(len(self.checked)), self.ends)
+        alone = [[int(place)] for item in of_items for place in item[:share]]
+        pooled = self.probes.places(len(self.checked), POOLED_BLOCKS).tolist()
+        return [
+            *(self._sample(places, SAMPLED_ANSWERS) for places in alone),
+            self._sample(pooled, POOLED_ANSWERS),
+        ]
+
+    def _sample(self, blocks: Sequence[int], most: int) -> "_Sample":
+        """Return so many answers of each of some blocks."""
+        chosen: dict[int, Ints] = {}
+        for place in blocks:
+            block, _ = self.checked[place]
+            rows = self.probes.places(block.queries, most)
+            chosen[place] = rows[np.broadcast_to(self.std[place], block.queries)[rows] > 0]
+        parts = [[self._covariances(p, chosen[p], q, chosen[q]) for q in chosen] for p in chosen]
+        std = [np.broadcast_to(self.std[p], self.checked[p][0].queries)[chosen[p]] for p in chosen]
+        return _Sample(chosen, np.concatenate(std), np.block(parts))
+
+    def _covariances(self, place: int, rows: Ints, other: int, other_rows: Ints) -> Floats:
+        (block, position), (against, across) = self.checked[place], self.checked[other]
+        left = QueryRows(block, rows[:, None], position)
+        right = QueryRows(against, other_rows[None, :], across)
+        return self.noise_std**2 * self.strategy.covariances(QueryPairs(left, right))
 
     def _answers(self, measured: Sequence[Floats]) -> Iterator[Floats]:
         estimates = reconstruct(self.strategy, measured)
@@ -163,15 +214,60 @@ def _standard_errors(
     ]
 
 
+class _Sample:
+    """Some answers, and the sum over draws of the squares of what is independent in them.
+
+    Attributes:
+        places: for each block the places of its answers.
+        misprint: that variance of theirs which is furthest from the square of its standard error,
+            as a multiple of it.
+    """
+
+    def __init__(self, places: Mapping[int, Ints], std: Floats, covariance: Floats) -> None:
+        """Take the places of the answers, their standard errors and their covariances."""
+        self.places = places
+        correlation = covariance / np.outer(std, std)
+        variances = np.append(np.diag(correlation), 1.0)
+        self.misprint = float(variances[np.argmax(np.abs(variances - 1))])
+        values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+        kept = values > ROUNDING * values.max(initial=0.0)
+        directions = vectors[:, kept] / np.sqrt(values[kept]) / std[:, None]
+        ends = np.cumsum([len(rows) for rows in places.values()])[:-1]
+        self._directions = dict(zip(places, np.split(directions, ends), strict=True))
+        self._draw = np.zeros(directions.shape[1])
+        self._sum, self._degrees = 0.0, 0
+
+    def add(self, place: int, answers: Floats) -> None:
+        """Add the answers of a block to the draw of noise that is looked at."""
+        self._draw += answers[self.places[place]] @ self._directions[place]
+
+    def end_draw(self) -> None:
+        """Count what was added since the last draw."""
+        self._sum += float(self._draw @ self._draw)
+        self._degrees += len(self._draw)
+        self._draw[:] = 0.0
+
+    def unlikely_mean(self, chance: float) -> float | None:
+        """Return the mean of the squares if it is not 1, but for such a chance."""
+        if not self._degrees:
+            return None
+        half, degrees = self._sum / 2, self._degrees / 2
+        if min(gammainc(degrees, half), gammaincc(degrees, half)) >= chance / 2:
+            return None
+        return self._sum / self._degrees
+
+
+def _varied(ratio: float) -> str:
+    return f"answers vary {math.sqrt(ratio):.2g} times as much as their standard errors say"
+
+
 def _unlikely_mean(squares: Floats) -> float | None:
     """Return the mean square of an item that is not 1, chance aside. squares: (draws, items)."""
-    draws = len(squares)
+    draws, items = squares.shape
+    chance = FALSE_ALARM / 3 / items / 2
     # Quantiles of chi-squared as scipy.stats has them, which takes a second to import.
-    low = 2 * gammaincinv(draws / 2, FALSE_ALARM) / draws
-    high = chdtri(draws, FALSE_ALARM) / draws
+    low = 2 * gammaincinv(draws / 2, chance) / draws
+    high = chdtri(draws, chance) / draws
     means = squares.mean(axis=0)
     wrong = ~((low <= means) & (means <= high))
-    if draws >= FEW_DRAWS:
-        spread = squares.std(axis=0, ddof=1) / math.sqrt(draws)
-        wrong |= np.abs(means - 1) > SPREADS * spread + 0.01
     return float(means[wrong][0]) if wrong.any() else None
