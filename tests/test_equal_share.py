@@ -125,7 +125,7 @@ def test_once_a_release_was_not_pure_laplace_noise_is_compared_by_what_it_then_c
     assert report["chosen"]["noise"] == "laplace"
     assert report["selections"][0]["budget_share"] == pytest.approx(2.5 / 3)
     if parent:  # what was charged to it for another dataset counts as well
-        plan(text=text.replace("id: town", "id: city"))
+        plan("--new-dataset", text=text.replace("id: town", "id: city"))
     released("0.8", "a", "--noise", "gaussian")
     report = plan("--epsilon", "2.5", text=text)
     gaussian, laplace = report["selections"]
