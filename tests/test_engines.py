@@ -1,5 +1,8 @@
 """One table has the same counts, bit for bit, wherever it lies and whoever counts it."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,8 +25,9 @@ from spark_support import running as running_spark
 from tabulate_support import assert_equal, single, spec_of
 
 from dpquery.exceptions import DataError
+from dpquery.measurement.counting import warehouses
 from dpquery.measurement.counting.tabulate import check_header, tabulate
-from dpquery.spec.domain import Bins, Categorical, person_rows
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, person_rows
 
 SUBSETS = [(), *((i,) for i in range(10)), (0, 1), (2, 3), (4, 7), (0, 3, 5), (6, 8, 9)]
 NUMBERED = "numbers of rows"
@@ -164,3 +168,27 @@ def test_decimals_of_a_server_are_numbers_however_many_digits_they_have(server):
             check_header(location, spec)
             tables.append(tabulate(location, spec=spec, subsets=[(0,)])[0,].tolist())
         assert tables == [[1, 1, 1]] * 2
+
+
+def test_a_trial_of_the_server_takes_little_of_its_memory_and_ends(server, monkeypatch):
+    """Six merged columns of yes and no: put together, the steps of the query took 1.2 GB."""
+    psycopg = pytest.importorskip("psycopg")
+    pytest.importorskip("ibis")
+    monkeypatch.setenv("DPQUERY_TEST_PG", server)
+    merged = Attribute("race", tuple(Column(name, Boolean(), "count") for name in "abcdef"))
+    place = Path("ibis:postgres:DPQUERY_TEST_PG?table=merged")
+    with psycopg.connect(server, autocommit=True) as connection, ThreadPoolExecutor(1) as pool:
+        columns = ", ".join(f"{name} text" for name in "abcdef")
+        connection.execute(f"CREATE TABLE merged ({columns})")
+        trial, most = pool.submit(check_header, place, spec_of(merged)), 0
+        while not trial.done():
+            others = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            for (pid,) in connection.execute(others).fetchall():
+                with suppress(OSError):
+                    held = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+                    most = max(most, int(held[1]) if held else 0)
+        trial.result()
+    assert 0 < most < 200_000
+    monkeypatch.setattr(warehouses, "_PATIENCE", 0.001)
+    with pytest.raises(DataError, match=r"needs over 0.001 s; or let rows be read, by .* adbc:"):
+        check_header(place, spec_of(merged))

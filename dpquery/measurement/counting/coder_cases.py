@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CaseValue = bool | int | float | str | decimal.Decimal | datetime.date | datetime.datetime
 _Any = TypeVar("_Any")
+_NS_YEARS = 1678, 2261  # that times in nanoseconds are of, from end to end
 _MOST = 400  # cases of a column: those of the spec come first
 _END = 9  # of a list the first and the last so many
 _SMALL_POWER = 40  # of ten, of numbers that any type may hold
@@ -170,11 +171,10 @@ def _cases(column: Column, kind: "DataType") -> "Iterator[CaseValue | None]":
     elif kind.is_decimal():
         yield from _decimals(column, kind)
     elif kind.is_date() or kind.is_timestamp():
-        days = chain(_days(column), _DAYS)
-        for day in days:
+        for day in chain(_days(column), _DAYS):
             if kind.is_date():
                 yield day
-            else:
+            elif kind.scale != 9 or _NS_YEARS[0] <= day.year <= _NS_YEARS[1]:
                 yield datetime.datetime(day.year, day.month, day.day, 23, 59, 59, 999_999)
     else:
         yield from _texts(column)

@@ -43,6 +43,7 @@ _KINDS = {
     "postgres": "SELECT table_type FROM information_schema.tables "
     "WHERE table_schema = %s AND table_name = %s",
 }
+_PATIENCE = 60  # seconds for a query over rows of our own, where a server can be told to stop
 _COPIES = 3  # rows of each person that a backend is tried on
 _ANSWERED = 2**17  # cells of an answer that are taken at a time
 
@@ -108,13 +109,16 @@ class InPlaceTable:
         if classes is None:
             classes = [np.arange(size) for size in spec.domain.shape]
         ibis = _ibis(self.backend)
-        problem = "its columns are of types that its engine cannot code"
+        patience = f", or needs over {_PATIENCE} s" if self.backend == "postgres" else ""
+        problem = f"its columns are of types that its engine cannot code{patience}"
         with self._connected(ibis) as connection:
             try:
+                if patience:
+                    connection.con.execute(f"SET statement_timeout = {round(1000 * _PATIENCE)}")
                 rows, names = self._located(connection, spec)
                 self._count_none(connection, ibis, rows, names, spec, classes)
                 for attribute, classes_of in zip(spec.domain.attributes, classes, strict=True):
-                    problem = f"its engine fails over values of {attribute.name}"
+                    problem = f"its engine fails over values of {attribute.name}{patience}"
                     kinds = [rows[names[column.name]].type() for column in attribute.columns]
                     if not self._codes_alike(connection, ibis, attribute, spec, classes_of, kinds):
                         problem = f"its engine codes values of {attribute.name} otherwise"
@@ -278,13 +282,24 @@ _CONNECT: dict[str, "Callable[[ModuleType, InPlaceTable], SQLBackend]"] = {
 
 
 def _sql(connection: "SQLBackend", query: "Table") -> str:
-    """Return a query as SQL: a subquery a step, since steps put together repeat their parts."""
+    """Return a query as SQL: a subquery a step, since steps put together repeat their parts.
+
+    PostgreSQL puts them together again, and takes gigabytes for what it repeats, unless a step has
+    an offset.
+    """
+    import sqlglot
+
     options = _ibis(connection.name).options.sql
     fusing, options.fuse_selects = options.fuse_selects, False
     try:
-        text: str = connection.compile(query)
+        whole = connection.compiler.to_sqlglot(query)
     finally:
         options.fuse_selects = fusing
+    for step in whole.find_all(sqlglot.exp.Select):
+        if connection.name == "postgres" and step is not whole:
+            step.set("offset", sqlglot.exp.Offset(expression=sqlglot.exp.Literal.number(0)))
+    raising = sqlglot.ErrorLevel.RAISE
+    text: str = whole.sql(connection.dialect, copy=False, unsupported_level=raising)
     return text
 
 
@@ -344,4 +359,6 @@ def _errors(ibis: ModuleType, backend: str) -> tuple[type[Exception], ...]:
         import psycopg
 
         own = psycopg.Error
-    return own, ibis.common.exceptions.IbisError
+    from sqlglot.errors import SqlglotError
+
+    return own, ibis.common.exceptions.IbisError, SqlglotError
