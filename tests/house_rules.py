@@ -95,7 +95,7 @@ EXTRAS = {
     "spark_session": {"pyspark", "py4j"},
     "spark_tables": {"pyspark"},
     "connections": {"adbc_driver_manager", "arrow_odbc"},
-    "warehouses": {"ibis", "duckdb", "psycopg"},
+    "warehouses": {"ibis", "duckdb", "psycopg", "sqlglot"},
     "pushed_codes": {"ibis"},  # types alone, as those below
     "pushed_query": {"ibis"},
     "pushed_texts": {"ibis"},
