@@ -379,7 +379,7 @@ def test_decimals_in_a_range_are_not_as_declared_and_bins_take_them(tmp_path):
     (wage,) = result.records.columns
     assert wage.decimals(".") == wage.records - 1  # all but NA
     assert not result.as_declared
-    assert "# its numbers have decimals, and a range holds whole ones: bins take all" in "\n".join(
+    assert "# its numbers have decimals, and a range holds whole ones: bins take both" in "\n".join(
         result.remedies
     )
     edges = ", ".join(str(edge) for edge in range(0, 56, 5))

@@ -4,14 +4,10 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection
 
+from dpquery.data_check.letters import is_invisible
 from dpquery.measurement.counting.person_keys import name_of
 
 _CONTROLS = bytes(range(32)) + b"\x7f"
-
-
-def is_invisible(letter: str) -> bool:
-    """Return whether a character shows nothing, or only changes how another one is shown."""
-    return unicodedata.category(letter) in {"Cc", "Cf"} or "\ufe00" <= letter <= "\ufe0f"
 
 
 _CHANGES: dict[str, Callable[[str], str]] = {

@@ -17,6 +17,7 @@ from dpquery.data_check.remedies import remedies
 from dpquery.data_check.repeated_sources import RepeatedSources
 from dpquery.data_check.row_order import RowOrder
 from dpquery.data_check.tallies import ColumnTally, PersonTally, columns_of
+from dpquery.data_check.trials import tried_layout
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.sources import Source
 from dpquery.measurement.counting.text_files import TextFile
@@ -43,6 +44,8 @@ def check(data: Data, spec_path: Path) -> DataCheck:
     sources = sources_of(data, spec.file)
     file = FileRecords(sources, spec)
     layout = _layout(sources, file)
+    if layout is not None and layout.is_text:
+        layout = tried_layout(layout, data, spec)
     records = _records(file, spec) if file.columns and file.readable else None
     lines = remedies(spec, layout, records)
     return DataCheck(spec, file.header, layout, records, tuple(file.failures), lines)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from dpquery.data_check.letters import written_out
 from dpquery.spec.domain import Bins, Boolean, Categorical, ColumnKind, Dates, Integers
 
 WRITTEN = 40
@@ -30,7 +31,7 @@ def scalar(text: str) -> str:
     >>> print(scalar("no answer"), scalar(""), scalar("a: b"), scalar("\t"))
     no answer "" "a: b" "\t"
     """
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    return text if _PLAIN.fullmatch(text) else written_out(json.dumps(text, ensure_ascii=False))
 
 
 def flow_list(texts: Iterable[str]) -> str:
@@ -53,7 +54,8 @@ def flow_values(values: Sequence[Value]) -> str:
 
 def flow_edges(edges: Iterable[float]) -> str:
     """Return the field `bins`."""
-    return f"bins: [{', '.join(f'{edge:.15g}' for edge in edges)}]"
+    shortest = (f"{edge:.15g}" if float(f"{edge:.15g}") == edge else repr(edge) for edge in edges)
+    return f"bins: [{', '.join(shortest)}]"
 
 
 def flow_boolean(true: Iterable[str], false: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dpquery.spec.domain import Column, Integers
 from dpquery.spec.model import FileFormat, Spec
-from dpquery.spec.numbers import number, whole
+from dpquery.spec.numbers import is_whole, number
 
 _AS_GOOD = {("latin-1", "cp1252"), ("utf-16", "utf-16-le"), ("utf-16", "utf-16-be")}
 """Encodings that seem to be, and declared ones that read the same bytes alike."""
@@ -61,7 +61,7 @@ class UndeclaredValues:
         if not isinstance(self.column.kind, Integers):
             return 0
         exact = ((number(text, mark), records) for text, records in self.commonest)
-        return sum(n for value, n in exact if value is not None and whole(value) is None)
+        return sum(n for value, n in exact if value is not None and not is_whole(value))
 
 
 @dataclass(frozen=True)

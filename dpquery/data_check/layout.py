@@ -17,6 +17,7 @@ from dpquery.measurement.counting.sources import open_regular
 
 _HEAD = 2**20
 _LINES = 1000  # that delimiters are tried on
+_TITLES = 50  # lines that the header may stand below
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?([eE][+-]?\d+)?")
 _POINT, _COMMA = re.compile(r"[+-]?\d*\.\d+"), re.compile(r"[+-]?\d+,\d+")
@@ -41,7 +42,9 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
         return FileGuess(path.name, container, is_text=False, remarks=tuple(remarks))
     ends = "\r" if "\r" in text and "\n" not in text else "\n"
     whole = text.split(ends) if len(head) < _HEAD else text.split(ends)[:-1]
-    lines = [line.rstrip("\r") for line in whole if line.strip("\r")][:_LINES] or [text[:_HEAD]]
+    above = _above_header(whole, declared)
+    lines = [line.rstrip("\r") for line in whole[above:] if line.strip("\r")][:_LINES]
+    lines = lines or [text[:_HEAD]]
     quote = _quote(lines)
     delimiter = max(_DELIMITERS, key=lambda mark: _merit(lines, mark, quote, declared))
     rows = _rows(lines, delimiter, quote)
@@ -57,12 +60,35 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
         newlines_in_quotes=_goes_over_lines(text, lines, delimiter, quote),
         names=names,
         steady=_steady(rows),
-        remarks=(*remarks, *_remarks(ends, names, declared)),
+        remarks=(*remarks, *_remarks(ends, names, declared, above)),
     )
 
 
-def _remarks(ends: str, names: Collection[str], declared: Collection[str]) -> Iterator[str]:
+def _above_header(lines: Sequence[str], declared: Collection[str]) -> int:
+    """Return how many lines stand above the one that names the declared columns, if one does."""
+
+    def shown(line: str) -> int:
+        most = 0
+        for mark in _DELIMITERS:
+            names = {name.strip().strip("\"'") for name in line.split(mark)}
+            most = max(most, len(names & {*declared}))
+        return most
+
+    found = [shown(line.rstrip("\r")) for line in lines[:_TITLES]]
+    best = max(found, default=0)
+    return found.index(best) if best > max(found[:1], default=0) and 2 * best > len(declared) else 0
+
+
+def _remarks(
+    ends: str, names: Collection[str], declared: Collection[str], above: int
+) -> Iterator[str]:
     """Yield what is odd about the beginning of a file."""
+    if above:
+        first = "the first line" if above == 1 else f"the first {above:,} lines"
+        yield (
+            f"the header is line {above + 1:,}: delete {first}, since a release takes the first "
+            "line for the header"
+        )
     if ends == "\r":
         yield "lines end in carriage returns alone: write the file again with line feeds"
     if not {*names} & {*declared} and any(map(_NUMBER.fullmatch, names)):

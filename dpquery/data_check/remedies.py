@@ -24,6 +24,8 @@ from dpquery.data_check.findings import (
     RowsPerPerson,
     UndeclaredValues,
 )
+from dpquery.data_check.letters import seen
+from dpquery.data_check.trials import declares_more
 from dpquery.spec.calendar import PERIOD_KINDS, DateFormat
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat, Spec
@@ -36,7 +38,9 @@ NO_ANSWER = {
 }
 _YES = {"yes", "y", "true", "t", "1", "on", "ja", "oui", "si", "sí", "sim", "tak", "x", "да"}
 _NO = {"no", "n", "false", "f", "0", "off", "nein", "non", "nej", "não", "nie", "нет"}
-_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y", "%Y-%m", "%Y")
+_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%Y%m%d", "%d %b %Y", "%d-%b-%Y")
+_TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", "T%H:%M:%S")
+_FORMATS = ("", *(day + time for time in _TIMES for day in _DAYS), "%Y-%m", "%Y")
 _BY_HAND = "# no line to paste suggests itself: see to its declaration by hand"
 _NOTHING_NEW = "# all of them seem to be missing answers: nothing need be declared"
 _FATES = {
@@ -141,10 +145,12 @@ def _attribute_lines(
     if not changed:
         undeclared = [odd[column.name] for column in attribute.columns if column.name in odd]
         return [*comments, _NOTHING_NEW if all(map(_unanswered, undeclared)) else _BY_HAND]
-    if not attribute.merged:
-        return [*comments, f"{scalar(attribute.name)}: {columns[0][1]}"]
-    parts = ", ".join(f"{scalar(name)}: {declared}" for name, declared in columns)
-    return [*comments, f"{scalar(attribute.name)}: {{merge: {{{parts}}}}}"]
+    declared = columns[0][1]
+    if attribute.merged:
+        parts = ", ".join(f"{scalar(name)}: {of_column}" for name, of_column in columns)
+        declared = f"{{merge: {{{parts}}}}}"
+    line = f"{scalar(attribute.name)}: {declared}"
+    return [*comments, line if declares_more(line, attribute, odd, spec) else _BY_HAND]
 
 
 def _for_its_file(odd: UndeclaredValues) -> str:
@@ -181,7 +187,7 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             return _with_values(column, texts, decimal, all_known=all_known)
         case Integers() if 2 * odd.decimals(decimal) > sum(_number_counts(odd, decimal)):
             field, taken = _in_bins(odd, decimal)
-            remark = "# its numbers have decimals, and a range holds whole ones: bins take all"
+            remark = "# its numbers have decimals, and a range holds whole ones: bins take both"
             return [field], remark, taken < len(texts) or not all_known
         case Integers(low=low, high=high):
             exact = (number(text, decimal) for text in texts)
@@ -194,14 +200,10 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             texts_of_numbers = [text for text in texts if number(text, decimal) is not None]
             values = [float(text.replace(decimal, ".")) for text in texts_of_numbers]
             new = _believable(values, edges[0], edges[-1], reach=_FARTHEST)
-            below = [value for value in new if value < edges[0]]
-            above = [math.floor(value) + 1 for value in new if value >= edges[-1]]
-            low_end = float(outwards(min(below), edges[0])) if below else edges[0]
-            high_end = float(outwards(max(above), edges[-1])) if above else edges[-1]
-            field, taken = flow_edges(_wider_edges(edges, low_end, high_end)), len(new)
+            field, taken = flow_edges(_reaching(edges, new)), len(new)
         case Boolean(true=true, false=false):
-            yes = [text for text in texts if text.casefold() in _YES]
-            no = [text for text in texts if text.casefold() in _NO]
+            yes = [text for text in texts if seen(text).casefold() in _YES]
+            no = [text for text in texts if seen(text).casefold() in _NO]
             field, taken = flow_boolean([*true, *yes], [*false, *no]), len(yes) + len(no)
             field = field if taken else flow_kind(column.kind)
         case Dates():
@@ -221,11 +223,22 @@ def _in_bins(odd: UndeclaredValues, decimal: str) -> tuple[str, int]:
     if not isinstance(kind, Integers):
         raise TypeError("only a range is told apart from decimals")
     texts = [text for text, _ in odd.commonest if number(text, decimal) is not None]
-    new = _believable([float(text.replace(decimal, ".")) for text in texts], kind.low, kind.high)
-    low, high = min([kind.low, *new]), max([kind.high, *new])
+    numbers = [float(text.replace(decimal, ".")) for text in texts]
+    near = _believable(numbers, kind.low, kind.high)
+    low, high = min([kind.low, *near]), max([kind.high, *near])
     step = next(width for width in _widths() if width * _BINS >= high - low)
-    edges = [step * k for k in range(math.floor(low / step), math.floor(high / step) + 2)]
-    return flow_edges(edges), len(new)
+    steps = range(math.floor(low / step), math.floor(high / step) + 2)
+    new = _believable(numbers, kind.low, kind.high, reach=_FARTHEST)
+    return flow_edges(_reaching([float(step * k) for k in steps], new)), len(new)
+
+
+def _reaching(edges: Sequence[float], values: Collection[float]) -> list[float]:
+    """Return edges that go on until all values are in a bin, to round ends."""
+    below = [value for value in values if value < edges[0]]
+    above = [math.floor(value) + 1 for value in values if value >= edges[-1]]
+    low_end = float(outwards(min(below), edges[0])) if below else edges[0]
+    high_end = float(outwards(max(above), edges[-1])) if above else edges[-1]
+    return _wider_edges(edges, low_end, high_end)
 
 
 def _widths() -> Iterator[int]:
@@ -249,8 +262,8 @@ def _with_values(
     for text in rest:
         if text not in unlike:
             values[spelled[_spelled(text)]].append(text)
-    known = [] if len(unlike) > _LISTED else _distinct(unlike, decimal)
-    values |= {text: [text] for text in known}
+    for text in _distinct(unlike, decimal) if len(unlike) <= _LISTED else ():
+        values.setdefault(spelled.setdefault(_spelled(text), seen(text)), []).append(text)
     if blank:
         values.setdefault(_blank_label(values), []).extend(_distinct(blank, decimal))
     field = flow_values([Value(label, tuple(texts)) for label, texts in values.items()])
@@ -258,8 +271,8 @@ def _with_values(
 
 
 def _spelled(text: str) -> str:
-    """Return a text without what is often written in two ways: case, and blanks within."""
-    return "".join(text.split()).casefold()
+    """Return a text without what is often written in two ways: case, blanks, what is not seen."""
+    return "".join(seen(text).split()).casefold()
 
 
 def _distinct(texts: Iterable[str], decimal: str) -> list[str]:

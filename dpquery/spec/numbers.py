@@ -77,6 +77,16 @@ def whole(value: ExactNumber) -> int | None:
     return sign * int(digits.ljust(power, "0"))
 
 
+def is_whole(value: ExactNumber) -> bool:
+    """Return whether a number is whole, however large it is.
+
+    >>> is_whole(number("9223372036854775808")), is_whole(number("12.50"))
+    (True, False)
+    """
+    _, power, digits = magnitude(value)
+    return len(digits) <= power or not digits
+
+
 def magnitude(value: ExactNumber) -> tuple[int, int, str]:
     """Return (sign, power, digits): the number is sign times 0.digits times 10^power.
 

@@ -12,6 +12,7 @@ from dpquery.data_check.findings import (
     RowsPerPerson,
     UndeclaredValues,
 )
+from dpquery.data_check.letters import written_out
 from dpquery.releases.formatting import count, percent
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat
@@ -96,7 +97,7 @@ def _problems(checked: DataCheck) -> Iterator[str]:
         yield f"not looked at, for more than one column: {_named(checked.header.repeated)}"
     for name in checked.header.missing:
         if near := nearest(name, checked.header.undeclared):
-            yield f"`{name}` is not there; is it `{near[:_LONGEST]}`?"
+            yield f"`{name}` is not there; is it `{written_out(near)[:_LONGEST]}`?"
     yield from checked.failures
 
 
@@ -187,6 +188,7 @@ def _commonest(values: UndeclaredValues) -> str:
 def _shown(text: str) -> str:
     """Return a text in quotes, cut where it is long, with bytes that are no text written out."""
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    text = written_out(text)
     return f'"{text[:_LONGEST]}…"' if len(text) > _LONGEST else f'"{text}"'
 
 
@@ -302,7 +304,8 @@ def _word(value: str | bool) -> str:
 
 def _named(names: Sequence[str]) -> str:
     shown = ", ".join(
-        name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…" for name in names[:_NAMES]
+        name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
+        for name in map(written_out, names[:_NAMES])
     )
     return shown + (f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else "")
 
