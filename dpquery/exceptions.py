@@ -1,6 +1,7 @@
 """Every error a user can cause, with the exit code it ends in.
 
-No message may hold a value read from the data: column names and declared labels only.
+No message may hold a value read from the data: column names and declared labels only. Nor one of
+a file that stands where a spec, or a file beside it, belongs: it may be the data.
 """
 
 from typing import ClassVar

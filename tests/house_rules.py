@@ -119,6 +119,7 @@ KNOWN_APART = (
     "arrays",
     "limits",
     "progress",
+    "untrusted",
     "spec",
     "spec.parsing",
     "measurement.counting",

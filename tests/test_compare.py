@@ -88,7 +88,7 @@ def test_a_plan_that_prefers_rap_is_said_to(tmp_path, monkeypatch):
     ("name", "content", "message"),
     [
         ("missing.plan", None, "cannot be read: No such file or directory; name a plan or a spec"),
-        ("text.yaml", "no: spec\n", "text.yaml:1:1: the spec needs the key 'dataset'"),
+        ("text.yaml", "no: spec\n", "text.yaml:1:1: this is no spec"),
         ("cut.plan", '{\n  "format": "dpquery.plan/3",\n', "damaged"),
     ],
 )

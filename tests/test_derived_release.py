@@ -211,7 +211,7 @@ def test_a_release_is_charged_alike_with_and_without_derived_items(folder):
         ("quantiles: {of: incomes, over: income, at: [1.5]}", "1.5' is no probability"),
         ("quantiles: {of: incomes, over: income, at: medain}", "or median, quartiles"),
         ("rate: {of: all, population: short.csv}", "has no population for W"),
-        ("rate: {of: all, population: zero.csv}", "zero.csv:3: a population of '0' cannot"),
+        ("rate: {of: all, population: zero.csv}", "zero.csv:3: this population cannot"),
         ("rate: {of: all, population: twice.csv}", "twice.csv:3: this row is there twice"),
         ("rate: {of: all, population: head.csv}", "expected one column 'region' in the header"),
         ("rate: {of: incomes, population: head.csv}", "expected one column 'sex'"),

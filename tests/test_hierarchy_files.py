@@ -14,26 +14,26 @@ from dpquery.spec.parsing.spec import load_spec, parse
 
 MISTAKES = [
     # what the file has in place of what, and what is said of it
-    ("48003-1,", "01003-1,", "a.csv:6:1: the value '01003-1' of column 'tract' is given twice"),
+    ("48003-1,", "01003-1,", "a.csv:6:1: the value of column 'tract' is given twice"),
     (
         "01,Alabama,M2",
         "48,Texas,M2",
-        "a.csv:4:1: the county '01001' lies in the state '48' here and in '01' in line 2; correct "
+        "a.csv:4:1: this county lies in another state in line 2; correct "
         "the line, give every county a code of its own",
     ),
     (",48003,Baldwin,48,Texas,none", ",,Baldwin,48,Texas,none", "a.csv:6:1: this line has no 'co"),
     ("48003,Baldwin,48,Texas,M1", "48003,Baldwin,48,Texas,", "a.csv:7:1: this line has no 'metro'"),
-    ("Autauga,01,Alabama,M2", "Autaugo,01,Alabama,M2", "a.csv:4:1: the county '01001' is called"),
-    ("48003,Baldwin,48,Texas,M1", "048003,B,48,Texas,M1", "a.csv:7:1: the county '048003' is the"),
+    ("Autauga,01,Alabama,M2", "Autaugo,01,Alabama,M2", "a.csv:4:1: this county has another label"),
+    ("48003,Baldwin,48,Texas,M1", "048003,B,48,Texas,M1", "a.csv:7:1: this county is the same"),
     ("48003-1,", "1001,", None),
     ("Plain,", "", "a.csv:3:1: expected 7 fields, as the header has, found 6"),
     ('"Hill, north"', '"Hill, north', "a.csv:6:1: the quotes do not pair up"),
     ("county,county_label", "county,county", "a.csv:1:1: two columns are called 'county'"),
     ("county_label,state", "state_label,state", "a.csv:1:1: two columns are called 'state_label'"),
     (",county,", ",country,", "w.yaml:5:49: 'county' is no column of 'areas.csv'; did you mean 'c"),
-    (",metro\n", ",msa\n", "w.yaml:5:66: 'metro' is no column of 'areas.csv'; expected tract"),
+    (",metro\n", ",msa\n", "w.yaml:5:66: 'metro' is no column of 'areas.csv'"),
     (AREAS[AREAS.index("\n") :], "\n", "a.csv:1:1: this file has one line, which names the col"),
-    (AREAS, AREAS.replace(",", ";"), "a.csv:1:1: semicolons seem to separate the fields, as in "),
+    (AREAS, AREAS.replace(",", ";"), "a.csv:1:1: semicolons seem to separate the fields; "),
     (AREAS, "  \n", "w.yaml:5:21: the file 'areas.csv' lists no value"),
 ]
 
@@ -52,8 +52,9 @@ def test_mistakes_in_the_file_are_named_at_their_lines(old, new, message):
 def test_codes_that_start_anew_in_every_group_are_named_once_with_a_remedy():
     areas = "state,county\n01,001\n01,003\n48,001\n48,003\n"
     text = HEAD.replace(LISTS, "[state, county]")
-    (first, *_) = mistakes(text + "  - {name: a, product: {area: state}}\n", {"areas.csv": areas})
-    assert first.startswith("areas.csv:4:1: the county '001' lies in the state '48' here and in ")
+    lines = mistakes(text + "  - {name: a, product: {area: state}}\n", {"areas.csv": areas})
+    (first,) = (line for line in lines if "another state" in line)
+    assert first.startswith("areas.csv:4:1: this county lies in another state ")
     assert "in line 2, and 1 more like it" in first
     assert "such as 48001 for 001 of 48" in first
 

@@ -103,7 +103,7 @@ def test_a_file_of_values_with_another_delimiter_is_refused_with_the_way_to_decl
 ):
     line = 1 + content.startswith("\n")
     (message,) = mistakes(LIST, {"s.txt": content})
-    assert message.startswith(f"s.txt:{line}:1: {word} seem to separate the fields, as in '")
+    assert message.startswith(f"s.txt:{line}:1: {word} seem to separate the fields; ")
     assert f"write `values_file: {{name: s.txt, delimiter: {mark}}}` in the spec, or" in message
     # What the message says is what helps, either way.
     declared = LIST.replace("s.txt", f"{{name: s.txt, delimiter: {mark}}}")
@@ -129,7 +129,7 @@ RENAME += "value, put it in another line"
         (
             "state_fips,name\n1,Alabama\n2,Alaska\n",
             [
-                "1:1: 'state_fips' looks like a header, as every other value is a number; write "
+                "1:1: this line looks like a header, as every other value is a number; write "
                 "code,label in its place, or remove the line; if it is a value, put it in another "
                 "line"
             ],
@@ -137,20 +137,22 @@ RENAME += "value, put it in another line"
         (
             "sex,name\nM,Male\nF,Female\n",
             [
-                "1:1: 'sex' looks like a header, as the column is called so; write code,label in "
-                "its place, or remove the line; if it is a value, put it in another line"
+                "1:1: this line looks like a header, as the column is called so; write "
+                "code,label in its place, or remove the line; if it is a value, put it in another "
+                "line"
             ],
         ),
-        ("code,name\n1,Alabama\n", [f"1:1: 'code,name' looks like a header, {RENAME}"]),
-        ("name,label\nAL,Alabama\n", [f"1:1: 'name,label' looks like a header, {RENAME}"]),
-        ("code,value,label\n1,2,3\n", [f"1:1: 'code,value,label' looks like a header, {RENAME}"]),
+        ("code,name\n1,Alabama\n", [f"1:1: this line looks like a header, {RENAME}"]),
+        ("name,label\nAL,Alabama\n", [f"1:1: this line looks like a header, {RENAME}"]),
+        ("code,value,label\n1,2,3\n", [f"1:1: this line looks like a header, {RENAME}"]),
         (
             "code,label,note\n1,North\n1.0,South,x\n01,East,\n",
             [
                 "2:1: expected 3 fields, as the header has, found 2; put text with delimiters in "
                 "double quotes",
-                "4:1: '01' is the same number as '1.0' in line 3, and data may hold it in either "
-                "form; keep one, or list both as texts of one value, {label: [text, text]}",
+                "4:1: the value is the same number as the one in line 3, and data may hold it "
+                "in either form; keep one, or list both as texts of one value, "
+                "{label: [text, text]}",
             ],
         ),
         ("code,label\n", ["1:1: no value follows the header; list at least one"]),

@@ -12,8 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpquery.data_check.findings import FileGuess
-from dpquery.measurement.counting.file_kinds import SUFFIX_OF_CODEC, kind_of, remedy_for
+from dpquery.measurement.counting.file_kinds import SUFFIX_OF_CODEC, remedy_for
 from dpquery.measurement.counting.sources import open_regular
+from dpquery.untrusted.file_kinds import kind_of
 
 _HEAD = 2**20
 _LINES = 1000  # that delimiters are tried on

@@ -55,6 +55,13 @@ class Problems:
         """Note one mistake; the same mistake at the same place counts once."""
         self._noted.add((place, message))
 
+    def shown(self, text: str, place: Place) -> str:
+        """Return a text as a message shows it: that of a file beside the spec is not repeated.
+
+        It may be a file of records that the spec names by mistake.
+        """
+        return f" {quoted(text)}" if place.file == self._file else ""
+
     def count_codes(self, count: int, label: str, place: Place, *, remedy: str) -> None:
         """Add to the codes that the spec lists, before they are; UnreadableError past the limit.
 

@@ -191,8 +191,8 @@ LEDGER = (
         "a run that fails is refunded",
         "noise can be drawn until it pleases",
         "Ledger.hold",
-        "            self._locked.discard(key)\n",
-        "            self._locked.discard(key)\n"
+        "            del self._locked[key]\n",
+        "            del self._locked[key]\n"
         "            with self._store.writing() as state:\n"
         "                entry = state.entries.get(key)\n"
         '                if entry is not None and entry.state == "reserved":\n'

@@ -55,3 +55,101 @@ def test_an_empty_file_is_refused_before_the_charge(here, name):
     assert run("plan", "s.yaml", "--time-limit", 1).code == 0
     assert run("release", name, "--epsilon", 1).code == 6
     assert charges() == 0
+
+
+NO_SPECS = {
+    "table.csv": 'name,diagnosis\nSECRETA,SECRETB\nO\'SECRETC,"SECRETD: cancer"\n',
+    "semicolons.txt": "name;diagnosis\nSECRETA;SECRETB: HIV\n",
+    "colons.csv": "name: SECRETA,b\nSECRETB: x,2\n",
+    "one_column.csv": "SECRETA\nSECRETB\n",
+    "tags.csv": "!SECRET!A x,y\n",
+    "aliases.csv": "*SECRET,b\n",
+    "directives.csv": "%SECRET,2\n1,2\n",
+    "twice.csv": "SECRET: 1\nSECRET: 1\n",
+    "keys.csv": "domain: SECRETA\nname: SECRETB\n",
+    "latin.csv": "SECRETÄ,b\n".encode("latin-1"),
+    "packed.csv.gz": gzip.compress(b"name,SECRET\n"),
+    "records.json": '{"SECRETA": 1, "b": [{"SECRETB": 3}]}',
+    "list.yaml": "- SECRETA\n- [SECRETB, {SECRETC: SECRETD}]\n",
+}
+
+
+@pytest.fixture
+def released(here):
+    Path("d.csv").write_text("x\na\nb\n")
+    Path("q.yaml").write_text("workload: [{name: u, product: {}}]\n")
+    assert run("plan", "s.yaml", "--time-limit", 1).code == 0
+    assert run("release", "d.csv", "--epsilon", 1).code == 0
+    return here
+
+
+@pytest.mark.parametrize("name", NO_SPECS)
+def test_nothing_is_repeated_of_a_file_that_is_no_spec(released, name):
+    content = NO_SPECS[name]
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    for command in (
+        ("plan", name),
+        ("compare", name, "dpquery.plan"),
+        ("compare", "s.yaml", name),
+        ("check", "s.yaml", name, "--to-pipe"),
+        ("answer", "release", name),
+        ("answer", name, "q.yaml"),
+        ("answer", name, "release"),
+        ("release", "s.yaml", "--plan", name, "--epsilon", 1),
+        ("error-report", name),
+        ("audit", "--plan", name, "--epsilon", 1),
+        ("ledger", "status", "--ledger", name),
+    ):
+        done = run(*command)
+        assert done.code in {2, 4}, command
+        assert "SECRET" not in done.out + done.err
+    said = run("plan", name).err
+    assert "`dpquery check DATA SPEC`" in said
+    if name == "table.csv":
+        assert "it seems to be a CSV file" in said
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "values_file: f.csv",
+        "hierarchy: f.csv, levels: [y, z]",
+        "known: {file: f.csv, why: w}",
+        "population: f.csv",
+    ],
+)
+@pytest.mark.parametrize(
+    "content",
+    [
+        "SECRETA\nSECRETA\n",
+        "SECRETA;SECRETB\nSECRETC;SECRETD\n",
+        "code,SECRETA\n1,SECRETB\n1.0,SECRETC\n1,SECRETB\n",
+        "x,value,population\na,SECRETA,SECRETB\nb,-7654,0\n",
+        "z,y,y_label\n1,SECRETA,SECRETB\n2,SECRETA,SECRETC\n1,SECRETD,SECRETE\n",
+    ],
+)
+def test_a_file_beside_the_spec_may_be_the_wrong_one(here, named, content):
+    Path("f.csv").write_text(content)
+    spec = SPEC
+    if named.startswith("known"):
+        spec = spec.replace("identity}}", f"identity}}, {named}}}")
+    elif named.startswith("population"):
+        spec += f"derived: [{{name: r, rate: {{of: t, {named}}}}}]\n"
+    else:
+        spec = spec.replace("values: [a, b]", named)
+    Path("s.yaml").write_text(spec)
+    done = run("plan", "s.yaml", "--time-limit", 0)
+    assert done.code == 2
+    assert "SECRETA" not in done.err
+    assert "-7654" not in done.err
+    assert "f.csv" in done.err
+
+
+@pytest.mark.parametrize("key", ["dataset", "privacy", "domain", "about"])
+def test_a_text_where_keys_belong_is_not_repeated(here, key):
+    lines = [line for line in SPEC.splitlines() if not line.startswith((key, "  x"))]
+    Path("s.yaml").write_text("\n".join([f"{key}: SECRETA,77", *lines]) + "\n")
+    done = run("plan", "s.yaml")
+    assert done.code == 2
+    assert f"s.yaml:1:{len(key) + 3}: " in done.err
+    assert "SECRET" not in done.err

@@ -1,26 +1,11 @@
-"""What a file is by its first bytes, where a program writes the same ones into every such file.
-
-They are a property of the format and of no record. A release reads no file by them: they say in a
-refusal what the file is, before the charge.
-"""
+"""What to do about a file that is another kind than its suffix says, before the charge."""
 
 from pathlib import Path
 
 from dpquery.measurement.counting.sources import open_regular
+from dpquery.untrusted.file_kinds import kind_of
 
 SUFFIX_OF_CODEC = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2"}
-_FIRST_BYTES = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"BZh", "bz2"),
-    (b"PK\x03\x04", "zip"),
-    (b"PAR1", "Parquet"),
-    (b"ARROW1", "Arrow"),
-    (b"SQLite format 3\0", "SQLite"),
-    (b"\xd0\xcf\x11\xe0", "Office"),
-    (b"<stata_dta>", "Stata"),
-    (b"$FL2", "SPSS"),
-)
 _SUFFIXES = {**SUFFIX_OF_CODEC, "Parquet": ".parquet", "Arrow": ".arrow"}
 _REMEDIES = {
     "zip": "it is a zip archive, as .xlsx files are: unpack it, or write the table as CSV",
@@ -31,17 +16,6 @@ _REMEDIES = {
     "SPSS": "it is an SPSS file: write the table as CSV",
 }
 _LONGEST = 16  # first bytes that tell kinds apart
-
-
-def kind_of(first_bytes: bytes) -> str:
-    """Return what a file is that begins so; an empty text for text, and what is not known.
-
-    >>> kind_of(b"PAR1..."), kind_of(b"age,sex")
-    ('Parquet', '')
-    """
-    if first_bytes[8:12] == b"DUCK":
-        return "DuckDB"
-    return next((kind for mark, kind in _FIRST_BYTES if first_bytes.startswith(mark)), "")
 
 
 def kind_of_file(path: Path) -> str:

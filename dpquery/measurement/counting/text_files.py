@@ -29,7 +29,6 @@ from dpquery.limits import MAX_LINE
 from dpquery.measurement.counting.csv_lines import Dialect, chunks, columns
 from dpquery.measurement.counting.file_kinds import (
     SUFFIX_OF_CODEC,
-    kind_of,
     kind_of_file,
     remedy_for,
 )
@@ -43,6 +42,7 @@ from dpquery.measurement.counting.sources import (
     places_of,
 )
 from dpquery.spec.model import FileFormat
+from dpquery.untrusted.file_kinds import kind_of
 
 CODECS = {suffix: codec for codec, suffix in SUFFIX_OF_CODEC.items()}
 _DECODED = 2**20  # bytes of UTF-16 that are decoded at once

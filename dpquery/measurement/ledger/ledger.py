@@ -18,7 +18,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -462,10 +462,10 @@ class Ledger:
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
         head, account, parent = entry.committed, entry.account, entry.parent
         after = measured_after(self._store.path, entry.key, entry.day)
-        charged = entry.units, entry.pure
-        return StoredMeasurement(
-            values, head, account, parent, *charged, entry.source, True, entry.day, after
+        made = StoredMeasurement(
+            values, head, account, parent, entry.units, entry.pure, entry.source, stored=True
         )
+        return replace(made, day=entry.day, after=after)
 
     def _file(self, entry: Entry) -> MeasurementFile:
         return MeasurementFile(self._store.path, key=entry.key, reserved=entry.reserved)

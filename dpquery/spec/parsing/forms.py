@@ -50,6 +50,11 @@ def described(node: Node) -> str:
             return "a mapping" if entries else "an empty mapping"
 
 
+def kind_of_node(node: Node) -> str:
+    """Return what a node is, where a mapping belongs: a text that is there may be of no spec."""
+    return "a text" if isinstance(node, TextNode) and not node.empty else described(node)
+
+
 def described_as(schema: Schema, description: str) -> Schema:
     """Return a schema with a description."""
     # Draft 7 ignores whatever stands beside $ref, so that a description needs the detour.
@@ -364,7 +369,7 @@ class ByName(Generic[_T]):
 
     def read(self, node: Node, problems: Problems) -> tuple[tuple[TextNode, _T], ...]:
         if not isinstance(node, MapNode):
-            raise _unexpected(node, f"{self.what}, a mapping")
+            raise node.mistake(f"expected {self.what}, a mapping, found {kind_of_node(node)}")
         if self.empty and not node.entries:
             raise node.mistake(self.empty)
         return tuple(

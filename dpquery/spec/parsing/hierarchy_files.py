@@ -16,7 +16,7 @@ from dpquery.spec.parsing.fields import LEVEL_LIST, SET_WORDS, AttributeFields, 
 from dpquery.spec.parsing.forms import TextForm
 from dpquery.spec.parsing.listed_values import FileLine, ListedValue, categorical, file_lines
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
-from dpquery.spec.problems import Problems, UnreadableError, quoted, suggestion
+from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted
 
 LevelNodes = Mapping[str, Node]
 """The levels of one hierarchy, the highest first, and where the spec names each."""
@@ -166,9 +166,9 @@ def _places(
     def read_level(name: str) -> tuple[str, tuple[int, int | None]]:
         label = f"{name}{_LABEL_END}"
         if name not in heads:
-            raise nodes[name].mistake(
-                f"{quoted(name)} is no column of {quoted(file)}{suggestion(name, heads)}"
-            )
+            near = nearest(name, heads)
+            hint = "" if near is None else f"; did you mean {quoted(near)}?"
+            raise nodes[name].mistake(f"{quoted(name)} is no column of {quoted(file)}{hint}")
         for head in (name, label):
             if heads.count(head) > 1:
                 raise UnreadableError(
@@ -237,8 +237,7 @@ class _Column:
             if self.labels[row] != self.labels[first[code]]:
                 self._problems.add(
                     self.lines[row].place,
-                    f"the {self.name} {quoted(code)} is called {quoted(self.labels[row])} here and "
-                    f"{quoted(self.labels[first[code]])} in line {self._line(first[code])}; keep "
+                    f"this {self.name} has another label in line {self._line(first[code])}; keep "
                     "one label",
                 )
         place_of = {code: place for place, code in enumerate(first)}
@@ -252,8 +251,8 @@ class _Column:
         if exact is not None and numbers.setdefault(exact, code) != code:
             raise UnreadableError(
                 self.lines[row].place,
-                f"the {self.name} {quoted(code)} is the same number as {quoted(numbers[exact])} "
-                "further up; write one code for one group",
+                f"this {self.name} is the same number as one further up, written otherwise; write "
+                "one code for one group",
             )
 
     def _line(self, row: int) -> int:
@@ -287,9 +286,8 @@ def _check_nested(child: _Column, parent: _Column) -> None:
     others = f", and {len(crossing) - 1:,} more like it" if len(crossing) > 1 else ""
     raise UnreadableError(
         child.lines[row].place,
-        f"the {child.name} {quoted(code)} lies in the {parent.name} {quoted(parent.codes[row])} "
-        f"here and in {quoted(parent.codes[first[code]])} in line "
+        f"this {child.name} lies in another {parent.name} in line "
         f"{child.lines[first[code]].place.line}{others}; correct the line, give every {child.name} "
-        f"a code of its own, such as 48001 for 001 of 48, or list levels that do not nest apart, "
+        "a code of its own, such as 48001 for 001 of 48, or list levels that do not nest apart, "
         "as in `levels: [[state, tract], [metro, tract]]`",
     )

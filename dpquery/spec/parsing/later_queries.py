@@ -23,8 +23,7 @@ from dpquery.spec.parsing.sections import (
     privacy_of,
     publication_rules,
 )
-from dpquery.spec.parsing.spec import beside, read_text
-from dpquery.spec.parsing.yaml_nodes import read_yaml
+from dpquery.spec.parsing.spec import ORDER, beside, read_document, read_text
 from dpquery.spec.problems import Place, Problems, quoted
 
 _Section = Dataset | Privacy | Budget | FileFormat
@@ -56,12 +55,12 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         SpecError: the file cannot be read or has mistakes: one line for each, with its place.
     """
     problems = Problems(str(path))
-    text, read_file = read_text(path), beside(path)
+    text, read_file = read_text(path, otherwise=ORDER), beside(path)
     items: tuple[Item, ...] = ()
     derived: tuple[DerivedItem, ...] = ()
     places: tuple[Place, ...] = ()
     with problems.collected():
-        root = read_yaml(text, file=str(path), problems=problems)
+        root = read_document(text, str(path), problems, QuestionFields)
         given = QuestionFields.read(root, problems)
         declared = _declared(given, of, problems, read_file)
         _compare_sections(given, of, problems)

@@ -62,14 +62,17 @@ def categorical(
             exact = number(text, decimal) or number(text)
             same = numbers.setdefault(exact, (len(kept), text, place)) if exact else None
             if text in taken:
-                problems.add(place, _twice(f"value {quoted(text)}", column, taken[text]))
+                problems.add(
+                    place, _twice(f"value{problems.shown(text, place)}", column, taken[text])
+                )
             elif same is not None and same[0] != len(kept):
                 either = _SEVERAL_TEXTS if one_label_each else _OTHERWISE
-                problems.add(place, _same_number(text, same[1], same[2]) + either)
+                both = problems.shown(text, place), problems.shown(same[1], same[2])
+                problems.add(place, _same_number(*both, same[2]) + either)
             else:
                 taken[text] = place
         if one_label_each and value.label in labels and len(taken) > before:
-            label = f"label {quoted(value.label)}"
+            label = f"label{problems.shown(value.label, value.place)}"
             problems.add(value.place, _twice(label, column, labels[value.label]))
         labels.setdefault(value.label, value.place)
         kept.append(value)
@@ -91,8 +94,8 @@ def _twice(what: str, column: str, first: Place) -> str:
 
 def _same_number(text: str, other: str, first: Place) -> str:
     return (
-        f"{quoted(text)} is the same number as {quoted(other)} in line {first.line}, and data may "
-        "hold it in either form; keep one, or "
+        f"the value{text} is the same number as{other or ' the one'} in line {first.line}, and "
+        "data may hold it in either form; keep one, or "
     )
 
 
@@ -197,7 +200,7 @@ def _check_separated_by_commas(lines: Sequence[FileLine], key: str) -> None:
     """Refuse lines that another mark splits into equally many cells, and commas do not."""
     if not lines or all(len(line.cells) > 1 for line in lines):
         return
-    place, text, _ = lines[0]
+    place = lines[0].place
     for mark, word in _SEPARATED.items():
         try:
             widths = {len(_line(line.text, line.place, mark).cells) for line in lines}
@@ -207,7 +210,7 @@ def _check_separated_by_commas(lines: Sequence[FileLine], key: str) -> None:
             shown = "tab" if mark == "\t" else f"'{mark}'"
             raise UnreadableError(
                 place,
-                f"{word} seem to separate the fields, as in {quoted(text.strip())}; write "
+                f"{word} seem to separate the fields; write "
                 f"`{key}: {{name: {place.file}, delimiter: {shown}}}` in the spec, or "
                 "`delimiter: ','` where they are part of the values",
             )
@@ -250,10 +253,9 @@ def _header(lines: Sequence[FileLine], column: str, delimiter: str) -> tuple[int
     if codes and len(heads) == 1:
         return 0, 0
     if codes or labels:
-        header = delimiter.join(cells)
         raise UnreadableError(
             place,
-            f"{quoted(header)} looks like a header, and one is `code`, or has one column `code` "
+            "this line looks like a header, and one is `code`, or has one column `code` "
             f"and one `label`; rename its columns{_NOT_A_HEADER}",
         )
     others = [line.cells[0] for line in lines[1:]]
@@ -265,7 +267,7 @@ def _header(lines: Sequence[FileLine], column: str, delimiter: str) -> tuple[int
     if reason:
         raise UnreadableError(
             place,
-            f"{quoted(cells[0])} looks like a header, as {reason}; write "
+            f"this line looks like a header, as {reason}; write "
             f"code{delimiter}label in its place, or remove the line{_NOT_A_HEADER}",
         )
     return None

@@ -8,7 +8,7 @@ depends on it is skipped.
 
 from typing import ClassVar, Generic, Self, TypeVar, cast, overload
 
-from dpquery.spec.parsing.forms import Form, Schema, described, described_as
+from dpquery.spec.parsing.forms import Form, Schema, described_as, kind_of_node
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node
 from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted, suggestion
 
@@ -125,7 +125,7 @@ class Fields:
         if not isinstance(node, MapNode):
             raise node.mistake(
                 f"expected {what or cls.what}, a mapping with keys among {', '.join(fields)}, "
-                f"found {described(node)}"
+                f"found {kind_of_node(node)}"
             )
         given = cls(node)
         given._sort_keys(what or cls.what, problems)

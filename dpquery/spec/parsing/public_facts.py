@@ -10,7 +10,6 @@ from dpquery.spec.parsing.publication_fields import KnownFields
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.yaml_nodes import Node
 from dpquery.spec.predicates import selected_codes
-from dpquery.spec.problems import quoted
 from dpquery.spec.public_facts import Impossible, KnownTotals
 
 TOTAL = "value"
@@ -78,9 +77,9 @@ def read_known(
 
     def number(text: str, place: str, node: Node) -> float:
         if not _WHOLE.fullmatch(text):
-            raise node.mistake(f"{place}: {quoted(text)} is no total; expected a whole number")
+            raise node.mistake(f"{place}: this is no total; expected a whole number")
         if int(text) < 0 and table.summed is None:
-            raise node.mistake(f"{place}: {text} is no total of records; expected 0 or more")
+            raise node.mistake(f"{place}: this is no total of records; expected 0 or more")
         return int(text)
 
     values, lines = read_row_values(

@@ -99,8 +99,7 @@ def _number(text: str, place: str, node: Node) -> float:
         value = 0.0
     if not 0 < value < 1e18:
         raise node.mistake(
-            f"{place}: a population of {quoted(text)} cannot be divided by; expected a number "
-            "above 0"
+            f"{place}: this population cannot be divided by; expected a number above 0"
         )
     return value
 

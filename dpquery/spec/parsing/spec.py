@@ -1,7 +1,9 @@
 """Read a spec: YAML text to Spec, with every mistake reported at once and at its place."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from dpquery.exceptions import SpecError
@@ -14,6 +16,7 @@ from dpquery.spec.parsing.fields import SpecFields
 from dpquery.spec.parsing.first_edition import of_first_edition
 from dpquery.spec.parsing.hierarchy_files import check_levels_named
 from dpquery.spec.parsing.items import read_workload
+from dpquery.spec.parsing.mappings import Fields
 from dpquery.spec.parsing.public_facts import read_impossible
 from dpquery.spec.parsing.rows_per_person import read_person_rows
 from dpquery.spec.parsing.scope import Scope
@@ -28,9 +31,16 @@ from dpquery.spec.parsing.sections import (
     privacy_of,
     publication_rules,
 )
-from dpquery.spec.parsing.yaml_nodes import read_yaml
-from dpquery.spec.problems import Problems, UnreadableError, quoted
+from dpquery.spec.parsing.yaml_nodes import MapNode, Node, read_yaml
+from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted
+from dpquery.untrusted.file_kinds import kind_of, seems_to_be
 from dpquery.untrusted.files import read_outside
+
+ORDER = (
+    "write `dpquery plan SPEC`, `dpquery check DATA SPEC`, `dpquery release DATA` or "
+    "`dpquery answer RELEASE QUESTIONS`"
+)
+_MOST_KEYS = 100  # of a text that are looked at, to see what it is
 
 
 def load_spec(path: Path) -> Spec:
@@ -40,7 +50,7 @@ def load_spec(path: Path) -> Spec:
         SpecError: a file cannot be read, or the spec has mistakes: one line for each, with its
             place.
     """
-    return parse(read_text(path), name=str(path), files=beside(path))
+    return parse(read_text(path, otherwise=ORDER), name=str(path), files=beside(path))
 
 
 def beside(path: Path) -> Callable[[str], str]:
@@ -97,16 +107,55 @@ def parse(
     return replace(spec, files=used, first_edition=first_edition)
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a spec or of a value list; SpecError if it cannot be read."""
+def read_text(path: Path, *, otherwise: str = "") -> str:
+    """Return the text of a spec or of a value list; SpecError if it cannot be read.
+
+    `otherwise` is what to do where another file was meant.
+    """
     try:
         content = read_outside(path, most=MAX_SPEC_BYTES)
+        if kind_of(content):
+            seems = seems_to_be(content, path.name)
+            remedy = otherwise or "write it as text"
+            raise SpecError(f"{path}:1:1: this is no text: it seems to be {seems}; {remedy}")
         return content.decode("utf-8-sig")
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}; check the path") from None
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise SpecError(f"{path}:{line}:1: this is not UTF-8; save the file as UTF-8") from None
+        message = f"{path}:{line}:1: this is not UTF-8; save the file as UTF-8"
+        raise SpecError("; ".join(filter(None, [message, otherwise]))) from None
+
+
+def read_document(text: str, name: str, problems: Problems, fields: type[Fields]) -> Node:
+    """Return the root of a spec, or of a file of questions; a text that is none is not repeated.
+
+    It may be a file of records that was named in its place. What is meant to be a spec has at least
+    two of its keys, and questions one.
+
+    Raises:
+        SpecError: the text is something else.
+        UnreadableError: it is no YAML, or too large.
+    """
+    known = fields.fields
+    least = max(1, min(2, sum(field.required for field in known.values())))
+    try:
+        root = read_yaml(text, file=name, problems=problems)
+        keys = [key.text for key, _ in root.entries] if isinstance(root, MapNode) else []
+    except UnreadableError:
+        keys = re.findall(r"""^["']?(\w+)["']?\s*:""", text, re.MULTILINE)
+        if _is_meant(keys, known, least) or not re.search(r"^\s*[^#\s]", text, re.MULTILINE):
+            raise
+    if _is_meant(keys, known, least):
+        return root
+    seems = seems_to_be(text.encode(), name)
+    what = fields.what.removeprefix("the ").removeprefix("a ")
+    raise SpecError(f"{name}:1:1: this is no {what}: it seems to be {seems}; {ORDER}")
+
+
+def _is_meant(keys: Iterable[str], known: Collection[str], least: int) -> bool:
+    """Return whether so many keys are known ones, or near one."""
+    return sum(nearest(key, known) is not None for key in islice(keys, _MOST_KEYS)) >= least
 
 
 def _spec(
@@ -116,7 +165,7 @@ def _spec(
     read_file: Callable[[str], str],
     first_edition: bool,
 ) -> Spec:
-    root = read_yaml(text, file=name, problems=problems)
+    root = read_document(text, name, problems, SpecFields)
     given = SpecFields.read(of_first_edition(root) if first_edition else root, problems)
     entries = problems.attempt(lambda: given.domain) or ()
     file = problems.attempt(lambda: file_of(given.file))
