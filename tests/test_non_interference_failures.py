@@ -58,6 +58,7 @@ def failed_alike(content=None, *, charged):
 
 def test_every_file_without_a_header_is_refused_in_the_same_words(town, record_property):
     messages = {name: failed_alike(own, charged=False) for name, own in NO_HEADERS.items()}
+    assert "is empty" in messages.pop("nothing")  # as its size says
     assert len({own.partition(";")[0] for own in messages.values()}) == 1
     # As their first bytes say, which every file of the kind has.
     assert "encoding: utf-16" in messages.pop("UTF-16")
