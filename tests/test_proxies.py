@@ -151,7 +151,7 @@ def test_an_earlier_release_stands_in_for_the_data(released):
     assert sorted(distances)[2] < 0.1
     assert max(distances) < 0.4
     rap = plan("--epsilon", "0.01", "--proxy", "release")["rap"]
-    assert rap["proxy"] == "the release in release/"  # what it prefers depends on the release's noise
+    assert rap["proxy"] == "the release in release/"  # what it prefers depends on its noise
 
 
 def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(small):
