@@ -46,6 +46,7 @@ from dpquery.spec.model import (
     SummedValues,
     Table,
 )
+from dpquery.spec.numbers import NumberFormat
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -108,7 +109,13 @@ FIELDS = {
     Domain: {"attributes": (Attribute("only", (Column("only", Integers(0, 1)),)),)},
     # An attribute is what its columns are, whatever the tables call it.
     Attribute: {"name": SAME, "columns": (Column("only", Integers(0, 1)),), "in_data": False},
-    Column: {"name": "other", "kind": Integers(3, 4), "other": "count"},
+    Column: {
+        "name": "other",
+        "kind": Integers(3, 4),
+        "other": "count",
+        "number": NumberFormat("'"),
+    },
+    NumberFormat: {"thousands": "'", "decimal": ".", "sign": "%"},
     Categorical: {
         "values": ("male", "female"),
         "labels": SAME,  # as tables
@@ -221,6 +228,7 @@ QUESTIONS = {
 }
 
 DAYS = "  day: {date: {from: 2013-01-01, to: 2013-03-31, by: week, format: '%d.%m.%Y'}}\n"
+DAYS += "  pay: {bins: [0, 1], number: {thousands: '.', decimal: ','}}\n"
 PARSED = parse(PERSON.replace("workload:", DAYS + "workload:"), name="survey.yaml", files={})
 MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK), WeightedBlock(1, CLASS_BLOCK))
 LINEAR = {

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dpquery.data_check.letters import written_out
 from dpquery.spec.domain import Bins, Boolean, Categorical, ColumnKind, Dates, Integers
+from dpquery.spec.numbers import NumberFormat
 
 WRITTEN = 40
 """Values of a list up to which it is written again."""
@@ -68,6 +69,14 @@ def flow_dates(dates: Dates) -> str:
     fields = [f"from: {dates.first}, to: {dates.last}, by: {dates.by}"]
     fields += [f"format: {json.dumps(dates.format.text)}"] * bool(dates.format.text)
     return f"date: {{{', '.join(fields)}}}"
+
+
+def flow_number(written: NumberFormat) -> str:
+    """Return the field `number`."""
+    fields = {"thousands": written.thousands, "decimal": written.decimal, "sign": written.sign}
+    return (
+        f"number: {{{', '.join(f'{key}: {scalar(text)}' for key, text in fields.items() if text)}}}"
+    )
 
 
 def flow_kind(kind: ColumnKind) -> str:

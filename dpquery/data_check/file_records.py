@@ -79,6 +79,7 @@ class FileRecords:
         self.header = _header(sources, self.readable, self.declared, wrong, spec.domain.columns)
         self.failures: list[str] = []
         self._person, self._decimal = spec.privacy.person, spec.file.decimal
+        self._marks = {c.name: c.number.decimal for c in spec.domain.columns if c.number}
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield all records, in order. Where a source breaks in its midst the next one follows."""
@@ -108,7 +109,7 @@ class FileRecords:
         written: StoredValues = []
         for values, places in column:
             distinct = values.dictionary_encode("encode")
-            texts = text_of(distinct.dictionary, self._decimal)
+            texts = text_of(distinct.dictionary, self._marks.get(name, self._decimal))
             written.append((texts, distinct.indices.to_numpy()[places]))
         return written
 
@@ -139,7 +140,8 @@ def _zones(sources: Sequence[Source], columns: Sequence[Column]) -> tuple[tuple[
     """Return the columns of dates whose type has a time zone, with each zone."""
     dates = [column.name for column in columns if isinstance(column.kind, Dates)]
     types = [source.check(dates) for source in sources]
-    found = ((name, getattr(of[name], "tz", None)) for of in types for name in dates if name in of)
+    kinds = ((name, of[name]) for of in types if of for name in dates if name in of)
+    found = ((name, getattr(kind, "tz", None)) for name, kind in kinds)
     return tuple(dict.fromkeys((name, zone) for name, zone in found if zone))
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from dpquery.measurement.counting.value_codes import number_of
 from dpquery.spec.domain import Column, Integers
 from dpquery.spec.model import FileFormat, Spec
-from dpquery.spec.numbers import is_whole, number
+from dpquery.spec.numbers import is_whole
 
 _AS_GOOD = {("latin-1", "cp1252"), ("utf-16", "utf-16-le"), ("utf-16", "utf-16-be")}
 """Encodings that seem to be, and declared ones that read the same bytes alike."""
@@ -60,7 +61,8 @@ class UndeclaredValues:
         """
         if not isinstance(self.column.kind, Integers):
             return 0
-        exact = ((number(text, mark), records) for text, records in self.commonest)
+        read = number_of(self.column, mark)
+        exact = ((read(text), records) for text, records in self.commonest)
         return sum(n for value, n in exact if value is not None and not is_whole(value))
 
 

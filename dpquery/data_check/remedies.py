@@ -14,6 +14,7 @@ from dpquery.data_check.declarations import (
     flow_dates,
     flow_edges,
     flow_kind,
+    flow_number,
     flow_values,
     listed_values_of,
     scalar,
@@ -26,10 +27,11 @@ from dpquery.data_check.findings import (
 )
 from dpquery.data_check.letters import seen
 from dpquery.data_check.trials import declares_more
+from dpquery.measurement.counting.value_codes import number_of
 from dpquery.spec.calendar import PERIOD_KINDS, DateFormat
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat, Spec
-from dpquery.spec.numbers import number, whole
+from dpquery.spec.numbers import THOUSANDS, NumberFormat, nearest_float, number, whole
 
 NO_ANSWER = {
     *("", ".", "..", "-", "--", "?", "na", "n/a", "n.a.", "#n/a", "nan", "null", "none", "nil"),
@@ -50,6 +52,8 @@ _FATES = {
 }
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
+_SIGN = "([%‰$€£¥₹₽₺₩₪₫₱₴¢]|[A-Z]{3})"
+_SIGNED = re.compile(rf"[+-]?\s*(?:{_SIGN}\s*[+-]?[0-9].*|[0-9].*?\s*{_SIGN})")
 _YEARS = 150  # beyond those declared, that dates are believed in
 _FARTHEST = 1e15  # number that bins are widened to; beyond it not every whole number is a float
 _LISTED = 12  # new values of one column that are written out
@@ -128,12 +132,16 @@ def _attribute_lines(
     comments, columns, changed = [], [], False
     for column in attribute.columns:
         if column.name in odd:
-            fields, remark, rest = _mended(odd[column.name], spec.file.decimal)
-            comments += [_fate(odd[column.name]), *filter(None, [remark])]
+            column, in_signs = _with_number(odd[column.name], spec.file.decimal)
+            of_column = replace(odd[column.name], column=column)
+            fields, remark, rest = _mended(of_column, spec.file.decimal)
+            comments += [_fate(of_column), *filter(None, [in_signs, remark])]
+            changed |= bool(in_signs)
         else:
             fields, rest = [flow_kind(column.kind)], False
         other = "count" if rest and column.drops else column.other
         changed |= other != column.other or fields != [flow_kind(column.kind)]
+        fields += [flow_number(column.number)] if column.number else []
         fields += [f"other: {other}"] * (other != "count" or says_other)
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
@@ -190,15 +198,15 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             remark = "# its numbers have decimals, and a range holds whole ones: bins take both"
             return [field], remark, taken < len(texts) or not all_known
         case Integers(low=low, high=high):
-            exact = (number(text, decimal) for text in texts)
+            exact = map(number_of(column, decimal), texts)
             numbers = [whole(value) for value in exact if value is not None]
             new = _believable([value for value in numbers if value is not None], low, high)
             first = outwards(min(new), low) if new and min(new) < low else low
             last = outwards(max(new), high) if new and max(new) > high else high
             field, taken = f"range: [{first}, {last}]", len(new)
         case Bins(edges=edges):
-            texts_of_numbers = [text for text in texts if number(text, decimal) is not None]
-            values = [float(text.replace(decimal, ".")) for text in texts_of_numbers]
+            exact = map(number_of(column, decimal), texts)
+            values = [nearest_float(value) for value in exact if value is not None]
             new = _believable(values, edges[0], edges[-1], reach=_FARTHEST)
             field, taken = flow_edges(_reaching(edges, new)), len(new)
         case Boolean(true=true, false=false):
@@ -212,9 +220,41 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
     return [field], "", taken < len(texts) or not all_known
 
 
+def _with_number(odd: UndeclaredValues, decimal: str) -> tuple[Column, str]:
+    """Return a column that reads most of its texts as numbers, and a comment if that is new."""
+    column = odd.column
+    if not isinstance(column.kind, Integers | Bins):
+        return column, ""
+    marks = (decimal, "," if decimal == "." else ".")
+    formats = [
+        NumberFormat(thousands, mark, sign)
+        for mark in marks
+        for thousands in ("", *THOUSANDS)
+        if thousands != mark
+        for sign in ("", *_signs(odd))
+    ]
+    columns = [column, *(replace(column, number=of) for of in formats if column.number != of)]
+    best = max(columns, key=lambda one: sum(_number_counts(replace(odd, column=one), decimal)))
+    if best is column:
+        return column, ""
+    example = "" if best.number is None else best.number.thousands
+    example = f"; 1{' ' if example == 'space' else example}234 is 1234 then" * bool(example)
+    return (
+        best,
+        f"# its texts write numbers in a way of their own{example}: see what the code book says",
+    )
+
+
+def _signs(odd: UndeclaredValues) -> list[str]:
+    """Return what stands before or behind digits in some texts, the commonest first."""
+    found = (match for text, _ in odd.commonest if (match := _SIGNED.fullmatch(text)))
+    return list(dict.fromkeys(match[1] or match[2] for match in found))[:_LISTED]
+
+
 def _number_counts(odd: UndeclaredValues, decimal: str) -> list[int]:
     """Return the records of each undeclared number."""
-    return [n for text, n in odd.commonest if number(text, decimal) is not None]
+    read = number_of(odd.column, decimal)
+    return [n for text, n in odd.commonest if read(text) is not None]
 
 
 def _in_bins(odd: UndeclaredValues, decimal: str) -> tuple[str, int]:
@@ -222,8 +262,8 @@ def _in_bins(odd: UndeclaredValues, decimal: str) -> tuple[str, int]:
     kind = odd.column.kind
     if not isinstance(kind, Integers):
         raise TypeError("only a range is told apart from decimals")
-    texts = [text for text, _ in odd.commonest if number(text, decimal) is not None]
-    numbers = [float(text.replace(decimal, ".")) for text in texts]
+    exact = map(number_of(odd.column, decimal), (text for text, _ in odd.commonest))
+    numbers = [nearest_float(value) for value in exact if value is not None]
     near = _believable(numbers, kind.low, kind.high)
     low, high = min([kind.low, *near]), max([kind.high, *near])
     step = next(width for width in _widths() if width * _BINS >= high - low)

@@ -238,7 +238,16 @@ def _column(column: Column) -> str:
             )
         case _:
             assert_never(column.kind)
-    return write_series([write_text(column.name), kind, write_truth(not column.drops)])
+    coding = [write_text(column.name), kind, write_truth(not column.drops)]
+    if column.number is not None:
+        written = write_record(
+            "NumberFormat",
+            thousands=write_text(column.number.thousands),
+            decimal=write_text(column.number.decimal),
+            sign=write_text(column.number.sign),
+        )
+        coding.append(written)
+    return write_series(coding)
 
 
 def _guarantee(guarantee: Guarantee) -> str:

@@ -18,7 +18,7 @@ from dpquery.spec.calendar import (
     period_number,
     period_start,
 )
-from dpquery.spec.numbers import ExactNumber, number
+from dpquery.spec.numbers import ExactNumber, NumberFormat, number
 
 
 @dataclass(frozen=True)
@@ -189,12 +189,14 @@ class Column:
 
     With `count` and `show` every such text has the last code. Under `count` totals and sums over
     the column include it, and single values do not show it; under `show` it is a value like any
-    other. With `drop` a record with such a text belongs to no cell.
+    other. With `drop` a record with such a text belongs to no cell. Numbers are written as `number`
+    says, where it is given, and by digits and the mark that the file declares otherwise.
     """
 
     name: str
     kind: ColumnKind
     other: Other = "count"
+    number: NumberFormat | None = None
 
     @property
     def length(self) -> int:

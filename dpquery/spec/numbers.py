@@ -6,12 +6,17 @@ equal numbers only and has their order.
 """
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 
 ExactNumber = tuple[int, int, str]
 """(sign, exponent, digits): the tuples of two numbers compare as the numbers do."""
 
 LONGEST = 64
 """Characters of the longest number: one that matters is shorter."""
+
+THOUSANDS = {".": "[.]", ",": ",", "'": "['\u2019]", "space": "[ \u00a0\u2009\u202f]"}
+"""What may stand between groups of three digits, and its pattern: a space of any width."""
 
 _NUMBER = re.compile(r"([+-]?)(?=[0-9.])([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
 _NINES_LESS = str.maketrans("0123456789", "9876543210")
@@ -56,6 +61,52 @@ def number(text: str, decimal: str = ".") -> ExactNumber | None:
     if sign == "-":
         return -1, -power, significant.translate(_NINES_LESS) + _AFTER_DIGITS
     return 1, power, significant
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """How the texts of a column write numbers, where it is not by digits and the file's mark alone.
+
+    Attributes:
+        thousands: what stands between groups of three digits: one of THOUSANDS, or nothing.
+        decimal: the mark before decimals.
+        sign: what may stand before or behind a number, such as % or EUR; it changes no value.
+    """
+
+    thousands: str = ""
+    decimal: str = "."
+    sign: str = ""
+
+    def number(self, text: str) -> ExactNumber | None:
+        """Return the number that a text writes so; None if it writes none.
+
+        >>> NumberFormat(".", ",", "€").number("-1.234,5 €") == number("-1234.5")
+        True
+        >>> NumberFormat(".", ",").number("1.5"), NumberFormat("'").number("1'0000")
+        (None, None)
+        """
+        if len(text) > 2 * LONGEST:
+            return None
+        found = self._pattern.fullmatch(self._unsigned(text) if self.sign else text)
+        if found is None:
+            return None
+        minus, whole, after, exponent = found.groups("")
+        digits = "".join(digit for digit in whole if digit.isdigit())
+        return number(f"{minus}{digits}.{after}{exponent}")
+
+    def _unsigned(self, text: str) -> str:
+        """Return a text without its sign, and with its plus or minus first."""
+        first = text[:1] if text[:1] in {"+", "-"} else ""
+        rest = text[len(first) :].lstrip()
+        bare = rest.removeprefix(self.sign)
+        return first + (rest.removesuffix(self.sign) if bare == rest else bare).strip()
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        between = THOUSANDS.get(self.thousands)
+        grouped = f"[0-9]{{1,3}}(?:{between}[0-9]{{3}})+|" if between else ""
+        mark = re.escape(self.decimal)
+        return re.compile(rf"([+-]?)({grouped}[0-9]*)(?:{mark}([0-9]*))?([eE][+-]?[0-9]+)?")
 
 
 def _pointed(text: str, decimal: str) -> str:

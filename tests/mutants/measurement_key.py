@@ -63,8 +63,8 @@ MEASUREMENT_KEY = (
         "the key leaves the coding of columns out",
         "a record that means something else is given this measurement",
         "release_key._column",
-        "series([write_text(column.name), kind, write_truth(not column.drops)])",
-        "series([write_text(column.name), write_truth(not column.drops)])",
+        "    coding = [write_text(column.name), kind, write_truth(not column.drops)]",
+        "    coding = [write_text(column.name), write_truth(not column.drops)]",
         ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
     ),
     Mutant(

@@ -20,9 +20,10 @@ VALUES = (
         "numbers are compared as floats",
         "a value beside an edge of a bin is counted on the other side of it",
         "value_codes._bin",
-        "    value = number(text, decimal)\n",
-        "    value = number(text, decimal)\n"
-        "    value = value and of_float(float(text.replace(decimal, '.')))\n",
+        "    value = read(text)\n",
+        "    value = read(text)\n"
+        "    from dpquery.spec.numbers import nearest_float\n"
+        "    value = value and of_float(nearest_float(value))\n",
         (TEXTS,),
     ),
     Mutant(

@@ -104,14 +104,26 @@ def _check_zone(kind: pa.DataType, zones: bool, subject: str) -> None:
     )
 
 
-def check_kinds(types: Mapping[str, pa.DataType], columns: Iterable[Column], *, where: str) -> None:
+def check_kinds(
+    types: Mapping[str, pa.DataType] | None, columns: Iterable[Column], *, where: str
+) -> None:
     """Check that columns that are declared as numbers have no type whose values never are.
+
+    Args:
+        types: of the declared columns that have one; None where each value has its own.
+        columns: declared.
+        where: what messages call the place of the types.
 
     Raises:
         DataError: one has; the message names column and type, and how to declare it.
     """
     for column in columns:
-        kind = types.get(column.name, pa.null())
+        if types is None and column.number is not None:
+            raise DataError(
+                f"{where}: the column {column.name} declares how its texts write numbers, and here "
+                "texts and numbers are not told apart; leave `number` out, or write it as CSV"
+            )
+        kind = (types or {}).get(column.name, pa.null())
         plain = kind.value_type if _Is.is_dictionary(kind) else kind
         for is_one, remedy in _NO_NUMBERS:
             if isinstance(column.kind, Integers | Bins) and is_one(plain):

@@ -46,7 +46,9 @@ class ColumnCodes:
 
     def __init__(self, column: Column, decimal: str = ".") -> None:
         """Prepare for a column of sources with this decimal mark; see `value_codes.code_of`."""
-        self._kind, self._decimal = column.kind, decimal
+        self._kind, self._written = column.kind, column.number
+        # Typed numbers have texts that the column's own rule reads.
+        self._decimal = decimal if column.number is None else column.number.decimal
         self._rule = code_of(column, decimal)
         self._remembered = lru_cache(_REMEMBERED)(self._rule)
         self._outside = -1 if column.drops else column.length
@@ -89,6 +91,8 @@ class ColumnCodes:
 
     def _of_texts(self, texts: pa.Array) -> Ints:
         """Return codes as far as they are decided."""
+        if self._written is not None:
+            return np.full(len(texts), _UNDECIDED)
         if self._listed:
             found = map(self._listed.get, texts.to_pylist(), repeat(_UNDECIDED))
             codes = np.fromiter(found, np.int64, len(texts))

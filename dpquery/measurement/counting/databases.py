@@ -57,11 +57,13 @@ class _DatabaseTable(StoredFile):
         """What to do where the table cannot be read to its end."""
         return "check that the database is whole and that no other program changes it, and the disk"
 
-    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType] | None:
         """Check the table, its columns and, where they have some, their types."""
         return self._located(declared)[1]
 
-    def _located(self, declared: Sequence[str]) -> tuple[dict[str, str], dict[str, pa.DataType]]:
+    def _located(
+        self, declared: Sequence[str]
+    ) -> tuple[dict[str, str], dict[str, pa.DataType] | None]:
         """Return the column that each declared one is, and its type if it has one."""
         raise NotImplementedError
 
@@ -93,8 +95,8 @@ class SqliteTable(_DatabaseTable):
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
-    def _located(self, declared: Sequence[str]) -> tuple[dict[str, str], dict[str, pa.DataType]]:
-        """Return the column that each declared one is, and its type if it has one."""
+    def _located(self, declared: Sequence[str]) -> tuple[dict[str, str], None]:
+        """Return the column that each declared one is; types are those of values."""
         kinds: list[tuple[bytes]] = []
         columns: list[str] | None = None
         try:
@@ -113,7 +115,7 @@ class SqliteTable(_DatabaseTable):
         check_kind([kind.decode() for (kind,) in kinds], where=self.name)
         names = [column.strip() for column in columns]
         places = places_of(declared, names, where=self.name)
-        return {column: columns[place] for column, place in places.items()}, {}
+        return {column: columns[place] for column, place in places.items()}, None
 
 
 def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> StoredRecords:

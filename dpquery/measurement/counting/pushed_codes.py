@@ -85,8 +85,14 @@ class CodeWriter:
         """Return what `numbers` needs: the fields of a date, or of the number that a text writes.
 
         Raises:
-            UnpushableError: there are dates to read, and none in values of this type.
+            UnpushableError: there are dates to read, and none in values of this type; or numbers
+                are written in another way than by digits and a mark.
         """
+        if column.number is not None:
+            raise UnpushableError(
+                "declares how its numbers are written (`number`), which is not read in place; make "
+                "it a column of numbers there"
+            )
         if isinstance(column.kind, Dates):
             return self._date_fields(name, column.kind, rows)
         if not (_takes_numbers(column.kind, self.decimal) and rows[name].type().is_string()):

@@ -58,11 +58,12 @@ class Source(Protocol):
     def size(self) -> int:
         """Its bytes, for the share of all sources that is done."""
 
-    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType] | None:
         """Check, from the header or schema alone, that it has every declared column once.
 
         Returns:
-            The types of the declared columns; nothing of a source whose columns have none.
+            The types of the declared columns; nothing of a source of texts, and None where each
+            value has a type of its own.
 
         Raises:
             DataError: it cannot be opened, lacks or repeats a declared column, or has one of a

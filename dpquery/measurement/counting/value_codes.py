@@ -9,14 +9,16 @@ accepts, and what is not UTF-8, is outside: it gets the column's `other` code, c
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import assert_never
 
-from dpquery.spec.domain import Bins, Boolean, Categorical, Column, ColumnKind, Dates, Integers
+from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.numbers import ExactNumber, number, of_float, whole
 
 _PLAIN_DIGITS = 18  # digits that are surely a whole number of the spec's size
 _OUTSIDE = -1
 
+_Reader = Callable[[str], ExactNumber | None]
 Known = dict[str | ExactNumber, int]
 """The codes of declared texts, and of the numbers among them."""
 
@@ -30,10 +32,11 @@ def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
 
     Args:
         column: what its texts may be.
-        decimal: the decimal mark of the file. Numbers in the spec have a point.
+        decimal: the decimal mark of the file, unless the column says how it writes numbers. Numbers
+            in the spec have a point.
     """
     outside = _OUTSIDE if column.drops else column.length
-    position = _position(column.kind, decimal)
+    position = _position(column, decimal)
 
     def code(field: bytes) -> int:
         try:
@@ -46,17 +49,23 @@ def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
     return code
 
 
-def _position(kind: ColumnKind, decimal: str) -> Callable[[str], int]:
+def number_of(column: Column, decimal: str) -> Callable[[str], ExactNumber | None]:
+    """Return the function from a text of a column to the number that it writes."""
+    return partial(number, decimal=decimal) if column.number is None else column.number.number
+
+
+def _position(column: Column, decimal: str) -> Callable[[str], int]:
     """Return the function from a stripped text to its code, _OUTSIDE if it has none."""
-    match kind:
+    read = number_of(column, decimal)
+    match kind := column.kind:
         case Categorical():
             listed = known_codes(kind, decimal)
             return lambda text: _listed(text, listed, decimal)
         case Integers(low=low, high=high):
-            return lambda text: _integer(text, low, high, decimal)
+            return lambda text: _integer(text, low, high, read)
         case Bins(edges=edges):
             exact = tuple(map(of_float, edges))
-            return lambda text: _bin(text, edges, exact, decimal)
+            return lambda text: _bin(text, edges, exact, read)
         case Boolean():
             folded = known_codes(kind, decimal)
             return lambda text: _listed(text.casefold(), folded, decimal)
@@ -99,17 +108,17 @@ def _listed(text: str, known: Mapping[str | ExactNumber, int], decimal: str) -> 
     return _OUTSIDE if value is None else known.get(value, _OUTSIDE)
 
 
-def _integer(text: str, low: int, high: int, decimal: str) -> int:
+def _integer(text: str, low: int, high: int, read: _Reader) -> int:
     if len(text) <= _PLAIN_DIGITS and text.isascii() and text.isdigit():
         value: int | None = int(text)
     else:
-        exact = number(text, decimal)
+        exact = read(text)
         value = None if exact is None else whole(exact)
     return value - low if value is not None and low <= value <= high else _OUTSIDE
 
 
-def _bin(text: str, edges: tuple[float, ...], exact: tuple[ExactNumber, ...], decimal: str) -> int:
-    value = number(text, decimal)
+def _bin(text: str, edges: tuple[float, ...], exact: tuple[ExactNumber, ...], read: _Reader) -> int:
+    value = read(text)
     if value is None:
         return _OUTSIDE
     place = bisect_right(exact, value)

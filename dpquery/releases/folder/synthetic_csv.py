@@ -112,6 +112,7 @@ def code_texts(column: Column, decimal: str = ".") -> list[str]:
     ['5', '15.25', 'other']
     """
     read = code_of(column, decimal)
+    decimal = decimal if column.number is None else column.number.decimal
     written = []
     for code in range(column.size):
         candidates = _OTHER if code == column.length else _candidates(column, code)

@@ -16,8 +16,9 @@ stand in makes of them. Tags, merge keys (`<<`) and second documents are refused
 How the texts of the data are read is one rule for all kinds of columns, and for ids of persons:
 an id that is `1` in one file and `1.0` in another is one person's. White space around a text
 is stripped. A number is a number: `1`, `1.0`, `01`, `+1` and `1e0` are one value, compared exactly;
-with separators of thousands, with more than 64 characters, or as `nan` it is none. What is no
-number is compared letter by letter, yes and no without case. A value may have several texts:
+with separators of thousands or a sign of percent (but where the column's `number` declares them),
+with more than 64 characters, or as `nan` it is none. What is no number is compared letter by
+letter, yes and no without case. A value may have several texts:
 `values: {1: North, 2: {label: South, texts: [S]}, no answer: ["", iap, NA]}`; a label is no text
 unless it is listed.
 

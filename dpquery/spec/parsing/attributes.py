@@ -18,20 +18,20 @@ from dpquery.spec.domain import (
     Integers,
     Other,
 )
-from dpquery.spec.numbers import number
+from dpquery.spec.numbers import NumberFormat, number
 from dpquery.spec.parsing.fields import (
     EDGE,
     EDGES,
     AttributeFields,
     BooleanFields,
     ColumnFields,
-    DateFields,
     MergedFields,
     ValuesFileFields,
 )
 from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
 from dpquery.spec.parsing.hierarchy_files import hierarchical, level_lists
 from dpquery.spec.parsing.listed_values import ListedValue, categorical, read_lines, read_values
+from dpquery.spec.parsing.written_fields import DateFields
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
 
@@ -187,9 +187,31 @@ class _DomainReader:
             message = f"{what} has a value of its own that is shown as 'other'; label it otherwise"
             place = (given.node("other") if "other" in given else node).place
             self._problems.add(place, message)
+        written = self._problems.attempt(lambda: self._number(given, kind))
         if name is None:
             raise UnreadableError(None)
-        return Column(name, kind, other)
+        return Column(name, kind, other, written)
+
+    def _number(self, given: ColumnFields, kind: ColumnKind) -> NumberFormat | None:
+        """Return how the texts of a column write numbers, where that is said."""
+        if given.number is None:
+            return None
+        if not isinstance(kind, Integers | Bins):
+            raise given.node("number").mistake(
+                "number says how the texts of a range or of bins are written; leave it out"
+            )
+        thousands, sign = given.number.thousands or "", given.number.sign or ""
+        decimal = given.number.decimal or self._decimal
+        if thousands == decimal:
+            raise given.number.node("thousands").mistake(
+                f"{quoted(decimal)} stands before decimals too; give `decimal` another mark"
+            )
+        if sign != sign.strip() or any(letter.isdigit() or letter in "+-" for letter in sign):
+            raise given.number.node("sign").mistake(
+                f"{quoted(sign)} cannot be told from numbers; write a sign without digits, plus, "
+                "minus and spaces around it"
+            )
+        return NumberFormat(thousands, decimal, sign)
 
     def _header(self, node: Node) -> str:
         """Return the header of a column and take it."""

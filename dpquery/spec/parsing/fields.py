@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import Literal, get_args
 
 from dpquery.limits import MAX_PERSON_ROWS, MAX_SUMMED_VALUE
-from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean, Other
 from dpquery.spec.model import Accounting, Keep, Neighbours, Prefer
 from dpquery.spec.parsing.derived_fields import (
@@ -36,7 +35,6 @@ from dpquery.spec.parsing.forms import (
     Form,
     ListOf,
     PairOf,
-    Period,
     Real,
     TextForm,
     Unread,
@@ -55,6 +53,7 @@ from dpquery.spec.parsing.publication_fields import (
     PublishFields,
     SuppressFields,
 )
+from dpquery.spec.parsing.written_fields import DateFields, NumberFields
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
@@ -217,22 +216,6 @@ class CodeFields(Fields, what="a value"):
         "Other texts that stand for the same value in the file.", "[N, north]")
 
 
-class DateFields(Fields, what="date"):
-    """Dates, counted by day, week, month, quarter or year."""
-
-    from_ = Field(Period("the first day"),
-        "The first day, or the first week, month, quarter or year; earlier dates are not counted.",
-        "2013-01-01")
-    to = Field(Period("the last day"), "The last day, or the last week, month, quarter or year.",
-        "2013-12")
-    by = defaulted(Word[PeriodKind]("a period", PERIOD_KINDS), "day",
-        "The periods that are told apart. Weeks are of ISO 8601, Monday first; a period that from "
-        "or to cuts holds the days between them.", "month")
-    format = optional(TextForm("a format of dates"),
-        "How dates are written in the file, in %Y %y %m %b %B %d %H %I %M %S %p; unless given "
-        "2013-01-31, perhaps with a time behind it. Zones of time do not count.", '"%d.%m.%Y"')
-
-
 class ValuesFileFields(Fields, what="values_file"):
     """A file of values, by its name alone or with what separates its fields."""
 
@@ -262,6 +245,10 @@ class ColumnFields(Fields):
         "{true: [D], false: [N, '']}")
     date = choice(DateFields, "Dates, by day, week, month, quarter or year.",
         "{from: 2013-01-01, to: 2013-12-31, by: month}")
+    number = optional(NumberFields,
+        "How the texts of a range or of bins write numbers, where it is with separators of "
+        "thousands or with signs: 1.234 is 1234 under {thousands: '.', decimal: ','}.",
+        "{thousands: '.', decimal: ','}")
     other = optional(_OTHER,
         "What any other text does, where it is not what the spec's `other` says.", "show")
 
@@ -570,6 +557,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "code": CodeFields,
     "values_file": ValuesFileFields,
     "date": DateFields,
+    "number": NumberFields,
     "boolean": BooleanFields,
     "merge": MergedFields,
     "item": ItemFields,
