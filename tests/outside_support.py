@@ -33,13 +33,13 @@ def planned(folder, text):
     dpquery.plan(folder / "s.yaml", plan_path=folder / "p", ledger_path=folder / "l.db")
 
 
-def released(folder, data):
+def released(folder, data, *, epsilon=NEAR_EXACT):
     """Return the table of each item of another release in a planned folder."""
     number = next(_NUMBERS)
     out = folder / f"release{number}"
     dpquery.release(
         data,
-        epsilon=NEAR_EXACT,
+        epsilon=epsilon,
         plan_path=folder / "p",
         ledger_path=folder / "l.db",
         out=out,

@@ -7,6 +7,7 @@ from scipy.special import ndtri
 
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.derived.joint_answers import rows_in
+from dpquery.reconstruction.derived.quotients import NoisyPairs, quotient_rows
 from dpquery.reconstruction.least_squares import reconstruct
 
 NOISES = ("gaussian", "laplace")
@@ -112,3 +113,41 @@ def test_intervals_hold_their_level(noise):
         assert share >= 0.87, (name, share)
         if name not in ("middle", "medians"):  # of whole values: at least the level
             assert share <= 0.93, (name, share)
+
+
+def quotients_given(signal, ratio, correlation, noise, draws, seed=0):
+    """Share of printed rows whose interval holds the ratio; draws are of two answers' noise."""
+    chance = public_generator(seed)
+    if noise == "gaussian":
+        q, units = float(ndtri(0.975)), chance.normal(size=(2, draws))
+    else:
+        q, units = -np.log(0.05) / np.sqrt(2), chance.laplace(scale=np.sqrt(0.5), size=(2, draws))
+    above = correlation * units[0] + np.sqrt(1 - correlation**2) * units[1] + ratio * signal
+    ones = np.ones(draws)
+    pairs = NoisyPairs(above, units[0] + signal, ones, ones, correlation * ones)
+    rows = quotient_rows(pairs, lambda t: np.full(len(t), q), q)
+    printed = ~rows.lost
+    assert not np.isnan(rows.low[printed] + rows.high[printed] + rows.estimate[printed]).any()
+    holds = (rows.low <= ratio) & (ratio <= rows.high)
+    return holds[printed].mean(), printed.mean()
+
+
+SIGNALS = [0.25, 0.5, 1, 1.5, 2, 2.5, 3, 4, 4.5, 5, 6, 8]
+DRAWS = [20_000, pytest.param(500_000, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("draws", DRAWS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_quotients_that_are_printed_hold_their_level_at_every_signal(noise, draws):
+    for signal in SIGNALS:
+        for ratio in (0.1, 0.5, 0.9, 3):
+            for correlation in (-0.7, 0, 0.6):
+                held, _ = quotients_given(signal, ratio, correlation, noise, draws)
+                assert held >= 0.945, (signal, ratio, correlation)
+
+
+@pytest.mark.parametrize("draws", DRAWS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_empty_groups_seldom_have_a_quotient(noise, draws):
+    _, printed = quotients_given(0.0, 0.5, 0.3, noise, draws)
+    assert printed <= 0.03

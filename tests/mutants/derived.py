@@ -88,8 +88,8 @@ DERIVED = (
         "a denominator of nothing but noise is divided by",
         "shares and means are published that say nothing",
         "quotient_rows",
-        "    lost |= np.isnan(ends).any(axis=0)\n",
-        "    lost &= False\n",
+        "    lost = limits.lost(pairs.below, least)",
+        "    lost = limits.lost(pairs.below, -np.inf)",
         ("test_derived.py::test_what_is_lost_in_noise_has_no_estimate_and_says_why",),
     ),
     Mutant(

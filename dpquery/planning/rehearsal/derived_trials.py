@@ -23,6 +23,7 @@ from dpquery.public_chance import PublicGenerator, public_generator
 from dpquery.reconstruction.derived.joint_answers import JointAnswers, rows_in
 from dpquery.reconstruction.derived.quantiles import quantile_places
 from dpquery.reconstruction.derived.statistics import (
+    limits_of,
     quantile_ends,
     rows_by_group,
     variation_alone,
@@ -117,8 +118,9 @@ class DerivedTrials:
         alone = variation_alone(self._joint, below, USUAL_LEVEL) * np.sqrt(self._variance(below))
         under = (self.truth[below] + noise_std * self.noise[below])[:, of_rows]
         over = self.truth[above] + noise_std * self.noise[above]
+        lost = limits_of(statistic).lost(under, noise_std * alone[of_rows])
         with np.errstate(all="ignore"):
-            estimates = np.where(np.abs(under) <= noise_std * alone[of_rows], np.nan, over / under)
+            estimates = np.where(lost, np.nan, over / under)
         return _spread(estimates, truth)
 
     def _of_quantiles(self, statistic: Quantiles, noise_std: float) -> RowErrors:

@@ -1,10 +1,12 @@
 """Quotients of two noisy answers, with intervals that hold their level [F54].
 
-With answers n and d of true values v and w, the interval of v / w is the set of all t for which
-n - t d could be noise alone: |n - t d| <= q(t) sd(n - t d). It holds its level exactly, whatever
-the covariance, and it is bounded where d itself could not be noise alone; elsewhere every bound is
-missing. Under Gaussian noise q is one number. Under Laplace noise it depends on t,
-by how much each measured row has to do with n - t d ([MATH] 24).
+With answers n and d of true values v and w, Fieller's interval of v / w is the set of all t for
+which n - t d could be noise alone: |n - t d| <= q(t) sd(n - t d). Under Gaussian noise q is one
+number. Under Laplace noise it depends on t, by how much each measured row has to do with n - t d.
+
+A row is printed only where d passes a threshold, and among those that do d is too large by chance:
+Fieller's interval does not hold among them. So it is given only where d is SURE times as large;
+of the others no more is said than what is known of v / w beforehand ([MATH] 24).
 """
 
 from collections.abc import Callable
@@ -15,6 +17,8 @@ import numpy as np
 from dpquery.arrays import Bools, Floats
 
 REFINEMENTS = 4  # of the quantile at either end of an interval
+SURE = 2.2  # thresholds from which a denominator is large by more than chance; 2 misses by 0.2 %
+BEYOND_NOISE = 10  # standard errors
 Critical = Callable[[Floats], Floats]
 """The quantile of |noise of n - t d| in its standard deviations, given t for every row."""
 
@@ -40,6 +44,25 @@ class DerivedRows:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class KnownRange:
+    """What is known of a quotient beforehand.
+
+    Attributes:
+        low: it is no smaller.
+        high: it is no larger.
+        positive: whether its denominator is not below 0, so that only noise is.
+    """
+
+    low: float = -np.inf
+    high: float = np.inf
+    positive: bool = True
+
+    def lost(self, below: Floats, least: Floats) -> Bools:
+        """Return which noisy denominators are not above what noise alone may be."""
+        return np.asarray((below if self.positive else np.abs(below)) <= least)
+
+
 @dataclass(frozen=True, eq=False)
 class NoisyPairs:
     """Pairs of noisy answers with their variances and covariance, (m,) each."""
@@ -57,16 +80,24 @@ class NoisyPairs:
 
 
 def quotient_rows(
-    pairs: NoisyPairs, critical: Critical, denominator: float | Floats
+    pairs: NoisyPairs,
+    critical: Critical,
+    denominator: float | Floats,
+    limits: KnownRange | None = None,
 ) -> DerivedRows:
     """Return quotients with their intervals.
 
     Args:
-        pairs: numerators and denominators.
+        pairs: numerators and denominators, whole numbers but for their noise.
         critical: the quantile, in standard deviations, at the level of the intervals.
         denominator: that of the denominator's own noise, in standard deviations.
+        limits: what is known of the quotients; default: denominators are not below 0.
     """
-    lost = np.abs(pairs.below) <= denominator * np.sqrt(pairs.below_variance)
+    limits = limits or KnownRange()
+    least = denominator * np.sqrt(pairs.below_variance)
+    lost = limits.lost(pairs.below, least)
+    # A denominator other than 0 is 1 or more.
+    most = np.abs(pairs.above) + BEYOND_NOISE * np.sqrt(pairs.above_variance)
     with np.errstate(all="ignore"):
         estimate = np.where(lost, np.nan, pairs.above / pairs.below)
         std_error = pairs.deviation(estimate) / np.abs(pairs.below)
@@ -76,9 +107,11 @@ def quotient_rows(
             for _ in range(REFINEMENTS):
                 end = _end(pairs, critical(np.where(np.isnan(end), 0.0, end)), sign)
             ends.append(end)
-    lost |= np.isnan(ends).any(axis=0)
+    unsure = (np.abs(pairs.below) <= SURE * least) | np.isnan(ends).any(axis=0)
+    low = np.where(unsure, np.fmin(np.maximum(limits.low, -most), estimate), ends[0])
+    high = np.where(unsure, np.fmax(np.minimum(limits.high, most), estimate), ends[1])
     estimate, std_error, low, high = (
-        np.where(lost, np.nan, values) for values in (estimate, std_error, *ends)
+        np.where(lost, np.nan, values) for values in (estimate, std_error, low, high)
     )
     return DerivedRows(estimate, std_error, low, high, lost, "the denominator is lost in noise")
 

@@ -1,5 +1,6 @@
 """What a derived item is, worked out from noisy answers and their joint covariance."""
 
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -13,6 +14,7 @@ from dpquery.reconstruction.derived.quantiles import NoisyDistributions, quantil
 from dpquery.reconstruction.derived.quotients import (
     Critical,
     DerivedRows,
+    KnownRange,
     NoisyPairs,
     difference_rows,
     quotient_rows,
@@ -20,6 +22,7 @@ from dpquery.reconstruction.derived.quotients import (
 from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
 from dpquery.spec.domain import Bins, Domain, Integers
 from dpquery.spec.model import Difference, Quantiles, Quotient, Rate, Statistic, Table
+from dpquery.spec.predicates import IntervalSet
 
 
 def derived_rows(
@@ -46,7 +49,7 @@ def derived_rows(
         case Quotient(numerator=above, denominator=below):
             pairs = _pairs(joint, above, below, rows_in(above, below))
             critical, alone = _critical(joint, above, below, rows_in(above, below), level)
-            return quotient_rows(pairs, critical, alone)
+            return quotient_rows(pairs, critical, alone, limits_of(statistic))
         case Difference(first=first, second=second):
             if other is not None:
                 return _between_releases(first, joint, other, level)
@@ -63,6 +66,34 @@ def derived_rows(
         case Quantiles():
             return _quantiles(statistic, joint, domain, level)
     assert_never(statistic)
+
+
+def limits_of(statistic: Quotient) -> KnownRange:
+    """Return what is known of a quotient of any data: a share is not above 1."""
+    above, below = statistic.numerator, statistic.denominator
+    values, others = ((0, 1) if t.summed is None else t.summed.values for t in (above, below))
+    positive = min(others) >= 0
+    low = 0.0 if positive and min(values) >= 0 else -np.inf
+    if statistic.kind == "share" and low == 0:
+        return KnownRange(0.0, 1.0)
+    if statistic.kind == "mean" and _counts_what_is_summed(above, below):
+        return KnownRange(min(values), max(values))
+    return KnownRange(low, positive=positive)
+
+
+def _counts_what_is_summed(total: Table, count: Table) -> bool:
+    """Return whether a table counts the records of a sum, but for those that may add nothing."""
+    if total.summed is None or replace(count, where=total.where) != replace(total, summed=None):
+        return False
+    if not set(total.where) <= set(count.where):
+        return False
+    for i, kept in set(count.where) - set(total.where):
+        if i != total.summed.attribute or not isinstance(kept, IntervalSet):
+            return False
+        counted = {code for first, last in kept.bounds for code in range(first, last + 1)}
+        if any(value for k, value in enumerate(total.summed.values) if k not in counted):
+            return False
+    return True
 
 
 def _pairs(joint: JointAnswers, above: Table, below: Table, of_rows: Ints) -> NoisyPairs:
