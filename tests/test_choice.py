@@ -148,11 +148,11 @@ def test_a_mechanism_can_be_asked_for(small):
 
 
 def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
-    assert "±" in ok("plan", "workload.yaml", "--epsilon", "0.01").out
+    assert "spread " in ok("plan", "workload.yaml", "--epsilon", "0.01").out
     monkeypatch.setattr("dpquery.planning.comparison.REPETITIONS", 1)
     printed = ok("plan", "workload.yaml", "--epsilon", "0.01").out
     assert "RAP rehearsed once" in printed
-    assert "±" not in printed
+    assert "  spread " not in printed
     assert "takes 0.00%" not in printed  # of the budget: something is spent
     facts = dict.fromkeys(("rmse", "rmse_spread", "max_error", "max_error_spread"), 1.0)
     rap = RapFacts(1, 1, 1, 1.0, 1.0, 1.0, (1.0,), SimulatedFacts("it", 1, **facts))

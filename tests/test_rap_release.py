@@ -261,7 +261,7 @@ def test_the_report_calls_errors_unknown_and_simulated_ones_simulated(tmp_path):
 
 def test_an_rmse_that_weighs_items_differently_is_called_weighted(tmp_path):
     report = release(tmp_path / "out", replace(RAP, simulated=replace(SIMULATED, weighted=True)))
-    assert "measured: weighted RMSE 31.4 ± 2.5 and largest" in "\n".join(headline(report))
+    assert "measured: weighted RMSE 31.4 (spread 2.5) and largest" in "\n".join(headline(report))
     assert "measured: weighted RMSE 31.4" in " ".join(statement(report.manifest).split())
     assert "Simulated weighted RMSE" in page(report)
 

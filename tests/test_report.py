@@ -50,10 +50,10 @@ def test_items_come_in_spec_order_with_their_errors(report):
 
 def test_verdicts_are_in_plain_words(report):
     verdicts = {item.name: item.verdict for item in report.items}
-    assert verdicts["population"] == "good: ±0.5 %"
-    assert verdicts["groups"] == "good: typically ±1.2 %"
-    assert verdicts["ages"] == "good: typically ±9.8 %"
-    assert verdicts["pyramid"] == "fair: typically ±24 %"
+    assert verdicts["population"] == "good: 90 % within ±1.0 %"
+    assert verdicts["groups"] == "good: typically 90 % within ±2.5 %"
+    assert verdicts["ages"] == "good: typically 90 % within ±20 %"
+    assert verdicts["pyramid"] == "fair: typically 90 % within ±48 %"
     assert verdicts["many"] == "weak: 100 % of the answers are flagged"
 
 
@@ -71,14 +71,22 @@ def test_json_holds_the_same_figures(report):
     printed = json.loads(json.dumps(to_json(report), allow_nan=False))
     assert printed["guarantee"]["epsilon"] == 1
     assert [item["name"] for item in printed["items"]] == [item.name for item in ITEMS]
-    assert printed["items"][0]["verdict"] == "good: ±0.5 %"
+    assert printed["items"][0]["verdict"] == "good: 90 % within ±1.0 %"
     assert printed["strategy"]["ratio"] == 1.25
 
 
 def test_the_terminal_gets_rows_and_a_headline(report):
     rows = to_rows(report)
     assert {len(row) for row in rows} == {len(REPORT_COLUMNS)}
-    assert rows[0] == ("population", "1", "5", "±0.5 %", "±0.5 %", "0 %", "good: ±0.5 %")
+    assert rows[0] == (
+        "population",
+        "1",
+        "5",
+        "±1.0 %",
+        "±1.0 %",
+        "0 %",
+        "good: 90 % within ±1.0 %",
+    )
     text = "\n".join(headline(report))
     for words in ("people, version 7", "ε = 1 at δ = 1e-9", "1.250 x a lower bound"):
         assert words in text

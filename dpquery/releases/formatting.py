@@ -46,8 +46,17 @@ def percent(share: float) -> str:
     return f"{value:,.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %"
 
 
+def level_text(level: float) -> str:
+    """Return the level of an interval.
+
+    >>> level_text(0.95), level_text(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100 * level:g} %"
+
+
 def within(error: float | None) -> str:
-    """Return a relative error; None is one without bound.
+    """Return half of an interval over what it is of; None is one without bound.
 
     >>> within(0.02), within(0.0001), within(150.0), within(None)
     ('±2.0 %', 'under ±0.1 %', 'over ±1,000 %', 'unbounded')

@@ -151,7 +151,7 @@ def _preference(report: PlanReport) -> tuple[str, ...]:
 
 
 def _spread(runs: int, spread: float) -> str:
-    return f"± {figure(spread)}" if runs > 1 else ""  # one run says nothing of it
+    return f"spread {figure(spread)}" if runs > 1 else ""  # one run says nothing of it
 
 
 def rehearsals_json(report: PlanReport) -> dict[str, object]:

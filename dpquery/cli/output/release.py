@@ -9,7 +9,7 @@ from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.mechanisms.linear import LinearMechanism
 from dpquery.releases.budget_words import exact_words, room_words, taken_words
-from dpquery.releases.formatting import count, figure
+from dpquery.releases.formatting import count, figure, level_text
 from dpquery.releases.manifest.public_facts import facts_notes
 from dpquery.releases.manifest.rap_statement import rmse_name
 
@@ -148,7 +148,7 @@ def report_grids(report: "Report") -> list[Grid]:
     rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences
     grids = [Grid(title, report.columns, rows, tuple(notes))]
     if report.derived:
-        level = f"{100 * report.manifest.level:g} %"
+        level = level_text(report.manifest.level)
         derived = f"derived from the answers: half of the {level} interval, in its unit"
         grids.append(
             Grid(derived, INTERVAL_COLUMNS, tuple(item.summary for item in report.derived))

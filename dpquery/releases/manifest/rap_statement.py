@@ -12,14 +12,16 @@ def rmse_name(simulated: SimulatedFacts) -> str:
     return "weighted RMSE" if simulated.weighted else "RMSE"
 
 
-def simulated_words(run: RapFacts | AdaptiveFacts) -> str:
+def simulated_words(run: RapFacts | AdaptiveFacts, *, spread_as: str = " (spread {})") -> str:
     """Return the errors in the plan's simulation, and that these were not measured."""
     simulated = run.simulated
     if simulated is None:
         return "errors are unknown; none were simulated for these questions at this guarantee"
     spreads = (simulated.rmse_spread, simulated.max_error_spread)
     # One run says nothing of the spread.
-    rmse, largest = (f" ± {figure(spread)}" * (simulated.repetitions > 1) for spread in spreads)
+    rmse, largest = (
+        spread_as.format(figure(spread)) * (simulated.repetitions > 1) for spread in spreads
+    )
     return (
         f"errors are unknown; simulated, not measured: {rmse_name(simulated)} "
         f"{figure(simulated.rmse)}{rmse} and largest error "
@@ -40,6 +42,8 @@ def relaxed_words(manifest: Manifest) -> str:
             stds, chosen = (run.one_way_std, *run.noise_std), True
         case None:
             raise ValueError("not a release of relaxed rows")
+    # Statements of older releases keep their bytes.
+    spread_as = " (spread {})" if manifest.described else " ± {}"
     paid = "every choice and every count" if chosen else "every count"
     return (
         f"{tables_made(manifest)} read from "
@@ -49,7 +53,7 @@ def relaxed_words(manifest: Manifest) -> str:
         f"the whole run: {paid} is paid for in zero-concentrated differential privacy, and its ρ "
         f"was charged at once, before anything was measured. "
         f"{_source_words(manifest, stds, chosen=chosen)}\n\n"
-        f"What is known of the errors: {simulated_words(run)}."
+        f"What is known of the errors: {simulated_words(run, spread_as=spread_as)}."
         + " What other data say is to be expected if the records resemble them. A file of them is "
         "public by the word of whoever planned the release: nothing here protects it."
         * (run.simulated is not None)

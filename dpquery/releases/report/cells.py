@@ -131,6 +131,15 @@ class ItemCells:
         return np.where(self.high == self.low, 0.0, share)
 
     @cached_property
+    def half_widths(self) -> Floats:
+        """Half of each noise interval that is known over the size of its middle, the estimate."""
+        known = ~np.isnan(self.low)
+        low, high = self.low[known], self.high[known]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (high - low) / np.abs(high + low)
+        return np.where(high == low, 0.0, share)
+
+    @cached_property
     def by_reliability(self) -> Ints:
         """Rows that are published, most reliable first; the largest first without error bars."""
         shown = np.flatnonzero(~np.isnan(self.value))

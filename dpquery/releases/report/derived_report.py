@@ -24,6 +24,7 @@ INTERVAL_COLUMNS = (
     "no value",
 )
 _FIGURES = ("estimate", "ci_low", "ci_high")
+_POINTS = " points"
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,19 @@ class DerivedReport:
             facts.kind,
             f"{facts.rows:,}",
             *(
-                "" if width is None else f"±{figure(width)}{widths.unit}"
+                "" if width is None else _half_width(width, widths.unit)
                 for width in (widths.typical, widths.widest)
             ),
             percent(widths.flagged_share),
             f"{widths.missing:,}",
         )
+
+
+def _half_width(width: float, unit: str) -> str:
+    """Return half of an interval; a share has no more than a hundred points."""
+    if unit == _POINTS and width > 100:
+        return f"over ±100{unit}"
+    return f"±{figure(width)}{unit}"
 
 
 def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
@@ -103,7 +111,7 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
     """Return how wide the intervals of all rows are."""
     dates = pa.types.is_date32(table.schema.field("estimate").type)
-    scale, unit = (100.0, " points") if facts.kind == "share" else (1.0, " days" if dates else "")
+    scale, unit = (100.0, _POINTS) if facts.kind == "share" else (1.0, " days" if dates else "")
     low, high = (
         (table[name].cast(pa.int32()) if dates else table[name]).cast(pa.float64()).to_numpy()
         for name in ("ci_low", "ci_high")

@@ -4,13 +4,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
-from dpquery.releases.formatting import count, figure, html_table, percent, within
+from dpquery.releases.formatting import count, figure, html_table, level_text, percent, within
 from dpquery.releases.manifest.derived_facts import derived_note
 from dpquery.releases.manifest.extra_columns import extra_note
 from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts, over_units
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
-REPORT_COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
+REPORT_COLUMNS = ("item", "answers", "rms error", "{} within", "at worst", "flagged", "verdict")
+"""Heads of the table of items, with the level of the intervals that the figures behind ± are of."""
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
-_FILES = ("facts", "columns", "cells")  # of an item: not figures
+_FILES = ("facts", "columns", "cells", "level")  # of an item: not figures
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
 _LONGEST_NAME = 128  # bytes of a name and its place among others
@@ -60,6 +63,7 @@ class ItemReport:
         facts: its files, and what its answers add up, whose unit its errors have.
         columns: of its file.
         cells: its answers, or the most and the least reliable of them where they are too many.
+        level: of the noise intervals.
     """
 
     name: str
@@ -75,6 +79,26 @@ class ItemReport:
     facts: ItemFacts
     columns: tuple[str, ...]
     cells: ItemCells
+    level: float
+
+    @property
+    def half_widths(self) -> tuple[float | None, float | None]:
+        """The median and the largest half of a noise interval over its estimate.
+
+        None where they are unbounded. Of answers that are too many to be read, the median is that
+        of the standard errors, times what the intervals of the least reliable ones are over theirs.
+        """
+        halves = self.cells.half_widths
+        bounded = halves.size and self.worst_rel_error is not None
+        worst = float(halves.max()) if bounded else None
+        if self.median_rel_error is None or not halves.size:
+            return None, worst
+        if self.cells.whole:
+            return float(np.median(halves)), worst
+        wider = NormalDist().inv_cdf((1 + self.level) / 2)
+        if worst is not None and self.worst_rel_error:
+            wider = worst / self.worst_rel_error
+        return self.median_rel_error * wider, worst
 
     @property
     def summed(self) -> SummedFacts | None:
@@ -114,7 +138,8 @@ class ItemReport:
         flagged = f"{percent(self.flagged_share)} of the answers are flagged"
         if self.grade == "weak" or self.median_rel_error is None:
             return f"weak: {'it is flagged' if self.queries == 1 else flagged}"
-        typical = f"{'' if self.queries == 1 else 'typically '}{within(self.median_rel_error)}"
+        often = "" if self.queries == 1 else "typically "
+        typical = f"{often}{level_text(self.level)} within {within(self.half_widths[0])}"
         return f"{self.grade}: {typical}" + (f", {flagged}" if self.flagged_share else "")
 
 
@@ -134,7 +159,9 @@ class Report:
     @property
     def columns(self) -> tuple[str, ...]:
         """Heads of the table of items."""
-        return REPORT_COLUMNS if self.manifest.error_bars else UNKNOWN_COLUMNS
+        level = level_text(self.manifest.level)
+        heads = tuple(head.format(level) for head in REPORT_COLUMNS)
+        return heads if self.manifest.error_bars else UNKNOWN_COLUMNS
 
     @property
     def rmse(self) -> float | None:
@@ -175,7 +202,8 @@ def load_report(directory: Path) -> Report:
     try:
         rows = _read_errors(directory / ERRORS_FILE, manifest)
         pairs = zip(manifest.items, rows, strict=True)
-        items = tuple(_item(directory, facts, row) for facts, row in pairs)
+        level = manifest.level
+        items = tuple(_item(directory, facts, row, level) for facts, row in pairs)
         derived = tuple(read_derived_item(directory, facts) for facts in manifest.derived)
     except UNREADABLE:
         raise SpecError(
@@ -207,7 +235,9 @@ def _names(file: pq.ParquetFile, count: int) -> list[str | None]:
     return names
 
 
-def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> ItemReport:
+def _item(
+    directory: Path, facts: ItemFacts, row: dict[str, float | None], level: float
+) -> ItemReport:
     path = directory / facts.file
     with opened(path, rows=facts.queries) as file:
         described = mapping(parsed(file.metadata.metadata[b"dpquery"]))
@@ -220,6 +250,7 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
         facts=facts,
         columns=columns,
         cells=read_cells(path, labels, facts),
+        level=level,
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
 
@@ -270,12 +301,8 @@ def to_rows(report: Report) -> list[tuple[str, ...]]:
 def _cells(item: ItemReport) -> tuple[str, ...]:
     if item.rmse is None or item.flagged_share is None:
         return ()
-    return (
-        figure(item.rmse),
-        within(item.median_rel_error),
-        within(item.worst_rel_error),
-        percent(item.flagged_share),
-    )
+    typical, worst = item.half_widths
+    return (figure(item.rmse), within(typical), within(worst), percent(item.flagged_share))
 
 
 def headline(report: Report) -> list[str]:

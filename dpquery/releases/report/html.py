@@ -47,19 +47,20 @@ GLOSSARY = (
         "records.",
     ),
     (
-        "Typical and worst",
-        "The median and the largest relative error: the standard error over the size of the "
-        "estimate. Unbounded where an estimate is zero.",
+        "Within, and at worst",
+        "What stands behind ± is half of the noise interval at the stated level, over the size of "
+        "the estimate: of the median answer, and the largest. Unbounded where an estimate is zero.",
     ),
     (
         "Flagged",
-        "The relative error is 30 % or more (noisy), or 50 % or more (very noisy). Flags are "
+        "The relative error, the standard error over the size of the estimate, is 30 % or more "
+        "(noisy), or 50 % or more (very noisy). Flags are "
         "computed from the noisy estimates, so they reveal nothing more.",
     ),
     (
         "Verdict",
-        "Good: typically within 10 %, and no more than a tenth of the answers flagged. Weak: half "
-        "of them or more are flagged. Fair: in between.",
+        "Good: the median relative error is at most 10 %, and no more than a tenth of the answers "
+        "are flagged. Weak: half of them or more are flagged. Fair: in between.",
     ),
     (
         "Lower bound",

@@ -78,7 +78,7 @@ def _draw_tables(cells: ItemCells, caption: Caption) -> Picture:
 
 def _list_of_tables(cells: ItemCells, groups: Sequence[tuple[str, Ints]]) -> str:
     """Return how reliable the answers of each table are, as HTML."""
-    heads = ("table", "answers", "median noise interval", "flagged")
+    heads = ("table", "answers", "half of the noise interval, median", "flagged")
     head = "".join(f'<th scope="col">{text}</th>' for text in heads)
     body = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{len(rows):,}</td>'
