@@ -55,7 +55,7 @@ _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
 _SIGN = "([%‰$€£¥₹₽₺₩₪₫₱₴¢]|[A-Z]{3})"
 _SIGNED = re.compile(rf"[+-]?\s*(?:{_SIGN}\s*[+-]?[0-9].*|[0-9].*?\s*{_SIGN})")
 _YEARS = 150  # beyond those declared, that dates are believed in
-_FARTHEST = 1e15  # number that bins are widened to; beyond it not every whole number is a float
+_FARTHEST = 1e22  # number that bins are widened to; no larger power of ten is a float
 _LISTED = 12  # new values of one column that are written out
 _BINS = 20  # of a range that holds decimals, at most, but for one at the end
 
@@ -187,7 +187,7 @@ def _fate(odd: UndeclaredValues) -> str:
 
 def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
     """Return what a column might hold, a comment if there is one, and whether texts are left."""
-    column = odd.column
+    column, remark = odd.column, ""
     texts = [text for text, _ in odd.commonest if not _HALF.search(text)]
     all_known = odd.complete and len(texts) == len(odd.commonest)
     match column.kind:
@@ -196,6 +196,7 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
         case Integers() if 2 * odd.decimals(decimal) > sum(_number_counts(odd, decimal)):
             field, taken = _in_bins(odd, decimal)
             remark = "# its numbers have decimals, and a range holds whole ones: bins take both"
+            remark += _beyond(odd, decimal, taken)
             return [field], remark, taken < len(texts) or not all_known
         case Integers(low=low, high=high):
             exact = map(number_of(column, decimal), texts)
@@ -209,6 +210,8 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             values = [nearest_float(value) for value in exact if value is not None]
             new = _believable(values, edges[0], edges[-1], reach=_FARTHEST)
             field, taken = flow_edges(_reaching(edges, new)), len(new)
+            if beyond := _beyond(odd, decimal, taken):
+                remark = f"# bins take its numbers{beyond}"
         case Boolean(true=true, false=false):
             yes = [text for text in texts if seen(text).casefold() in _YES]
             no = [text for text in texts if seen(text).casefold() in _NO]
@@ -217,7 +220,13 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
         case Dates():
             dates, remark, left = _wider(column.kind, odd)
             return [flow_dates(dates)], remark, left or not all_known
-    return [field], "", taken < len(texts) or not all_known
+    return [field], remark, taken < len(texts) or not all_known
+
+
+def _beyond(odd: UndeclaredValues, decimal: str, taken: int) -> str:
+    """Return what a comment says of numbers that bins do not take."""
+    left = len(_number_counts(odd, decimal)) - taken
+    return f", without {left:,}: codes of missing answers, or too far away" * bool(left)
 
 
 def _with_number(odd: UndeclaredValues, decimal: str) -> tuple[Column, str]:
@@ -391,7 +400,7 @@ def _wider_edges(edges: Sequence[float], first: float, last: float) -> list[floa
     """
     low, high = edges[0], edges[-1]
     reach = _reach(low, high)
-    powers = [10.0**k for k in range(16)]
+    powers = [10.0**k for k in range(23)]
     up = [power for power in powers if high < power < last and last > high + reach]
     down = [-power for power in powers if first < -power < low and first < low - reach]
     return sorted({first, *down, *edges, *up, last})
@@ -423,4 +432,7 @@ def outwards(value: float, limit: float) -> int:
     (1200, -50, 1988)
     """
     size = int(10 ** (len(str(math.floor(abs(value - limit)))) - 1))
-    return (math.ceil if value > limit else math.floor)(value / size) * size
+    # In whole numbers: beyond 2^53 the quotient of floats would round back.
+    return (
+        -(-math.ceil(value) // size) * size if value > limit else math.floor(value) // size * size
+    )

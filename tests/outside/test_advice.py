@@ -177,3 +177,17 @@ def test_whatever_is_offered_reads_and_declares_more_than_before(tmp_path, kind)
         }
         again, _ = advice(tmp_path, content, domain | dumped)
         assert undeclared(again) < undeclared(said)
+
+
+@pytest.mark.parametrize("declared", ["{bins: [0, 10]}", "{range: [0, 10]}"])
+def test_bins_that_are_offered_end_beyond_the_largest_number(tmp_path, declared):
+    content = "x\n0.5\n1.5\n2.5\n9223372036854775807\n10000000000000000000\n"
+    _, offered = advice(tmp_path, content, {"x": declared})
+    assert float(offered["domain"]["x"]["bins"][-1]) > 10**19
+    assert sum(pasted(tmp_path, content, {"x": declared}, offered)) == 5
+
+
+def test_numbers_that_no_bins_take_are_said_to_be_left(tmp_path):
+    said, offered = advice(tmp_path, "x\n1\n15\n999\n1e30\n", {"x": "{bins: [0, 10]}"})
+    assert "without 2: codes of missing answers, or too far away" in said
+    assert offered["domain"]["x"]["bins"][-1] < 999

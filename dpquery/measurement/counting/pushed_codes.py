@@ -189,7 +189,9 @@ class CodeWriter:
         """Return a text that is the same for all spellings of an id; null where there is none."""
         kind = rows[name].type()
         if not (kind.is_string() or kind.is_integer()):
-            raise UnpushableError(f"has the type {kind}; ids in place are texts or whole numbers")
+            raise UnpushableError(
+                f"has the type {kind}; ids in place are texts, whole numbers or decimals"
+            )
         if kind.is_integer():
             return rows[name].cast("string")
         parts = NumberParts.of(self.ibis, name, rows)
