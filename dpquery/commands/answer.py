@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpquery.commands.answerable import check_answerable, check_answers_size
-from dpquery.commands.arguments import FilePath, checked_level
+from dpquery.commands.arguments import FilePath, as_path, checked_level
 from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
 from dpquery.commands.opened_release import Release
 from dpquery.exceptions import SpecError
@@ -98,11 +98,11 @@ def answer(
         SpecError: the questions have mistakes, or ask for what the measurements do not hold.
         PlanConflictError: `out` is in use for something else.
     """
-    source, directory, columns = Path(release), Path(out), parse_columns(also)
+    source, directory, columns = as_path(release), as_path(out), parse_columns(also)
     checked_level(confidence)
     opened = Release(source)
     manifest = opened.facts
-    new_questions = load_questions(Path(questions), of=opened.spec)
+    new_questions = load_questions(as_path(questions), of=opened.spec)
     request = _Request(new_questions, confidence, columns)
     with stage("working out answers", 0.0, 0.4):
         answered = (_linear if manifest.error_bars else _relaxed)(opened, request)

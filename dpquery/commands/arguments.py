@@ -38,23 +38,47 @@ def exact_delta(given: Amount) -> Fraction:
     return given if isinstance(given, Fraction) else parsed
 
 
+_LONGEST_NAME = 255  # bytes of a file's name, on every file system that a ledger may lie on
+_LONGEST_PATH = 3500  # characters; Linux takes 4,096 bytes, and files in a folder have names too
+_SHOWN = 40  # characters of a name that is none
+
+
 def as_path(given: FilePath) -> Path:
-    """Return a path; one of a class of its own stays so: the audit watches when it is opened."""
+    """Return a path; one of a class of its own stays so: the audit watches when it is opened.
+
+    Raises:
+        SpecError: no file can have that name.
+    """
+    path = _as_given(given)
+    try:
+        names = os.fsencode(path).split(b"/")
+    except UnicodeEncodeError:
+        names = [b"\0"]
+    too_long = len(path.absolute().as_posix()) > _LONGEST_PATH
+    if too_long or any(b"\0" in name or len(name) > _LONGEST_NAME for name in names):
+        raise SpecError(
+            f"{str(path)[:_SHOWN]!r} can be the name of no file or folder: it holds a NUL or half "
+            "a character, or is too long; name another place"
+        )
+    return path
+
+
+def _as_given(given: FilePath) -> Path:
     return given if isinstance(given, Path) else Path(given)
 
 
 def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path | str]:
     """Return where the data lie: one location or several."""
     if isinstance(given, os.PathLike):
-        return as_path(given)
+        return _as_given(given)
     several = [given] if isinstance(given, str) else given
     # No path: `spark:s3a://` has two slashes in a row.
-    return [at if isinstance(at, str) and ":" in at else as_path(at) for at in several]
+    return [at if isinstance(at, str) and ":" in at else _as_given(at) for at in several]
 
 
 def ledger_place(given: FilePath | None) -> Path:
     """Return the ledger that was named, or the default one."""
-    return default_path() if given is None else Path(given)
+    return default_path() if given is None else as_path(given)
 
 
 def checked_level(given: float | None) -> float | None:

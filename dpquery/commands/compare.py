@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpquery.commands.arguments import Amount, FilePath, exact_delta, exact_epsilon
+from dpquery.commands.arguments import Amount, FilePath, as_path, exact_delta, exact_epsilon
 from dpquery.commands.defaults import FUNCTION_JOBS, TIME_LIMIT
 from dpquery.commands.plan import plan
 from dpquery.exceptions import SpecError
@@ -111,7 +111,7 @@ def compare(
     at = Fraction(1) if epsilon is None else exact_epsilon(epsilon)
     named_delta = None if delta is None else exact_delta(delta)
     one, other = (
-        _at_epsilon(Path(path), at, named_delta, time_limit, jobs) for path in (first, second)
+        _at_epsilon(as_path(path), at, named_delta, time_limit, jobs) for path in (first, second)
     )
     return PlanComparison(at, one, other)
 

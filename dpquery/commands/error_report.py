@@ -5,7 +5,7 @@ release folder -> manifest and errors -> page with plots
 
 from pathlib import Path
 
-from dpquery.commands.arguments import FilePath
+from dpquery.commands.arguments import FilePath, as_path
 from dpquery.commands.defaults import RELEASE_PATH, REPORT_PATH
 from dpquery.releases.report.error_report import Report, load_report
 from dpquery.releases.report.html import REPORT_MARK, write_html
@@ -26,8 +26,8 @@ def error_report(
         PlanConflictError: another file is in the way of the page.
     """
     if html is not None:
-        check_place(Path(html), mark=REPORT_MARK)
-    report = load_report(Path(directory))
+        check_place(as_path(html), mark=REPORT_MARK)
+    report = load_report(as_path(directory))
     if html is not None:
         write_html(report, Path(html))
     return report

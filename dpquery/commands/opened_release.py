@@ -3,12 +3,11 @@
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.commands.arguments import FilePath
+from dpquery.commands.arguments import FilePath, as_path
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
@@ -57,7 +56,7 @@ class Release(PublishedTables):
         Raises:
             SpecError: the folder is not a release, or is damaged.
         """
-        self.directory = Path(directory)
+        self.directory = as_path(directory)
         manifest, content = read_answerable(self.directory)
         self._manifest = manifest
         self._plan, self._spec = plan_and_spec(content, self.directory / PLAN_FILE)

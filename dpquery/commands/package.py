@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpquery.commands.arguments import FilePath
+from dpquery.commands.arguments import FilePath, as_path
 from dpquery.commands.defaults import PACKAGE_PATH, RELEASE_PATH
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.releases.folder.answers import read_answerable
@@ -62,7 +62,7 @@ def package(
         SpecError: the folder is not a release, or is damaged.
         PlanConflictError: something else is in the way.
     """
-    source, target, formats = Path(directory), Path(out), parse_formats(also)
+    source, target, formats = as_path(directory), as_path(out), parse_formats(also)
     manifest = read_manifest(source)
     about, domain = _from_spec(source, manifest)
     content = PackageContent(source, manifest, about, domain, formats)

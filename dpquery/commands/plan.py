@@ -11,6 +11,7 @@ from typing import get_args
 from dpquery.commands.arguments import (
     Amount,
     FilePath,
+    as_path,
     checked_count,
     checked_seconds,
     exact_delta,
@@ -129,13 +130,13 @@ def plan(
     Raises:
         DpqueryError: of the class that says what was wrong; nothing is written then.
     """
-    out, ledger = Path(plan_path), ledger_place(ledger_path)
+    out, ledger = as_path(plan_path), ledger_place(ledger_path)
     minimised = one_of("objective", objective, get_args(Objective))
     request = _mechanism_request(mechanism, proxy, search=rap_search)
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, out)
-    spec, counted, compiled = _counted_spec(Path(spec_path), ledger, request)
+    spec, counted, compiled = _counted_spec(as_path(spec_path), ledger, request)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
     tried = derived_targets(on_derived, spec, compiled, request.proxy)
@@ -282,7 +283,7 @@ def _check_search(seed: int, time_limit: float, out: Path) -> None:
 
 def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) -> MechanismRequest:
     choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
-    return MechanismRequest(choice, None if proxy is None else Path(proxy), search)
+    return MechanismRequest(choice, None if proxy is None else as_path(proxy), search)
 
 
 def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:

@@ -15,6 +15,7 @@ from dpquery.commands.arguments import (
     Amount,
     FilePath,
     as_data,
+    as_path,
     checked_count,
     checked_level,
     checked_memory,
@@ -180,13 +181,13 @@ def release(
     Raises:
         DpqueryError: of the class that says what was wrong.
     """
-    directory, budget = Path(out), exact_epsilon(epsilon)
+    directory, budget = as_path(out), exact_epsilon(epsilon)
     named_delta = None if delta is None else exact_delta(delta)
     choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
     kind = chosen_noise(one_of("noise", noise, NOISES))
     checked_level(confidence)
     checked_count("release_number", release_number, least=1)
-    content = _bytes_of(Path(plan_path))
+    content = _bytes_of(as_path(plan_path))
     plan, spec = plan_and_spec(content, Path(plan_path))
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     rows_bytes = _memory_for_persons(memory, spec)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import csv
 
-from dpquery.commands.arguments import FilePath, checked_count
+from dpquery.commands.arguments import FilePath, as_path, checked_count
 from dpquery.commands.defaults import DEFAULT_SEED, RELEASE_PATH, SYNTHETIC_PATH
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import LARGEST_INTEGER, MAX_UNASKED_RECORDS
@@ -74,7 +74,7 @@ def synthesize(
         SpecError: the release is not one of RAP, or is damaged.
         PlanConflictError: the file is to lie in the release, or another one is in the way.
     """
-    source, file = Path(release), Path(out)
+    source, file = as_path(release), as_path(out)
     if records is not None:
         checked_count("records", records, least=1)
     checked_count("seed", seed, least=0, most=LARGEST_INTEGER)

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from cli_support import run
 
+import dpquery
+from dpquery.exceptions import DataError, SpecError
+
 SPEC = """\
 dataset: {id: ops}
 privacy: {unit: row}
@@ -153,3 +156,28 @@ def test_a_text_where_keys_belong_is_not_repeated(here, key):
     assert done.code == 2
     assert f"s.yaml:1:{len(key) + 3}: " in done.err
     assert "SECRET" not in done.err
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0b", "folder/a\0b", "x" * 300, "/".join(["x" * 200] * 30), "\ud800"]
+)
+def test_a_name_that_no_file_can_have_is_refused(released, name):
+    for call in (
+        lambda: dpquery.plan(name),
+        lambda: dpquery.plan("s.yaml", plan_path=name),
+        lambda: dpquery.plan("s.yaml", ledger_path=name),
+        lambda: dpquery.release("d.csv", epsilon=2, out=name),
+        lambda: dpquery.release("d.csv", epsilon=2, plan_path=name),
+        lambda: dpquery.answer(name, "q.yaml"),
+        lambda: dpquery.answer("release", "q.yaml", out=name),
+        lambda: dpquery.synthesize("release", out=name),
+        lambda: dpquery.error_report("release", html=name),
+        lambda: dpquery.compare(name, "dpquery.plan"),
+        lambda: dpquery.package("release", out=name),
+        lambda: dpquery.Release(name),
+    ):
+        with pytest.raises(SpecError, match="can be the name of no file or folder"):
+            call()
+    with pytest.raises(DataError):
+        dpquery.release(name, epsilon=2, out="other")
+    assert charges() == 1

@@ -6,6 +6,7 @@ it is refused.
 """
 
 import glob
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -162,7 +163,7 @@ def _sources_at(location: Path, file: FileFormat) -> Iterator[Source]:
 
 def _files_at(location: Path) -> list[Path]:
     """Return the files that a path, a folder or a glob stands for."""
-    if location.is_dir():
+    if os.path.isdir(location):  # unlike is_dir, whatever the name is
         inside = _listed(location)
         for path in inside:
             if path.is_dir():
@@ -170,7 +171,7 @@ def _files_at(location: Path) -> list[Path]:
         if not inside:
             raise DataError(f"{location} is a folder without files; give the path of a data file")
         return inside
-    if not location.exists() and glob.has_magic(str(location)):
+    if not os.path.exists(location) and glob.has_magic(str(location)):
         matches = sorted(glob.glob(str(location)))
         if not matches:
             raise DataError(f"{location} matches no file; put quotes around it, and check its path")

@@ -7,6 +7,7 @@ its docstring why one record more is one record more for the counter, and change
 that are counted where they lie (`warehouses`) are no source: no record comes from them.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ class UnfitTextError(ValueError):
 
 def open_regular(path: Path) -> BinaryIO:
     """Return a regular file, open; anything else could not be read twice."""
-    if path.is_file():
+    if os.path.isfile(path):  # unlike is_file, whatever the name is
         try:
             return path.open("rb")
         except OSError:
