@@ -21,6 +21,7 @@ from dpquery.strategy.optimize.opt_block_cores import block_cores
 from dpquery.strategy.optimize.opt_residual import opt_residual
 from dpquery.strategy.search.candidates import residual_candidate
 from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.shapes.cores import DenseCore
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.sensitivity import sensitivity
 
@@ -173,6 +174,12 @@ def test_a_core_with_another_null_vector_is_refused(strategy):
         ResidualStrategy(
             "x", "gaussian", strategy.cores, strategy.weights, spreads, {b: {i: cores[i]}}
         )
+
+
+def test_a_null_vector_is_one_in_whole_numbers_and_not_in_64_bits():
+    core = DenseCore(np.array([[1 << 62, 1 << 62]]))
+    assert core.is_null(np.array([3, -3]))
+    assert not core.is_null(np.array([2, 2]))  # 2^64, which int64 takes for 0
 
 
 def test_nothing_is_chosen_where_all_blocks_ask_the_same_of_an_attribute():

@@ -16,7 +16,12 @@ from dpquery.measurement import curator
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.adaptive import table_rounds as rounds
 from dpquery.measurement.adaptive.budget import MEASURED_SHARE, adaptive_budget
-from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery, measured_tables, run_tables
+from dpquery.measurement.adaptive.table_rounds import (
+    AdaptiveMeasurement,
+    AdaptiveQuery,
+    measured_tables,
+    run_tables,
+)
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rap.budget import STEPS
 from dpquery.measurement.rap.selection import ExactChance
@@ -315,3 +320,21 @@ def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypat
     with pytest.raises(DpqueryError) as caught:
         measured(data, ask_tables())
     assert str(2**40) not in str(caught.value)
+
+
+@pytest.mark.statistical
+def test_a_fit_is_told_the_noise_that_the_tables_have():
+    """Empty tables of 2,500 cells are their own noise: its spread is known within some 2 %."""
+    head, _, _ = SPEC.partition("domain:")
+    wide = "domain: {a: {range: [0, 49]}, b: {range: [0, 49]}}\n"
+    wide += "workload: [{name: pairs, marginals: {ways: 2}}]\n"
+    question = ask_tables(head + wide, epsilon=4)
+    sizes = question.budget.candidates.sizes
+    nothing = AdaptiveMeasurement(1000.0, 0.0, (), 1.0)
+    fit = Guess(question.compiled.workload.shape_of_domain, nothing)
+    empty = [np.zeros(size, dtype=np.int64) for size in sizes]
+    list(run_tables(empty.__getitem__, budget=question.budget, fit=fit, chance=ExactChance()))
+    large = [(noisy, std) for _, noisy, std in fit.heard if len(noisy) >= 2000]
+    assert large
+    for noisy, std in large:
+        assert np.std(noisy) == pytest.approx(std, rel=6 / math.sqrt(2 * len(noisy)))

@@ -1,0 +1,303 @@
+"""What is published beside the estimates: intervals, units, repetitions, tables that agree."""
+
+import json
+import math
+import re
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_support import ok, refused
+from scipy.optimize import minimize
+
+LAPLACE = np.log(20) / np.sqrt(2)
+"""Half of a 95 % interval of one Laplace draw over its standard deviation; a normal one: 1.96."""
+SPEC = """\
+dataset: {id: published, version: 1}
+privacy: {unit: {person: id, max_rows: 2}, delta: 1e-6}
+budget: {epsilon: 100, delta: 1e-6}
+other: drop
+domain: {region: {values: [N, S, W]}, age: {range: [0, 9]}}
+about: {title: Town, area: The valley, period: In spring}
+workload:
+  - {name: people, product: {region: identity}}
+  - {name: ages, product: {age: identity}}
+derived:
+  - {name: rates, rate: {of: people, population: population.csv, per: 1000}}
+"""
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+    Path("population.csv").write_text("region,population\nN,5000\nS,20000\nW,300\n")
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.integers(900)},{rng.choice(list('NSW'))},{rng.integers(10)}" for _ in range(999)]
+    Path("data.csv").write_text("id,region,age\n" + "\n".join(rows) + "\n")
+    Path("workload.yaml").write_text(SPEC)
+    ok("plan", "workload.yaml", "--time-limit", "0")
+
+
+def release(number, noise):
+    out = f"r{number}"
+    ok("release", "data.csv", "--epsilon", "1", "--noise", noise, "--out", out,
+       "--release-number", number)  # fmt: skip
+    return Path(out)
+
+
+def widths(table):
+    """Half of each interval over the standard error of its row."""
+    return (table["ci_high"] - table["ci_low"]) / 2 / table["std_error"]
+
+
+def table(folder, item):
+    return pd.read_parquet(folder / f"{item}.parquet")
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_rate_has_the_interval_of_its_count(planned, noise):
+    folder = release(1, noise)
+    people, rates = table(folder, "people"), table(folder, "rates")
+    scale = 1000 / np.array([5000, 20000, 300])
+    for column in ("estimate", "ci_low", "ci_high"):
+        off = np.abs(rates[column] - people[column] * scale)
+        assert (off <= 0.02 * people["std_error"] * scale).all(), column
+    assert rates["std_error"].tolist() == pytest.approx((people["std_error"] * scale).tolist())
+
+
+def test_a_difference_between_releases_is_as_wide_as_the_heavier_tail_asks(planned):
+    release(1, "gaussian"), release(2, "laplace")
+    Path("change.yaml").write_text(
+        "derived: [{name: change, difference: {of: people, release: r2}}]\n"
+    )
+    ok("answer", "r1", "change.yaml", "--out", "change")
+    assert widths(table(Path("change"), "change")).min() >= LAPLACE * (1 - 1e-6)
+
+
+def test_where_laplace_rows_are_too_many_the_heaviest_tail_stands_for_all(planned, monkeypatch):
+    monkeypatch.setattr("dpquery.reconstruction.derived.joint_answers.MAX_UNITS", 0)
+    assert widths(table(release(1, "laplace"), "rates")).min() >= LAPLACE * (1 - 1e-6)
+
+
+def test_a_package_names_the_unit_the_area_and_the_period_of_the_spec(planned):
+    release(1, "gaussian")
+    ok("package", "r1", "--out", "package")
+    described = json.loads(Path("package/datapackage.json").read_text())
+    manifest = json.loads(Path("r1/release.json").read_text())
+    assert described["privacy"]["unit"] == manifest["privacy"]["unit"] != "row"
+    sections = re.split(r"^#+ (S[.0-9]*) ", Path("package/quality.md").read_text(), flags=re.M)
+    said = dict(zip(sections[1::2], sections[2::2], strict=True))
+    named = {number for number, text in said.items() if "In spring" in text}
+    assert {number for number, text in said.items() if "The valley" in text} == {"S.3.7"}
+    assert named == {"S.3.8", "S.5"}
+
+
+PANEL = """\
+dataset: {{id: {name}, version: 1, parent: {{id: panel, budget: {{epsilon: 3}}}}}}
+privacy: {{unit: row}}
+budget: {{epsilon: 3}}
+domain: {{sex: {{values: [F, M]}}}}
+workload: [{{name: people, product: {{sex: identity}}}}]
+"""
+
+
+def test_as_many_more_releases_fit_as_is_said_where_a_parent_has_less_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+    Path("data.csv").write_text("sex\nF\nM\n")
+    for name in ("spring", "autumn"):
+        Path(f"{name}.yaml").write_text(PANEL.format(name=name))
+        ok("plan", f"{name}.yaml", "--out", f"{name}.plan")
+    said = {}
+    for name, epsilon, number in (("spring", "1.5", 1), ("autumn", "0.5", 1)):
+        said = json.loads(released(name, epsilon, number).out)
+    more = said["budget"]["more_like_it"]
+    assert more == 2  # of 3 the parent has 1 left, the dataset 2.5
+    for number in range(2, 2 + more):
+        released("autumn", "0.5", number)
+    refused(*asked("autumn", "0.5", 2 + more), code=3)
+
+
+def asked(name, epsilon, number):
+    return ("release", "data.csv", "--plan", f"{name}.plan", "--epsilon", epsilon, "--out",
+            f"{name}{number}", "--release-number", number, "--json")  # fmt: skip
+
+
+def released(name, epsilon, number):
+    return ok(*asked(name, epsilon, number))
+
+
+# ---------------------------------------------------------- covariances, and tables that agree
+
+INTERCHANGEABLE = """\
+dataset: {id: areas}
+privacy: {unit: row, delta: 1e-9}
+budget: {epsilon: 100, delta: 1e-9}
+other: drop
+domain: {area: {range: [0, 11]}, age: {range: [0, 19]}, sex: {values: [F, M]}}
+workload:
+  - {name: areas, product: {area: identity, sex: identity+total}}
+  - {name: ages, product: {area: {groups: {n: [[0, 3]], s: [[4, 11]]}}, age: identity,
+     sex: identity+total}}
+  - {name: bands, product: {area: identity, age: {groups: {a: [[0, 4]], b: [[5, 19]]}}}}
+  - {name: sexes, product: {sex: identity+total}}
+derived:
+  - {name: of_areas, difference: {of: areas, between: {sex: [M, F]}}}
+  - {name: of_ages, difference: {of: ages, between: {sex: [M, F]}}}
+  - {name: of_sexes, difference: {of: sexes, between: {sex: [M, F]}}}
+"""
+
+
+def test_a_difference_and_a_total_of_two_rows_have_the_errors_of_one_covariance(
+    tmp_path, monkeypatch
+):
+    """Var(M - F) + Var(M + F) = 2 Var(M) + 2 Var(F), whatever the strategy."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+    monkeypatch.setattr("dpquery.strategy.search.orbits_candidate.MAX_CELL_CLASSES", 1)
+    Path("data.csv").write_text("area,age,sex\n1,2,F\n")
+    Path("workload.yaml").write_text(INTERCHANGEABLE)
+    chosen = json.loads(ok("plan", "workload.yaml", "--json", "--time-limit", "20").out)["chosen"]
+    assert chosen["strategy"] == "OPT_S"
+    folder = release(1, "gaussian")
+    for item, others in (("areas", ["area"]), ("ages", ["area", "age"]), ("sexes", [])):
+        rows = table(folder, item)
+        error = {sex: own.reset_index()["std_error"] for sex, own in rows.groupby("sex")}
+        expected = 2 * error["M"] ** 2 + 2 * error["F"] ** 2 - error["all"] ** 2
+        apart = table(folder, f"of_{item}")["std_error"] ** 2
+        assert apart.tolist() == pytest.approx(expected.tolist(), rel=1e-6), others
+
+
+AGREEING = """\
+dataset: {id: agreeing}
+privacy: {unit: row, delta: 1e-6}
+budget: {epsilon: 1000, delta: 1e-6}
+other: drop
+domain: {a: {values: [x, y]}, b: {values: [x, y, z]}, c: {values: [x, y]}, d: {values: [x, y]}}
+workload:
+  - {name: abc, product: {a: identity, b: identity, c: identity}, weight: 1000}
+  - {name: abd, product: {a: identity, b: identity, d: identity}}
+"""
+SIZES = {"a": 2, "b": 3, "c": 2, "d": 2}
+
+
+def subsets(names):
+    return [own for size in range(len(names) + 1) for own in combinations(names, size)]
+
+
+def residual_basis(names):
+    """Orthonormal vectors over a table that are zero-sum along every attribute: (cells, k)."""
+    basis = np.ones((1, 1))
+    for name in names:
+        n = SIZES[name]
+        zero_sum = np.linalg.svd(np.ones((1, n)))[2][1:].T
+        basis = np.kron(basis, zero_sum)
+    return basis
+
+
+def spread(component, names, over):
+    """A component of a margin, shared out evenly over the cells of a table."""
+    full = np.ones((1, 1))
+    for name in over:
+        n = SIZES[name]
+        full = np.kron(full, np.eye(n) if name in names else np.full((n, 1), 1 / n))
+    return full @ component
+
+
+@pytest.fixture
+def apart(tmp_path, monkeypatch):
+    """A planned folder whose tables are fitted by their components, not as one joint table."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+    monkeypatch.setattr("dpquery.reconstruction.columns.joint_counts.MAX_JOINT_COUNTS", 0)
+    rng = np.random.default_rng(1)  # half of the cells are empty, all margins of one attribute full
+    drawn = [(a, "xyz"[rng.integers(3)]) for a in rng.choice(["x", "y"], 900)]
+    Path("data.csv").write_text("a,b,c,d\n" + "".join(f"{a},{b},{a},{a}\n" for a, b in drawn))
+    Path("workload.yaml").write_text(AGREEING)
+    ok("plan", "workload.yaml", "--time-limit", "10")
+
+
+def consistent():
+    ok("release", "data.csv", "--epsilon", "1", "--also", "consistent", "--out", "r")
+    return {item: table(Path("r"), item) for item in ("abc", "abd")}
+
+
+def test_tables_too_many_for_one_joint_table_have_the_estimated_total_after_any_steps(
+    apart, monkeypatch
+):
+    monkeypatch.setattr("dpquery.reconstruction.columns.agreeing_tables.AGREEING_STEPS", 1)
+    tables = consistent()
+    for own in tables.values():
+        assert own["consistent"].sum() == pytest.approx(tables["abc"]["estimate"].sum(), rel=1e-6)
+
+
+def test_tables_too_many_for_one_joint_table_are_the_nearest_by_their_variances(apart):
+    """Against the quadratic programme written out, from published estimates and errors alone."""
+    tables = consistent()
+    margins, variances = {}, {}
+    for item, own in tables.items():
+        names, sizes = tuple(item), [SIZES[name] for name in item]
+        for some in subsets(names):
+            beyond = tuple(k for k, name in enumerate(names) if name not in some)
+            margins[some] = own["estimate"].to_numpy().reshape(sizes).sum(axis=beyond).ravel()
+    ok("answer", "r", written_margins(margins), "--out", "m")
+    for some in margins:
+        squares = float((table(Path("m"), "m" + "".join(some))["std_error"] ** 2).sum())
+        inner = [s for s in subsets(some) if s != some]
+        freedom = math.prod([SIZES[name] - 1 for name in some])
+        beyond = sum(
+            variances[s]
+            * math.prod([SIZES[n] - 1 for n in s])
+            / math.prod([SIZES[n] for n in some if n not in s])
+            for s in inner
+        )
+        variances[some] = (squares - beyond) / freedom
+    nearest = programme(margins, variances)
+    for item, own in tables.items():
+        got = own["consistent"].to_numpy()
+        assert got.min() >= 0
+        assert np.abs(got - nearest[tuple(item)]).max() < 1e-3 * own["std_error"].max(), item
+
+
+def written_margins(margins):
+    lines = [
+        f"  - {{name: m{''.join(some)}, product: "
+        f"{{{', '.join(f'{name}: identity' for name in some)}}}}}"
+        for some in margins
+    ]
+    Path("m.yaml").write_text("workload:\n" + "\n".join(lines) + "\n")
+    return "m.yaml"
+
+
+def programme(margins, variances):
+    """The nearest tables without negative cells; margins of one attribute stay as they are."""
+    bases = {some: residual_basis(some) for some in margins}
+    known = {some: bases[some].T @ margins[some] for some in margins}
+    free = [some for some in margins if len(some) > 1]
+    ends = np.cumsum([0, *(bases[some].shape[1] for some in free)])
+    assert all(margins[(name,)].min() > 0 for name in SIZES)
+
+    def tables_of(x):
+        parts = {some: known[some] for some in margins} | {
+            some: x[a:b] for some, a, b in zip(free, ends[:-1], ends[1:], strict=True)
+        }
+        return {
+            item: sum(spread(bases[some] @ parts[some], some, item) for some in subsets(item))
+            for item in (("a", "b", "c"), ("a", "b", "d"))
+        }
+
+    start = np.concatenate([known[some] for some in free])
+    weights = np.concatenate([np.full(len(known[some]), 1 / variances[some]) for some in free])
+    weights /= weights.mean()
+    found = minimize(
+        lambda x: float(weights @ (x - start) ** 2),
+        np.zeros_like(start),
+        jac=lambda x: 2 * weights * (x - start),
+        constraints={"type": "ineq", "fun": lambda x: np.concatenate(list(tables_of(x).values()))},
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    return tables_of(found.x)
