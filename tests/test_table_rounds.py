@@ -326,7 +326,7 @@ def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypat
 def test_a_fit_is_told_the_noise_that_the_tables_have():
     """Empty tables of 2,500 cells are their own noise: its spread is known within some 2 %."""
     head, _, _ = SPEC.partition("domain:")
-    wide = "domain: {a: {range: [0, 49]}, b: {range: [0, 49]}}\n"
+    wide = "domain: {a: {range: [0, 49]}, b: {range: [0, 49]}, c: {range: [0, 59]}}\n"
     wide += "workload: [{name: pairs, marginals: {ways: 2}}]\n"
     question = ask_tables(head + wide, epsilon=4)
     sizes = question.budget.candidates.sizes
