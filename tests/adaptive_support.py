@@ -27,7 +27,7 @@ workload:
     threshold: {r: 2, of: [age, sex, job]}
 """
 REPLACE = SPEC.replace("add-remove", "replace")
-DECLARED = REPLACE.replace("version: 1}", "version: 1, rows: 48}")
+DECLARED = REPLACE.replace("version: 1}", "version: 1, rows: 48}").replace("drop", "count")
 PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3}")
 ROWS = [(age, sex, job) for age in (0, 0, 1, 5) for sex in "FMM" for job in "aaac"]
 TWO = RapSettings(rounds=2, selected=3, relaxed_rows=10, seed=0)

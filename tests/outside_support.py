@@ -27,13 +27,14 @@ def spec_text(domain, workload, *, unit="row", more=""):
     return "\n".join(lines) + "\n"
 
 
-def planned(folder, text):
+def planned(folder, text, **options):
     """Write a spec and plan it in a folder with a ledger of its own."""
     (folder / "s.yaml").write_text(text, encoding="utf-8")
-    dpquery.plan(folder / "s.yaml", plan_path=folder / "p", ledger_path=folder / "l.db")
+    places = {"plan_path": folder / "p", "ledger_path": folder / "l.db"}
+    dpquery.plan(folder / "s.yaml", **places, **options)
 
 
-def released(folder, data, *, epsilon=NEAR_EXACT):
+def released(folder, data, *, epsilon=NEAR_EXACT, **options):
     """Return the table of each item of another release in a planned folder."""
     number = next(_NUMBERS)
     out = folder / f"release{number}"
@@ -44,6 +45,7 @@ def released(folder, data, *, epsilon=NEAR_EXACT):
         ledger_path=folder / "l.db",
         out=out,
         release_number=number,
+        **options,
     )
     tables = {
         path.stem: pd.read_parquet(path)

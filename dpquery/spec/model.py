@@ -189,8 +189,8 @@ class Rows:
 
     Attributes:
         count: how many.
-        exact: whether that is the very number, which neighbours that replace one row leave public;
-            otherwise it is about so many, and no guarantee may rest on it.
+        exact: whether that is the number in every table, which neighbours that replace one row leave
+            public where no column drops records; else no guarantee, and no answer, may rest on it.
     """
 
     count: int

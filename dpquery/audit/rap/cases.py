@@ -24,7 +24,7 @@ SPEC = """\
 dataset: {{id: made-up-town, version: 1, rows: {rows}}}
 privacy: {{unit: {unit}, neighbours: {neighbours}, delta: 1e-6}}
 budget: {{rho: 1000}}
-other: drop
+other: {other}
 domain:
   age: {{range: [0, 3]}}
   sex: {{values: [F, M]}}
@@ -44,7 +44,8 @@ ANSWERED = np.array([*_EITHER, *_CELLS], dtype=np.int64)
 BLOCKS = (len(_EITHER), len(_CELLS))
 _COUNTS = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
 DECLARED = sum(_COUNTS.values())
-"""The number of records that a spec declares; it is public, and the total, if they are replaced."""
+"""The number of records that a spec declares; it is public, and the total, if they are replaced and
+none is dropped."""
 _OUTSIDE: list[TownRow] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
 
 
@@ -60,6 +61,7 @@ class Town:
         instead: the record that it has for it; None where records are added or removed.
         person: whether the unit is a person, whose rows beyond `limit` do not count.
         limit: D, the most rows of a person; 1 for rows.
+        declared: whether the number of rows is, exactly, where they are replaced: none is dropped.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Town:
     instead: AgeAndSex | None = None
     person: bool = False
     limit: int = 1
+    declared: bool = True
 
     @property
     def replace(self) -> bool:
@@ -79,9 +82,10 @@ class Town:
     def spec(self) -> str:
         """The text of the spec."""
         unit = f"{{person: id, max_rows: {self.limit}}}" if self.person else "row"
-        if self.replace:
-            return SPEC.format(unit=unit, neighbours="replace", rows=DECLARED)
-        return SPEC.format(unit=unit, neighbours="add-remove", rows=f"about {DECLARED}")
+        neighbours = "replace" if self.replace else "add-remove"
+        exact = self.replace and self.declared
+        rows, other = (DECLARED, "count") if exact else (f"about {DECLARED}", "drop")
+        return SPEC.format(unit=unit, neighbours=neighbours, rows=rows, other=other)
 
     @property
     def span(self) -> int:
@@ -90,14 +94,15 @@ class Town:
 
     @property
     def rows(self) -> list[TownRow]:
-        """The records of the town: some outside the domain, some persons with too many."""
+        """The records of the town: some that are dropped, some persons with too many."""
         inside = [kind for kind, count in _COUNTS.items() for _ in range(count)]
         rows = [(str(age), sex, f"p{k}") for k, (age, sex) in enumerate(inside)]
         # All rows of a person are alike, so that it is no matter of chance which of them count.
         whose = [row for row in rows if row[:2] == ("1", "M")][:2]
         greedy = [whose[k % 2] for k in range(2 * self.limit + 3)]
         nobody: list[TownRow] = [("2", "F", "")] if self.person else []
-        return [*_OUTSIDE, *rows, *(greedy if self.person else []), *nobody]
+        outside = [] if self.replace and self.declared else _OUTSIDE
+        return [*outside, *rows, *(greedy if self.person else []), *nobody]
 
     @property
     def neighbour(self) -> list[TownRow]:

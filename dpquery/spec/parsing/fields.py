@@ -144,7 +144,7 @@ class DatasetFields(Fields, what="dataset"):
     rows = optional(TextForm("the dataset's rows, such as about 50000", ROWS,
             "expected {what}, found {given}", types=("string", "integer")),
         "How many records, from public knowledge: lets plan rehearse mechanisms that depend on it. "
-        "An exact number only with unit row and neighbours replace, which keep it public.",
+        "Exact only with unit row and neighbours replace, and where no column drops records.",
         "about 50000")
     parent = optional(ParentFields,
         "The same people are in other datasets: a second cap, on the releases of all that name "

@@ -1,6 +1,7 @@
 """The sections of a spec about its people and its output, from what was read of them."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from dpquery.limits import MAX_DECLARED_ROWS
 from dpquery.spec.domain import Attribute
@@ -38,7 +39,7 @@ def dataset_of(given: DatasetFields, problems: Problems) -> Dataset:
 
 
 def _rows(given: DatasetFields) -> Rows | None:
-    """Return `about 50000`, or an exact number: `check_public` decides whether it may be public."""
+    """Return `about 50000`, or an exact number: `counted_rows` decides whether it may be public."""
     if given.rows is None:
         return None
     count, node = int(given.rows.split()[-1]), given.node("rows")
@@ -102,14 +103,23 @@ def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy
     return Privacy(unit.person, unit.max_rows, given.neighbours, given.delta, unit.keep)
 
 
-def check_public(given: DatasetFields, dataset: Dataset, privacy: Privacy) -> None:
-    """Refuse an exact number of records where neighbours differ in it: it would be private."""
+def counted_rows(
+    given: DatasetFields, dataset: Dataset, privacy: Privacy, attributes: Iterable[Attribute]
+) -> Dataset:
+    """Return the dataset, whose number of records is exact only where it is that of all tables.
+
+    Refused is an exact number where neighbours differ in it: it would be private. Where a column
+    drops records, replaced ones leave the tables or enter them: they hold about that number.
+    """
     rows = dataset.rows
     if rows and rows.exact and (privacy.neighbours != "replace" or privacy.person is not None):
         raise given.node("rows").mistake(
             "an exact number of rows is public only with unit: row and neighbours: replace; "
             f"write `about {rows.count}`"
         )
+    if rows and any(column.drops for each in attributes for column in each.columns):
+        return replace(dataset, rows=replace(rows, exact=False))
+    return dataset
 
 
 def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> None:

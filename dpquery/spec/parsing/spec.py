@@ -24,7 +24,7 @@ from dpquery.spec.parsing.sections import (
     about_of,
     budget_of,
     check_currency,
-    check_public,
+    counted_rows,
     dataset_of,
     file_of,
     prefer_of,
@@ -191,7 +191,7 @@ def _spec(
         attributes.append(rows)
     if dataset and privacy:
         with problems.collected():
-            check_public(given.dataset, dataset, privacy)
+            dataset = counted_rows(given.dataset, dataset, privacy, attributes)
     prefer = problems.attempt(lambda: prefer_of(given, dataset))
     if dataset and budget:
         with problems.collected():
