@@ -94,6 +94,12 @@ class NumberFormat:
         digits = "".join(digit for digit in whole if digit.isdigit())
         return number(f"{minus}{digits}.{after}{exponent}")
 
+    @property
+    def example(self) -> str:
+        """A text of the format: what it says of 1234.5."""
+        between = "\u00a0" if self.thousands == "space" else self.thousands
+        return f"1{between}234{self.decimal}5 {self.sign}".strip()
+
     def _unsigned(self, text: str) -> str:
         """Return a text without its sign, and with its plus or minus first."""
         first = text[:1] if text[:1] in {"+", "-"} else ""

@@ -2,6 +2,7 @@
 
 import io
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -171,6 +172,21 @@ def test_a_value_that_its_type_does_not_allow_is_one_that_is_not_declared(tmp_pa
         tables = released(tmp_path, place)
         assert counts(tables["c"]) == expected, place
         assert counts(tables["n"]) == [len(values)], place
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.decimal32(3, 0), pa.date64()])
+def test_a_dictionary_of_more_values_than_rows_is_read(tmp_path, kind):
+    """One record more or less decides of that: it must not decide whether a release fails."""
+    plan_of(tmp_path, c="{values: ['1', '2']}" if kind != pa.date64() else MONTHS)
+    own = [date(2020, 1, k) for k in (1, 2, 3)] if kind == pa.date64() else ["1", "2", "3"]
+    values = pa.array(map(Decimal, own) if pa.types.is_decimal(kind) else own, kind)
+    for k, rows in enumerate([[0], [0, 1, None, 2]]):
+        indices = pa.array(rows, pa.int8())
+        table = pa.table({"c": pa.DictionaryArray.from_arrays(indices, values)})
+        tables = released(tmp_path, written_arrow(tmp_path / f"{k}.arrow", table))
+        assert counts(tables["n"]) == [len(rows)]
+        if kind != pa.date64():
+            assert counts(tables["c"]) == [[1, 0], [1, 1]][k]
 
 
 def test_many_unsound_values_are_read_as_a_few_are(tmp_path):

@@ -31,6 +31,8 @@ def domain_grid(spec: Spec) -> Grid:
     else:
         notes.append("no record is left out because of its values")
     for column in spec.domain.columns:
+        if column.number is not None:
+            notes.append(f"numbers of {column.name} are read as {column.number.example}")
         if isinstance(column.kind, Dates):
             example = column.kind.format.example
             notes.append(f"dates of {column.name} are read as {example}; `format` says so")

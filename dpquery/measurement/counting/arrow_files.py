@@ -144,7 +144,10 @@ def _block(column: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
     if _Is.is_null(kind):
         return pa.array([b""], pa.binary()), np.zeros(len(column), np.int32)
     if _Is.is_dictionary(kind) and len(column.dictionary) > len(column):
-        column = column.dictionary_decode()  # a slice: most of the values are in other rows
+        values = column.dictionary  # of a slice most of the values are in other rows
+        if _Is.is_string_view(values.type) or _Is.is_binary_view(values.type):
+            values = values.cast(pa.large_binary())  # of views Arrow takes no rows
+        column = values.take(column.indices)
     if _Is.is_dictionary(column.type):
         values = _sound(column.dictionary)
     else:

@@ -91,7 +91,7 @@ def name_of(text: bytes, decimal: str) -> bytes:
     r"""Return the name of one id: the rule that `person_names` follows.
 
     >>> [name_of(text, ".") for text in (b" 01.0\t", b"1e0", b"-0.50", b"A1")]
-    [b'1', b'1', b'-0.5e0', b'A1']
+    [b'1', b'1', b'-0.5', b'A1']
     """
     try:
         letters = text.decode().strip()
@@ -101,9 +101,10 @@ def name_of(text: bytes, decimal: str) -> bytes:
     if value is None:
         return letters.encode()
     sign, power, digits = magnitude(value)
-    if sign and not len(digits) <= power <= LONGEST:
-        return decimal_text(value).encode()
-    return f"{'-' * (sign < 0)}{digits.ljust(power, '0') or '0'}".encode()
+    if sign and not 0 <= power <= LONGEST:
+        return decimal_text(value).replace(".", decimal).encode()
+    whole, after = digits[:power].ljust(power, "0") or "0", digits[power:]
+    return f"{'-' * (sign < 0)}{whole}{decimal * bool(after)}{after}".encode()
 
 
 class ExpandedSecret:
