@@ -189,8 +189,9 @@ class Rows:
 
     Attributes:
         count: how many.
-        exact: whether that is the number in every table, which neighbours that replace one row leave
-            public where no column drops records; else no guarantee, and no answer, may rest on it.
+        exact: whether that is the number in every table, which neighbours that replace one row
+            leave public where no column drops records; else no guarantee, and no answer, may rest
+            on it.
     """
 
     count: int
