@@ -187,15 +187,19 @@ def test_a_full_disk_while_writing_leaves_the_earlier_release_and_the_retry_is_f
     assert contents("release") == contents("elsewhere")
 
 
-def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch):
+@pytest.mark.parametrize("said", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, None])
+def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch, said):
     before = tidy(released)
 
     def full(*_, **__):
+        if said is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         failure = sqlite3.OperationalError("database or disk is full")
-        failure.sqlite_errorcode = sqlite3.SQLITE_FULL
+        failure.sqlite_errorcode = said
         raise failure
 
     with monkeypatch.context() as patch:
+        patch.setattr("dpquery.measurement.ledger.database._LEAST_ROOM", 2**80)  # a full disk
         patch.setattr("dpquery.measurement.ledger.database.Store.append", full)
         failed = run(*LATER)
     assert failed.code == 4

@@ -61,8 +61,8 @@ def room_words(room: Room, noun: str) -> str:
     >>> price, funds = Price(7, "epsilon", "row"), Funds(Account("town", Cap("epsilon", 30)))
     >>> room_words(Room(funds, price, 4, Fraction("2.93")), "more like it")
     '4 more like it fit what is left, or one at epsilon 2.93'
-    >>> room_words(Room(funds, price, 4, Fraction(183000), limited=False), "more like it")
-    '4 more like it fit what is left, or one at any epsilon that can be asked for (up to 183000)'
+    >>> room_words(Room(funds, price, 4, Fraction(183), limited=False), "more like it")
+    '4 more like it fit what is left, or one at any epsilon that can be asked for (up to about 183)'
     """
     number, largest = room.repetitions, room.largest
     left, decisive = "what is left", room.funds.tightest(room.price)
@@ -74,7 +74,7 @@ def room_words(room: Room, noun: str) -> str:
         return f"none fits {left}"
     one = f"one at epsilon {epsilon_text(largest)}"
     if not room.limited:
-        one = f"one at any epsilon that can be asked for (up to {epsilon_text(largest)})"
+        one = f"one at any epsilon that can be asked for (up to about {epsilon_text(largest)})"
     if number == 0:
         return f"none fits {left}, but {one} does"
     return f"{number:,} {noun} {'fits' if number == 1 else 'fit'} {left}, or {one}"

@@ -45,3 +45,17 @@ def test_what_stands_behind_the_sign_is_half_of_the_interval(tmp_path, monkeypat
     (line,) = re.findall(r"^s .*$", printed, re.MULTILINE)
     assert float(re.search(r"±([\d.]+) points", line)[1]) == pytest.approx(half, rel=0.01)
     assert f"half of the {100 * level:g} % interval" in printed
+
+
+def test_a_share_that_nothing_is_known_of_is_not_seven_hundred_points(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    Path("s.yaml").write_text(SPEC)
+    Path("d.csv").write_text("x\na\nb\n")
+    assert run("plan", "s.yaml", "--time-limit", 1).code == 0
+    for number in range(1, 9):
+        how = ("--epsilon", "0.1", "--release-number", number, "--replace", "--confidence", "0.99")
+        assert run("release", "d.csv", *how).code == 0
+        printed = run("error-report").out
+        for width in re.findall(r"(?<!over )±([\d,.]+) points", printed):
+            assert float(width.replace(",", "")) <= 100

@@ -1,5 +1,6 @@
 """The ledger's SQLite database: created atomically, changed by transactions, append-only."""
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -18,6 +19,7 @@ from dpquery.measurement.ledger.files import (
 )
 
 _APPLICATION = 0x64707131  # "dpq1": another database, or another version, is not taken for ours
+_LEAST_ROOM = 2**16  # bytes: SQLite's shared memory takes 32 KiB
 _SCHEMA = f"""
 PRAGMA synchronous = EXTRA;
 PRAGMA application_id = {_APPLICATION};
@@ -167,7 +169,11 @@ def scrubbed(path: Path) -> Iterator[None]:
                     f"another process holds the ledger at {path}; try again when it is done"
                 )
             case sqlite3.SQLITE_FULL:
-                failure = LedgerError(f"there is no room to write the ledger at {path}; free some")
+                failure = _no_room(path)
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_IOERR if (
+                _is_full(path)
+            ):  # SQLite says so of its log alone, not of the files that it maps into memory
+                failure = _no_room(path)
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_IOERR:
                 failure = LedgerError(
                     f"the ledger at {path} cannot be written; check the disk and its permissions"
@@ -178,6 +184,21 @@ def scrubbed(path: Path) -> Iterator[None]:
         failure = LedgerError(f"the ledger at {path} is damaged; restore a backup")
     except OSError as error:
         failure = LedgerError(f"the ledger at {path} cannot be used: {error.strerror}")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            failure = _no_room(path)
     else:
         return
     raise failure from None
+
+
+def _no_room(path: Path) -> LedgerError:
+    return LedgerError(f"there is no room to write the ledger at {path}; free some")
+
+
+def _is_full(path: Path) -> bool:
+    """Return whether the disk has no room for a page of the ledger and of what lies beside it."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _LEAST_ROOM
