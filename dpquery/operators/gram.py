@@ -10,7 +10,7 @@ Other matrices are arrays, of at most MAX_CLASSES classes, and so is what asks f
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from dpquery.operators.weighted_rows import Weighted
 
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
 KEPT_CLASSES = 2048  # of a matrix whose array is kept once it was asked for: 32 MB
+KEPT_ARRAYS = 32  # those that were asked for last
 FLAT = 1e-10  # relative spread of entries that are equal but for the rounding of sums
 
 
@@ -83,20 +84,21 @@ class Structured:
         return total
 
     def array(self) -> Floats:
-        """Return it written out: (n, n). That of at most KEPT_CLASSES classes is kept."""
-        return self._kept_array if self.n <= KEPT_CLASSES else self._written_out()
-
-    @cached_property
-    def _kept_array(self) -> Floats:
-        array = self._written_out()
-        array.flags.writeable = False
-        return array
+        """Return it written out: (n, n). That of at most KEPT_CLASSES classes is kept a while."""
+        return _kept_array(self) if self.n <= KEPT_CLASSES else self._written_out()
 
     def _written_out(self) -> Floats:
         total = self.mixture.array()
         for weight, factor in self.terms:
             total += weight * factor.gram()
         return total
+
+
+@lru_cache(KEPT_ARRAYS)
+def _kept_array(V: Structured) -> Floats:
+    array = V._written_out()
+    array.flags.writeable = False
+    return array
 
 
 Matrix = Floats | Mixture | Structured

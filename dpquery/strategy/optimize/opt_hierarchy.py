@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from dpquery.arrays import Floats, Numbers
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.gram import (
     Gram,
     Matrix,
@@ -41,6 +42,7 @@ HIERARCHY_SWEEPS = 6
 HIERARCHY_TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
 EXACT_LIMIT = 1024
 MAX_DENSE_TREE_CLASSES = 4096  # classes of an attribute whose Gram is written out
+MAX_TRACED = 1 << 28  # numbers of all Grams of an attribute, whose traces every chain of levels has
 SPAN_CODES, SAMPLES = 128, 4  # codes of a span, and spans looked at closely, of a larger one
 FINALISTS = 3  # block sizes beside the binary ones between which exact losses decide
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
@@ -110,6 +112,20 @@ def branchings(n: int) -> list[int]:
     roots += [round(n**0.5 * factor) for factor in (0.25, 0.5, 0.7, 1.4, 2.0)]
     small = range(2, min(n, 12) + 1)
     return sorted({*small, *(b for b in roots if 2 <= b <= n)}) or [2]
+
+
+def traces_of_all(matrices: Sequence[Matrix], sizes: tuple[int, ...]) -> Floats:
+    """Return the `level_traces` of some matrices of one attribute: (matrices, levels).
+
+    Raises:
+        UnsupportedWorkloadError: written out, they would fill the memory.
+    """
+    n = classes(matrices[0])
+    if n <= EXACT_LIMIT and len(matrices) * n**2 > MAX_TRACED:
+        raise UnsupportedWorkloadError(
+            f"{len(matrices):,} kinds of questions about an attribute of {n:,} classes"
+        )
+    return np.stack([level_traces(V, sizes) for V in matrices])
 
 
 def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
@@ -282,10 +298,7 @@ class _Descent:
             n = gram.shape_of_domain[i]
             report_progress(f"OPT_H levels of attribute {i}")
             chains = [tree_sizes(n, b) for b in ([2] if binary else branchings(n))]
-            self.tables[i] = {
-                sizes: np.stack([level_traces(V, sizes) for V in gram.matrices[i]])
-                for sizes in chains
-            }
+            self.tables[i] = {sizes: traces_of_all(gram.matrices[i], sizes) for sizes in chains}
         for i, n in enumerate(gram.shape_of_domain):
             if n > 1 and not gram.index[:, i].any():
                 self.traces[i] = np.ones(1)  # the total answers itself

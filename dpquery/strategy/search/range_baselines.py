@@ -17,9 +17,9 @@ from dpquery.strategy.optimize.opt_hierarchy import (
     Levels,
     best_branching,
     best_level_weights,
-    level_traces,
     opt_hierarchy,
     ordered_attributes,
+    traces_of_all,
     tree_sizes,
 )
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
@@ -95,10 +95,7 @@ def _quad_tree_weights(problem: Problem, chains: dict[int, tuple[int, ...]]) -> 
     gram = problem.gram
     none: list[Floats | None] = [None] * len(gram.matrices)
     whole = gram.traces(none)
-    chain_traces = {
-        i: np.stack([level_traces(V, sizes) for V in gram.matrices[i]])
-        for i, sizes in chains.items()
-    }
+    chain_traces = {i: traces_of_all(gram.matrices[i], sizes) for i, sizes in chains.items()}
     cells = np.array(list(chains.values()), dtype=np.float64).prod(axis=0)
     traces = []
     for level in range(len(cells)):
