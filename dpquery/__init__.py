@@ -11,14 +11,13 @@ from dpquery.version import __version__
 
 if TYPE_CHECKING:
     from dpquery.commands.answer import answer
-    from dpquery.commands.compare import compare
     from dpquery.commands.error_report import error_report
-    from dpquery.commands.opened_release import Release
-    from dpquery.commands.package import package
+    from dpquery.commands.opened import Release
+    from dpquery.commands.others import compare, package, synthesize
     from dpquery.commands.plan import plan
     from dpquery.commands.release import release
-    from dpquery.commands.synthesize import synthesize
     from dpquery.progress import reporting
+
 
 __all__ = [
     "Release",
@@ -42,7 +41,7 @@ def __getattr__(name: str) -> object:
 
             return answer
         case "compare":
-            from dpquery.commands.compare import compare
+            from dpquery.commands.others import compare
 
             return compare
         case "error_report":
@@ -50,7 +49,7 @@ def __getattr__(name: str) -> object:
 
             return error_report
         case "package":
-            from dpquery.commands.package import package
+            from dpquery.commands.others import package
 
             return package
         case "plan":
@@ -62,11 +61,11 @@ def __getattr__(name: str) -> object:
 
             return release
         case "Release":
-            from dpquery.commands.opened_release import Release
+            from dpquery.commands.opened import Release
 
             return Release
         case "synthesize":
-            from dpquery.commands.synthesize import synthesize
+            from dpquery.commands.others import synthesize
 
             return synthesize
         case "reporting":

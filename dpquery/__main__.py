@@ -1,5 +1,5 @@
 """`python -m dpquery` is `dpquery`."""
 
-from dpquery.cli import main
+from dpquery.cli.app import main
 
 main()

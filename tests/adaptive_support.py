@@ -6,10 +6,11 @@ import numpy as np
 
 from dpquery.measurement import accounting, curator
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rap.rounds import RapQuery, rap_budget
+from dpquery.measurement.rounds.budget import rap_budget
+from dpquery.measurement.rounds.queries import RapQuery
 from dpquery.operators.compile import compile_spec
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.spec.parsing.spec import parse
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.spec.parsing.read import parse
 
 SPEC = """\
 dataset: {id: town, version: 1}

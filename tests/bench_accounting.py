@@ -15,7 +15,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from scipy.optimize import brentq
 
 from dpquery.measurement.accounting import UNIT, Guarantee, budget_cap, noise_scale
-from dpquery.spec.model import Accounting, Budget, Privacy
+from dpquery.spec.spec import Accounting, Budget, Privacy
 
 EPSILONS, DELTAS, RELEASES = ("0.1", "1", "4"), ("1e-6", "1e-9"), (1, 4, 16)
 _FINE = 10**6  # sensitivity in steps, so that the scale has its digits

@@ -33,16 +33,14 @@ from scipy.special import logsumexp
 from dpquery.arrays import Floats, Ints
 from dpquery.measurement.accounting import guarantee
 from dpquery.operators.blocks import Workload, marginal
-from dpquery.reconstruction.adaptive.fits import fit_tables
-from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
-from dpquery.reconstruction.columns.fittable_tables import noise_of_tables
-from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
-from dpquery.reconstruction.columns.shrinkage import unshrunk_components
-from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables
-from dpquery.reconstruction.columns.stacked_tables import StackedSets
+from dpquery.reconstruction.adaptive_fits import fit_tables
+from dpquery.reconstruction.agreeing_tables import NonnegativeTables
+from dpquery.reconstruction.components import StackedSets, noise_of_tables, unshrunk_components
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.relaxed.misfit import MeasuredTable
+from dpquery.reconstruction.shrunk_tables import ShrunkTables
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

@@ -24,7 +24,7 @@ from dpquery.commands import release as release_command
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms import linear as linear_mechanism
-from dpquery.reconstruction import least_squares, linear_answers
+from dpquery.reconstruction import least_squares
 from dpquery.releases.folder import write
 from dpquery.releases.tables import item_table
 
@@ -48,8 +48,8 @@ WATCHED: list[tuple[Any, str, str]] = [
     (write, "write_measurements", "write: noisy values"),
     (linear_mechanism, "reconstruct", "reconstruct"),
     (least_squares._SplitEstimates, "answer", "reconstruct"),
-    (linear_answers, "standard_errors", "standard errors"),
-    (linear_answers, "half_widths", "half widths"),
+    (least_squares, "standard_errors", "standard errors"),
+    (least_squares, "half_widths", "half widths"),
     (write, "write_release", "write: the rest"),
     (item_table.Layout, "_batch", "write: columns"),
     (write.Tally, "add", "write: summary"),

@@ -32,17 +32,16 @@ from statistics import fmean
 import pandas as pd
 
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.ledger.registered_caps import declared_funds
+from dpquery.measurement.ledger.caps import declared_funds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rap_settings import default_settings
-from dpquery.planning.closest import ColumnRehearsal
-from dpquery.planning.comparison import PRIOR_MARGINS
+from dpquery.plan_file.rehearsals import default_settings
+from dpquery.planning.compare_mechanisms import PRIOR_MARGINS, ColumnRehearsal
 from dpquery.planning.figures import BudgetShares, planned, prices
-from dpquery.planning.rehearsal.proxy import Proxy, proxies_for
-from dpquery.planning.rehearsal.simulated_runs import Stage, rehearse
-from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import parse
+from dpquery.planning.rehearsal.populations import Proxy, proxies_for
+from dpquery.planning.rehearsal.runs import Stage, rehearse
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import Selection, select, unchecked
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

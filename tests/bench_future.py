@@ -33,12 +33,12 @@ from dpquery.commands import release as release_command
 from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
-from dpquery.plan_file.rap_settings import PlannedRap, default_settings
-from dpquery.releases.report.drawing import WIDE_LAYOUT, Drawing, svg, svg_tag, svg_text
-from dpquery.releases.report.lines import Line, LineAxis, line_plot
-from dpquery.releases.report.style import STYLE
-from dpquery.spec.parsing.random_subsets import geometric, uniform, zipf
-from dpquery.spec.parsing.spec import parse
+from dpquery.plan_file.rehearsals import PlannedRap, default_settings
+from dpquery.releases.report.axes import WIDE_LAYOUT, Drawing, svg, svg_tag, svg_text
+from dpquery.releases.report.marks import Line, LineAxis, line_plot
+from dpquery.releases.report.page import STYLE
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.parsing.thresholds import geometric, uniform, zipf
 
 ROOT = Path(__file__).parents[1]
 ADULT = ROOT.parent / "shared" / "data" / "adult.csv"

@@ -11,7 +11,7 @@ import time
 
 from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 from dpquery.strategy.search.select import select
 
 HEAD = """

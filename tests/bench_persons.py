@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from dpquery.commands.arguments import checked_memory
 from dpquery.measurement.counting.persons import KeptRows
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 
 SPEC = """\
 dataset: {{id: bench}}

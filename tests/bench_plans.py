@@ -12,7 +12,7 @@ from pathlib import Path
 
 import dpquery.strategy.search.select as module
 from dpquery.commands.plan import plan
-from dpquery.planning.plan_report import PlanReport
+from dpquery.planning.report import PlanReport
 
 ROOT = Path(__file__).parents[1]
 

@@ -28,9 +28,9 @@ import pyarrow.parquet as pq
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.exceptions import SpecError
-from dpquery.spec.model import Spec, Table
-from dpquery.spec.parsing.spec import load_spec
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.spec.parsing.read import load_spec
+from dpquery.spec.spec import Spec, Table
+from dpquery.strategy.strategy import Noise
 
 ROOT = Path(__file__).parents[1]
 ADULT = ROOT.parent / "shared" / "data" / "adult.csv"

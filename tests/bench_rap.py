@@ -23,16 +23,16 @@ from seed_projection import adam
 
 from dpquery.arrays import Floats, Ints
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.rap.budget import rap_budget
-from dpquery.measurement.rap.rounds import run_rounds
+from dpquery.measurement.rounds.budget import rap_budget
+from dpquery.measurement.rounds.queries import run_rounds
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Identity
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.planning.rehearsal.seeded_chance import SeededChance
-from dpquery.reconstruction.rap.fit import RapProjection
-from dpquery.reconstruction.rap.mirror_descent import Fit, FitTarget
-from dpquery.reconstruction.rap.partition import Partition
-from dpquery.spec.model import Privacy
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.planning.rehearsal.runs import SeededChance
+from dpquery.reconstruction.relaxed.descent import Fit, FitTarget
+from dpquery.reconstruction.relaxed.fits import RapProjection
+from dpquery.reconstruction.relaxed.rows import Partition
+from dpquery.spec.spec import Privacy
 
 SHARED = Path(__file__).parents[2] / "shared"
 SEEDS = (0, 1, 2)

@@ -14,11 +14,10 @@ import time
 from pathlib import Path
 
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import load_spec
-from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.record_changes import RecordChange
+from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.search.select import select
+from dpquery.strategy.strategy import Noise, RecordChange
 
 WORKLOADS = Path(__file__).parents[1] / "workloads"
 NAMES = (

@@ -32,7 +32,7 @@ from tabulate_support import single, spec_of
 
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.domain import Bins, Boolean, Categorical, Dates, Integers
+from dpquery.spec.columns import Bins, Boolean, Categorical, Dates, Integers
 
 SPEC = spec_of(
     single("age", Integers(0, 99)),

@@ -24,11 +24,11 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Factor
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.progress import reporting
-from dpquery.spec.parsing.spec import load_spec
-from dpquery.strategy.goals.goals import largest_standard_error
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.search.goal_candidates import goal_candidates
+from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.goals import largest_standard_error
+from dpquery.strategy.search.candidates import goal_candidates
 from dpquery.strategy.search.select import BASELINES, SEARCHES, Objective, select
+from dpquery.strategy.strategy import Noise
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "reference" / "strategies.json"

@@ -28,11 +28,11 @@ from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.search.select import Objective, select
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.strategy import Strategy
 
 SHARED = Path(__file__).parents[2] / "shared"
 ANCHOR = SHARED / "anchors" / "rap_workload_k4_lim1e6_seed0.json"

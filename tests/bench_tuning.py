@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
 from dpquery.strategy.search.select import select
 
 ROOT = Path(__file__).parents[1]

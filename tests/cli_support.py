@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 from unittest import mock
 
-from dpquery.cli import main
+from dpquery.cli.app import main
 
 SPEC = """\
 dataset: {id: town, version: 1}
@@ -113,7 +113,7 @@ def start(*arguments, code=None):
     way = (
         ["-m", "dpquery"]
         if code is None
-        else ["-c", f"{code}\nfrom dpquery.cli import main\nmain()"]
+        else ["-c", f"{code}\nfrom dpquery.cli.app import main\nmain()"]
     )
     return subprocess.Popen(
         [sys.executable, *way, *map(str, arguments)],

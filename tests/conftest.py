@@ -140,9 +140,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(
-        "dpquery.planning.rehearsal.simulated_runs.RapProjection", rehearsal_support.Learner
-    )
+    monkeypatch.setattr("dpquery.planning.rehearsal.runs.RapProjection", rehearsal_support.Learner)
     (tmp_path / "workload.yaml").write_text(rehearsal_support.SPEC)
     rehearsal_support.write_csv(tmp_path / "public.csv", rehearsal_support.records(1500, seed=3))
     return tmp_path

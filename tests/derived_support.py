@@ -7,12 +7,10 @@ from dpquery.mechanisms.derived import tables_of_derived
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.public_chance import public_generator
-from dpquery.reconstruction.derived.joint_answers import JointAnswers, rows_in
-from dpquery.reconstruction.derived.statistics import derived_rows
+from dpquery.reconstruction.derived import JointAnswers, derived_rows, rows_in
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 
 HEAD = """\
 dataset: {id: town}

@@ -27,10 +27,10 @@ from spark_support import SPARK
 from tabulate_support import single
 
 from dpquery.measurement.counting.arrow_files import batch_of
-from dpquery.measurement.counting.value_texts import texts_of as texts_of_values
+from dpquery.measurement.counting.column_codes import texts_of as texts_of_values
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
-from dpquery.spec.model import FileFormat
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.spec import FileFormat
 
 DAYS = Dates(datetime.date(2023, 11, 30), datetime.date(2024, 6, 30), "week", DateFormat())
 LEVELS = Categorical(("1", "2", ""), ("low", "high", "none"), (("i",), ("II", "zwei"), ("NA",)))

@@ -26,12 +26,12 @@ HERE = Path(__file__).resolve().parent
 # What a job may use, and what takes time and is the same for all of them.
 WARM = """
 import contextlib, io, sys
-import dpquery.cli.output.release, dpquery.cli.output.plan, dpquery.commands.release
+import dpquery.cli.show_release, dpquery.cli.show_plan, dpquery.commands.release
 import dpquery.commands.answer
 import opendp.prelude, numpy, pandas, pyarrow.csv, pyarrow.parquet, pyarrow.pandas_compat
 import ledgers, rich.console, rich.status, rich.table
-from dpquery.cli import main
-from dpquery.reconstruction.laplace_sums import laplace_quantile
+from dpquery.cli.app import main
+from dpquery.reconstruction.intervals import laplace_quantile
 laplace_quantile(numpy.ones(1), numpy.ones(1), 0.95)
 for command in ("release x --epsilon 1 --plan /nowhere", "ledger status --ledger /nowhere"):
     sys.argv = ["dpquery", *command.split()]
@@ -169,7 +169,7 @@ def fork(job, out, err, calls):
 
 
 def work(job, calls):
-    from dpquery.cli import main
+    from dpquery.cli.app import main
 
     scope = {}
     exec(job.get("before", ""), scope)  # noqa: S102 - text of a test

@@ -19,7 +19,7 @@ from rap_support import MIXED_SPEC, REPLACE_SPEC, rehearse
 from rap_support import PERSON_SPEC as RAP_PERSON_SPEC
 from wild_files import CANARY
 
-from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.progress import report_progress
 
 LONG_AGO = 1_000_000_007  # when every data file was written, in seconds
@@ -94,8 +94,8 @@ def fixed_select(differences, *, blocks, taken, sides, **_):
 
 FIXED = {
     "dpquery.measurement.curator.draw": fixed_draw,
-    "dpquery.measurement.rap.selection.draw": fixed_draw,
-    "dpquery.measurement.rap.rounds.select_queries": fixed_select,
+    "dpquery.measurement.rounds.selection.draw": fixed_draw,
+    "dpquery.measurement.rounds.queries.select_queries": fixed_select,
 }
 
 

@@ -167,7 +167,7 @@ def _tested(folder: Path, tests: Sequence[str]) -> Done:
 def _audited(folder: Path, part: str) -> Done:
     """Run a part of the audit of a copy."""
     arguments = ["audit", "--quick", "--json", "--part", part]
-    return _forked(folder, "dpquery.cli", arguments, name=f"{AUDIT}{part}")
+    return _forked(folder, "dpquery.cli.app", arguments, name=f"{AUDIT}{part}")
 
 
 def _forked(folder: Path, program: str, arguments: list[str], *, name: str) -> Done:

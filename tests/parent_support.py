@@ -6,8 +6,8 @@ import numpy as np
 from ledgers import price_under_cap
 
 from dpquery.measurement.accounting import UNIT, Cap
+from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.registered_caps import ParentCap
 
 CAP = Cap("epsilon", 4 * UNIT, epsilon=Fraction(4))
 WHOLE = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))

@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 from report_support import release
 
-from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.report.drawing import FONT_SIZE, text_width
-from dpquery.releases.report.html import page
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.reconstruction.least_squares import TableAnswers
+from dpquery.releases.report.axes import FONT_SIZE, text_width
+from dpquery.releases.report.page import page
+from dpquery.spec.parsing.read import load_spec
 
 STATES = "Alabama, Alaska, Arizona, Arkansas, California, Colorado, Connecticut, Delaware, Florida"
 SHAPES = f"""\

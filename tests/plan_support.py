@@ -5,20 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dpquery.operators.cell_classes import cell_classes
+from dpquery.operators.cells import cell_classes
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, PIdentity, total
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.spec.parsing.spec import parse
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.spec.parsing.read import parse
 from dpquery.strategy.algebra.subsets import subsets_of
-from dpquery.strategy.errors.expected_error import expected_error
-from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
-from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.shapes.cells import CellClassesStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
+from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
 
 def with_true_figures(plan):

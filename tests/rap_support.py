@@ -7,9 +7,9 @@ from pathlib import Path
 from cli_support import SPEC
 
 from dpquery.plan_file.plan import read_plan, write_plan
-from dpquery.plan_file.rap_settings import PlannedAdaptive, PlannedRap, RapSettings, Rehearsal
-from dpquery.releases.folder.relaxed_rows_file import read_relaxed
-from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap, RapSettings, Rehearsal
+from dpquery.releases.folder.noisy_files import read_relaxed
+from dpquery.releases.manifest import read_manifest
 
 MIXED = """\
   - name: upto

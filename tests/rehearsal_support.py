@@ -6,7 +6,7 @@ import numpy as np
 from cli_support import ok
 
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 
 SPEC = """\
 dataset: {id: town, version: 1, rows: about 2000}

@@ -9,28 +9,34 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.adaptive.budget import AdaptiveBudget
-from dpquery.measurement.adaptive.candidates import CandidateTables
-from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.rap.budget import RapBudget
-from dpquery.measurement.rap.rounds import RapQuery
+from dpquery.measurement.rounds.budget import AdaptiveBudget, RapBudget
+from dpquery.measurement.rounds.queries import RapQuery
+from dpquery.measurement.rounds.selection import CandidateTables
+from dpquery.measurement.rounds.tables import AdaptiveQuery
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import CompiledSpec
-from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
-from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.factors import (
+    Dense,
+    Groups,
+    Identity,
+    Ones,
+    PIdentity,
+    Stacked,
+    Valued,
+    total,
+)
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.valued import Valued
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.spec.parsing.read import parse
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
+from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
 SPEC = """\
 dataset: {id: survey, version: 1}

@@ -7,11 +7,11 @@ import numpy as np
 
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.release_json import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.releases.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.domain import (
+from dpquery.spec.columns import (
     Attribute,
     Bins,
     Boolean,
@@ -21,7 +21,6 @@ from dpquery.spec.domain import (
     Domain,
     Integers,
 )
-from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -32,6 +31,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
+from dpquery.spec.spec import Budget, Dataset, Item, Privacy, Spec, Table
 
 
 def attribute(name, *kinds, other="drop"):

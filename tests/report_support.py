@@ -6,13 +6,13 @@ import numpy as np
 
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.release_json import LedgerFacts, StrategyFacts, manifest_of
-from dpquery.releases.report.error_report import load_report
-from dpquery.spec.domain import Attribute, Bins, Categorical, Column, Domain, Integers
-from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
+from dpquery.releases.manifest import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.releases.report.figures import load_report
+from dpquery.spec.columns import Attribute, Bins, Categorical, Column, Domain, Integers
 from dpquery.spec.predicates import AllRangesSet, GroupSet, IdentitySet, PrefixSet
+from dpquery.spec.spec import Budget, Dataset, Item, Privacy, Spec, Table
 
 EVIL = "<script>alert('x')</script>"
 DOMAIN = Domain(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpquery.arrays import Floats
-from dpquery.reconstruction.rap.mirror_descent import FitTarget
+from dpquery.reconstruction.relaxed.descent import FitTarget
 
 
 def sparsemax(logits: Floats, spans: Sequence[slice]) -> Floats:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from tabulate_support import slow_counts
 
-from dpquery.measurement.counting.csv_lines import Dialect
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.spec.model import FileFormat
+from dpquery.measurement.counting.text_files import Dialect
+from dpquery.spec.spec import FileFormat
 
 NAMES = ("sex", "age", "income", "w", "b", "extra")
 UNPACKED = {"": bytes, ".gz": lambda own: gzip.compress(own, mtime=0), ".bz2": bz2.compress}

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from dpquery.measurement.counting import spark_session
+from dpquery.measurement.counting.engines import spark
 
 _MISSING = "the extra spark is missing" if find_spec("pyspark") is None else ""
 if not _MISSING and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
@@ -34,18 +34,18 @@ def started(folder):
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    settings = spark_session._OF_THE_MACHINES | LOCAL | READABLE
+    settings = spark._OF_THE_MACHINES | LOCAL | READABLE
     conf = SparkConf().setAll(settings.items()).setAppName("tests")
     conf.set("spark.local.dir", str(folder / "local"))
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    return SparkSession(SparkContext(conf=conf, gateway=spark_session._gateway()))
+    return SparkSession(SparkContext(conf=conf, gateway=spark._gateway()))
 
 
 @contextmanager
 def running(folder):
     """Yield such a session; what it shuffles can be read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(spark_session._OF_THE_MACHINES, "spark.io.encryption.enabled", "false")
+        patch.setitem(spark._OF_THE_MACHINES, "spark.io.encryption.enabled", "false")
         session = started(folder)
         session.folder = folder
         yield session
@@ -101,7 +101,7 @@ class Partitions:
 
 def simulated(monkeypatch, tables):
     """Have tables in partitions take the place of what Spark reads."""
-    place = "dpquery.measurement.counting.spark_tables."
+    place = "dpquery.measurement.counting.engines.spark."
     monkeypatch.setattr(f"{place}spark_session", lambda: None)
     monkeypatch.setattr(f"{place}stop_if_ours", lambda session: None)
     monkeypatch.setattr(f"{place}spark_errors", lambda: (OSError,))

@@ -1,7 +1,7 @@
 """The small spec that the tests of the spec room vary."""
 
-from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import Spec
 
 BASE = """\
 dataset: {id: survey, version: 1}

@@ -5,26 +5,35 @@ from itertools import combinations, product
 
 import numpy as np
 
-from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.blocks import product as block_product
-from dpquery.operators.cell_classes import CellClassBlock, cell_classes
-from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
-from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.merged import block_over_codes
-from dpquery.operators.orbit_rows import BETWEEN, OrbitAxis, OrbitRows
+from dpquery.operators.cells import (
+    BETWEEN,
+    CellClassBlock,
+    OrbitAxis,
+    OrbitRows,
+    block_over_codes,
+    cell_classes,
+)
+from dpquery.operators.factors import (
+    Dense,
+    Groups,
+    Identity,
+    Ones,
+    PIdentity,
+    Stacked,
+    Valued,
+    total,
+)
+from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Tree
-from dpquery.operators.valued import Valued
-from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
-from dpquery.strategy.shapes.coarser import CoarserStrategy
-from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.orbits import OrbitsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
+from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
 _SHAPE = (5, 4, 3)
 MIXED = Workload(

@@ -7,10 +7,10 @@ import numpy as np
 from adaptive_support import SPEC
 
 from dpquery.measurement import accounting
-from dpquery.measurement.adaptive.budget import adaptive_budget
-from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery
+from dpquery.measurement.rounds.budget import adaptive_budget
+from dpquery.measurement.rounds.tables import AdaptiveQuery
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 
 
 class Guess:

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dpquery.limits import MAX_STATE_BYTES
-from dpquery.measurement.counting import csv_lines
 from dpquery.measurement.counting import tabulate as module
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
-from dpquery.spec.model import Budget, Dataset, Privacy, Spec
+from dpquery.measurement.counting import text_files
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.spec import Budget, Dataset, Privacy, Spec
 
 
 def spec_of(*attributes, person=None, max_rows=1, keep="random"):
@@ -121,7 +121,7 @@ def slow_counts(body, *, spec, header=HEADER, subsets=ALL_SUBSETS):
     for line in body.split(b"\n"):
         if line in (b"", b"\r"):
             continue
-        row = slow_record(line, len(names)) if len(line) <= csv_lines.MAX_LINE else None
+        row = slow_record(line, len(names)) if len(line) <= text_files.MAX_LINE else None
         fields = dict(zip(names, row, strict=True)) if row else dict.fromkeys(names, "\x01")
         cell = []
         for attribute in spec.domain.attributes:
@@ -175,7 +175,7 @@ SPECIAL = st.sampled_from(
             b"\xef\xbb\xbf" + ROW,
             ROW + b"x" * 200_000,
         ),
-        *(ROW + b"x" * csv_lines.MAX_LINE, b'"' + b"x" * csv_lines.MAX_LINE + b'"'),
+        *(ROW + b"x" * text_files.MAX_LINE, b'"' + b"x" * text_files.MAX_LINE + b'"'),
     ]
 )
 LINE = st.one_of(NICE, NICE, BITTEN, NASTY, SPECIAL)

@@ -24,9 +24,9 @@ from dpquery.measurement.accounting import (
     unit_variance,
     units_text,
 )
-from dpquery.measurement.gaussian_curve import squared_mu_of, squared_mu_of_pure
+from dpquery.measurement.gdp import squared_mu_of, squared_mu_of_pure
 from dpquery.measurement.noise.laplace_cost import laplace_squared_mu
-from dpquery.spec.model import Budget, Privacy
+from dpquery.spec.spec import Budget, Privacy
 
 EPSILONS = [Fraction(1, 100), Fraction(1, 10), Fraction(1), Fraction(4), Fraction(20)]
 DELTAS = [Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**30)]

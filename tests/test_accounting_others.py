@@ -28,10 +28,10 @@ from dpquery.measurement.accounting import (
 )
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
-from dpquery.measurement.rap.budget import rap_budget
+from dpquery.measurement.rounds.budget import rap_budget
 from dpquery.operators.blocks import Workload, marginal
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.spec.model import Budget, Privacy
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.spec.spec import Budget, Privacy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 
 mpmath = pytest.importorskip("mpmath")

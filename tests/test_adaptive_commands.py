@@ -13,9 +13,9 @@ from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse_tables
 
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan
-from dpquery.releases.folder.relaxed_rows_file import read_relaxed
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.spec.parsing.spec import parse
+from dpquery.releases.folder.noisy_files import read_relaxed
+from dpquery.releases.manifest import read_manifest
+from dpquery.spec.parsing.read import parse
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 

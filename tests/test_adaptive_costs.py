@@ -11,12 +11,12 @@ from adaptive_support import AT_ONCE, DECLARED, PERSON, REPLACE, ROWS, SPEC, TWO
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.rap import rounds
-from dpquery.measurement.rap.budget import STEPS
+from dpquery.measurement.rounds import queries
+from dpquery.measurement.rounds.budget import STEPS
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense
-from dpquery.plan_file.rap_settings import RapSettings, decode_settings, encode_settings
-from dpquery.spec.model import Rows
+from dpquery.plan_file.rehearsals import RapSettings, decode_settings, encode_settings
+from dpquery.spec.spec import Rows
 
 ALL_RANGES = "  - name: spans\n    ranges: {age: all}\n"
 WIDE = str(list(range(999)))
@@ -64,7 +64,7 @@ def test_the_noise_of_every_part_costs_its_share_and_no_more(spec, settings):
     for _ in range(20):
         size = settings.selected or 1
         numbers = rng.choice(workload.shape[0], size, replace=False)
-        move = split.sensitivity(workload, rounds.all_places(workload)[numbers])
+        move = split.sensitivity(workload, queries.all_places(workload)[numbers])
         scale = split.scale(split.measurement_rho, move)
         assert split.std_bounds[0] <= scale / STEPS <= split.std_bounds[1]
         parts.append((split.measurement_rho, move, scale))
@@ -114,7 +114,7 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
             classes=question.compiled.classes,
         )
         blocks = question.compiled.workload.blocks
-        return np.concatenate([tables[()].reshape(1), *(rounds._exact(b, tables) for b in blocks)])
+        return np.concatenate([tables[()].reshape(1), *(queries._exact(b, tables) for b in blocks)])
 
     def of(person_id, rows):
         return [(*row, person_id) if person else row for row in rows]
@@ -197,7 +197,7 @@ def test_a_query_takes_only_the_mechanism_of_its_settings():
     pure = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
     workload, privacy = question.compiled.workload, question.spec.privacy
     with pytest.raises(ValueError, match="zCDP"):
-        rounds.rap_budget(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
+        queries.rap_budget(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
 
 
 @pytest.mark.parametrize("entries", [[0, 2], [1, -1], [0.5, 1.0], [0, 1]])
@@ -207,7 +207,7 @@ def test_queries_that_are_no_counts_are_refused_as_what_they_are(entries):
     question = ask()
     counts = entries == [0, 1]
     with nullcontext() if counts else pytest.raises(UnsupportedWorkloadError, match="0 and 1"):
-        rounds.rap_budget(
+        queries.rap_budget(
             workload,
             RapSettings(1, 1, 10, 0),
             privacy=question.spec.privacy,

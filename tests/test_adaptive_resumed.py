@@ -25,16 +25,18 @@ from adaptive_support import (
 from dpquery.exceptions import BudgetExceededError, DataError, LedgerError, SpecError
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.ledger.database import Store
-from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.rap import rounds
-from dpquery.measurement.rap.budget import GRID_BITS
-from dpquery.measurement.rap.rounds import Round, all_places, rounds_of
-from dpquery.measurement.rap.selection import ExactChance, differences_of
-from dpquery.measurement.rap.sensitivity import family_sizes, squared_move
-from dpquery.plan_file.rap_settings import RapSettings, encode_settings
+from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
+from dpquery.measurement.rounds import queries
+from dpquery.measurement.rounds.budget import GRID_BITS
+from dpquery.measurement.rounds.queries import Round, all_places, rounds_of
+from dpquery.measurement.rounds.selection import (
+    ExactChance,
+    differences_of,
+    family_sizes,
+    squared_move,
+)
+from dpquery.plan_file.rehearsals import RapSettings, encode_settings
 
 # When it is charged.
 
@@ -352,5 +354,5 @@ def test_what_a_run_asks_or_commits_changes_only_with_the_tag_in_its_key():
             squared_move(sizes, replace=False, records=1),
             squared_move(sizes[:1], replace=True, records=3),
         ],
-        "layout": rounds._encoded(round_, workload, mechanism).tolist(),
-    } == RULES[rounds.LAYOUT]
+        "layout": queries._encoded(round_, workload, mechanism).tolist(),
+    } == RULES[queries.LAYOUT]

@@ -23,13 +23,19 @@ from dpquery.exceptions import DpqueryError
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rap import rounds
-from dpquery.measurement.rap.budget import STEPS
-from dpquery.measurement.rap.rounds import RapQuery, offsets, rounds_of, run_rounds, scaled_total
-from dpquery.measurement.rap.selection import ExactChance
-from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.measurement.rounds import queries
+from dpquery.measurement.rounds.budget import STEPS
+from dpquery.measurement.rounds.queries import (
+    RapQuery,
+    offsets,
+    rounds_of,
+    run_rounds,
+    scaled_total,
+)
+from dpquery.measurement.rounds.selection import ExactChance
+from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.progress import reporting
-from dpquery.spec.model import Rows
+from dpquery.spec.spec import Rows
 
 # What chance decides, and who decides on chance.
 
@@ -45,7 +51,7 @@ def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
         ]
     used = []
     monkeypatch.setattr(
-        rounds,
+        queries,
         "run_rounds",
         lambda *arguments, chance, **named: (
             used.append(chance) or run_rounds(*arguments, chance=chance, **named)
@@ -60,7 +66,7 @@ def exact_answers_of(data, question):
     tables = tabulate(
         data, spec=question.spec, subsets=question.subsets, classes=question.compiled.classes
     )
-    return lambda position: rounds._exact(question.compiled.workload.blocks[position], tables)
+    return lambda position: queries._exact(question.compiled.workload.blocks[position], tables)
 
 
 def test_rounds_never_select_a_query_twice_and_stop_when_they_were_to(data):
@@ -199,8 +205,8 @@ def fixed_selection(differences, *, sides, taken, **_):
 def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen(
     tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr(rounds, "ExactChance", FixedChance)
-    monkeypatch.setattr(rounds, "select_queries", fixed_selection)
+    monkeypatch.setattr(queries, "ExactChance", FixedChance)
+    monkeypatch.setattr(queries, "select_queries", fixed_selection)
     runs = []
     for name, rows in {"a": ROWS, "b": ROWS[:2], "c": [(CANARY,) * 3] * 9, "d": []}.items():
         projections, said = [], []
@@ -228,7 +234,7 @@ def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypat
         return {subset: np.full((1,) * len(subset), 2**40) for subset in subsets}
 
     monkeypatch.setattr(curator, "tabulate", huge)
-    monkeypatch.setattr(rounds, "noisy_total", lambda *_: np.array([5 * STEPS]))
+    monkeypatch.setattr(queries, "noisy_total", lambda *_: np.array([5 * STEPS]))
     with pytest.raises(DpqueryError) as caught:
         measured(data, ask())
     assert str(2**40) not in str(caught.value)

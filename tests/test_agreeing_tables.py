@@ -14,15 +14,15 @@ from scipy.optimize import minimize
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.reconstruction.columns import agreeing_tables, joint_counts
-from dpquery.reconstruction.columns.agreeing_tables import AgreeingTables
-from dpquery.reconstruction.columns.joint_counts import Measured
-from dpquery.reconstruction.columns.whole_cells import order_of_codes, whole_cells
+from dpquery.reconstruction import agreeing_tables, joint_counts
+from dpquery.reconstruction.agreeing_tables import AgreeingTables
+from dpquery.reconstruction.joint_counts import Measured
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.reconstruction.nearest import order_of_codes, whole_cells
+from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.strategy import Strategy
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 

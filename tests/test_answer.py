@@ -14,14 +14,10 @@ from plan_support import strategies, with_true_figures
 from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_questions, compile_spec
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.releases.folder.measurements_file import (
-    MeasurementLabel,
-    values_digest,
-    write_measurements,
-)
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.releases.folder.noisy_files import MeasurementLabel, values_digest, write_measurements
 from dpquery.spec.parsing.later_queries import load_questions
-from dpquery.spec.parsing.spec import load_spec, parse
+from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.strategy.shapes.direct import DirectStrategy
 
 MORE = """\

@@ -10,13 +10,13 @@ import pytest
 from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED_SPEC, rehearse, relaxed_of
 
-from dpquery.commands import answerable
+from dpquery.commands import answer
 from dpquery.operators.compile import compile_questions, compile_spec
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.rap import relaxed_rows
-from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows, spread_evenly
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.reconstruction.relaxed import rows as relaxed_rows
+from dpquery.reconstruction.relaxed.rows import RelaxedRows, spread_evenly
 from dpquery.spec.parsing.later_queries import load_questions
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
 
 MORE = """\
 workload:
@@ -120,12 +120,12 @@ workload:
 
 
 def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(released, monkeypatch):
-    monkeypatch.setattr(answerable, "MAX_RAP_TABLE_QUERIES", 20)
+    monkeypatch.setattr(answer, "MAX_RAP_TABLE_QUERIES", 20)
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:2:5: 'everything' has a table of" in message
     assert "'cumulative'" in message
-    monkeypatch.setattr(answerable, "MAX_RAP_TABLE_QUERIES", 1 << 26)
-    monkeypatch.setattr(answerable, "MAX_RAP_PREDICATES", 1)
+    monkeypatch.setattr(answer, "MAX_RAP_TABLE_QUERIES", 1 << 26)
+    monkeypatch.setattr(answer, "MAX_RAP_PREDICATES", 1)
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:4:5: 'two_of' has" in message
     assert "'everything'" not in message

@@ -13,17 +13,16 @@ from strategies_support import (
 
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Groups, Identity, Stacked, total
-from dpquery.operators.hierarchies import equal_blocks
 from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.operators.trees import equal_blocks
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.shapes.attribute_sets import measured_sets
+from dpquery.strategy.shapes.cells import OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.orbits import OrbitsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
+from dpquery.strategy.strategy import measured_sets
 
 
 def weights_of_noise(strategy, block, position=None):

@@ -12,13 +12,15 @@ from cli_support import run
 
 import dpquery
 from dpquery import answer, compare, error_report, plan, release, synthesize
-from dpquery.cli.answer import answer_command
 from dpquery.cli.app import app
-from dpquery.cli.compare import compare_command
-from dpquery.cli.error_report import error_report_command
-from dpquery.cli.plan import plan_command
-from dpquery.cli.release import release_command
-from dpquery.cli.synthesize import synthetic_command
+from dpquery.cli.commands import (
+    answer_command,
+    compare_command,
+    error_report_command,
+    plan_command,
+    release_command,
+    synthetic_command,
+)
 from dpquery.commands import defaults
 from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
 
@@ -43,9 +45,17 @@ RELEASE_ROOMS = {
 }
 NOT_FOR_A_RELEASE = (
     *("dpquery.strategy.optimize", "dpquery.strategy.search", "dpquery.strategy.bounds"),
-    *("dpquery.strategy.goals", "dpquery.planning.rehearsal", "dpquery.planning.comparison"),
-    *("dpquery.measurement.rap.rounds", "dpquery.reconstruction.rap", "dpquery.mechanisms.rap"),
-    *("dpquery.audit", "dpquery.cli", "dpquery.spec.documents", "dpquery.releases.report.html"),
+    *(
+        "dpquery.strategy.goals",
+        "dpquery.planning.rehearsal",
+        "dpquery.planning.compare_mechanisms",
+    ),
+    *(
+        "dpquery.measurement.rounds.queries",
+        "dpquery.reconstruction.relaxed",
+        "dpquery.mechanisms.fitted",
+    ),
+    *("dpquery.audit", "dpquery.cli", "dpquery.spec.documents", "dpquery.releases.report.page"),
     *("scipy.optimize", "scipy.stats", "typer", "rich", "pandas"),
 )
 

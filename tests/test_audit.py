@@ -10,16 +10,13 @@ import pytest
 from cli_support import SPEC, ok, refused, run, spent
 from scipy.stats import binom, kstest
 
+from dpquery.audit import end_to_end, planned_cases
 from dpquery.audit import run as audit_run
-from dpquery.audit.cases import planned_cases
-from dpquery.audit.cases.planned_cases import planned_case
-from dpquery.audit.cases.specs_and_records import CASES, QUICK, Size
-from dpquery.audit.checks import processes
-from dpquery.audit.checks.neighbours import event_bounds
-from dpquery.audit.checks.persons import rows_of_persons
-from dpquery.audit.checks.processes import two_processes
-from dpquery.audit.findings import Finding
-from dpquery.audit.statistics import ALPHA, MOST_TESTS
+from dpquery.audit.cases import CASES, QUICK, Size
+from dpquery.audit.end_to_end import two_processes
+from dpquery.audit.neighbours import event_bounds, rows_of_persons
+from dpquery.audit.planned_cases import planned_case
+from dpquery.audit.statistics import ALPHA, MOST_TESTS, Finding
 from dpquery.exceptions import SpecError
 from dpquery.measurement import curator
 from dpquery.measurement.counting import tabulate
@@ -147,7 +144,7 @@ def float_noise(answers, *, scale, budget, **_):
 
 @pytest.mark.statistical
 def test_float_noise_is_seen_where_the_grid_is_coarse(monkeypatch):
-    monkeypatch.setattr("dpquery.audit.checks.sampler.draw", float_noise)
+    monkeypatch.setattr("dpquery.audit.installation.draw", float_noise)
     failures = failed(audit_run.PARTS["sampler"](replace(QUICK)))
     assert len(failures) >= 4
     large = [finding for finding in failures if "999,983" in finding.subject]
@@ -432,7 +429,7 @@ def test_a_plan_of_a_dataset_with_a_parent_is_audited_too(town, monkeypatch):
 
 def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):
     assert "cannot be read" in refused("audit", "--plan", "missing.plan", code=2)
-    monkeypatch.setattr("dpquery.audit.cases.planned_cases.MOST_CELLS", 50)
+    monkeypatch.setattr("dpquery.audit.planned_cases.MOST_CELLS", 50)
     assert "one by one" in refused("audit", "--plan", "dpquery.plan", code=2)
 
 
@@ -443,6 +440,6 @@ def test_two_processes_that_draw_the_same_are_seen(monkeypatch):
     planned = planned_case(ROWS, size)
     assert two_processes(planned).passed
     monkeypatch.setattr(
-        processes, "_released", lambda planned, folder: np.arange(planned.strategy.length)
+        end_to_end, "_released", lambda planned, folder: np.arange(planned.strategy.length)
     )
     assert not two_processes(planned).passed

@@ -6,33 +6,31 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpquery.audit.adaptive import table_runs
-from dpquery.audit.adaptive.table_checks import (
+from dpquery.audit import table_runs
+from dpquery.audit.cases import QUICK
+from dpquery.audit.rap_runs import TOWNS
+from dpquery.audit.statistics import ALPHA, breaks_zcdp, clopper_pearson
+from dpquery.audit.table_runs import (
     LAW_OF_TABLES,
+    SETS,
     TABLES_PUBLISHED,
     TABLES_SPENT,
-    adaptive,
-    drawn_by,
-    law_of_draws,
-    tables_charge,
-    tables_figures,
-)
-from dpquery.audit.adaptive.table_runs import (
-    SETS,
     WEIGHTS,
     TableBench,
     TableLaw,
+    adaptive,
+    drawn_by,
     draws_of_tables,
+    law_of_draws,
     released_tables,
     start_of,
+    tables_charge,
+    tables_figures,
     true_tables,
 )
-from dpquery.audit.cases.specs_and_records import QUICK
-from dpquery.audit.rap.cases import TOWNS
-from dpquery.audit.statistics import ALPHA, breaks_zcdp, clopper_pearson
-from dpquery.measurement.adaptive import table_rounds
-from dpquery.measurement.adaptive.budget import AdaptiveBudget
 from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.rounds import tables as table_rounds
+from dpquery.measurement.rounds.budget import AdaptiveBudget
 
 ROWS, REPLACED, PERSONS = TOWNS
 

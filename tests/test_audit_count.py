@@ -12,27 +12,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dpquery.audit import both_sums, end_to_end, installation, neighbours
+from dpquery.audit import installation as draws
+from dpquery.audit import rap_checks as rap
 from dpquery.audit import run as audit_run
-from dpquery.audit.cases.specs_and_records import CASES, FULL, Size
-from dpquery.audit.checks import (
-    charges,
-    end_to_end,
-    neighbours,
-    persons,
-    processes,
-    readers,
-    supply,
-)
-from dpquery.audit.checks import sampler as draws
-from dpquery.audit.checks.repeated_measurements import repeated_measurements
-from dpquery.audit.checks.repeated_releases import repeated_releases
-from dpquery.audit.findings import Finding
-from dpquery.audit.rap import checks as rap
-from dpquery.audit.statistics import ALPHA, MOST_TESTS
+from dpquery.audit.cases import CASES, FULL, Size
+from dpquery.audit.measurements import repeated_measurements, repeated_releases
+from dpquery.audit.statistics import ALPHA, MOST_TESTS, Finding
 
 FEW = Size(draws=100, replicates=100, releases=2)
 SMALL = next(case for case in CASES if case.name == "marginals of rows")
-OF_NO_CHANCE = (charges, readers, supply, rap.charge, rap.figures)
+OF_NO_CHANCE = (both_sums, end_to_end, installation, rap.charge, rap.figures)
 """What is left out here, as it makes no test of chance: looked up in its text."""
 
 
@@ -52,13 +42,13 @@ def without_draws(monkeypatch):
         *((end_to_end, name) for name in ("goodness_of_fit", "dependence", "repeats")),
         *((draws, name) for name in ("goodness_of_fit", "dependence", "chi_square")),
         *((rap, name) for name in ("chi_square", "_ties")),
-        (persons, "chi_square"),
+        (neighbours, "chi_square"),
     ):
         monkeypatch.setattr(module, name, lambda *_, **__: 0.5)
     monkeypatch.setattr(draws, "_noise", lambda *_: np.zeros(1, np.int64))
-    monkeypatch.setattr(processes, "_released", lambda *_: np.zeros(1, np.int64))
-    kind, write = next(iter(persons.writers().items()))
-    monkeypatch.setattr(persons, "writers", lambda: {kind: write})
+    monkeypatch.setattr(end_to_end, "_released", lambda *_: np.zeros(1, np.int64))
+    kind, write = next(iter(neighbours.writers().items()))
+    monkeypatch.setattr(neighbours, "writers", lambda: {kind: write})
     monkeypatch.setattr(neighbours, "readers", lambda: iter(()))
     monkeypatch.setattr(rap, "charge", finding_of)
     monkeypatch.setattr(rap, "figures", finding_of)

@@ -9,22 +9,32 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpquery.audit.cases.specs_and_records import QUICK, Size
-from dpquery.audit.rap import checks
-from dpquery.audit.rap import runs as rap_runs
-from dpquery.audit.rap.cases import ALL_QUERIES_AT_ONCE, ANSWERED, DECLARED, EPSILON, KINDS, TOWNS
-from dpquery.audit.rap.checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARP_SELECTIONS, TIES
-from dpquery.audit.rap.distribution import RhoSplit, draws_of, families_move, worst_move
-from dpquery.audit.rap.runs import Bench, ShiftedProjection
+from dpquery.audit import rap_checks, rap_runs
+from dpquery.audit.cases import QUICK, Size
+from dpquery.audit.rap_checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARP_SELECTIONS, TIES
+from dpquery.audit.rap_runs import (
+    ALL_QUERIES_AT_ONCE,
+    ANSWERED,
+    DECLARED,
+    EPSILON,
+    KINDS,
+    TOWNS,
+    Bench,
+    RhoSplit,
+    ShiftedProjection,
+    draws_of,
+    families_move,
+    worst_move,
+)
 from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rap import budget, rounds
-from dpquery.measurement.rap.budget import RapBudget
-from dpquery.measurement.rap.rounds import all_places
-from dpquery.measurement.rap.selection import ExactChance
-from dpquery.mechanisms import rap as rap_mechanism
+from dpquery.measurement.rounds import budget, queries
+from dpquery.measurement.rounds.budget import RapBudget
+from dpquery.measurement.rounds.queries import all_places
+from dpquery.measurement.rounds.selection import ExactChance
+from dpquery.mechanisms import fitted as rap_mechanism
 from dpquery.progress import reporting
 
 ROWS, REPLACED, PERSONS = TOWNS
@@ -35,7 +45,7 @@ LARGE = Size(draws=0, replicates=10 * 1000, releases=1)
 
 def failed(town, folder, size=SMALL):
     """The claims that do not hold of a town."""
-    findings = checks.audited(Bench.of(town, folder / "town"), size)
+    findings = rap_checks.audited(Bench.of(town, folder / "town"), size)
     return {finding.claim for finding in findings if not finding.passed}
 
 
@@ -44,7 +54,7 @@ def failed(town, folder, size=SMALL):
 
 @pytest.mark.slow
 def test_a_sound_product_passes(record_property):
-    findings = list(checks.rap(QUICK))
+    findings = list(rap_checks.rap(QUICK))
     assert [finding for finding in findings if not finding.passed] == []
     assert len(findings) == 3 * 7
     assert sum(finding.tests for finding in findings) <= 18
@@ -66,12 +76,12 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
             subsets=query.subsets,
             classes=query.compiled.classes,
         )
-        answers = [rounds._exact(block, tables) for block in workload.blocks]
-        total, answers_of_town = checks.truth(town, rows)
+        answers = [queries._exact(block, tables) for block in workload.blocks]
+        total, answers_of_town = rap_checks.truth(town, rows)
         assert np.concatenate(answers).tolist() == answers_of_town.tolist()
         assert tables.get((), DECLARED) == total
         assert (() in tables) != town.replace
-    moved = checks.truth(town, town.neighbour)[1] - checks.truth(town, town.rows)[1]
+    moved = rap_checks.truth(town, town.neighbour)[1] - rap_checks.truth(town, town.rows)[1]
     assert np.abs(moved).max() == town.limit
     assert (moved.min() < 0) == town.replace
 
@@ -99,8 +109,8 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
         bench = Bench.of(town, tmp_path / town.name)
         runs = bench.runs("data.csv", 200)
         split = RhoSplit(bench.query.guarantee.amount, town)
-        here, there = (checks.truth(town, rows) for rows in (town.rows, town.neighbour))
-        ratio = checks.log_likelihood(runs, *here, split) - checks.log_likelihood(
+        here, there = (rap_checks.truth(town, rows) for rows in (town.rows, town.neighbour))
+        ratio = rap_checks.log_likelihood(runs, *here, split) - rap_checks.log_likelihood(
             runs, *there, split
         )
         assert 0.4 < ratio.mean() / float(split.rho) < 1.1
@@ -113,10 +123,10 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
     bench = Bench.of(ROWS, tmp_path / "town")
     runs = bench.runs("data.csv", 300)
     split = RhoSplit(bench.query.guarantee.amount, ROWS)
-    first, second = draws_of(runs, checks.truth(ROWS, ROWS.rows)[1], split)[0]
-    assert min(chi_square(*cells) for cells in checks._paired([(first, second)])) > ALPHA
+    first, second = draws_of(runs, rap_checks.truth(ROWS, ROWS.rows)[1], split)[0]
+    assert min(chi_square(*cells) for cells in rap_checks._paired([(first, second)])) > ALPHA
     tied = dataclasses.replace(first, outcome=(second.outcome - 1) % len(ANSWERED))
-    assert min(chi_square(*cells) for cells in checks._paired([(tied, second)])) < ALPHA
+    assert min(chi_square(*cells) for cells in rap_checks._paired([(tied, second)])) < ALPHA
 
 
 # What does not: figures that do not add up, which the first release shows.
@@ -146,7 +156,7 @@ def first_release(town, folder):
     bench = Bench.of(town, folder / "town")
     done = [rap_runs.released_run(bench, 1)]
     split = RhoSplit(done[0].charged, town)
-    findings = (checks.charge(town, done), checks.figures(town, done, split))
+    findings = (rap_checks.charge(town, done), rap_checks.figures(town, done, split))
     return {finding.claim for finding in findings if not finding.passed}
 
 
@@ -331,9 +341,9 @@ def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monk
 
 @pytest.mark.slow
 def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkeypatch):
-    real = rounds.select_queries
+    real = queries.select_queries
     monkeypatch.setattr(
-        rounds,
+        queries,
         "select_queries",
         lambda *args, taken, **named: real(*args, taken=taken[:0], **named),
     )

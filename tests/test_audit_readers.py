@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from dpquery.audit.checks.readers import readers
+from dpquery.audit.end_to_end import readers
 
 
 def failed(findings):

@@ -9,17 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import refused
 
+from dpquery.audit import end_to_end
 from dpquery.audit import run as audit_run
-from dpquery.audit.cases.expected_noise import mu_of, rho_of
-from dpquery.audit.cases.planned_cases import planned_case
-from dpquery.audit.cases.specs_and_records import CASES, Size
-from dpquery.audit.checks import processes
-from dpquery.audit.checks.processes import two_processes
-from dpquery.audit.checks.repeated_releases import values_of
-from dpquery.audit.findings import TO_ITS_END, Finding
-from dpquery.cli.output import audit
+from dpquery.audit.cases import CASES, Size
+from dpquery.audit.end_to_end import two_processes
+from dpquery.audit.measurements import values_of
+from dpquery.audit.planned_cases import mu_of, planned_case, rho_of
+from dpquery.audit.statistics import TO_ITS_END, Finding
+from dpquery.cli import show_checks
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.ledger import files
+from dpquery.measurement.ledger import store
 
 FEW = Size(draws=5_000, replicates=300, releases=12, quick=True)
 (ROWS,) = (case for case in CASES if case.name == "marginals of rows")
@@ -34,7 +33,7 @@ def test_a_release_that_fails_in_another_process_is_no_sign_of_health(monkeypatc
 
 @pytest.mark.slow
 def test_one_of_two_processes_that_fails_is_no_sign_of_health(monkeypatch):
-    real, folders = processes._released, []
+    real, folders = end_to_end._released, []
 
     def spoilt(planned, folder):
         folders.append(folder)
@@ -42,7 +41,7 @@ def test_one_of_two_processes_that_fails_is_no_sign_of_health(monkeypatch):
             (folder / "dpquery.plan").write_bytes(b"no plan")
         return real(planned, folder)
 
-    monkeypatch.setattr(processes, "_released", spoilt)
+    monkeypatch.setattr(end_to_end, "_released", spoilt)
     with pytest.raises(ValueError, match="ended in another process with 2"):
         two_processes(planned_case(ROWS, replace(FEW)))
 
@@ -71,14 +70,14 @@ def test_a_folder_for_made_up_data_that_is_not_fit_is_refused_first(plant, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(audit_run, "PARTS", {"residuals": None})
     if plant == "network":
-        monkeypatch.setattr(files, "_mounts", lambda: "server:/tmp / nfs4 rw 0 0")
+        monkeypatch.setattr(store, "_mounts", lambda: "server:/tmp / nfs4 rw 0 0")
     else:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     assert "set TMPDIR to a local disk" in refused("audit", code=2)
 
 
 def closing(*findings, quick=False, own_plan=False):
-    text = audit.audit_closing(findings, quick=quick, own_plan=own_plan)
+    text = show_checks.audit_closing(findings, quick=quick, own_plan=own_plan)
     return " ".join(text.split())
 
 

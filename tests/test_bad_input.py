@@ -210,7 +210,7 @@ def test_rows_of_any_bytes_are_released_without_a_word(town, rows):
 
 
 def test_tables_too_large_to_count_are_refused_before_anything_is_charged(town, monkeypatch):
-    monkeypatch.setattr("dpquery.measurement.counting.maximal_tables.MAX_COUNTED_CELLS", 5)
+    monkeypatch.setattr("dpquery.measurement.counting.tables.MAX_COUNTED_CELLS", 5)
     assert "the limit is 5" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]
 

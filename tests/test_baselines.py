@@ -15,17 +15,13 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import load_spec
-from dpquery.strategy.errors.expected_error import (
-    expected_error,
-    squared_sensitivity,
-    weighted_queries,
-)
-from dpquery.strategy.search import marginal_baselines
-from dpquery.strategy.search.problem import Problem
-from dpquery.strategy.search.range_baselines import budgeted_quad_tree, opt_h, quad_tree
+from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
+from dpquery.strategy.search import baselines
+from dpquery.strategy.search.baselines import budgeted_quad_tree, opt_h, quad_tree
+from dpquery.strategy.search.candidates import Problem
 from dpquery.strategy.search.select import BASELINES
 from dpquery.strategy.shapes.direct import DirectStrategy
 
@@ -173,11 +169,11 @@ CUBE = marginals_of((2, 2, 2), [(0,), (0, 1)])
 def test_the_worked_example_of_the_data_cube_paper():
     """Fig. 1 of [YCPS13]: 48, 46.17 and, by least squares, 28 % below the first."""
     problem = problem_of(CUBE)
-    uniform = 2 * loss_of(marginal_baselines.plain_mechanism(problem), CUBE)
-    budgeted = 2 * loss_of(marginal_baselines.budgeted_mechanism(problem), CUBE)
+    uniform = 2 * loss_of(baselines.plain_mechanism(problem), CUBE)
+    budgeted = 2 * loss_of(baselines.budgeted_mechanism(problem), CUBE)
     assert uniform == pytest.approx(48)
     assert budgeted == pytest.approx(2 * (2 ** (1 / 3) + 4 ** (1 / 3)) ** 3, rel=1e-4)
-    assert 1 - 2 * loss_of(marginal_baselines.budgeted_marginals(problem), CUBE) / 48 > 0.27
+    assert 1 - 2 * loss_of(baselines.budgeted_marginals(problem), CUBE) / 48 > 0.27
 
 
 @noises
@@ -187,7 +183,7 @@ def test_no_other_shares_of_the_budget_are_better(seed, noise):
     sets = [a for k in range(1, 3) for a in combinations(range(3), k) if rng.random() < 0.7]
     workload = marginals_of((3, 2, 4), sets or [(0,), (1,)])
     problem = problem_of(workload, noise)
-    for optimal in (marginal_baselines.budgeted_mechanism, marginal_baselines.budgeted_fourier):
+    for optimal in (baselines.budgeted_mechanism, baselines.budgeted_fourier):
         best = optimal(problem)
         for _ in range(20):
             weights = best.strategy.weights
@@ -211,7 +207,7 @@ def test_budgets_repay_where_tables_differ(pair, noise):
 
 def test_binary_attributes_have_the_hadamard_coefficients():
     shape = (2, 2, 2)
-    proposal = marginal_baselines.fourier(problem_of(marginals_of(shape, [(0, 1), (1, 2)])))
+    proposal = baselines.fourier(problem_of(marginals_of(shape, [(0, 1), (1, 2)])))
     rows = dense_strategy(proposal.strategy.measurements).astype(int)
     assert len(rows) == 6  # the empty set, three single ones and two pairs
     assert set(np.abs(rows).ravel().tolist()) == {int(np.abs(rows).max())}
@@ -222,7 +218,7 @@ def test_budgeted_fourier_is_optimal_for_marginals_under_gaussian_noise():
     workload = marginals_of((3, 2, 4), [(0, 1), (1, 2), (0,)])
     V = dense_workload(workload)[0]
     roots = np.sqrt(np.maximum(np.linalg.eigvalsh(V.T @ V), 0)).sum()
-    proposal = marginal_baselines.budgeted_fourier(problem_of(workload, "gaussian"))
+    proposal = baselines.budgeted_fourier(problem_of(workload, "gaussian"))
     assert loss_of(proposal, workload) == pytest.approx(roots**2 / 24, rel=1e-4)
 
 
@@ -230,10 +226,10 @@ def test_the_data_cube_selection_covers_all_and_saves_budget():
     sets = [a for k in range(6) for a in combinations(range(5), k)]
     workload = marginals_of((50, 100, 7, 4, 2), sets)
     problem = problem_of(workload)
-    chosen = marginal_baselines.data_cube(problem).strategy.weights
+    chosen = baselines.data_cube(problem).strategy.weights
     assert all(any(set(a) <= set(b) for b in chosen) for a in sets)
-    std = STD * expected_error(marginal_baselines.data_cube(problem).strategy, workload).rmse
-    assert std < STD * expected_error(marginal_baselines.marginals(problem).strategy, workload).rmse
+    std = STD * expected_error(baselines.data_cube(problem).strategy, workload).rmse
+    assert std < STD * expected_error(baselines.marginals(problem).strategy, workload).rmse
 
 
 @pytest.mark.parametrize(
@@ -243,7 +239,7 @@ def test_the_published_figures_of_the_data_cube_selection_are_met(name, publishe
     """[HDMM18] Table 6; on Loans the greedy choice is a little better than theirs."""
     path = Path(__file__).parents[1] / "workloads" / f"{name}.yaml"
     workload = compile_spec(load_spec(path)).workload
-    strategy = marginal_baselines.data_cube(problem_of(workload)).strategy
+    strategy = baselines.data_cube(problem_of(workload)).strategy
     assert STD * expected_error(strategy, workload).rmse == pytest.approx(published, rel=6e-3)
 
 
@@ -251,21 +247,21 @@ def test_what_is_too_much_is_refused_with_a_reason():
     shape = (2,) * 14
     many = marginals_of(shape, [a for k in range(4) for a in combinations(range(14), k)] * 9)
     for build in (
-        marginal_baselines.marginals,
-        marginal_baselines.fourier,
-        marginal_baselines.data_cube,
+        baselines.marginals,
+        baselines.fourier,
+        baselines.data_cube,
     ):
         with pytest.raises(UnsupportedWorkloadError, match="tables"):
             build(problem_of(many))
     wide = marginals_of((2,) * 13, [tuple(range(13))])
     with pytest.raises(UnsupportedWorkloadError, match="more than 12 attributes"):
-        marginal_baselines.fourier(problem_of(wide))
+        baselines.fourier(problem_of(wide))
     greedy = marginals_of((2,) * 12, [a for k in range(12) for a in combinations(range(12), k)])
     with pytest.raises(UnsupportedWorkloadError, match="to choose among"):
-        marginal_baselines.data_cube(problem_of(greedy))
+        baselines.data_cube(problem_of(greedy))
     one = Workload((4,), (product((4,), {0: Prefix(4)}),), (1.0,))
     with pytest.raises(UnsupportedWorkloadError, match="whole budget"):
-        marginal_baselines.budgeted_mechanism(problem_of(one))
+        baselines.budgeted_mechanism(problem_of(one))
     huge = marginals_of((9000, 9000), [(0, 1)])
     with pytest.raises(UnsupportedWorkloadError, match="cells to measure"):
-        marginal_baselines.marginals(problem_of(huge))
+        baselines.marginals(problem_of(huge))

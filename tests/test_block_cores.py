@@ -6,24 +6,22 @@ import numpy as np
 import pytest
 from strategies_support import core_beside, dense_strategy, dense_workload
 
-from dpquery.audit.cases.dense_strategy import _strategy_rows
+from dpquery.audit.dense_strategy import _strategy_rows
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Identity, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.bounds.lower_bounds import lower_bound
-from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
-from dpquery.strategy.optimize import opt_block_cores
-from dpquery.strategy.optimize.opt_block_cores import block_cores
-from dpquery.strategy.optimize.opt_residual import opt_residual
-from dpquery.strategy.search.candidates import residual_candidate
-from dpquery.strategy.search.problem import Problem
-from dpquery.strategy.shapes.cores import DenseCore
+from dpquery.strategy.bounds import lower_bound
+from dpquery.strategy.expected_error import expected_error, weighted_queries
+from dpquery.strategy.optimize import opt_residual as opt_block_cores
+from dpquery.strategy.optimize.opt_residual import block_cores, opt_residual
+from dpquery.strategy.search.candidates import Problem, residual_candidate
+from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.shapes.splits import DenseCore
 
 SHAPE = (9, 4, 3)
 WORKLOAD = Workload(

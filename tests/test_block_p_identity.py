@@ -6,7 +6,6 @@ from scipy.optimize import check_grad
 from strategies_support import random_block_p_identity
 
 from dpquery.limits import LARGEST_INTEGER
-from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import (
     Dense,
@@ -19,16 +18,17 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
 from dpquery.operators.inverses import inverse_array, inverse_gram, inverse_trace, quadratic
+from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.public_chance import public_generator
-from dpquery.strategy.errors.expected_error import expected_error
-from dpquery.strategy.optimize import opt_0, opt_0_blocks
-from dpquery.strategy.optimize.opt_0_blocks import block_size, is_long_and_ordered, two_scale_rows
+from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.factor_json import decode_factor, encode_factor, pack
+from dpquery.strategy.optimize import opt_0
+from dpquery.strategy.optimize.opt_0 import block_size, is_long_and_ordered, two_scale_rows
 from dpquery.strategy.optimize.opt_0_laplace import p_identity, p_identity_loss
 from dpquery.strategy.optimize.opt_hierarchy import opt_hierarchy
-from dpquery.strategy.shapes.factor_json import decode_factor, encode_factor, pack
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.weighted_block import BITS, integer_factor
+from dpquery.strategy.shapes.marginals import ProductStrategy
+from dpquery.strategy.strategy import BITS, integer_factor
 
 seeds = pytest.mark.parametrize("seed", range(12))
 
@@ -108,7 +108,7 @@ def test_the_gradient_with_costs_and_what_is_beside_agrees_with_finite_differenc
 
 
 def test_only_ranges_of_many_codes_in_their_order_are_taken_by_blocks():
-    n = opt_0_blocks.LEAST_CODES
+    n = opt_0.LEAST_CODES
     backwards = np.arange(n)[::-1]
     assert is_long_and_ordered(gram_of(Prefix(n)))
     assert is_long_and_ordered(gram_of(Columns(Prefix(n + 3), np.arange(n) + 2)))
@@ -127,7 +127,7 @@ def test_there_are_about_as_many_blocks_as_codes_in_each(n):
 def test_long_prefixes_are_measured_by_blocks_in_integers(monkeypatch):
     """Where rows written out are too many the blocks are the strategy: columns of one norm."""
     monkeypatch.setattr(opt_0, "MAX_P_IDENTITY_ENTRIES", 1 << 10)
-    n = opt_0_blocks.LEAST_CODES + 5  # the last block is cut off
+    n = opt_0.LEAST_CODES + 5  # the last block is cut off
     workload = workload_of(Prefix(n))
     V = gram_of(Prefix(n))
     chosen = opt_0.opt_0(V, noise="laplace", rng=public_generator(0))
@@ -144,14 +144,14 @@ def test_long_prefixes_are_measured_by_blocks_in_integers(monkeypatch):
 
 def test_codes_in_another_order_are_not_measured_by_blocks(monkeypatch):
     monkeypatch.setattr(opt_0, "MAX_P_IDENTITY_ENTRIES", 1 << 11)
-    n = opt_0_blocks.LEAST_CODES
+    n = opt_0.LEAST_CODES
     V = gram_of(Columns(Prefix(n), np.arange(n)[::-1]))
     chosen = opt_0.opt_0(V, noise="laplace", rng=public_generator(0), max_iterations=2)
     assert isinstance(chosen.factor, PIdentity)
 
 
 def test_a_p_identity_of_many_codes_starts_from_blocks():
-    n = opt_0_blocks.LEAST_CODES
+    n = opt_0.LEAST_CODES
     V = gram_of(Prefix(n))
     first = two_scale_rows(V, public_generator(0))
     chosen = opt_0.opt_0(V, noise="laplace", rng=public_generator(0), max_iterations=5)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from strategies_support import dense_workload, random_block, random_workload
 
-import dpquery.strategy.bounds.lower_bounds as module
+import dpquery.strategy.bounds as module
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.strategy.bounds.lower_bounds import svd_bound
-from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.bounds import svd_bound
+from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.search.select import select
 
 

@@ -18,34 +18,21 @@ from strategies_support import classes_of_cells, dense_block, dense_workload, ra
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_CELL_CLASSES
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.cell_classes import (
-    CellClassBlock,
-    CellClasses,
-    cell_classes,
-    gram_of_classes,
-)
+from dpquery.operators.cells import CellClassBlock, CellClasses, cell_classes, gram_of_classes
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, IdentityRows
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.bounds.lower_bounds import lower_bound
-from dpquery.strategy.errors.expected_error import (
-    expected_error,
-    squared_sensitivity,
-    weighted_queries,
-)
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.bounds import lower_bound
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.optimize.opt_cells import CellsOptimum, FixedPoint, _shares, cells_optimum
-from dpquery.strategy.search.cell_classes_candidate import CLASSES_GAIN
+from dpquery.strategy.search.candidates import CLASSES_GAIN
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.weighted_block import (
-    WeightedBlock,
-    WeightedColumns,
-    column_matrices,
-)
+from dpquery.strategy.shapes.cells import CellClassesStrategy
+from dpquery.strategy.shapes.marginals import ProductStrategy
+from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
 
 SLICES = """\
 dataset: {id: town}

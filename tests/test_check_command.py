@@ -12,7 +12,7 @@ from source_support import ADBC, TAKES, write_adbc, write_duckdb
 from test_data_check import CENSUS, PANEL, PANEL_ROWS, SURVEY, SURVEY_ROWS
 from wild_files import CANARY, LARGE, NO_HEADERS, SMALL
 
-from dpquery.cli.output.screen import printable
+from dpquery.cli.screen import printable
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")  # what rich adds at a terminal: bold and its end
 
@@ -169,7 +169,7 @@ def test_a_check_needs_no_ledger_and_makes_none(here):
 
 def test_a_check_loads_neither_ledger_nor_noise_and_a_release_loads_no_check(town):
     code = (
-        "import sys\nfrom unittest import mock\nfrom dpquery.cli import main\n"
+        "import sys\nfrom unittest import mock\nfrom dpquery.cli.app import main\n"
         "sys.argv[1:] = {arguments}\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print('LOADED', *sys.modules)"

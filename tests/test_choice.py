@@ -12,13 +12,12 @@ from rehearsal_support import SPEC, plan
 
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan, write_plan
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.planning.closest import ColumnRehearsal
-from dpquery.planning.comparison import MechanismRequest
-from dpquery.planning.rehearsal import simulated_runs
-from dpquery.reconstruction.rap.fit import RapProjection
-from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
-from dpquery.releases.manifest.rap_statement import simulated_words
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.planning.compare_mechanisms import ColumnRehearsal, MechanismRequest
+from dpquery.planning.rehearsal import runs
+from dpquery.reconstruction.relaxed.fits import RapProjection
+from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
+from dpquery.releases.statement import simulated_words
 
 REHEARSED = dataclasses.replace(
     rap_support.REHEARSED,
@@ -42,7 +41,7 @@ def estimates_alone(monkeypatch):
 
 @pytest.mark.slow
 def test_the_choice_goes_both_ways_with_relaxed_rows(small, monkeypatch):
-    monkeypatch.setattr(simulated_runs, "RapProjection", RapProjection)
+    monkeypatch.setattr(runs, "RapProjection", RapProjection)
     for epsilon, preferred in (("0.01", True), ("10", False)):
         arguments = ("--epsilon", epsilon, "--proxy", "public.csv")
         assert plan(*arguments)["rap"]["preferred"] is preferred
@@ -86,9 +85,9 @@ def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy,
     figure = linear["linear_rmse" if objective == "rmse" else "linear_max_error"]
 
     def at(share, *, shown=False):
-        run = simulated_runs.Errors(share * figure, share * figure)
-        done = simulated_runs.Rehearsed(RapSettings(2, 3, 10, 0), (run,), stopped=False)
-        monkeypatch.setattr("dpquery.planning.comparison.rehearse", lambda *_, **__: done)
+        run = runs.Errors(share * figure, share * figure)
+        done = runs.Rehearsed(RapSettings(2, 3, 10, 0), (run,), stopped=False)
+        monkeypatch.setattr("dpquery.planning.compare_mechanisms.rehearse", lambda *_, **__: done)
         arguments = ("--epsilon", "1", "--objective", objective, *proxy)
         return ok("plan", "workload.yaml", *arguments).out if shown else plan(*arguments)["rap"]
 
@@ -111,8 +110,8 @@ def test_the_same_plan_has_the_same_bytes(small):
 
 def test_more_time_is_asked_for_where_the_rehearsal_was_cut_short(small, monkeypatch):
     clock = iter(range(10**6))
-    monkeypatch.setattr(simulated_runs, "process_time", lambda: next(clock) / 100)
-    monkeypatch.setattr("dpquery.planning.comparison.process_time", lambda: 0.0)
+    monkeypatch.setattr(runs, "process_time", lambda: next(clock) / 100)
+    monkeypatch.setattr("dpquery.planning.compare_mechanisms.process_time", lambda: 0.0)
     shown = plan("--epsilon", "1", "--time-limit", "1")
     assert shown["rap"]["repetitions"] < 3
     assert "of 3 rehearsals of RAP were finished; give --time-limit more" in shown["remark"]
@@ -127,7 +126,7 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
     def refuse(*_, **__):
         raise SpecError("the noise cannot be drawn")
 
-    monkeypatch.setattr(simulated_runs, "rap_budget", refuse)
+    monkeypatch.setattr(runs, "rap_budget", refuse)
     shown = plan()
     assert "rap" not in shown
     assert shown["remark"] == "RAP was not compared: the noise cannot be drawn"
@@ -149,7 +148,7 @@ def test_a_mechanism_can_be_asked_for(small):
 
 def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
     assert "spread " in ok("plan", "workload.yaml", "--epsilon", "0.01").out
-    monkeypatch.setattr("dpquery.planning.comparison.REPETITIONS", 1)
+    monkeypatch.setattr("dpquery.planning.compare_mechanisms.REPETITIONS", 1)
     printed = ok("plan", "workload.yaml", "--epsilon", "0.01").out
     assert "RAP rehearsed once" in printed
     assert "  spread " not in printed
@@ -178,7 +177,7 @@ REMEDIES = {
 @pytest.mark.parametrize("without", WITHOUT)
 def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, monkeypatch):
     Path("workload.yaml").write_text(WITHOUT[without])
-    monkeypatch.setattr(simulated_runs, "RapProjection", None)
+    monkeypatch.setattr(runs, "RapProjection", None)
     seen, shown = plan(), " ".join(ok("plan", "workload.yaml").out.split())
     assert "rap" not in seen
     if without == "no rows":  # nobody thought of RAP

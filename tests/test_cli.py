@@ -13,7 +13,7 @@ import pytest
 import typer
 from cli_support import contents, ended, kinds, ok, refused, run, spent, start
 
-from dpquery.cli import app
+from dpquery.cli.app import app
 
 ESCAPE = "\x1b"
 OUTPUTS = ("dpquery.plan", "release", "report.html")
@@ -129,7 +129,9 @@ def _shown_on_a_terminal(pty):
 
 
 def test_help_is_quick_because_no_heavy_module_is_imported_for_it():
-    code = "import sys, dpquery.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    code = (
+        "import sys, dpquery.cli.app; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

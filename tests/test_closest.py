@@ -14,15 +14,18 @@ from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_cs
 from strategies_support import dense_strategy, dense_workload
 
 from dpquery.operators.gram import gram
-from dpquery.plan_file.closest import Contender, PlannedClosest
 from dpquery.plan_file.plan import read_plan, write_plan
-from dpquery.planning.rehearsal.linear_runs import LinearStage, rehearse_columns
-from dpquery.planning.rehearsal.prior import POPULATIONS, AttributeTree, sample_prior
-from dpquery.planning.rehearsal.proxy import proxies_for
-from dpquery.reconstruction.columns.postprocess import ExtraColumn
-from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
-from dpquery.strategy.search.candidates import residual_candidate
-from dpquery.strategy.search.problem import Problem
+from dpquery.plan_file.rehearsals import Contender, PlannedClosest
+from dpquery.planning.rehearsal.populations import (
+    POPULATIONS,
+    AttributeTree,
+    proxies_for,
+    sample_prior,
+)
+from dpquery.planning.rehearsal.runs import LinearStage, rehearse_columns
+from dpquery.reconstruction.columns import ExtraColumn
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.search.candidates import Problem, residual_candidate
 from dpquery.strategy.shapes.residual import SPARSE_FACTOR, sparse_variant
 
 UNBIASED = SPEC.replace("prefer: closest\n", "")
@@ -123,7 +126,7 @@ def test_the_noise_has_the_size_that_is_planned(strategy, monkeypatch, noise):
         seen.append(np.concatenate([a - b for a, b in zip(noisy, exact, strict=True)]))
         raise StopIteration
 
-    monkeypatch.setattr("dpquery.planning.rehearsal.linear_runs.extra_columns", kept)
+    monkeypatch.setattr("dpquery.planning.rehearsal.runs.extra_columns", kept)
     stage = LinearStage(SPEC_READ, COMPILED, strategy, noise, 7.0)
     for seed in range(40):
         with pytest.raises(StopIteration):

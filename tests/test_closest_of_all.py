@@ -8,7 +8,7 @@ from cli_support import ok
 from rehearsal_support import SPEC, plan
 
 from dpquery.plan_file.plan import read_plan
-from dpquery.planning.rehearsal import simulated_runs
+from dpquery.planning.rehearsal import runs
 
 
 @pytest.mark.nightly
@@ -34,10 +34,10 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
 
     def simulated(stage, settings, **_):
         error = (rap if settings else adaptive) * linear
-        run = simulated_runs.Errors(error, error, rounds=3)
-        return simulated_runs.Rehearsed(settings, (run,), stopped=False)
+        run = runs.Errors(error, error, rounds=3)
+        return runs.Rehearsed(settings, (run,), stopped=False)
 
-    monkeypatch.setattr("dpquery.planning.comparison.rehearse", simulated)
+    monkeypatch.setattr("dpquery.planning.compare_mechanisms.rehearse", simulated)
     shown = ok("plan", "workload.yaml", "--epsilon", "1").out
     preferring = read_plan(Path("dpquery.plan").read_bytes()).preferred
     assert (None if preferring is None else preferring.name) == preferred

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpquery.measurement.counting.value_codes import code_of
-from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.measurement.counting.column_codes import code_of
+from dpquery.spec.columns import Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.numbers import number, of_float, whole
 
 

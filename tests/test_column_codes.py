@@ -15,11 +15,9 @@ from test_codes import ANY, NUMBERLIKE, ONES, TEXTS
 
 from dpquery.measurement.counting import column_codes
 from dpquery.measurement.counting.arrow_files import batch_of
-from dpquery.measurement.counting.column_codes import ColumnCodes
-from dpquery.measurement.counting.value_codes import code_of
-from dpquery.measurement.counting.value_texts import texts_of
+from dpquery.measurement.counting.column_codes import ColumnCodes, code_of, texts_of
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.domain import Bins, Categorical, Column, Dates, Integers
+from dpquery.spec.columns import Bins, Categorical, Column, Dates, Integers
 from dpquery.spec.numbers import nearest_float, number
 
 FORMATS = ("", "%d.%m.%y", "%m/%d/%Y %I:%M %p", "%H%M%S %Y%m%d", "%d-%b-%Y %H:%M:%S", "%B %Y %H")

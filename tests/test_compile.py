@@ -10,8 +10,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.compile import compile_spec, factor
 from dpquery.operators.factors import Groups
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.spec.domain import Attribute, Categorical, Column, Domain
-from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, SummedValues, Table
+from dpquery.spec.columns import Attribute, Categorical, Column, Domain
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -22,6 +21,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
+from dpquery.spec.spec import Budget, Dataset, Item, Privacy, Spec, SummedValues, Table
 
 
 def attribute(name, size, *, other):

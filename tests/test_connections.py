@@ -13,9 +13,9 @@ from source_support import ADBC, write_adbc, write_duckdb
 from tabulate_support import single, spec_of
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import connections
+from dpquery.measurement.counting import databases
 from dpquery.measurement.counting.tabulate import check_header, tabulate
-from dpquery.spec.domain import Boolean, Integers
+from dpquery.spec.columns import Boolean, Integers
 
 duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("adbc_driver_manager")
@@ -100,13 +100,13 @@ def test_without_the_extras_a_connection_is_refused_before_the_charge(database, 
 
 def test_a_column_whose_type_changes_after_the_check_is_not_read(database, monkeypatch):
     place = Path(f"{HERE}persons")
-    real = connections.AdbcTable._typed
+    real = databases.AdbcTable._typed
 
     def as_it_was(self, declared):
         columns, types = real(self, declared)
         return columns, dict.fromkeys(types, pa.int8())
 
-    monkeypatch.setattr(connections.AdbcTable, "_typed", as_it_was)
+    monkeypatch.setattr(databases.AdbcTable, "_typed", as_it_was)
     with pytest.raises(DataError, match="could not be read to its end"):
         tabulate(place, spec=AGE, subsets=[()])
 
@@ -133,7 +133,7 @@ def test_a_connection_that_breaks_costs_once_and_goes_on_free(tmp_path, monkeypa
     table = pa.table({name: pa.array(["1", "2"]) for name in names})
     place = write_adbc(table, tmp_path / "rows.adbc")
     with monkeypatch.context() as patch:
-        patch.setattr(connections.AdbcTable, "_batches", stopping)
+        patch.setattr(databases.AdbcTable, "_batches", stopping)
         done = run("release", place, "--epsilon", "1")
     assert (done.code, done.out) == (DataError.exit_code, "")
     assert "could not be read to its end" in done.err
@@ -147,7 +147,7 @@ def test_a_connection_that_breaks_costs_once_and_goes_on_free(tmp_path, monkeypa
 @pytest.mark.nightly
 def test_an_engine_that_stops_in_place_costs_once_and_goes_on_free(tmp_path, monkeypatch):
     pytest.importorskip("ibis")
-    from dpquery.measurement.counting import warehouses
+    from dpquery.measurement.counting.engines import warehouses
 
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     plan_town(tmp_path, TOWN)

@@ -10,10 +10,10 @@ import pytest
 from cli_support import CSV, GAUSSIAN_SPEC, ok, refused
 
 from dpquery.measurement.accounting import UNIT, Guarantee, budget_cap, charge_units, guarantee
-from dpquery.measurement.gaussian_curve import epsilon_of_gdp, squared_mu_of
+from dpquery.measurement.gdp import epsilon_of_gdp, squared_mu_of
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.plan_file.plan import plan_and_spec, read_plan
-from dpquery.spec.model import Budget, Dataset, Parent, Privacy
+from dpquery.spec.spec import Budget, Dataset, Parent, Privacy
 
 SPEC = GAUSSIAN_SPEC.replace("neighbours: replace", "neighbours: add-remove")
 OPEN = "budget: {epsilon: 4, delta: 1e-6}"

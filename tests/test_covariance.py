@@ -10,8 +10,8 @@ from dpquery.operators.blocks import product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.algebra import query_pairs
-from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
+from dpquery.strategy.algebra import query_powers
+from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3)))
@@ -41,7 +41,7 @@ def close(given, expected):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_covariances_are_those_of_the_estimates(kind, seed, monkeypatch):
     if seed % 2:  # distinct pairs are worked out one by one
-        monkeypatch.setattr(query_pairs, "MAX_CROSSED", 2)
+        monkeypatch.setattr(query_powers, "MAX_CROSSED", 2)
     for strategy, workload in strategies(kind, seed):
         C = [answers_to_unit_noise(strategy, *pair[::-1]) for pair in enumerate(workload.blocks)]
         for i, left in enumerate(workload.blocks):

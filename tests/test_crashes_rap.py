@@ -18,14 +18,12 @@ from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement import curator
-from dpquery.measurement.ledger.charge_checks import RETRIES
-from dpquery.measurement.ledger.database import Store
-from dpquery.measurement.ledger.files import MeasurementFile
+from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.rap import rounds as adaptive
-from dpquery.measurement.rap.rounds import RapQuery
-from dpquery.measurement.rap.selection import ExactChance
+from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
+from dpquery.measurement.rounds import queries as adaptive
+from dpquery.measurement.rounds.queries import RapQuery
+from dpquery.measurement.rounds.selection import ExactChance
 
 # Steps of every run: how often answers are looked at depends on what is drawn.
 STEPS = (
@@ -246,16 +244,22 @@ def dies(module, owner, name, number):
 """
 PLACES = {
     "before the total is durable": (
-        "dpquery.measurement.ledger.partial_measurement",
+        "dpquery.measurement.ledger.store",
         "PartialMeasurement",
         "append",
         1,
         0,
     ),
-    "before the first round": ("dpquery.measurement.rap.selection", "ExactChance", "level", 1, 1),
-    "in the first fit": ("dpquery.reconstruction.rap.fit", "RapProjection", "add", 1, 2),
+    "before the first round": (
+        "dpquery.measurement.rounds.selection",
+        "ExactChance",
+        "level",
+        1,
+        1,
+    ),
+    "in the first fit": ("dpquery.reconstruction.relaxed.fits", "RapProjection", "add", 1, 2),
     "before the last round is durable": (
-        "dpquery.measurement.ledger.partial_measurement",
+        "dpquery.measurement.ledger.store",
         "PartialMeasurement",
         "append",
         3,

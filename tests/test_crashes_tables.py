@@ -18,20 +18,18 @@ from tables_support import Guess, ask_tables
 
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement import curator
-from dpquery.measurement.adaptive import table_rounds
-from dpquery.measurement.adaptive.table_rounds import AdaptiveQuery, measured_tables
-from dpquery.measurement.ledger.charge_checks import RETRIES
-from dpquery.measurement.ledger.database import Store
-from dpquery.measurement.ledger.files import MeasurementFile
+from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.rap.selection import ExactChance
+from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
+from dpquery.measurement.rounds import tables
+from dpquery.measurement.rounds.selection import ExactChance
+from dpquery.measurement.rounds.tables import AdaptiveQuery, measured_tables
 
 STEPS = (
     (Ledger, "reserve"),
     (curator, "tabulate"),
-    (table_rounds, "noisy_one_way"),
-    (table_rounds, "draw_table"),
+    (tables, "noisy_one_way"),
+    (tables, "draw_table"),
     (ExactChance, "level"),
     (ExactChance, "add_noise"),
     (PartialMeasurement, "parts"),
@@ -213,11 +211,11 @@ def dies(module, owner, name, number):
         return real(*arguments, **named)
     setattr(place, name, step)
 """
-PARTS = "dpquery.measurement.ledger.partial_measurement", "PartialMeasurement", "append"
+PARTS = "dpquery.measurement.ledger.store", "PartialMeasurement", "append"
 PLACES = {
     "before the first tables are durable": (*PARTS, 1, 0),
-    "in the first draw": ("dpquery.measurement.rap.selection", "ExactChance", "level", 1, 1),
-    "in the first fit": ("dpquery.reconstruction.adaptive.run_fit", "AdaptiveFit", "add", 1, 2),
+    "in the first draw": ("dpquery.measurement.rounds.selection", "ExactChance", "level", 1, 1),
+    "in the first fit": ("dpquery.reconstruction.adaptive_fits", "AdaptiveFit", "add", 1, 2),
     "before the second round is durable": (*PARTS, 3, 2),
 }
 

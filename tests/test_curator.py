@@ -10,9 +10,8 @@ from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Identity
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 
 SPEC = """\
 dataset: {id: town, version: 1}

@@ -16,13 +16,13 @@ from tabulate_support import FUZZ, HEADER, LINE, attributes, single, spec_of
 from wild_files import FILES, NO_HEADERS
 
 from dpquery.data_check import check as module
-from dpquery.data_check.file_records import FileRecords
-from dpquery.data_check.tallies import PersonTally, TextCounts
+from dpquery.data_check.findings import PersonTally, TextCounts
+from dpquery.data_check.records import FileRecords
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.locations import sources_of
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.spec.domain import Categorical
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.columns import Categorical
+from dpquery.spec.parsing.read import load_spec
 
 HEAD = """\
 dataset: {id: town, version: 1}

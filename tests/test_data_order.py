@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_data_check import DROP, HEAD, PANEL, PANEL_ROWS, SURVEY, SURVEY_ROWS, WORKLOAD, checked
 
-from dpquery.cli.output.check import check_grids, left_out_grid
+from dpquery.cli.show_checks import check_grids, left_out_grid
 from dpquery.data_check import check as module
 
 FIRST = PANEL.replace("max_rows: 3", "max_rows: 3, keep: first")
@@ -30,7 +30,7 @@ def test_rows_that_are_sorted_within_persons_are_told_where_the_first_ones_stay(
 
 @pytest.mark.parametrize("piece", [2**23, 40])
 def test_the_order_of_rows_is_that_of_a_loop_over_each_person(tmp_path, monkeypatch, piece):
-    monkeypatch.setattr("dpquery.data_check.file_records._PIECE", piece)
+    monkeypatch.setattr("dpquery.data_check.records._PIECE", piece)
     generator = np.random.default_rng(8)
     spec = FIRST.replace("union: boolean", "union: {range: [0, 3], other: count}")
     for trial in range(30):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from spec_base import BASE, read
 from tabulate_support import run, single, spec_of
 
-from dpquery.cli.output.domain import domain_grid
+from dpquery.cli.show_comparison import domain_grid
 from dpquery.exceptions import SpecError
-from dpquery.measurement.counting.value_codes import code_of
+from dpquery.measurement.counting.column_codes import code_of
 from dpquery.releases.tables.labels import attribute_columns
 from dpquery.spec.calendar import (
     PERIOD_KINDS,
@@ -24,9 +24,9 @@ from dpquery.spec.calendar import (
     period_number,
     period_start,
 )
-from dpquery.spec.domain import Attribute, Column, Dates
-from dpquery.spec.model import Item, Table
+from dpquery.spec.columns import Attribute, Column, Dates
 from dpquery.spec.predicates import AllRangesSet, PrefixSet, WidthSet, ranges
+from dpquery.spec.spec import Item, Table
 
 FREQUENCY = {"day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
 # Leap years and a century that is none, years of 53 weeks, and the ends of all of them.

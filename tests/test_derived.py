@@ -6,8 +6,7 @@ from derived_support import Simulated, strategies, town, truth
 from scipy.special import ndtri
 
 from dpquery.public_chance import public_generator
-from dpquery.reconstruction.derived.joint_answers import rows_in
-from dpquery.reconstruction.derived.quotients import NoisyPairs, quotient_rows
+from dpquery.reconstruction.derived import NoisyPairs, quotient_rows, rows_in
 from dpquery.reconstruction.least_squares import reconstruct
 
 NOISES = ("gaussian", "laplace")

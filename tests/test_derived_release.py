@@ -11,11 +11,11 @@ from derived_support import HEAD as WITHOUT
 from derived_support import ITEMS
 
 from dpquery import Release, answer, package, plan, release
-from dpquery.cli.output.release import report_grids
+from dpquery.cli.show_release import report_grids
 from dpquery.exceptions import SpecError
-from dpquery.releases.report.error_report import load_report, to_json
-from dpquery.releases.report.html import page
-from dpquery.spec.parsing.spec import parse
+from dpquery.releases.report.figures import load_report, to_json
+from dpquery.releases.report.page import page
+from dpquery.spec.parsing.read import parse
 
 MORE = """\
   - {name: rates, rate: {of: all, population: people.csv, per: 100000}}

@@ -9,13 +9,12 @@ from cli_support import ok, run
 from derived_support import HEAD, ITEMS, SHAPE, Simulated, strategies, town, truth
 
 from dpquery.operators.compile import compile_spec
-from dpquery.planning.derived_targets import derived_targets
-from dpquery.planning.rehearsal import derived_trials
-from dpquery.planning.rehearsal.derived_trials import DerivedTrials
-from dpquery.planning.rehearsal.proxy import Proxy
-from dpquery.planning.targets import parse_targets
+from dpquery.planning.rehearsal import runs
+from dpquery.planning.rehearsal.populations import Proxy
+from dpquery.planning.rehearsal.runs import DerivedTrials
+from dpquery.planning.targets import derived_targets, parse_targets
 from dpquery.public_chance import public_generator
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 
 QUICK = ("--time-limit", "0")  # where any strategy will do
 SPEC = HEAD.replace("{id: town}", "{id: town, rows: about 3000}") + ITEMS
@@ -48,7 +47,7 @@ def refused(*targets, options=(), text=SPEC):
 def _place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    monkeypatch.setattr(derived_trials, "MOST_TRIALS", 100)
+    monkeypatch.setattr(runs, "MOST_TRIALS", 100)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -59,7 +58,7 @@ def _place(tmp_path, monkeypatch):
 def test_errors_of_trials_are_those_of_whole_releases_of_the_same_counts(
     noise, shape, std, monkeypatch
 ):
-    monkeypatch.setattr(derived_trials, "MOST_TRIALS", 400)
+    monkeypatch.setattr(runs, "MOST_TRIALS", 400)
     counts, releases = town(3000), 150
     simulated = Simulated(strategies(noise)[shape])
     expected, chance = truth(counts), public_generator(11)

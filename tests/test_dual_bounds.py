@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from strategies_support import dense_workload, random_workload
 
-import dpquery.strategy.bounds.root_trace as module
+import dpquery.strategy.root_trace as module
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Groups, Identity, Stacked
 from dpquery.operators.gram import array_of, gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.spec.parsing.spec import load_spec
-from dpquery.strategy.algebra.interchangeable_codes import orbits_of
-from dpquery.strategy.algebra.root_nodes import root_nodes
-from dpquery.strategy.bounds.dual_bound import _evaluate, dual_bound
-from dpquery.strategy.bounds.lower_bounds import lower_bound, svd_bound
+from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.algebra.orbits import orbits_of
+from dpquery.strategy.algebra.roots import root_nodes
+from dpquery.strategy.bounds import lower_bound, svd_bound
+from dpquery.strategy.dual_bound import _evaluate, dual_bound
 from dpquery.strategy.optimize.opt_0 import opt_0
 
 ROOT = Path(__file__).parents[1]

@@ -25,9 +25,9 @@ from spark_support import running as running_spark
 from tabulate_support import assert_equal, single, spec_of
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import warehouses
+from dpquery.measurement.counting.engines import warehouses
 from dpquery.measurement.counting.tabulate import check_header, tabulate
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, person_rows
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, person_rows
 
 SUBSETS = [(), *((i,) for i in range(10)), (0, 1), (2, 3), (4, 7), (0, 3, 5), (6, 8, 9)]
 NUMBERED = "numbers of rows"

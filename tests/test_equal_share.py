@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 from cli_support import ok, refused, run
 
-from dpquery.cli.output import plan_notes
+from dpquery.cli import show_comparison
 from dpquery.measurement import accounting, curator
-from dpquery.measurement.ledger.registered_caps import declared_funds
+from dpquery.measurement.ledger.caps import declared_funds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, plan_and_spec, read_plan
-from dpquery.planning import comparison
+from dpquery.planning import compare_mechanisms
 from dpquery.planning.figures import BudgetShares, prices
-from dpquery.planning.trades import Trade, trade_of
-from dpquery.releases.formatting import figure
+from dpquery.planning.report import Trade, trade_of
+from dpquery.releases.words import figure
 
 SPEC = """\
 dataset: {id: town, version: 1}
@@ -356,7 +356,7 @@ def test_a_strategy_is_pointed_to_that_gains_far_more_than_it_costs(objective, f
 
 def test_the_screen_names_the_strategy_with_its_own_figures(folder, monkeypatch):
     trade = Trade("Haar", figure=31.0, in_place_of=116.0, costs=0.3)
-    monkeypatch.setattr(plan_notes, "trade_of", lambda selection, objective: trade)
+    monkeypatch.setattr(show_comparison, "trade_of", lambda selection, objective: trade)
     std = plan("--epsilon", "1")["selections"][0]["candidates"][0]
     report = read_plan(Path("dpquery.plan").read_bytes()).selections[0]
     unit = std["rmse"] / report.candidates[0].rmse
@@ -385,10 +385,14 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     )
     done = SimpleNamespace(runs=[0], rmse=(1.0, 0.0), largest=(1.0, 0.0))
     report = partial(SimpleNamespace, plan=SimpleNamespace(closest=None))
-    compared = comparison._figures(done, stage, report(priced=[best]), margin=0.7)["linear_rmse"]
+    compared = compare_mechanisms._figures(done, stage, report(priced=[best]), margin=0.7)[
+        "linear_rmse"
+    ]
     assert compared == pytest.approx(best.weighted_rmse * best.equal.std / best.std)
     assert compared > 1.4 * best.weighted_rmse
-    alone = comparison._figures(done, stage, report(priced=[gaussian]), margin=0.7)["linear_rmse"]
+    alone = compare_mechanisms._figures(done, stage, report(priced=[gaussian]), margin=0.7)[
+        "linear_rmse"
+    ]
     assert alone == gaussian.weighted_rmse
 
 

@@ -15,9 +15,9 @@ from dpquery.measurement.counting.exact_answers import (
 )
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Centered, Dense, Identity, PIdentity
-from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.operators.trees import Hierarchy
+from dpquery.strategy.strategy import WeightedBlock
 
 
 def python_answers(measurement, table, shift):

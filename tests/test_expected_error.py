@@ -16,17 +16,16 @@ from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.algebra.row_sums import expand, total_of
-from dpquery.strategy.errors.expected_error import (
+from dpquery.strategy.algebra.query_powers import expand, total_of
+from dpquery.strategy.expected_error import (
     block_errors,
     expected_error,
     largest_of,
     squared_sensitivity,
 )
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
 seeds = pytest.mark.parametrize("seed", range(25))
 

@@ -10,11 +10,11 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges
-from dpquery.reconstruction import expected_largest as extremes
-from dpquery.reconstruction.expected_largest import expected_largest
+from dpquery.reconstruction import intervals as extremes
+from dpquery.reconstruction.intervals import expected_largest
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.search import candidates
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.candidates import Problem
 
 SHAPE = (6, 5, 4)
 TABLES = Workload(SHAPE, (marginal(SHAPE, (0, 1)), marginal(SHAPE, (1, 2))), (1.0, 1.0))

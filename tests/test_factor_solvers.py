@@ -7,12 +7,12 @@ from strategies_support import random_block_p_identity
 
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
-from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.inverses import inverse_gram, least_squares
 from dpquery.operators.ranges import Prefix
-from dpquery.reconstruction.solution_check import flaw_of
-from dpquery.strategy.algebra.axis_basis import axis_basis
-from dpquery.strategy.algebra.reduced_axis import ReducedAxis
+from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.reconstruction.checks import flaw_of
+from dpquery.strategy.algebra.joint_system import axis_basis
+from dpquery.strategy.algebra.orbits import ReducedAxis
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 
 
@@ -89,8 +89,8 @@ def test_a_common_basis_stays_orthogonal_where_one_part_hardly_sees_some_codes()
 
 @pytest.mark.parametrize("parts", [(0, 1), (1, None), (0, 1, 0), (0,), (0, 2), (2, None)])
 def test_a_basis_over_orbits_is_one_over_the_codes(parts, monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.LEAST_IN_ORBITS", 8)
-    monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.qr", small_qr)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.LEAST_IN_ORBITS", 8)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.qr", small_qr)
     rng = np.random.default_rng(6)
     place = rng.permutation(np.repeat(np.arange(4), [3, 1, 5, 7]))
     axis = ReducedAxis(np.bincount(place), place)
@@ -119,7 +119,7 @@ def small_qr(matrix, **named):
 
 
 def test_rows_that_treat_one_code_of_an_orbit_otherwise_are_not_merged(monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.algebra.axis_basis.LEAST_IN_ORBITS", 8)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.LEAST_IN_ORBITS", 8)
     matrix = 5 * np.eye(16, dtype=int) + 1
     matrix[3, 7] += 1
     basis = axis_basis(16, [Dense(matrix), None])

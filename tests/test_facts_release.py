@@ -12,18 +12,18 @@ from release_keys import LAPLACE
 from test_spec_mistakes import mistakes
 
 from dpquery import Release, answer, error_report, package, plan, release
-from dpquery.cli.output.plan import plan_grids
-from dpquery.cli.output.release import release_json, release_text
+from dpquery.cli.show_plan import plan_grids
+from dpquery.cli.show_release import release_json, release_text
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators import public_facts
 from dpquery.operators.compile import compile_spec
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.planning.fact_checks import check_facts
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.statement import statement
-from dpquery.spec.parsing.spec import load_spec, parse
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.planning.public_facts import check_facts
+from dpquery.releases.manifest import read_manifest
+from dpquery.releases.statement import statement
+from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.strategy.shapes.informed import informed
 
 HEAD = """\

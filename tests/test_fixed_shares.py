@@ -8,15 +8,15 @@ import pytest
 from test_public_facts import simulated
 
 from dpquery import plan, release
-from dpquery.cli.output.plan import plan_grids
+from dpquery.cli.show_plan import plan_grids
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
-from dpquery.planning.fixed_shares import ShareSearch, selections_by_shares, share_groups
+from dpquery.planning.shares import ShareSearch, selections_by_shares, share_groups
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.search.select import select, unchecked
-from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import sensitivity
 
 SPEC = """\
 dataset: {id: town}

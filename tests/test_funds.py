@@ -21,7 +21,7 @@ from dpquery.measurement.ledger.funds import (
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
 from dpquery.releases.budget_words import bar, left_words, room_words, taken_words
-from dpquery.spec.model import Budget, Privacy
+from dpquery.spec.spec import Budget, Privacy
 
 DELTA = Fraction("1e-6")
 PURE = accounting.budget_cap(Budget(Fraction(4), Fraction(0)), Privacy())

@@ -14,13 +14,13 @@ from spec_base import read
 from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_spec
+from dpquery.reconstruction.checks import flaw_of
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.solution_check import flaw_of
-from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
 RELEASES = 200
 SLICES = """\

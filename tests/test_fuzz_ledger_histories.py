@@ -33,9 +33,9 @@ from ledgers import price_under_cap
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, guarantee
 from dpquery.measurement.ledger import ledger as ledger_module
-from dpquery.measurement.ledger.charge_checks import RETRIES
-from dpquery.measurement.ledger.database import Store
+from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.store import Store
 
 DATASETS = st.sampled_from(["people", "others"])
 KEYS = st.sampled_from(["k1", "k2", "k3"])
@@ -340,8 +340,8 @@ def test_the_model_agrees_with_a_short_history():
 MISTAKES = pytest.mark.parametrize(
     "mistake",
     [
-        ("dpquery.measurement.ledger.charge_checks.RETRIES", 0),
-        ("dpquery.measurement.ledger.charge_checks.check_funds", lambda *_, **__: None),
+        ("dpquery.measurement.ledger.caps.RETRIES", 0),
+        ("dpquery.measurement.ledger.caps.check_funds", lambda *_, **__: None),
         ("dpquery.measurement.ledger.ledger.MeasurementFile.publish", lambda _: None),
         ("dpquery.measurement.ledger.events.pure_units", lambda _: None),
         ("dpquery.measurement.ledger.events.pure_units", lambda _: 0),

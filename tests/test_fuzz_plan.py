@@ -30,16 +30,15 @@ from rap_support import MIXED_SPEC, rehearse
 from strategies_support import dense_strategy
 
 from dpquery.exceptions import SpecError
+from dpquery.mechanisms.content import ReleaseRequest
+from dpquery.mechanisms.fitted import rap_mechanism
 from dpquery.mechanisms.linear import linear_mechanism
-from dpquery.mechanisms.rap import rap_mechanism
-from dpquery.mechanisms.release_content import ReleaseRequest
-from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.trees import Tree
+from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.trees import Haar, Hierarchy, Tree
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 
 SQUARE = """\

@@ -28,7 +28,7 @@ from fuzz_support import (
 from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import SpecError
-from dpquery.releases.folder.measurements_file import (
+from dpquery.releases.folder.noisy_files import (
     MeasurementLabel,
     read_measurements,
     values_digest,

@@ -11,17 +11,14 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.noise.calibration import calibrated_noise
-from dpquery.operators.block_p_identity import BlockPIdentity
-from dpquery.operators.cell_classes import CellClassBlock
+from dpquery.operators.cells import CellClassBlock, OrbitRows
 from dpquery.operators.factors import Dense, PIdentity
-from dpquery.operators.hierarchies import Hierarchy
-from dpquery.operators.orbit_rows import OrbitRows
-from dpquery.operators.trees import Tree
-from dpquery.spec.model import Privacy
+from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.trees import Hierarchy, Tree
+from dpquery.spec.spec import Privacy
+from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
-from dpquery.strategy.shapes.sensitivity import sensitivity
-from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.strategy import Strategy, WeightedBlock
 
 PAIRS = 12
 DELTA = Fraction(1, 10**6)

@@ -10,9 +10,8 @@ from fuzz_support import chance, check_places, mutated
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.documents.json_schema import schema
-from dpquery.spec.documents.starter import STARTER
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.documents import STARTER, schema
+from dpquery.spec.parsing.read import parse
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies

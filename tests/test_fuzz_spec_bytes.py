@@ -9,8 +9,8 @@ from fuzz_support import chance, check_places, damaged, limited, slow_but
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.documents.starter import STARTER
-from dpquery.spec.parsing.spec import load_spec, parse
+from dpquery.spec.documents import STARTER
+from dpquery.spec.parsing.read import load_spec, parse
 
 WORKLOADS = sorted((Path(__file__).parents[1] / "workloads").glob("*.yaml"))
 

@@ -13,9 +13,9 @@ import numpy as np
 import opendp.prelude as dp
 import pytest
 
-from dpquery.measurement import gaussian_curve
+from dpquery.measurement import gdp
 from dpquery.measurement.accounting import UNIT, Guarantee, charge_units, guarantee, noise_scale
-from dpquery.measurement.gaussian_curve import (
+from dpquery.measurement.gdp import (
     PI,
     Interval,
     delta_of,
@@ -83,9 +83,9 @@ def test_mills_ratio_is_between_its_bounds(x):
 @pytest.mark.parametrize("x", ["5", "5.5", "6", "6.5", "8"])
 def test_the_series_and_the_continued_fraction_have_a_number_in_common(x):
     at = Interval(Decimal(x), Decimal(x))
-    root = gaussian_curve._HALF_ROOT * (at * at / Interval.of(2)).exp()
-    series = root - gaussian_curve._series(Decimal(x))
-    fraction = gaussian_curve._continued_fraction(Decimal(x))
+    root = gdp._HALF_ROOT * (at * at / Interval.of(2)).exp()
+    series = root - gdp._series(Decimal(x))
+    fraction = gdp._continued_fraction(Decimal(x))
     assert max(series.low, fraction.low) <= min(series.high, fraction.high)
 
 

@@ -11,25 +11,32 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.bounds.lower_bounds import svd_bound
-from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
-from dpquery.strategy.goals.goals import Limit, largest_standard_error, reached_figure, score
-from dpquery.strategy.goals.minimax import BudgetProblem
-from dpquery.strategy.goals.query_weights import (
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.strategy.algebra.query_powers import expand
+from dpquery.strategy.bounds import svd_bound
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.goals import (
+    BudgetProblem,
+    Limit,
     bounding_workload,
     even_shares,
+    largest_standard_error,
     mixed,
     raised,
+    reached_figure,
     row_classes,
+    score,
     tuning_workload,
 )
-from dpquery.strategy.search.candidates import marginals_candidate
-from dpquery.strategy.search.goal_candidates import goal_bound, residual_minimax, reweighted
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.candidates import (
+    Problem,
+    goal_bound,
+    marginals_candidate,
+    residual_minimax,
+    reweighted,
+)
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.cores import CenteredCore
+from dpquery.strategy.shapes.splits import CenteredCore
 
 SHAPE = (4, 3, 2)
 MIXED = Workload(

@@ -18,7 +18,7 @@ from golden_release import GOLDEN, pinned, rows_of
 from ledgers import opened
 
 from dpquery.measurement.accounting import UNIT, charge_units, guarantee
-from dpquery.measurement.gaussian_curve import squared_mu_of
+from dpquery.measurement.gdp import squared_mu_of
 
 GAUSSIAN, LAPLACE = 56028963825260677, 389241966475395527
 """What the two releases were charged, in units of 1e-18."""

@@ -8,7 +8,7 @@ import pytest
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
-from dpquery.reconstruction.columns.graphical_model import (
+from dpquery.reconstruction.graphical_model import (
     _scaled,
     check_graphical,
     fit_graphical,
@@ -16,9 +16,8 @@ from dpquery.reconstruction.columns.graphical_model import (
 )
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.strategy import WeightedBlock
 
 needs_mbi = pytest.mark.skipif(find_spec("mbi") is None, reason="the extra mbi is not installed")
 SHAPE = (6, 1, 4, 5)
@@ -36,9 +35,7 @@ def test_the_cells_of_a_junction_tree_are_those_of_its_cliques():
 
 
 def test_a_junction_tree_that_cannot_be_held_is_refused_with_its_size(monkeypatch):
-    monkeypatch.setattr(
-        "dpquery.reconstruction.columns.graphical_model.find_spec", lambda _: object()
-    )
+    monkeypatch.setattr("dpquery.reconstruction.graphical_model.find_spec", lambda _: object())
     pairs = {(i, j): 1 for i in range(6) for j in range(i + 1, 6)}
     with pytest.raises(UnsupportedWorkloadError, match=r"1\.0e\+12 cells"):
         check_graphical(MarginalsStrategy("x", "gaussian", (100,) * 6, pairs))
@@ -46,9 +43,7 @@ def test_a_junction_tree_that_cannot_be_held_is_refused_with_its_size(monkeypatc
 
 @pytest.fixture
 def installed(monkeypatch):
-    monkeypatch.setattr(
-        "dpquery.reconstruction.columns.graphical_model.find_spec", lambda _: object()
-    )
+    monkeypatch.setattr("dpquery.reconstruction.graphical_model.find_spec", lambda _: object())
 
 
 def test_the_workload_itself_says_nothing_of_the_number_of_records(installed):

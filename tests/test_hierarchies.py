@@ -14,10 +14,10 @@ from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense
 from dpquery.operators.gram import gram
-from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.optimize.opt_hierarchy import (
     best_branching,
     best_level_weights,
@@ -27,8 +27,8 @@ from dpquery.strategy.optimize.opt_hierarchy import (
     opt_hierarchy,
     tree_sizes,
 )
-from dpquery.strategy.search import range_baselines
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search import baselines
+from dpquery.strategy.search.candidates import Problem
 
 PUBLISHED = json.loads(
     (Path(__file__).parent / "reference" / "published.json").read_text(encoding="utf-8")
@@ -97,11 +97,11 @@ def test_impossible_hierarchies_are_refused(sizes, weights, complaint):
 def test_the_published_figures_of_fixed_strategies_are_met(kind, n, noise):
     rows = PUBLISHED["hdmm_table4_competitors"][kind][n]
     factor = KINDS[kind](int(n))
-    names = {"H2": range_baselines.h2, "Wavelet": range_baselines.haar, "HB": range_baselines.hb}
+    names = {"H2": baselines.h2, "Wavelet": baselines.haar, "HB": baselines.hb}
     if noise == "laplace":
         for name, build in names.items():
             assert rmse(build, factor, noise) == pytest.approx(rows[name], abs=0.006)
-        assert rmse(range_baselines.opt_h, factor, noise) <= rows["GreedyH"]
+        assert rmse(baselines.opt_h, factor, noise) <= rows["GreedyH"]
 
 
 @pytest.mark.nightly
@@ -110,10 +110,10 @@ def test_the_published_figures_of_fixed_strategies_are_met(kind, n, noise):
 @pytest.mark.parametrize("n", [64, 100])
 def test_best_levels_are_no_worse_than_the_fixed_ones(kind, n, noise):
     factor = KINDS[kind](n)
-    best = rmse(range_baselines.opt_h, factor, noise)
-    others = (range_baselines.h2, range_baselines.hb, range_baselines.haar)
+    best = rmse(baselines.opt_h, factor, noise)
+    others = (baselines.h2, baselines.hb, baselines.haar)
     assert best <= min(rmse(rival, factor, noise) for rival in others) * 1.001
-    assert best <= rmse(range_baselines.greedy_h, factor, noise) * 1.001
+    assert best <= rmse(baselines.greedy_h, factor, noise) * 1.001
 
 
 @noises
@@ -141,9 +141,9 @@ def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkey
 @noises
 def test_an_attribute_of_many_classes_needs_no_matrix_of_all_of_them(noise):
     factor = Prefix(20_000)  # of whose square 3.2 GB would be needed
-    best = rmse(range_baselines.opt_h, factor, noise)
-    assert best < rmse(range_baselines.hb, factor, noise)
-    assert best < rmse(range_baselines.h2, factor, noise)
+    best = rmse(baselines.opt_h, factor, noise)
+    assert best < rmse(baselines.hb, factor, noise)
+    assert best < rmse(baselines.h2, factor, noise)
 
 
 @noises
@@ -168,7 +168,7 @@ def test_descent_over_two_attributes_predicts_its_own_loss():
     workload = Workload(shape, blocks, (1.0, 20.0))
     problem = Problem(workload, gram(workload), "laplace", seed=0)
     promised = opt_hierarchy(problem.gram, noise="laplace", binary=True).loss
-    error = expected_error(range_baselines.greedy_h(problem).strategy, workload)
+    error = expected_error(baselines.greedy_h(problem).strategy, workload)
     total = sum(
         weight * error_of_block.total_squared
         for weight, error_of_block in zip(workload.weights, error.blocks, strict=True)
@@ -190,7 +190,7 @@ def test_cells_alone_need_no_hierarchy():
     workload = Workload((4, 3), (marginal((4, 3), [0, 1]),), (1.0,))
     problem = Problem(workload, gram(workload), "laplace", seed=0)
     with pytest.raises(UnsupportedWorkloadError, match="no attribute is asked for ranges"):
-        range_baselines.h2(problem)
+        baselines.h2(problem)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_cells_alone_need_no_hierarchy():
 )
 def test_a_damaged_hierarchy_is_refused_when_it_is_read(damage):
     problem = problem_of(Prefix(8), "laplace")
-    encoded = range_baselines.h2(problem).strategy.encode()
+    encoded = baselines.h2(problem).strategy.encode()
     decode_strategy(encoded, noise="laplace", workload=problem.workload)
     encoded["factors"][0] |= damage
     with pytest.raises(SpecError, match="plan"):

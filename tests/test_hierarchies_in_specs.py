@@ -11,14 +11,14 @@ from cli_support import ok
 from plan_support import with_true_figures
 
 from dpquery import answer, plan, release
-from dpquery.measurement.counting.value_codes import code_of
+from dpquery.measurement.counting.column_codes import code_of
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
-from dpquery.plan_file.changed_files import ChangedFile
+from dpquery.plan_file.plan import ChangedFile
 from dpquery.releases.tables.long_table import LABELS_SCHEMA, labels_table, with_levels
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 from dpquery.spec.predicates import IdentitySet
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import ProductStrategy
 
 AREAS = """\
 tract,tract_label,county,county_label,state,state_label,metro

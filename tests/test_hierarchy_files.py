@@ -10,7 +10,7 @@ from test_spec_mistakes import mistakes
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_SPEC_BYTES
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import load_spec, parse
+from dpquery.spec.parsing.read import load_spec, parse
 
 MISTAKES = [
     # what the file has in place of what, and what is said of it

@@ -14,13 +14,13 @@ from source_support import counted, moved
 from tabulate_support import assert_equal, single, spec_of
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import coder_cases, pushed_codes, warehouses
-from dpquery.measurement.counting.coder_cases import TEXTS
-from dpquery.measurement.counting.pushed_texts import folding_pattern
+from dpquery.measurement.counting.engines import probe, pushed_codes, warehouses
+from dpquery.measurement.counting.engines.probe import TEXTS
+from dpquery.measurement.counting.engines.pushed_codes import folding_pattern
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
-from dpquery.spec.model import FileFormat
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.spec import FileFormat
 
 duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("ibis")
@@ -49,11 +49,11 @@ KINDS = {
 NUMBERS = ["1", "-2", "0.5", "1000.0", "3.7", "0x10", "1d", "-0", "1e3", "10e-1", "0,5", "STRASSE"]
 VALUES = {
     "texts": pa.array([*TEXTS, *NUMBERS, "ﬁ", "STRAßE", "É ", None]),
-    "doubles": pa.array([*coder_cases._DOUBLES, 0.29999999999999999, 1000.0, -2.0, None]),
+    "doubles": pa.array([*probe._DOUBLES, 0.29999999999999999, 1000.0, -2.0, None]),
     "whole": pa.array([-(2**63), 2**63 - 1, 2**53 + 1, -2, 0, 1, 1000, 1500, 1501, None]),
     "bytes": pa.array([0, 1, 100, None], pa.uint8()),
     "truth": pa.array([True, False, None]),
-    "dates": pa.array([*coder_cases._DAYS, DAYS.first, DAYS.last, None]),
+    "dates": pa.array([*probe._DAYS, DAYS.first, DAYS.last, None]),
     "times": pa.array([datetime.datetime(2024, 6, 30, 23, 59), datetime.datetime(1, 1, 1), None]),
     "decimals": pa.array(["0.50", "-2.00", "1000.00", "1.01", "3.70", None]).cast(
         pa.decimal128(12, 2)

@@ -11,14 +11,17 @@ from strategies_support import coefficients, dense_block, random_block, random_s
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.reconstruction.intervals import half_widths, standard_errors
-from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
-from dpquery.strategy.algebra.row_sums import expand
+from dpquery.reconstruction.intervals import (
+    half_widths,
+    laplace_quantile,
+    largest_quantile,
+    standard_errors,
+)
+from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
 EVERY_LEVEL = (*LEVELS, 0.9999)
 
@@ -197,7 +200,7 @@ def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkey
         "union": UnionStrategy("u", "laplace", parts, (1, 2, 3), ((0,), (), ())),
     }[which]
     check_block(strategy, block, 0)
-    for shape_file in ("marginals", "quad_tree", "union"):
+    for shape_file in ("marginals", "quad_tree", "side_by_side"):
         monkeypatch.setattr(f"dpquery.strategy.shapes.{shape_file}.MAX_COEFFICIENT_WORK", 0)
     assert strategy.fourth_and_sixth(block, position=0) is None
     C = coefficients(strategy, dense_block(block).astype(float), 0)

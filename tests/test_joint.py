@@ -16,10 +16,10 @@ from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.algebra.joint_coefficients import joint_power_sums
+from dpquery.strategy.algebra.joint_covariances import joint_power_sums
 from dpquery.strategy.algebra.joint_system import joint_system
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.marginals import ProductStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
 
 def random_parts(rng, shape, count):

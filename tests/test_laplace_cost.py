@@ -19,9 +19,9 @@ from dpquery.measurement.noise.calibration import Calibration, calibrated_noise
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
 from dpquery.operators.blocks import product
 from dpquery.operators.factors import Dense
-from dpquery.spec.model import Privacy
+from dpquery.spec.spec import Privacy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.strategy import WeightedBlock
 
 SCALES = (1.0, 1.3, 2.0, 5.7, 40.0, 1000.5)
 SHIFTS = (1, 2, 3, 7, 20, 150, 2000)

@@ -9,12 +9,11 @@ from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
+from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
 SHAPE = (3, 1, 4, 2)
 

@@ -18,7 +18,7 @@ from dpquery.exceptions import (
 )
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import ledger as ledger_module
-from dpquery.measurement.ledger.charge_checks import RETRIES
+from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.events import Event, Head, LedgerState, cap_fields
 from dpquery.measurement.ledger.ledger import Ledger
 
@@ -94,8 +94,8 @@ KILLS = {
 @pytest.mark.parametrize("size", [2, 600_000], ids=["in a row", "in a file"])
 def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size, record_property):
     ended = run_script(
-        SCRIPT + "import dpquery.measurement.ledger.files as files\n"
-        "from dpquery.measurement.ledger.database import Store\n"
+        SCRIPT + "import dpquery.measurement.ledger.store as files\n"
+        "from dpquery.measurement.ledger.store import Store\n"
         "def die(*args, **settings):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "def after(owner, name):\n"

@@ -9,10 +9,9 @@ from parent_support import CAP, PANEL, WHOLE, kinds, release, reserve, spent
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, unit_kind
-from dpquery.measurement.ledger.charge_checks import check_price
+from dpquery.measurement.ledger.caps import ParentCap, check_price
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.registered_caps import ParentCap
 
 
 def test_a_price_is_one_of_the_parents_currency_and_unit_too():

@@ -12,9 +12,9 @@ from parent_support import CAP, release
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap
+from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import read_chain, seal
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.registered_caps import ParentCap
 
 
 def chain(*events):

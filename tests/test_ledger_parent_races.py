@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from ledgers import charge, codes, forked, opened
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.database import Store
+from dpquery.measurement.ledger.store import Store
 
 path = Path(sys.argv[1])
 def release(i):

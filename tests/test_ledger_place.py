@@ -11,9 +11,9 @@ from cli_support import contents, run
 from ledgers import CAP, opened, release, spent
 
 from dpquery.exceptions import LedgerError
-from dpquery.measurement.ledger import files
-from dpquery.measurement.ledger.files import default_path, file_system
+from dpquery.measurement.ledger import store
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.store import default_path, file_system
 
 
 def test_only_planning_creates_a_ledger(tmp_path):
@@ -64,7 +64,7 @@ def test_a_network_file_system_is_refused(path, monkeypatch):
     mounts = path.parent / "mounts"
     escaped = str(path.parent).replace(" ", "\\040")
     mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\n")
-    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
     with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"), opened(path):
         pass
 
@@ -79,7 +79,7 @@ def test_a_network_disk_whose_name_is_not_ascii_is_refused(tmp_path, monkeypatch
     place = tmp_path / "Müller"
     mounts = tmp_path / "mounts"
     mounts.write_bytes(os.fsencode(f"disk / ext4 rw 0 0\nserver:/x {place} nfs4 rw 0 0\n"))
-    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
     path = place / "ledger.db"
     with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
         pass
@@ -99,14 +99,14 @@ def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EINVAL])
 def test_a_folder_that_was_there_need_not_be_readable(tmp_path, monkeypatch, code):
     """Where names can be made in a folder but not listed, or it cannot be synchronised."""
-    real, refused, kind = files.sync_path, {tmp_path}, code
+    real, refused, kind = store.sync_path, {tmp_path}, code
 
     def sync(path):
         if path in refused:
             raise OSError(kind, os.strerror(kind))
         real(path)
 
-    monkeypatch.setattr(files, "sync_path", sync)
+    monkeypatch.setattr(store, "sync_path", sync)
     with Ledger.open(tmp_path / "a" / "b" / "ledger.db", create=True):
         pass
     refused = {tmp_path / "c"}  # a folder just made, whose names must be durable
@@ -201,7 +201,7 @@ def test_whatever_the_umask_the_ledger_is_for_its_owner_alone(tmp_path):
 def test_every_file_system_of_another_machine_is_refused(path, monkeypatch, kind):
     mounts = path.parent / "mounts"
     mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {path.parent} {kind} rw 0 0\n")
-    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
     with pytest.raises(LedgerError, match=f"network file system .{kind}.,"), opened(path):
         pass
     with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
@@ -214,27 +214,27 @@ def test_file_systems_of_this_machine_are_used_and_one_in_memory_is_warned_of(
 ):
     mounts = path.parent / "mounts"
     mounts.write_text(f"disk / ext4 rw 0 0\nx {path.parent} {kind} rw 0 0\n")
-    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
     assert spent(path) == 0
-    assert ["lies in memory" in risk for risk in files.risks(path)] == [True] * (kind == "tmpfs")
+    assert ["lies in memory" in risk for risk in store.risks(path)] == [True] * (kind == "tmpfs")
 
 
 def test_a_ledger_in_a_git_checkout_is_warned_of(path, tmp_path, monkeypatch):
     mounts = tmp_path / "mounts"
     mounts.write_text("disk / ext4 rw 0 0\n")
-    monkeypatch.setattr(files, "_MOUNTS", mounts)
-    before = files.risks(path)
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    before = store.risks(path)
     # The folder of the tests may be in a checkout itself.
     assert bool(before) == any((folder / ".git").exists() for folder in path.parents)
     (path.parents[1] / ".git").write_text("gitdir: elsewhere")  # a file in a worktree
-    (risk,) = files.risks(path)
+    (risk,) = store.risks(path)
     assert "git checkout" in risk
 
 
 def test_a_ledger_cannot_be_made_on_a_network_file_system(tmp_path, monkeypatch):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
-    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
     path = tmp_path / "new" / "ledger.db"
     with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
         pass

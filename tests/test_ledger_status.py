@@ -10,17 +10,16 @@ import pytest
 from cli_support import ok, run
 from ledgers import opened
 
-from dpquery.cli.output.plan_notes import counted_words
+from dpquery.cli.show_comparison import counted_words
 from dpquery.exceptions import PlanConflictError
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import UNIT, Cap, budget_cap
-from dpquery.measurement.ledger.charge_checks import NoRoomError, check_funds
+from dpquery.measurement.ledger.caps import NoRoomError, ParentCap, check_funds
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Funds, price_against
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.registered_caps import ParentCap
 from dpquery.releases.budget_words import exact_words, room_words, taken_words
-from dpquery.spec.model import Budget, Privacy
+from dpquery.spec.spec import Budget, Privacy
 
 DELTA = Fraction("1e-6")
 COUNTED = {"gdp": "mu^2", "zcdp": "rho"}

@@ -12,8 +12,8 @@ from ledgers import CAP, VALUES, charge, new_ledger, opened, release, spent
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT, Cap
-from dpquery.measurement.ledger import database as ledger_store
-from dpquery.measurement.ledger import files
+from dpquery.measurement.ledger import store
+from dpquery.measurement.ledger import store as ledger_store
 
 
 def test_what_is_not_a_ledger_is_refused_in_our_words(path):
@@ -61,14 +61,14 @@ def test_a_full_disk_under_a_large_file_leaves_nothing(path, monkeypatch):
 
 
 def test_a_failed_step_is_undone_whole_and_its_file_never_outlives_the_next(path, monkeypatch):
-    real = files.MeasurementFile.publish
+    real = store.MeasurementFile.publish
 
     def publish_and_fail(file):
         real(file)
         raise OSError(5, "Input/output error")
 
     large = np.zeros(600_000, np.int64)
-    monkeypatch.setattr(files.MeasurementFile, "publish", publish_and_fail)
+    monkeypatch.setattr(store.MeasurementFile, "publish", publish_and_fail)
     with opened(path) as ledger:
         for go_on in (lambda: charge(ledger), lambda: None):
             with ledger.hold("k1"):

@@ -13,9 +13,9 @@ from ledgers import CAP, edit, opened, price, release, spent
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT
-from dpquery.measurement.ledger import database as ledger_store
+from dpquery.measurement.ledger import store as ledger_store
 from dpquery.measurement.ledger.events import cap_fields, cap_from, read_chain
-from dpquery.measurement.ledger.files import MeasurementFile
+from dpquery.measurement.ledger.store import MeasurementFile
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from ledgers import opened, release
 
 from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.ledger.events import Event, Head
-from dpquery.measurement.ledger.published_releases import missing_event, named_event, releases_below
+from dpquery.measurement.ledger.ledger import missing_event, named_event, releases_below
 
 RELEASE = ("release", "data.csv", "--epsilon", "0.5")
 

@@ -10,13 +10,12 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.strategy.errors import expected_error
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.strategy import expected_error
+from dpquery.strategy import strategy as size_limits
 from dpquery.strategy.search import select
-from dpquery.strategy.search.problem import Proposal
-from dpquery.strategy.shapes import size_limits
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.search.candidates import Proposal
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 
 SHAPE = (2,) * 14
 WORKLOAD = Workload(SHAPE, tuple(marginal(SHAPE, [i]) for i in range(14)), (1.0,) * 14)

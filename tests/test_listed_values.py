@@ -4,9 +4,9 @@ import pytest
 from spec_base import BASE, read
 from test_spec_mistakes import mistakes
 
-from dpquery.measurement.counting.value_codes import code_of
-from dpquery.spec.domain import Categorical
-from dpquery.spec.parsing.attributes import read_domain
+from dpquery.measurement.counting.column_codes import code_of
+from dpquery.spec.columns import Categorical
+from dpquery.spec.parsing.domain import read_domain
 from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Problems
 

@@ -13,19 +13,17 @@ from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
-from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.linear_answers import NoisyValues
-from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.reconstruction.least_squares import NoisyValues, TableAnswers, reconstruct
 from dpquery.releases.tables.errors import Tally, relative_errors
 from dpquery.releases.tables.item_table import layout
-from dpquery.releases.tables.label_columns import LabelRuns, repeat_runs
-from dpquery.spec.domain import Attribute, Column, Domain, Integers
-from dpquery.spec.model import Item, Table
+from dpquery.releases.tables.labels import LabelRuns, repeat_runs
+from dpquery.spec.columns import Attribute, Column, Domain, Integers
 from dpquery.spec.predicates import IdentitySet
-from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.spec.spec import Item, Table
+from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
 SHAPE = (40, 60, 50, 8)
 CELLS = 40 * 60 * 50 * 8
@@ -93,8 +91,8 @@ def test_pieces_change_nothing(monkeypatch):
     noisy, block = noisy_answers(strategy), threshold((4, 3, 5, 2), 2)
     whole = reconstruct(strategy, noisy).answer(block, 0)
     for piece, short in ((1, 0), (13, 4), (64, 99)):
-        monkeypatch.setattr("dpquery.operators.tensors.PIECE", piece)
-        monkeypatch.setattr("dpquery.operators.tensors.SHORT", short)
+        monkeypatch.setattr("dpquery.operators.blocks.PIECE", piece)
+        monkeypatch.setattr("dpquery.operators.blocks.SHORT", short)
         assert np.allclose(reconstruct(strategy, noisy).answer(block, 0), whole, rtol=1e-12)
 
 

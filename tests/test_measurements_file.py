@@ -12,8 +12,8 @@ from cli_support import CSV, GAUSSIAN_SPEC, contents, ok, plan_town
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.releases.folder import measurements_file
-from dpquery.releases.folder.measurements_file import (
+from dpquery.releases.folder import noisy_files
+from dpquery.releases.folder.noisy_files import (
     MeasurementLabel,
     read_measurements,
     values_digest,
@@ -35,7 +35,7 @@ def written(path, values=VALUES, groups=GROUPS):
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 100])
 def test_noisy_values_are_read_back_as_they_were(tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(measurements_file, "BATCH_VALUES", batch)
+    monkeypatch.setattr(noisy_files, "BATCH_VALUES", batch)
     path = written(tmp_path / "m.parquet")
     read = read_measurements(path, GROUPS, digest=values_digest(VALUES))
     assert np.array_equal(read, VALUES)

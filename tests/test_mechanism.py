@@ -15,11 +15,10 @@ from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.spec.model import Privacy
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.spec.spec import Privacy
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 
 EPSILON = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
 RHO = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**6))

@@ -12,13 +12,12 @@ from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.algebra.move_budgets import move_budgets
-from dpquery.strategy.bounds.lower_bounds import lower_bound, moved_bound
-from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
-from dpquery.strategy.goals.goals import largest_standard_error
-from dpquery.strategy.optimize.opt_0_moves import moves_optimum
+from dpquery.strategy.bounds import lower_bound, moved_bound
+from dpquery.strategy.expected_error import expected_error, weighted_queries
+from dpquery.strategy.goals import largest_standard_error
+from dpquery.strategy.optimize.fixed_point import move_budgets, moves_optimum
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import sensitivity
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 changes = pytest.mark.parametrize("change", ["moves", "moves within"])

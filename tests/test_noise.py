@@ -10,8 +10,8 @@ from noise_support import budget_for, p_value
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
+from dpquery.measurement.noise import exact_noise
 from dpquery.measurement.noise import exact_noise as noise_module
-from dpquery.measurement.noise import library_versions
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 from dpquery.progress import reporting
@@ -256,7 +256,7 @@ def test_the_library_too_must_agree_to_the_budget(monkeypatch, charged):
 @pytest.mark.parametrize("version", ["0.14.1", "0.15.9", "0.9"])
 def test_an_old_library_is_refused(monkeypatch, version):
     monkeypatch.setattr(
-        library_versions, "installed", lambda name: version if name == "opendp" else "99.0"
+        exact_noise, "installed", lambda name: version if name == "opendp" else "99.0"
     )
     with pytest.raises(DpqueryError, match="not trusted"):
         draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)

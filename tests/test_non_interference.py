@@ -19,7 +19,7 @@ from interference_support import FIXED, Step, fixed_draw, fixed_select, observe,
 from wild_files import FILES, PLAIN
 
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.rap.budget import GRID_BITS
+from dpquery.measurement.rounds.budget import GRID_BITS
 from dpquery.progress import reporting
 
 CURATOR = "dpquery.measurement.curator"
@@ -73,7 +73,9 @@ RAP = (
     Step("ledger verify --releases release --releases linear"),
 )
 RAP_CRASH = (
-    Step("release data.csv --epsilon 1", crash="dpquery.mechanisms.rap.RapProjection.add", code=70),
+    Step(
+        "release data.csv --epsilon 1", crash="dpquery.mechanisms.fitted.RapProjection.add", code=70
+    ),
     Step("release data.csv --epsilon 1"),
     Step("synthetic --rows 40"),
     Step("ledger export"),
@@ -203,7 +205,7 @@ def named_after(size, kind):
     return f"{kind} {size} {Path('data.csv').stat().st_size}"
 
 
-WRITE, ADAPTIVE = "dpquery.releases.folder.write", "dpquery.measurement.rap.rounds"
+WRITE, ADAPTIVE = "dpquery.releases.folder.write", "dpquery.measurement.rounds.queries"
 TABULATE = f"{CURATOR}.tabulate"
 LEAKS = {
     "noise that hides nothing": {f"{CURATOR}.draw": lambda answers, **_: answers},
@@ -228,7 +230,7 @@ LEAKS = {
     },
     "the size in the ledger": {f"{CURATOR}.source": named_after},
     "progress in a pipe": {
-        "dpquery.cli.release.shown_progress": shown_to_a_pipe,
+        "dpquery.cli.commands.shown_progress": shown_to_a_pipe,
         "dpquery.measurement.counting.tabulate._CHUNK": 16,
     },
 }

@@ -168,7 +168,7 @@ def spoken(place, command, environment, **streams):
     variables = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
     variables |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
-        [sys.executable, "-c", f"{FIX}from dpquery.cli import main\nmain()", *command.split()],
+        [sys.executable, "-c", f"{FIX}from dpquery.cli.app import main\nmain()", *command.split()],
         cwd=place,
         env=variables | environment,
         **({"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams),

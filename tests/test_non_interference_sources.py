@@ -19,7 +19,7 @@ from source_support import ADBC, IN_PLACE, TYPED, UNPACKED, cases, written
 from wild_files import CANARY
 
 from dpquery.exceptions import DataError
-from dpquery.spec.model import FileFormat
+from dpquery.spec.spec import FileFormat
 
 NAMES = ("age", "sex", "region", "income", "name")
 ROWS = [(str(k % 6), "FM"[k % 2], "1", "15", f"p{k}") for k in range(7)]

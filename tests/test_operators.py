@@ -15,14 +15,17 @@ from strategies_support import (
     random_workload,
 )
 
-from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import (
     Block,
     Workload,
+    broadcast_sum,
+    kron_apply,
     marginal,
+    sum_along,
     threshold_terms,
 )
 from dpquery.operators.blocks import product as product_block
+from dpquery.operators.cells import BETWEEN, OrbitAxis, OrbitRows
 from dpquery.operators.factors import (
     Centered,
     Dense,
@@ -32,14 +35,14 @@ from dpquery.operators.factors import (
     Ones,
     PIdentity,
     Stacked,
+    Valued,
+    Weighted,
     total,
+    weighted,
 )
-from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.orbit_rows import BETWEEN, OrbitAxis, OrbitRows
+from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
-from dpquery.operators.valued import Valued
-from dpquery.operators.weighted_rows import Weighted, weighted
+from dpquery.operators.trees import Haar, Hierarchy
 
 
 def prefix_bounds(n):
@@ -378,7 +381,7 @@ def test_kron_apply_is_one_product_along_each_axis():
 
 @pytest.mark.parametrize("piece", [1, 7, 64])
 def test_kron_apply_in_pieces_is_the_same_to_the_last_integer(monkeypatch, piece):
-    monkeypatch.setattr("dpquery.operators.tensors.PIECE", piece)
+    monkeypatch.setattr("dpquery.operators.blocks.PIECE", piece)
     X = np.random.default_rng(9).integers(-99, 99, (3, 5, 1, 4))
     factors = [Prefix(3), Centered(5), None, AllRanges(4)]
     matrices = [np.eye(1, dtype=int) if factor is None else factor.dense() for factor in factors]
@@ -389,7 +392,7 @@ def test_kron_apply_in_pieces_is_the_same_to_the_last_integer(monkeypatch, piece
 
 @pytest.mark.parametrize("short", [0, 99])
 def test_a_broadcast_sum_spreads_every_part_over_the_axes_that_it_lacks(monkeypatch, short):
-    monkeypatch.setattr("dpquery.operators.tensors.SHORT", short)
+    monkeypatch.setattr("dpquery.operators.blocks.SHORT", short)
     rng = np.random.default_rng(10)
     shape, spreads = (3, 2, 4), [rng.normal(size=(3, 1, 1)), 1, np.array(0.25)]
     sets = [b for size in range(4) for b in combinations(range(3), size)]
@@ -409,7 +412,7 @@ def test_a_broadcast_sum_spreads_every_part_over_the_axes_that_it_lacks(monkeypa
 def test_sums_along_short_and_long_axes_are_the_same(monkeypatch, axis):
     X = np.random.default_rng(11).integers(0, 99, (3, 4, 5))
     for short in (0, 99):
-        monkeypatch.setattr("dpquery.operators.tensors.SHORT", short)
+        monkeypatch.setattr("dpquery.operators.blocks.SHORT", short)
         assert np.array_equal(sum_along(X, axis), X.sum(axis=axis, keepdims=True))
 
 

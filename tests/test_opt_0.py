@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import dpquery.strategy.optimize.opt_0_gaussian as opt_0_gaussian
+import dpquery.strategy.optimize.fixed_point as opt_0_gaussian
 import dpquery.strategy.optimize.opt_0_laplace as opt_0_laplace
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, product
@@ -15,16 +15,11 @@ from dpquery.operators.gram import Mixture, array_of, gram
 from dpquery.operators.inverses import inverse_array as written
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.progress import reporting
-from dpquery.strategy.algebra.eigenvalues import eigh, eigvalsh
-from dpquery.strategy.algebra.interchangeable_codes import MergedGram, few_orbits, orbits_of
-from dpquery.strategy.algebra.tridiagonal import (
-    QUADRATURE_TOLERANCE,
-    TridiagonalInverse,
-    quadrature,
-)
-from dpquery.strategy.bounds.lower_bounds import solved_dual_bound, svd_bound
+from dpquery.strategy.algebra.orbits import MergedGram, eigh, eigvalsh, few_orbits, orbits_of
+from dpquery.strategy.algebra.roots import QUADRATURE_TOLERANCE, TridiagonalInverse, quadrature
+from dpquery.strategy.bounds import solved_dual_bound, svd_bound
+from dpquery.strategy.optimize.fixed_point import FINE_GAP, OPTIMALITY_GAP, optimum
 from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_0_gaussian import FINE_GAP, OPTIMALITY_GAP, optimum
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity, p_identity_from
 
 SOLVED = [

@@ -13,12 +13,11 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.operators.trees import Tree
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.plan_file.plan import decode_strategy
 from dpquery.progress import reporting
-from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
+from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_factors import FactorsProblem, check_optimisable, opt_factors
-from dpquery.strategy.search.candidates import factors_candidate
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.candidates import Problem, factors_candidate
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 SHAPE = MIXED.shape_of_domain

@@ -13,17 +13,20 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import ListedRanges, Prefix
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.strategy.algebra.subset_sums import BlockSums
-from dpquery.strategy.bounds.lower_bounds import svd_bound
-from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
-from dpquery.strategy.optimize.opt_block_cores import block_cores
-from dpquery.strategy.optimize.opt_residual import ResidualProblem, opt_residual, real_core
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.strategy.algebra.subsets import BlockSums
+from dpquery.strategy.bounds import svd_bound
+from dpquery.strategy.expected_error import expected_error, weighted_queries
+from dpquery.strategy.optimize.opt_residual import (
+    ResidualProblem,
+    block_cores,
+    opt_residual,
+    real_core,
+)
 from dpquery.strategy.search import select as select_module
-from dpquery.strategy.search.candidates import residual_candidate
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.candidates import Problem, residual_candidate
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
 SHAPE = MIXED.shape_of_domain
 

@@ -14,20 +14,22 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram, grams
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.spec.parsing.spec import load_spec
-from dpquery.strategy.errors.expected_error import expected_error
-from dpquery.strategy.optimize.block_groups import Pricing, exponent, greedy_groups, palettes
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.optimize.opt_union import (
     MAX_KINDS,
+    Pricing,
+    exponent,
+    greedy_groups,
     group_by_attributes,
     group_by_kind,
     opt_parts,
     opt_union,
+    palettes,
 )
-from dpquery.strategy.search.candidates import union_candidate
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.candidates import Problem, union_candidate
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 STD = {"laplace": math.sqrt(2), "gaussian": analytic_gaussian_sigma(1.0, 1e-6)}

@@ -14,8 +14,8 @@ from dpquery.operators.gram import gram
 from dpquery.operators.inverses import inverse_array
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.strategy.algebra.subsets import Lattice, subsets_of
+from dpquery.strategy.optimize.fixed_point import OPTIMALITY_GAP
 from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_0_gaussian import OPTIMALITY_GAP
 from dpquery.strategy.optimize.opt_0_laplace import halving_of, p_identity, p_identity_loss
 from dpquery.strategy.optimize.opt_marginals import MarginalsProblem, opt_marginals
 from dpquery.strategy.optimize.opt_product import opt_product

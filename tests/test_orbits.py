@@ -19,30 +19,29 @@ from strategies_support import (
     random_axis,
 )
 
-import dpquery.audit.cases.dense_strategy as audit
-import dpquery.strategy.search.orbits_candidate as orbits_search
+import dpquery.audit.dense_strategy as audit
+import dpquery.strategy.search.candidates as orbits_search
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.release_key import _factor
 from dpquery.operators.blocks import marginal
+from dpquery.operators.cells import BETWEEN, OrbitRows
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.gram import gram
-from dpquery.operators.orbit_rows import BETWEEN, OrbitRows
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import load_spec, parse
-from dpquery.strategy.algebra.interchangeable_codes import orbits_of
-from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.errors.expected_error import (
-    expected_error,
-    squared_sensitivity,
-    weighted_queries,
+from dpquery.spec.parsing.read import load_spec, parse
+from dpquery.strategy.algebra.orbits import orbits_of
+from dpquery.strategy.algebra.query_powers import expand
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
+from dpquery.strategy.optimize.opt_cells import (
+    cells_optimum,
+    component_gram,
+    components,
+    orbits_optimum,
 )
-from dpquery.strategy.optimize.opt_cells import cells_optimum
-from dpquery.strategy.optimize.opt_orbits import component_gram, components, orbits_optimum
-from dpquery.strategy.search.orbits_candidate import orbits_candidate
-from dpquery.strategy.search.problem import NoGainError, Problem
+from dpquery.strategy.search.candidates import NoGainError, Problem, orbits_candidate
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import sensitivity
 
 AREAS = """\
 dataset: {id: town}

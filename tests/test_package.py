@@ -16,8 +16,8 @@ from package_support import BOTH, packed_once
 from registry_schema import REGISTRY
 
 from dpquery import package
-from dpquery.releases.package.csv_files import csv_text
-from dpquery.releases.package.quality import CONCEPTS, OPEN
+from dpquery.releases.package.pages import CONCEPTS, OPEN
+from dpquery.releases.package.tables import csv_text
 
 FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?")

@@ -16,10 +16,10 @@ from registry_schema import REGISTRY
 from dpquery import package, release
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.package import workbook
+from dpquery.releases.manifest import read_manifest
+from dpquery.releases.package import write
 from dpquery.releases.package.write import parse_formats
-from dpquery.releases.report.views import PublishedTables
+from dpquery.releases.report.figures import PublishedTables
 from dpquery.releases.tables.file_fields import item_fields
 
 
@@ -65,7 +65,7 @@ def test_a_package_of_another_release_is_replaced_only_on_demand(town):
 
 def test_formats_that_are_not_there_are_refused(town, monkeypatch):
     assert "csv and xlsx" in refused("package", "--also", "ods", code=2)
-    monkeypatch.setattr(workbook, "find_spec", lambda name: None)
+    monkeypatch.setattr(write, "find_spec", lambda name: None)
     message = refused("package", "--also", "csv,xlsx", code=2)
     assert "pip install 'dpquery[xlsx]'" in message
     assert parse_formats(["csv", "csv"]) == ("csv",)

@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 from strategies_support import dense_strategy, dense_workload, random_workload
 
-from dpquery.audit.cases import dense_strategy as audit
+from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, product
+from dpquery.operators.cells import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity
 from dpquery.operators.gram import gram
-from dpquery.operators.merged import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.errors.expected_error import weighted_queries
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.algebra.query_powers import expand
+from dpquery.strategy.expected_error import weighted_queries
+from dpquery.strategy.replacement import factor_norms
+from dpquery.strategy.search.candidates import Problem
 from dpquery.strategy.search.parts import divisions_of, parts_candidate
-from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.factor_norms import factor_norms
-from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import sensitivity
 
 STATES = Groups.of(tuple(tuple(range(4 * k, 4 * k + 4)) for k in range(3)), 12)
 SHAPE = (12, 3, 8)

@@ -17,8 +17,7 @@ from noise_support import chi_square
 from tabulate_support import FUZZ, WHITE
 
 from dpquery.measurement.counting import persons as module
-from dpquery.measurement.counting.person_keys import PersonKeys, person_names
-from dpquery.measurement.counting.persons import KeptRows, _sorted
+from dpquery.measurement.counting.persons import KeptRows, PersonKeys, _sorted, person_names
 
 STRICT = 1e-9
 RNG = np.random.default_rng(8)

@@ -9,7 +9,7 @@ import pytest
 from cli_support import SPEC, ok
 
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
 
 ONE = SPEC.split("  - name: pairs")[0]
 

@@ -8,23 +8,18 @@ from scipy.optimize import LinearConstraint, minimize
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import factor
-from dpquery.reconstruction.columns.consistency import query_kind, query_structure
-from dpquery.reconstruction.columns.postprocess import (
+from dpquery.reconstruction.columns import (
     ExtraColumn,
     consistent,
     parse_columns,
+    query_kind,
+    query_structure,
     thresholded,
     whole_numbers,
     with_columns,
 )
-from dpquery.reconstruction.columns.simplex import (
-    onto_chain,
-    onto_simplex,
-    relative_variances,
-    to_whole,
-)
-from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.spec.model import Table
+from dpquery.reconstruction.least_squares import TableAnswers
+from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -35,6 +30,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
+from dpquery.spec.spec import Table
 
 GROUPS = GroupSet(4, (("a", (0, 2)), ("b", (3,))))
 COVERING = GroupSet(4, (("a", (0, 2)), ("b", (1, 3))))

@@ -16,8 +16,8 @@ from source_support import UNPACKED, write_arrow, write_parquet
 from tabulate_support import single, spec_of
 
 import dpquery as commands
-from dpquery.cli.output.screen import shown_progress
-from dpquery.data_check.file_records import FileRecords
+from dpquery.cli.screen import shown_progress
+from dpquery.data_check.records import FileRecords
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.counting import tabulate
 from dpquery.measurement.counting.locations import sources_of
@@ -29,7 +29,7 @@ from dpquery.progress import (
     reporting,
     stage,
 )
-from dpquery.spec.domain import Integers
+from dpquery.spec.columns import Integers
 
 
 def test_the_innermost_reporter_alone_is_told_and_the_outer_one_comes_back():
@@ -211,7 +211,7 @@ def test_the_share_that_is_read_never_falls_whatever_the_files_and_passes(
 
 
 def test_the_share_that_a_check_has_read_never_falls(parts, monkeypatch):
-    monkeypatch.setattr("dpquery.data_check.file_records._PIECE", 4096)
+    monkeypatch.setattr("dpquery.data_check.records._PIECE", 4096)
     spec = spec_of(single("age", Integers(0, 9)), person="id")
     records = FileRecords(sources_of(parts, spec.file), spec)
     shares = shares_of(lambda: list(records.chunks()))

@@ -11,12 +11,8 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.strategy.errors.expected_error import (
-    expected_error,
-    squared_sensitivity,
-    weighted_queries,
-)
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.optimize.opt_marginals import opt_marginals
 from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.search import select as select_module

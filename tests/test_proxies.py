@@ -11,11 +11,16 @@ from rap_support import relaxed_of
 from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_csv
 
 from dpquery.operators.compile import compile_spec
-from dpquery.planning.closest import ColumnRehearsal
-from dpquery.planning.rehearsal import earlier_release
-from dpquery.planning.rehearsal.prior import sample_prior, sample_rows, sample_tables, spread
-from dpquery.planning.rehearsal.proxy import proxies_for
-from dpquery.spec.parsing.spec import parse
+from dpquery.planning.compare_mechanisms import ColumnRehearsal
+from dpquery.planning.rehearsal import populations
+from dpquery.planning.rehearsal.populations import (
+    proxies_for,
+    sample_prior,
+    sample_rows,
+    sample_tables,
+    spread,
+)
+from dpquery.spec.parsing.read import parse
 
 # The three kinds.
 
@@ -207,7 +212,7 @@ def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
     ok("release", "data.csv", "--epsilon", "10")
     words = "the release in release/, with the default prior for sex"
     assert plan("--proxy", "release")["rap"]["proxy"] == words
-    codes, made_up = earlier_release.draw_records(Path("release"), SPEC_READ, records=2000)
+    codes, made_up = populations.draw_records(Path("release"), SPEC_READ, records=2000)
     assert made_up == ("sex",)
     assert np.array_equal(codes[:, 3], sample_prior(SPEC_READ.domain.shape, records=2000)[:, 3])
     true = np.bincount(codes_of(records(3000, seed=5))[:, 2], minlength=4) / 3000
@@ -218,7 +223,7 @@ def values_of(predicates, counts):
     spec = parse(SPEC[: SPEC.index("workload:")] + predicates, name="w.yaml", files={})
     (table,) = spec.items[0].tables
     true = compile_spec(spec).workload.blocks[0].apply(counts)
-    return earlier_release._every_value(table, true.ravel().astype(float))
+    return populations._every_value(table, true.ravel().astype(float))
 
 
 @pytest.mark.parametrize(

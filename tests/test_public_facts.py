@@ -12,17 +12,16 @@ from test_shapes import every_shape, row_coefficients, strategies
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, total
 from dpquery.operators.public_facts import IMPOSSIBLE, ImpossibleCells, KnownAnswers, PublicFacts
-from dpquery.reconstruction.fact_tests import CONTRADICTED, laplace_squares
-from dpquery.reconstruction.fact_tests import tested_facts as given_tests
+from dpquery.reconstruction.checks import CONTRADICTED, laplace_squares
+from dpquery.reconstruction.checks import tested_facts as given_tests
 from dpquery.reconstruction.intervals import half_widths
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.algebra.query_pairs import QueryPairs, QueryRows
-from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows, expand
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes import informed as informed_module
 from dpquery.strategy.shapes.informed import informed
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import ProductStrategy
 
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3)))
 SOLVED_AS_ONE = ("product", "marginals", "residual", "orbits")

@@ -12,11 +12,11 @@ from cli_support import SPEC, contents, ok, plan_town, refused, spent
 from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import SpecError
-from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest import read_manifest
 from dpquery.releases.tables.errors import relative_errors
-from dpquery.releases.tables.publication import publication_arrays
-from dpquery.spec.model import PublicationRules
-from dpquery.spec.parsing.spec import parse
+from dpquery.releases.tables.item_table import publication_arrays
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import PublicationRules
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 RULES = "publish: {suppress: {rel_error: 0.3, below: 10}, round_to: 5}\n"

@@ -8,17 +8,18 @@ import pytest
 from seed_projection import sparsemax, sparsemax_product
 from strategies_support import MIXED, random_block, random_workload
 
-from dpquery.measurement.rap.rounds import RapMeasurement, Round, all_places
+from dpquery.measurement.rounds.queries import RapMeasurement, Round, all_places
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity, IdentityRows
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.rap.fit import RapProjection, replay
-from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
-from dpquery.reconstruction.rap.mirror_descent import softmax
-from dpquery.reconstruction.rap.partition import Partition
-from dpquery.reconstruction.rap.query_answers import threshold_probability
-from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.reconstruction.rap.whole_tables import WholeTables
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.reconstruction.relaxed.descent import softmax
+from dpquery.reconstruction.relaxed.fits import RapProjection, replay
+from dpquery.reconstruction.relaxed.misfit import (
+    MeasuredQueries,
+    WholeTables,
+    threshold_probability,
+)
+from dpquery.reconstruction.relaxed.rows import Partition, RelaxedRows
 
 
 def random_rows(rng, shape, n, *, alpha=0.5):

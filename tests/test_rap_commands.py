@@ -12,9 +12,9 @@ from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, spe
 from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, relaxed_of
 
 from dpquery.operators.compile import compile_spec
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.spec.parsing.spec import parse
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.releases.manifest import read_manifest
+from dpquery.spec.parsing.read import parse
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
@@ -253,6 +253,6 @@ def test_more_queries_than_there_are_cannot_be_chosen(rap_town):
 
 def test_relaxed_rows_that_would_not_fit_are_refused_before_anything_is_charged(rap_town):
     rehearse(settings=RapSettings(rounds=2, selected=3, relaxed_rows=2**20, seed=0))
-    with mock.patch("dpquery.measurement.rap.budget.MAX_RAP_FIT_NUMBERS", 2**20 * 12):
+    with mock.patch("dpquery.measurement.rounds.budget.MAX_RAP_FIT_NUMBERS", 2**20 * 12):
         assert "relaxed rows" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]

@@ -14,30 +14,30 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.operators.compile import compile_spec
-from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.folder.relaxed_rows_file import (
+from dpquery.reconstruction.least_squares import TableAnswers
+from dpquery.reconstruction.relaxed.rows import RelaxedRows
+from dpquery.releases.folder.noisy_files import (
     class_labels,
     read_relaxed,
     relaxed_table,
     rows_digest,
 )
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
-from dpquery.releases.manifest.release_json import (
+from dpquery.releases.manifest import (
     AnsweredFacts,
     LedgerFacts,
     StrategyFacts,
     manifest_of,
     manifest_text,
+    read_manifest,
 )
-from dpquery.releases.manifest.statement import statement
-from dpquery.releases.report.error_report import headline, load_report, to_json, to_rows
-from dpquery.releases.report.html import page
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
-from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
+from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
+from dpquery.releases.report.figures import headline, load_report, to_json, to_rows
+from dpquery.releases.report.page import page
+from dpquery.releases.statement import statement
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.predicates import GroupSet, IdentitySet, PrefixSet, TotalSet
+from dpquery.spec.spec import Budget, Dataset, Item, Privacy, Spec, Table
 
 UNKNOWN = ["std_error", "ci_low", "ci_high", "rel_error"]
 DOMAIN = Domain(
@@ -348,7 +348,7 @@ def test_damaged_relaxed_rows_are_found_and_the_remedy_named(tmp_path, monkeypat
             digest = rows_digest(table.iloc[:, 1:].to_numpy())
         case "endless":
             monkeypatch.setattr(
-                "dpquery.releases.folder.relaxed_rows_file.MAX_RAP_FIT_NUMBERS", table.size - 1
+                "dpquery.releases.folder.noisy_files.MAX_RAP_FIT_NUMBERS", table.size - 1
             )
             monkeypatch.setattr(pq, "read_table", lambda *_, **__: pytest.fail("read"))
     spec = replace(

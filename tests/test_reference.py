@@ -17,16 +17,20 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.spec.parsing.spec import load_spec
-from dpquery.strategy.bounds.lower_bounds import svd_bound
-from dpquery.strategy.errors.expected_error import expected_error
-from dpquery.strategy.goals.goals import largest_standard_error, score
+from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.bounds import svd_bound
+from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.goals import largest_standard_error, score
 from dpquery.strategy.optimize.opt_marginals import opt_marginals
 from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.optimize.opt_union import opt_union
-from dpquery.strategy.search.candidates import factors_candidate, residual_candidate
-from dpquery.strategy.search.goal_candidates import goal_bound, residual_minimax
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.candidates import (
+    Problem,
+    factors_candidate,
+    goal_bound,
+    residual_candidate,
+    residual_minimax,
+)
 from dpquery.strategy.search.select import select
 
 PUBLISHED = json.loads((Path(__file__).parent / "reference" / "published.json").read_text())

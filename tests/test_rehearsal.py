@@ -9,12 +9,12 @@ import pytest
 from rehearsal_support import COMPILED, SPEC_READ, Learner, plan
 
 from dpquery.exceptions import OutOfTimeError
-from dpquery.measurement.rap.budget import STEPS, rap_budget
-from dpquery.measurement.rap.rounds import noisy_total, scaled_total
-from dpquery.plan_file.rap_settings import RapSettings, default_settings
-from dpquery.planning.comparison import MechanismRequest, stages_for
-from dpquery.planning.rehearsal import simulated_runs
-from dpquery.planning.rehearsal.seeded_chance import SeededChance
+from dpquery.measurement.rounds.budget import STEPS, rap_budget
+from dpquery.measurement.rounds.queries import noisy_total, scaled_total
+from dpquery.plan_file.rehearsals import RapSettings, default_settings
+from dpquery.planning.compare_mechanisms import MechanismRequest, stages_for
+from dpquery.planning.rehearsal import runs as simulated_runs
+from dpquery.planning.rehearsal.runs import SeededChance
 
 
 @pytest.fixture
@@ -97,8 +97,10 @@ def searched(small, monkeypatch):
             runs = tuple(simulated_runs.Errors(simulated, 10 * simulated) for _ in seeds)
             return simulated_runs.Rehearsed(settings, runs, stopped=False)
 
-        monkeypatch.setattr("dpquery.planning.comparison.rehearse", rehearse)
-        monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, **__: (chosen, True))
+        monkeypatch.setattr("dpquery.planning.compare_mechanisms.rehearse", rehearse)
+        monkeypatch.setattr(
+            "dpquery.planning.compare_mechanisms.search", lambda *_, **__: (chosen, True)
+        )
         return plan("--epsilon", "1", "--rap-search", *arguments), chosen, used
 
     return planned
@@ -143,7 +145,9 @@ def test_a_search_and_what_judges_it_never_share_a_run(small, monkeypatch):
 @pytest.mark.nightly
 def test_a_search_that_was_not_finished_is_told(small, monkeypatch):
     chosen = RapSettings(3, 7, 10, 0)
-    monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, objective: (chosen, False))
+    monkeypatch.setattr(
+        "dpquery.planning.compare_mechanisms.search", lambda *_, objective: (chosen, False)
+    )
     seen = plan("--epsilon", "1", "--rap-search")
     assert "the search for RAP's settings was not finished" in seen["remark"]
 

@@ -13,7 +13,7 @@ from cli_support import contents
 from release_support import answers, release
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
-from dpquery.untrusted.atomic_write import replacing
+from dpquery.untrusted.files import replacing
 
 # ------------------------------------------------------------------------------- a folder
 

@@ -14,8 +14,8 @@ from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.progress import reporting
 from dpquery.releases.folder import write
 from dpquery.releases.folder.write import check_target, write_release
-from dpquery.spec.model import Item
 from dpquery.spec.predicates import AllRangesSet
+from dpquery.spec.spec import Item
 
 
 def test_a_release_holds_one_file_an_item_and_every_query_a_row(tmp_path):

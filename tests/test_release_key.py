@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from release_keys import PERSON, RELEASES
 
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 
 KEYS = {
     "product": "ab2f089d499099dc342ffebbdbcbffa41944d79095eb9d5030cd1a4da7a0eadd",

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from release_keys import CLASSES, LAPLACE, PERSON
 
 from dpquery.measurement.release_key import linear_key
-from dpquery.operators.block_p_identity import BlockPIdentity
+from dpquery.operators.cells import BETWEEN, OrbitAxis, OrbitRows, Spread
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import (
     Centered,
@@ -21,16 +21,14 @@ from dpquery.operators.factors import (
     Ones,
     PIdentity,
     Stacked,
+    Valued,
+    Weighted,
 )
-from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.merged import Spread
-from dpquery.operators.orbit_rows import BETWEEN, OrbitAxis, OrbitRows
+from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Tree
-from dpquery.operators.valued import Valued
-from dpquery.operators.weighted_rows import Weighted
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.strategy import WeightedBlock
 
 # And of every kind of factor: what it is made of, and another value of each of that.
 FACTORS = {

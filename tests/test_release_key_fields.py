@@ -13,20 +13,18 @@ from release_keys import ADAPTIVE, CLASSES, LAPLACE, PERSON, compiled_of
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.rap.budget import RapBudget
-from dpquery.measurement.rap.rounds import RapQuery
 from dpquery.measurement.release_key import linear_key, rap_key
+from dpquery.measurement.rounds.budget import RapBudget
+from dpquery.measurement.rounds.queries import RapQuery
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.cell_classes import CellClassBlock, CellClasses
+from dpquery.operators.cells import CellClassBlock, CellClasses
 from dpquery.operators.compile import CompiledSpec
-from dpquery.operators.factors import (
-    Identity,
-)
+from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.releases.folder.answers import answers_key
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.domain import (
+from dpquery.spec.columns import (
     Attribute,
     Bins,
     Boolean,
@@ -36,18 +34,8 @@ from dpquery.spec.domain import (
     Domain,
     Integers,
 )
-from dpquery.spec.model import (
-    Dataset,
-    FileFormat,
-    Item,
-    Privacy,
-    PublicationRules,
-    Spec,
-    SummedValues,
-    Table,
-)
 from dpquery.spec.numbers import NumberFormat
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -59,8 +47,18 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
-from dpquery.spec.public_facts import KnownTotals
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.spec.spec import (
+    Dataset,
+    FileFormat,
+    Item,
+    KnownTotals,
+    Privacy,
+    PublicationRules,
+    Spec,
+    SummedValues,
+    Table,
+)
+from dpquery.strategy.strategy import WeightedBlock
 
 SAME = object()
 """In place of another value: the field is not in the key, for the reason given beside it."""

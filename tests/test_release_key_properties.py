@@ -16,9 +16,9 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Dense, Identity, Ones, Stacked
 from dpquery.operators.ranges import ListedRanges, Prefix
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
-from dpquery.spec.model import Budget, Dataset, Privacy, Spec
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.spec import Budget, Dataset, Privacy, Spec
+from dpquery.strategy.strategy import WeightedBlock
 
 # Few values, so that two requests are often the same; and texts that look like notation.
 names = st.text(alphabet="ab'\"(),=\\;\n\0é", max_size=4) | st.sampled_from(

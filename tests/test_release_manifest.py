@@ -9,10 +9,9 @@ from release_support import ITEMS, manifest, one, release, spec_of
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import charge_units, guarantee, units_text
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import manifest_text
-from dpquery.releases.manifest.statement import statement
-from dpquery.spec.model import Item
+from dpquery.releases.manifest import manifest_text, read_manifest
+from dpquery.releases.statement import statement
+from dpquery.spec.spec import Item
 
 
 def test_the_manifest_states_the_charge_that_the_ledger_has():

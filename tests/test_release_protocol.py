@@ -35,12 +35,12 @@ def dies_renaming(name):
 CURATOR, WRITE = "dpquery.measurement.curator", "dpquery.releases.folder.write"
 MOMENTS = {
     "before the charge": f"dies({CURATOR!r}, 'check_header')",
-    "inside the charge's transaction": "dies('dpquery.measurement.ledger.database', 'seal')",
+    "inside the charge's transaction": "dies('dpquery.measurement.ledger.store', 'seal')",
     "after the charge": f"dies({CURATOR!r}, 'tabulate')",
     "while counting": "dies('dpquery.measurement.counting.tabulate', '_Tally.marginals')",
     "before the draw": f"dies({CURATOR!r}, 'draw')",
     "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
-    "inside the commit's transaction": "dies('dpquery.measurement.ledger.database', 'Store.put')",
+    "inside the commit's transaction": "dies('dpquery.measurement.ledger.store', 'Store.put')",
     "after the commit": "dies('dpquery.mechanisms.linear', 'reconstruct')",
     "while writing the tables": f"dies({WRITE!r}, 'errors_table')",
     "before the manifest": f"dies({WRITE!r}, 'manifest_text')",
@@ -199,8 +199,8 @@ def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch, said):
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpquery.measurement.ledger.database._LEAST_ROOM", 2**80)  # a full disk
-        patch.setattr("dpquery.measurement.ledger.database.Store.append", full)
+        patch.setattr("dpquery.measurement.ledger.store._LEAST_ROOM", 2**80)  # a full disk
+        patch.setattr("dpquery.measurement.ledger.store.Store.append", full)
         failed = run(*LATER)
     assert failed.code == 4
     assert "no room" in failed.err

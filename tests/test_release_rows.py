@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, WEEK, answers, identity, one
 
-from dpquery.reconstruction.columns.postprocess import COLUMN_NAMES
-from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.reconstruction.columns import COLUMN_NAMES
+from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.releases.tables.errors import Tally, flags, relative_errors
 from dpquery.releases.tables.item_table import layout
-from dpquery.spec.domain import Bins, Boolean, Dates, Integers
-from dpquery.spec.model import Item
-from dpquery.spec.parsing.attributes import RELEASE_COLUMNS
+from dpquery.spec.columns import Bins, Boolean, Dates, Integers
+from dpquery.spec.parsing.domain import RELEASE_COLUMNS
 from dpquery.spec.predicates import GroupSet, IdentitySet, StackedSet, TotalSet, WidthSet, ranges
+from dpquery.spec.spec import Item
 
 # ------------------------------------------------------------------------------- the slow twin
 

@@ -12,9 +12,9 @@ from plan_support import with_true_figures
 from strategies_support import classes_of_cells, dense_strategy, random_strategies
 from test_fuzz_sensitivity import strategies_of
 
-import dpquery.strategy.shapes.replacement as module
-from dpquery.audit.cases.dense_strategy import DenseRows, DenseStrategy
-from dpquery.audit.cases.record_moves import furthest_move
+import dpquery.strategy.replacement as module
+from dpquery.audit.dense_strategy import DenseRows, DenseStrategy
+from dpquery.audit.planned_cases import furthest_move
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.curator import LinearQuery
@@ -24,20 +24,19 @@ from dpquery.measurement.noise.calibration import (
     sound_change,
     steps,
 )
-from dpquery.operators.block_p_identity import BlockPIdentity
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.cell_classes import CellClassBlock
+from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Centered, Dense, Identity, PIdentity, total
-from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.spec.model import Privacy
-from dpquery.spec.parsing.spec import parse
+from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import Privacy
+from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.strategy import WeightedBlock
 
 RHO = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**9))
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])

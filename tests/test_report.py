@@ -12,18 +12,11 @@ import pytest
 from report_support import ITEMS, release
 
 from dpquery.exceptions import SpecError
-from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.releases.report.axes import Scale, log_scale, number_ticks, value_scale
-from dpquery.releases.report.bars import Bar, value_bars
-from dpquery.releases.report.error_report import (
-    REPORT_COLUMNS,
-    headline,
-    load_report,
-    to_json,
-    to_rows,
-)
-from dpquery.releases.report.html import page, write_html
-from dpquery.releases.report.lines import privacy_curve
+from dpquery.releases.report.figures import REPORT_COLUMNS, headline, load_report, to_json, to_rows
+from dpquery.releases.report.marks import Bar, privacy_curve, value_bars
+from dpquery.releases.report.page import page, write_html
 
 
 @pytest.fixture

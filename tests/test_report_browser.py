@@ -12,7 +12,7 @@ import subprocess
 import pytest
 from picture_support import KINDS_OF_SHAPES, release_of_shapes
 
-from dpquery.releases.report.html import page
+from dpquery.releases.report.page import page
 
 pytestmark = pytest.mark.slow
 

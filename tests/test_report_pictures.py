@@ -17,21 +17,13 @@ from picture_support import (
     text_boxes,
 )
 
-from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.report import cells as cells_module
-from dpquery.releases.report.axes import (
-    Scale,
-    date_ticks,
-    percent_ticks,
-    value_scale,
-    written,
-)
-from dpquery.releases.report.cells import read_cells, table_cells
-from dpquery.releases.report.html import page
+from dpquery.reconstruction.least_squares import TableAnswers
+from dpquery.releases.report import answers as cells_module
+from dpquery.releases.report.answers import read_cells, table_cells
+from dpquery.releases.report.axes import Scale, date_ticks, percent_ticks, value_scale, written
 from dpquery.releases.report.kinds import PICTURE_KINDS, picture_of
-from dpquery.releases.report.picture import Caption
-from dpquery.releases.report.shapes import levels
-from dpquery.releases.report.style import STYLE
+from dpquery.releases.report.page import STYLE, page
+from dpquery.releases.report.shapes import Caption, levels
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,13 @@ import pytest
 import dpquery.strategy.search.select as module
 from dpquery.commands.plan import plan
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.measurement.ledger.registered_caps import declared_funds
+from dpquery.measurement.ledger.caps import declared_funds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import Plan
-from dpquery.planning.counted import CHEAPEST
+from dpquery.planning.accounting_choice import CHEAPEST, LEAD, SHARES, Rivals
 from dpquery.planning.figures import BudgetShares, planned, prices
-from dpquery.planning.rivals import LEAD, SHARES, Rivals
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.errors.expected_error import weighted_queries
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.expected_error import weighted_queries
 from dpquery.strategy.search.select import FAR, SEARCH_ROUNDS, SEARCHES, UNTIMED, select
 from dpquery.version import __version__
 
@@ -144,7 +143,7 @@ def test_the_share_of_a_score_is_by_the_errors_that_release_compares(accounting,
 
 def test_noise_that_a_release_of_the_whole_budget_takes_is_searched_for(monkeypatch):
     """Laplace noise of two tables: far at a small epsilon, taken where all is spent at once."""
-    monkeypatch.setattr("dpquery.planning.rivals.LEAD", 1.5)
+    monkeypatch.setattr("dpquery.planning.accounting_choice.LEAD", 1.5)
     text = TWO_TABLES.replace("0.01", "1e-6")
     chosen, small = selections(text), rivals(text, epsilon="0.001")
     offers = [small._offer(chosen[noise]) for noise in NOISES]

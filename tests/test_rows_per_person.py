@@ -40,8 +40,8 @@ from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.domain import Integers, person_rows
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.columns import Integers, person_rows
+from dpquery.spec.parsing.read import parse
 from dpquery.spec.predicates import GroupSet, IdentitySet
 from dpquery.strategy.search.select import select
 

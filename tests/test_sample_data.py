@@ -13,9 +13,9 @@ from types import ModuleType
 import pytest
 
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.predicates import GroupSet, IdentitySet
+from dpquery.spec.spec import Spec
 
 ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "workloads" / "sample_persons.yaml"

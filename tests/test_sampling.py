@@ -9,20 +9,20 @@ import pytest
 from spec_base import BASE
 
 from dpquery.public_chance import PublicDraws
-from dpquery.spec.parsing import random_subsets
-from dpquery.spec.parsing.random_subsets import (
+from dpquery.spec.parsing import thresholds
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.parsing.thresholds import (
     TooManySetsError,
     WeightedSets,
     draw_sets,
     geometric,
     zipf,
 )
-from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import IdentitySet
 
 SIZES = (9, 5, 16, 7, 2, 30)
 WEIGHTS = {
-    "uniform": random_subsets.uniform(6),
+    "uniform": thresholds.uniform(6),
     "zipf": zipf(6),
     "geometric": geometric(6, Fraction(2, 7)),
 }
@@ -106,9 +106,9 @@ def test_draws_below_a_bound_are_even() -> None:
 def test_a_hundred_attributes_are_counted_but_not_any_number_of_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sets = WeightedSets([100] * 300, random_subsets.uniform(300), 6, 10**12)
+    sets = WeightedSets([100] * 300, thresholds.uniform(300), 6, 10**12)
     assert sets.count == math.comb(300, 6)
     assert len(set(draw_sets(sets, 50, 0))) == 50
-    monkeypatch.setattr(random_subsets, "MAX_DRAW_SUMS", 100)
+    monkeypatch.setattr(thresholds, "MAX_DRAW_SUMS", 100)
     with pytest.raises(TooManySetsError):
-        WeightedSets(range(2, 60), random_subsets.uniform(58), 5, 10**6)
+        WeightedSets(range(2, 60), thresholds.uniform(58), 5, 10**6)

@@ -13,17 +13,21 @@ from dpquery.operators.blocks import Workload, marginal
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
-from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.algebra.subset_sums import BlockSums
-from dpquery.strategy.algebra.subsets import Below, distinct_rows, member_products, subsets_of
-from dpquery.strategy.bounds.lower_bounds import svd_bound
-from dpquery.strategy.errors.expected_error import block_errors, expected_error, squared_sensitivity
-from dpquery.strategy.search.candidates import residual_candidate
-from dpquery.strategy.search.problem import Problem
+from dpquery.plan_file.plan import decode_strategy
+from dpquery.strategy.algebra.query_powers import expand
+from dpquery.strategy.algebra.subsets import (
+    Below,
+    BlockSums,
+    distinct_rows,
+    member_products,
+    subsets_of,
+    workload_eigenvalues,
+)
+from dpquery.strategy.bounds import svd_bound
+from dpquery.strategy.expected_error import block_errors, expected_error, squared_sensitivity
+from dpquery.strategy.search.candidates import Problem, residual_candidate
+from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.sensitivity import sensitivity
 
 seeds = pytest.mark.parametrize("seed", range(20))
 

@@ -15,7 +15,7 @@ import opendp.prelude as dp
 import pytest
 from noise_support import chi_square
 
-from dpquery.measurement.rap.selection import (
+from dpquery.measurement.rounds.selection import (
     _TAKEN,
     ExactChance,
     _decided,

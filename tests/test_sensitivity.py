@@ -4,24 +4,18 @@ import numpy as np
 import pytest
 from strategies_support import dense_strategy, random_strategies, random_workload
 
-import dpquery.strategy.shapes.sensitivity as module
-from dpquery.operators.block_p_identity import BlockPIdentity
+import dpquery.strategy.sensitivity as module
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
-from dpquery.operators.hierarchies import Hierarchy
+from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import Prefix
+from dpquery.operators.trees import Hierarchy
 from dpquery.strategy.optimize.opt_0_laplace import p_identity
 from dpquery.strategy.search.select import select
+from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
-from dpquery.strategy.shapes.weighted_block import (
-    WeightedBlock,
-    column_matrices,
-    integer_factor,
-    resolution,
-)
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.strategy import WeightedBlock, column_matrices, integer_factor, resolution
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 seeds = pytest.mark.parametrize("seed", range(25))

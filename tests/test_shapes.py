@@ -16,15 +16,14 @@ from strategies_support import (
 )
 
 from dpquery.operators.blocks import Workload, marginal, product
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.plan_file.plan import SHAPES, decode_strategy
 from dpquery.reconstruction.least_squares import ESTIMATES, reconstruct
-from dpquery.strategy.algebra.row_sums import expand
+from dpquery.strategy.algebra.query_powers import expand
+from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
-from dpquery.strategy.shapes.registry import SHAPES
-from dpquery.strategy.shapes.sensitivity import sensitivity
-from dpquery.strategy.shapes.size_limits import _matrix_bytes, check_strategy_size
+from dpquery.strategy.strategy import _matrix_bytes, check_strategy_size
 
 SHAPE = (4, 1, 6)
 TREE_SHAPE = (4, 1, 6, 2)  # of a quad-tree, which measures two attributes and sums over the last

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import ok
 
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("redistricting", "earnings", "births", "broadband")

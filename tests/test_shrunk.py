@@ -13,20 +13,23 @@ from scipy.optimize import minimize
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Identity, Stacked, total
+from dpquery.operators.factors import Identity, Stacked, Valued, total
 from dpquery.operators.ranges import Prefix, WidthRanges
-from dpquery.operators.valued import Valued
-from dpquery.reconstruction.columns.extra_columns import check_columns
-from dpquery.reconstruction.columns.fittable_tables import fittable_tables
-from dpquery.reconstruction.columns.nonnegative_tables import NonnegativeTables
-from dpquery.reconstruction.columns.postprocess import ExtraColumn
-from dpquery.reconstruction.columns.shrinkage import Components, component_noise
-from dpquery.reconstruction.columns.shrunk_tables import ShrunkTables, not_shrunk
-from dpquery.reconstruction.columns.simplex import onto_simplex
-from dpquery.reconstruction.columns.stacked_tables import StackedSets, residual, spread_below
+from dpquery.reconstruction.agreeing_tables import NonnegativeTables
+from dpquery.reconstruction.columns import ExtraColumn, check_columns
+from dpquery.reconstruction.components import (
+    Components,
+    StackedSets,
+    component_noise,
+    fittable_tables,
+    residual,
+    spread_below,
+)
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.algebra.row_sums import total_of
-from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.reconstruction.nearest import onto_simplex
+from dpquery.reconstruction.shrunk_tables import ShrunkTables, not_shrunk
+from dpquery.strategy.algebra.query_powers import total_of
+from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
 
 SHAPE = (4, 3, 5, 2)

@@ -14,12 +14,11 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Identity, IdentityRows, Stacked, total
+from dpquery.operators.factors import Identity, IdentityRows, Stacked, Valued, total
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.operators.valued import Valued
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.model import Privacy
+from dpquery.spec.spec import Privacy
 from dpquery.strategy.search.select import select
 
 RUNS = 200

@@ -10,17 +10,17 @@ import pytest
 from cli_support import contents, ok, refused, spent
 from strategies_support import MIXED, random_strategies
 
-import dpquery.reconstruction.probes as probes_module
+import dpquery.reconstruction.checks as probes_module
 import dpquery.strategy.algebra.joint_system as joint_module
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.inverses import inverse_gram
-from dpquery.reconstruction.solution_check import flaw_of
+from dpquery.reconstruction.checks import flaw_of
 from dpquery.strategy.algebra.joint_system import joint_system
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import ProductStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
 from dpquery.strategy.shapes.splits import split_by
-from dpquery.strategy.shapes.union import UnionStrategy
 
 
 @pytest.mark.nightly

@@ -20,10 +20,10 @@ from wild_files import CANARY
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.locations import sources_of
-from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
+from dpquery.measurement.counting.persons import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.tabulate import _Tally, check_header, tabulate
-from dpquery.spec.domain import Categorical, Integers, person_rows
-from dpquery.spec.model import FileFormat
+from dpquery.spec.columns import Categorical, Integers, person_rows
+from dpquery.spec.spec import FileFormat
 
 ALL = [(), (0,), (1,), (0, 1)]
 

@@ -21,12 +21,12 @@ from test_stability import SPECS
 from wild_files import CANARY, HEADER, NASTY_LINES, SMALL
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import spark_session
-from dpquery.measurement.counting.csv_lines import fields
+from dpquery.measurement.counting.engines import spark as spark_session
 from dpquery.measurement.counting.tabulate import check_header, tabulate
+from dpquery.measurement.counting.text_files import fields
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.domain import Bins, Boolean, Categorical, Dates, Integers
-from dpquery.spec.model import FileFormat
+from dpquery.spec.columns import Bins, Boolean, Categorical, Dates, Integers
+from dpquery.spec.spec import FileFormat
 
 ALL = [(), (0,), (1,), (0, 1)]
 
@@ -298,7 +298,7 @@ def test_a_session_that_tells_or_keeps_too_much_is_refused(spark, tmp_path, monk
 @SPARK
 def test_machines_with_another_version_are_refused_before_the_charge(spark, tmp_path, monkeypatch):
     pq.write_table(pa.table({"age": [1]}), tmp_path / "a.parquet")
-    monkeypatch.setattr("dpquery.measurement.counting.spark_tables.__version__", "99.0")
+    monkeypatch.setattr("dpquery.measurement.counting.engines.spark.__version__", "99.0")
     assert "do not run dpquery 99.0" in refusal(f"spark:{tmp_path}/a.parquet")
 
 

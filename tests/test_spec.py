@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from spec_base import BASE, read
 
-from dpquery.spec.documents.starter import STARTER
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
-from dpquery.spec.model import Budget, Dataset, Privacy, Rows, Spec, Table
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.documents import STARTER
 from dpquery.spec.parsing.fields import ROWS
-from dpquery.spec.parsing.spec import load_spec, parse
+from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.spec.predicates import IdentitySet, PrefixSet
+from dpquery.spec.spec import Budget, Dataset, Privacy, Rows, Spec, Table
 
 
 def test_every_section_is_read() -> None:

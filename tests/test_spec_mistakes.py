@@ -10,9 +10,9 @@ from spec_base import BASE
 
 from dpquery.exceptions import SpecError
 from dpquery.spec import problems
-from dpquery.spec.documents.starter import STARTER
-from dpquery.spec.parsing import table_limits
-from dpquery.spec.parsing.spec import load_spec, parse
+from dpquery.spec.documents import STARTER
+from dpquery.spec.parsing import predicate_sets
+from dpquery.spec.parsing.read import load_spec, parse
 
 CASES = (Path(__file__).parent / "spec_mistakes.txt").read_text(encoding="utf-8")
 
@@ -207,7 +207,7 @@ def test_descriptions_may_be_long_but_not_without_end() -> None:
 
 
 def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_limits, "MAX_TABLES", 20)
+    monkeypatch.setattr(predicate_sets, "MAX_TABLES", 20)
     items = "  - {name: a, union: [&u {marginals: {ways: 2}}]}\n"
     parse(BASE + items, name="w.yaml", files={})
     (message,) = mistakes(f"{BASE}{items}  - {{name: b, union: [*u]}}\n")

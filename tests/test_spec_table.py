@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpquery.exceptions import SpecError
-from dpquery.spec.documents.json_schema import schema
-from dpquery.spec.documents.reference import reference
-from dpquery.spec.documents.starter import STARTER
+from dpquery.spec.documents import STARTER, reference, schema
 from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS
 from dpquery.spec.parsing.forms import TextForm, Whole
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional

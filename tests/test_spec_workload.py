@@ -5,7 +5,6 @@ import itertools
 import pytest
 from spec_base import BASE, read
 
-from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -18,6 +17,7 @@ from dpquery.spec.predicates import (
     WidthSet,
     ranges,
 )
+from dpquery.spec.spec import Spec, Table
 
 SIZES = {"age": 10, "sex": 2, "state": 4, "income": 3, "hispanic": 2, "race": 12}
 

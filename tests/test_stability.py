@@ -29,10 +29,10 @@ from tabulate_support import (
 )
 from wild_files import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
 
-from dpquery.measurement.counting import csv_lines
 from dpquery.measurement.counting import tabulate as module
+from dpquery.measurement.counting import text_files
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 
 # A value outside every column's domain is in a bin of its own here, so that even a malformed line
 # is a record.
@@ -59,7 +59,7 @@ def counts(tmp_path, monkeypatch):
         path = tmp_path / "data.csv"
         path.write_bytes(content)
         monkeypatch.setattr(module, "_CHUNK", chunk)
-        monkeypatch.setattr(csv_lines, "_PIECE", block)
+        monkeypatch.setattr(text_files, "_PIECE", block)
         return tabulate(path, spec=spec, subsets=ALL_SUBSETS)
 
     return counted

@@ -20,9 +20,9 @@ from tabulate_support import ALL_SUBSETS, assert_equal
 from test_stability import COUNT_SPEC, FIRST_SPEC, SHOW_SPEC, check_neighbours
 from wild_files import HEADER, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
 
-from dpquery.measurement.counting.csv_lines import Dialect, fields
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.spec.parsing.spec import parse
+from dpquery.measurement.counting.text_files import Dialect, fields
+from dpquery.spec.parsing.read import parse
 
 TEXTS = {"closed": SPEC, "open": SHOW_SPEC, "counted": COUNT_SPEC, "person": FIRST_SPEC}
 NAMES = HEADER.decode().strip().split(",")

@@ -16,24 +16,22 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_SUMMED_VALUE
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.exact_answers import RECORD_BITS
-from dpquery.measurement.rap.rounds import rap_budget
+from dpquery.measurement.rounds.budget import rap_budget
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.compile import compile_questions, compile_spec, finer_classes, merged_codes
-from dpquery.operators.factors import Dense, Identity, total
+from dpquery.operators.factors import Dense, Identity, Valued, total
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.operators.valued import Valued
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.columns.consistency import query_structure
-from dpquery.releases.report.error_report import load_report
-from dpquery.spec.model import Privacy
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.errors.expected_error import expected_error
-from dpquery.strategy.goals.goals import largest_standard_error, score
-from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.factor_norms import factor_norms
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.row_space import combination
-from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.reconstruction.columns import query_structure
+from dpquery.releases.report.figures import load_report
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import Privacy
+from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.goals import largest_standard_error, score
+from dpquery.strategy.replacement import factor_norms
+from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.shapes.direct import DirectStrategy, combination
+from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.shapes.splits import DenseFactorSplit, split_by
 
 HEAD = """\

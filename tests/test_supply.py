@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from cli_support import ok, refused
 
-from dpquery.audit.cases.specs_and_records import QUICK
-from dpquery.audit.checks import supply
-from dpquery.measurement.noise import library_versions
-from dpquery.measurement.noise.library_versions import ACCEPTED, Accepted, installed, versions
+from dpquery.audit import installation
+from dpquery.audit.cases import QUICK
+from dpquery.measurement.noise import exact_noise
+from dpquery.measurement.noise.exact_noise import ACCEPTED, Accepted, installed, versions
 
 TOML = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 PROJECT = TOML["project"]
@@ -25,7 +25,7 @@ DECLARED = {
     re.match(r"[a-z0-9]+", line)[0]: re.sub(r"^[a-z0-9]+", "", line)
     for line in PROJECT["dependencies"]
 }
-LOCKED = supply.locked_versions()
+LOCKED = installation.locked_versions()
 
 
 def accepted(bounds):
@@ -100,9 +100,7 @@ def test_a_version_not_to_be_trusted_ends_before_the_charge_and_before_the_data(
         return version
 
     real = metadata.version
-    monkeypatch.setattr(
-        library_versions, "installed", installed.__wrapped__
-    )  # nothing is remembered
+    monkeypatch.setattr(exact_noise, "installed", installed.__wrapped__)  # nothing is remembered
     monkeypatch.setattr(metadata, "version", reported)
     if name == "python":
         monkeypatch.setattr(platform, "python_version", lambda: version)
@@ -131,13 +129,13 @@ def test_a_release_names_the_versions_that_made_it(town):
 
 def test_a_stored_release_needs_no_noise_and_so_no_version(town, monkeypatch):
     ok("release", "data.csv", "--epsilon", "1")
-    monkeypatch.setitem(library_versions.ACCEPTED, "opendp", Accepted("99"))
+    monkeypatch.setitem(exact_noise.ACCEPTED, "opendp", Accepted("99"))
     ok("release", "data.csv", "--epsilon", "1")
 
 
 @pytest.mark.nightly
 def test_the_audit_of_this_installation_passes():
-    findings = list(supply.supply(QUICK))
+    findings = list(installation.supply(QUICK))
     # A checkout that PYTHONPATH puts before what pip installed is rightly said to be another one.
     other = {"dpquery"} if "PYTHONPATH" in os.environ else set()
     assert [
@@ -148,25 +146,27 @@ def test_the_audit_of_this_installation_passes():
 
 def test_a_release_that_loads_what_shows_records_is_found(monkeypatch):
     claim = "a release loads nothing of `dpquery check`, which shows what records hold"
-    (own,) = (own for own in supply.supply(QUICK) if own.claim == claim)
+    (own,) = (own for own in installation.supply(QUICK) if own.claim == claim)
     assert own.passed
     for printed in ("dpquery.commands.release dpquery.data_check.check", ""):
         done = subprocess.CompletedProcess([], 0, printed, "")
-        monkeypatch.setattr(supply.subprocess, "run", lambda *_, done=done, **__: done)
-        assert not supply._apart_finding().passed
+        monkeypatch.setattr(installation.subprocess, "run", lambda *_, done=done, **__: done)
+        assert not installation._apart_finding().passed
 
 
 @pytest.mark.nightly
 def test_another_version_than_the_locked_is_worth_a_word_and_an_old_one_fails(monkeypatch):
-    accepted_one = supply.version_finding("scipy", Accepted("1"), {"scipy": "1.0"})
+    accepted_one = installation.version_finding("scipy", Accepted("1"), {"scipy": "1.0"})
     assert accepted_one.passed
     assert "1.0 is what was locked" in accepted_one.evidence
-    assert not supply.version_finding("scipy", Accepted("99"), {}).passed
-    assert not supply.version_finding("no-such-library", Accepted("1"), {}).passed
-    assert "locked" not in supply.version_finding("scipy", Accepted("1"), {}).evidence
+    assert not installation.version_finding("scipy", Accepted("99"), {}).passed
+    assert not installation.version_finding("no-such-library", Accepted("1"), {}).passed
+    assert "locked" not in installation.version_finding("scipy", Accepted("1"), {}).evidence
     monkeypatch.setitem(LOCKED, "scipy", "1.0")
-    monkeypatch.setattr(supply, "locked_versions", lambda: LOCKED)
-    reports = [finding for finding in supply.supply(QUICK) if finding.subject == "requirements.txt"]
+    monkeypatch.setattr(installation, "locked_versions", lambda: LOCKED)
+    reports = [
+        finding for finding in installation.supply(QUICK) if finding.subject == "requirements.txt"
+    ]
     assert reports[0].passed
     assert f"scipy {installed('scipy')}" in reports[0].evidence
 
@@ -197,7 +197,7 @@ def digest(path):
 
 
 def test_files_as_they_came_pass(wheel):
-    finding = supply.files_finding("sealedlib")
+    finding = installation.files_finding("sealedlib")
     assert finding.passed
     assert finding.evidence == "2 files have their hashes"
 
@@ -238,19 +238,19 @@ def shadowed(folder):
 def test_a_changed_lost_added_or_shadowed_file_is_found(wheel, monkeypatch, damage, named):
     monkeypatch.setattr(sys, "path", list(sys.path))
     damage(wheel)
-    finding = supply.files_finding("sealedlib")
+    finding = installation.files_finding("sealedlib")
     assert not finding.passed
     assert named in finding.evidence
 
 
 def test_a_library_that_pip_does_not_know_fails_and_one_under_development_is_said_to_be(wheel):
-    assert not supply.files_finding("no-such-library").passed
+    assert not installation.files_finding("no-such-library").passed
     beside = wheel / "sealedlib-1.0.dist-info" / "direct_url.json"
     edited(wheel)
     beside.write_text('{"url": "file:///elsewhere", "dir_info": {"editable": true}}')
-    assert not supply.files_finding("sealedlib").passed
+    assert not installation.files_finding("sealedlib").passed
     beside.write_text(EDITABLE % wheel.as_uri())
-    finding = supply.files_finding("sealedlib")
+    finding = installation.files_finding("sealedlib")
     assert finding.passed
     assert "not sealed" in finding.evidence
 
@@ -280,7 +280,7 @@ def test_a_folder_of_sources_that_comes_first_does_not_hide_that_it_is_under_dev
     (facts / "direct_url.json").write_text(EDITABLE % sources.as_uri())
     monkeypatch.syspath_prepend(installed_in)
     monkeypatch.syspath_prepend(sources)  # as `python -m` does with the folder it is started in
-    finding = supply.files_finding("sealedlib")
+    finding = installation.files_finding("sealedlib")
     assert finding.passed
     assert "for development" in finding.evidence
 
@@ -289,13 +289,13 @@ def test_a_record_without_hashes_does_not_hide_that_of_the_wheel(wheel, monkeypa
     (wheel / "first").mkdir()
     with_egg_info(wheel / "first")
     monkeypatch.syspath_prepend(wheel / "first")
-    assert supply.files_finding("sealedlib").evidence == "2 files have their hashes"
+    assert installation.files_finding("sealedlib").evidence == "2 files have their hashes"
     edited(wheel)
-    assert not supply.files_finding("sealedlib").passed
+    assert not installation.files_finding("sealedlib").passed
 
 
 def test_a_library_whose_package_manager_keeps_no_hashes_is_said_not_to_be_checked(wheel):
     (wheel / "sealedlib-1.0.dist-info" / "RECORD").unlink()
-    finding = supply.files_finding("sealedlib")
+    finding = installation.files_finding("sealedlib")
     assert finding.passed
-    assert finding.evidence == supply.NO_HASHES
+    assert finding.evidence == installation.NO_HASHES

@@ -16,18 +16,17 @@ from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED_SPEC, PERSON_SPEC, rehearse, relaxed_of
 
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.measurement.counting.column_codes import code_of
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.public_chance import PublicChance
-from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.releases.folder import synthetic_csv
-from dpquery.releases.folder.synthetic_csv import code_texts, write_synthetic
-from dpquery.releases.folder.synthetic_records import rounded_records
-from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.reconstruction.relaxed.rows import RelaxedRows
+from dpquery.releases.folder import synthetic
+from dpquery.releases.folder.synthetic import code_texts, rounded_records, write_synthetic
+from dpquery.releases.manifest import read_manifest
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.domain import (
+from dpquery.spec.columns import (
     Attribute,
     Bins,
     Boolean,
@@ -37,16 +36,16 @@ from dpquery.spec.domain import (
     Domain,
     Integers,
 )
-from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 from dpquery.spec.predicates import GroupSet, IdentitySet
+from dpquery.spec.spec import Budget, Dataset, Item, Privacy, Spec, Table
 
 AWKWARD = Categorical(("", "a,b", 'say "x"', "é ü", "0", "other"), tuple("uvwxyz"))
 KINDS = {
     "listed": Column("c", AWKWARD),
     "listed, other": Column("c", AWKWARD, other="show"),
     "all of ours are taken": Column(
-        "c", Categorical(synthetic_csv._OTHER[:-1], tuple("abcde")), "show"
+        "c", Categorical(synthetic._OTHER[:-1], tuple("abcde")), "show"
     ),
     "integers": Column("c", Integers(-12, 7)),
     "integers, other": Column("c", Integers(10**17, 10**17 + 3), other="show"),
@@ -215,7 +214,7 @@ def test_the_rounding_is_the_same_on_every_machine():
 
 
 def test_batches_are_made_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic_csv, "BATCH", 700)
+    monkeypatch.setattr(synthetic, "BATCH", 700)
     path = written(tmp_path / "s.csv")
     assert counted(path, spec(), [()])[()] == 5000
     assert max(distances(path, relaxed(), 5000)) < 2

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from dpquery.measurement.counting import maximal_tables, table_counts
+from dpquery.measurement.counting import tables as maximal_tables
+from dpquery.measurement.counting import tables as table_counts
 
 
 @pytest.mark.parametrize("small", [0, 30, 300, 10**6])

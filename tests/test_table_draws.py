@@ -11,12 +11,17 @@ from adaptive_support import PERSON, REPLACE, SPEC
 from tables_support import ask_tables, exact_tables
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.measurement.adaptive import candidates as candidates_module
-from dpquery.measurement.adaptive.candidates import LARGEST_WEIGHT, candidate_tables
-from dpquery.measurement.adaptive.draws import distances, draw_table, penalties_of
-from dpquery.measurement.rap.selection import ExactChance
+from dpquery.measurement.rounds import selection as candidates_module
+from dpquery.measurement.rounds.selection import (
+    LARGEST_WEIGHT,
+    ExactChance,
+    candidate_tables,
+    distances,
+    draw_table,
+    penalties_of,
+)
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import parse
+from dpquery.spec.parsing.read import parse
 
 
 class Listening:
@@ -183,7 +188,7 @@ def test_distances_are_the_same_however_many_tables_are_compared_at_once(
     rng, sizes = np.random.default_rng(0), [3, 1, 7, 20, 2, 2]
     exact = [rng.integers(0, 9, size) for size in sizes]
     model = [rng.normal(4, 3, size) for size in sizes]
-    monkeypatch.setattr("dpquery.measurement.adaptive.draws.CELLS_AT_ONCE", cells_at_once)
+    monkeypatch.setattr("dpquery.measurement.rounds.selection.CELLS_AT_ONCE", cells_at_once)
     expected = [int(np.abs(x - np.rint(y)).sum()) for x, y in zip(exact, model, strict=True)]
     assert distances(exact.__getitem__, model.__getitem__, sizes) == expected
 

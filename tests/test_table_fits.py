@@ -7,22 +7,27 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from dpquery.measurement.adaptive.budget import RoundBudget
-from dpquery.measurement.adaptive.candidates import CandidateTables
-from dpquery.measurement.adaptive.table_rounds import AdaptiveMeasurement, MeasuredRound
-from dpquery.measurement.rap.budget import STEPS
+from dpquery.measurement.rounds.budget import STEPS, RoundBudget
+from dpquery.measurement.rounds.selection import CandidateTables
+from dpquery.measurement.rounds.tables import AdaptiveMeasurement, MeasuredRound
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.public_chance import PublicChance
-from dpquery.reconstruction.adaptive.fits import fit_tables
-from dpquery.reconstruction.adaptive.marginal_misfit import MarginalTables
-from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable, merged_tables
-from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, final_model
-from dpquery.reconstruction.adaptive.unbiased_answers import merged_components
-from dpquery.reconstruction.columns.stacked_tables import StackedSets, residual
-from dpquery.reconstruction.rap.whole_tables import WholeTables
-from dpquery.releases.folder.synthetic_records import rounded_records
+from dpquery.reconstruction.adaptive_fits import (
+    AdaptiveFit,
+    final_model,
+    fit_tables,
+    merged_components,
+)
+from dpquery.reconstruction.components import StackedSets, residual
+from dpquery.reconstruction.relaxed.misfit import (
+    MarginalTables,
+    MeasuredTable,
+    WholeTables,
+    merged_tables,
+)
+from dpquery.releases.folder.synthetic import rounded_records
 
 SHAPE = (3, 4, 2)
 RECORDS = 400.0

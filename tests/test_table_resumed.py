@@ -9,19 +9,13 @@ from adaptive_support import DECLARED, PERSON, REPLACE, SPEC, measured, open_led
 from tables_support import Guess, ask_tables
 
 from dpquery.exceptions import LedgerError
-from dpquery.measurement.adaptive import table_rounds as rounds
-from dpquery.measurement.adaptive.budget import MEASURED_SHARE, ROUNDS_PER_ATTRIBUTE
-from dpquery.measurement.adaptive.draws import penalties_of
-from dpquery.measurement.adaptive.table_rounds import (
-    ADAPTIVE_LAYOUT,
-    MeasuredRound,
-    measured_tables,
-)
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.rap.budget import GRID_BITS
-from dpquery.measurement.rap.selection import ExactChance
-from dpquery.spec.model import Rows
+from dpquery.measurement.ledger.store import PartialMeasurement
+from dpquery.measurement.rounds import tables as rounds
+from dpquery.measurement.rounds.budget import GRID_BITS, MEASURED_SHARE, ROUNDS_PER_ATTRIBUTE
+from dpquery.measurement.rounds.selection import ExactChance, penalties_of
+from dpquery.measurement.rounds.tables import ADAPTIVE_LAYOUT, MeasuredRound, measured_tables
+from dpquery.spec.spec import Rows
 
 
 class Crashing(Guess):

@@ -14,19 +14,18 @@ from tables_support import Guess, ask_tables, exact_tables
 from dpquery.exceptions import DpqueryError, SpecError, UnsupportedWorkloadError
 from dpquery.measurement import curator
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.adaptive import table_rounds as rounds
-from dpquery.measurement.adaptive.budget import MEASURED_SHARE, adaptive_budget
-from dpquery.measurement.adaptive.table_rounds import (
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.rounds import tables as rounds
+from dpquery.measurement.rounds.budget import MEASURED_SHARE, STEPS, adaptive_budget
+from dpquery.measurement.rounds.selection import ExactChance
+from dpquery.measurement.rounds.tables import (
     AdaptiveMeasurement,
     AdaptiveQuery,
     measured_tables,
     run_tables,
 )
-from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rap.budget import STEPS
-from dpquery.measurement.rap.selection import ExactChance
 from dpquery.progress import reporting
-from dpquery.spec.model import Rows
+from dpquery.spec.spec import Rows
 
 ALL = [SPEC, REPLACE, DECLARED, PERSON]
 

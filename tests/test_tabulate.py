@@ -27,12 +27,12 @@ from tabulate_support import (
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_STRATEGY_CELLS
-from dpquery.measurement.counting import csv_lines, maximal_tables, text_files
+from dpquery.measurement.counting import tables, text_files
 from dpquery.measurement.counting import tabulate as module
-from dpquery.measurement.counting.packed_codes import PackedCodes
+from dpquery.measurement.counting.tables import PackedCodes
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
-from dpquery.spec.domain import Boolean, Categorical, Integers
+from dpquery.spec.columns import Boolean, Categorical, Integers
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -54,9 +54,9 @@ def test_counts_equal_a_line_by_line_reading(tmp_path, body, ending, last, other
     "odd", [b'"', b'"1"x', b'1"x"', b'"1\n2"', b"\0", b"\r", b"\rx", b"\r\r\n"]
 )
 def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line_by_line(odd):
-    assert csv_lines._is_clean(b"x,1\r\ny,2\n")
-    assert csv_lines._is_clean(b'"x,1"\r\n"y","2""3"\n')
-    assert not csv_lines._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
+    assert text_files._is_clean(b"x,1\r\ny,2\n")
+    assert text_files._is_clean(b'"x,1"\r\n"y","2""3"\n')
+    assert not text_files._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
 
 
 @pytest.mark.nightly
@@ -195,9 +195,9 @@ def test_codes_that_fill_many_words_come_back_from_them():
 def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
     spec = spec_of(single("age", Integers(0, 1), other="count"))
     for long in (
-        b"0" * csv_lines.MAX_LINE,
-        b"0" * (csv_lines.MAX_LINE + 1),
-        b"1," * (3 * csv_lines.MAX_LINE),
+        b"0" * text_files.MAX_LINE,
+        b"0" * (text_files.MAX_LINE + 1),
+        b"1," * (3 * text_files.MAX_LINE),
     ):
         for body in (b"0\n" + long + b"\n1\n", long, b"0\n1\n" + long + b"\r\n"):
             expected = slow_counts(body, spec=spec, header=b"age", subsets=[(0,)])
@@ -214,7 +214,7 @@ def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "small"), [(b"1," + b"x" * csv_lines.MAX_LINE, 2**17), (b"\xef\xbb\xbf1,x", 4)]
+    ("line", "small"), [(b"1," + b"x" * text_files.MAX_LINE, 2**17), (b"\xef\xbb\xbf1,x", 4)]
 )
 def test_what_a_line_is_does_not_depend_on_where_a_chunk_begins(tmp_path, line, small):
     spec = spec_of(single("age", Integers(0, 1)))
@@ -238,8 +238,8 @@ def test_a_chunk_never_grows_past_a_line_and_its_own_size():
             self.left -= 1
             return b"x" * size if self.left else b"\ny"
 
-    pieces = list(itertools.islice(csv_lines.chunks(Endless(), 2**18), 1))
-    assert max(map(len, pieces)) <= csv_lines.MAX_LINE + 2**18
+    pieces = list(itertools.islice(text_files.chunks(Endless(), 2**18), 1))
+    assert max(map(len, pieces)) <= text_files.MAX_LINE + 2**18
 
 
 def test_a_file_without_rows_counts_nothing(tmp_path):
@@ -275,7 +275,7 @@ def test_a_quoted_comma_is_text(tmp_path):
     "header",
     [
         *(b"", b"\n", b"SECRET,sex", b"sex,age,sex,SECRET", b'"sex,age', b"\xff\xfes\0e\0x\0"),
-        *(b"\x1f\x8b\x08", b"sex,age" + b"," * (csv_lines.MAX_LINE + 1)),
+        *(b"\x1f\x8b\x08", b"sex,age" + b"," * (text_files.MAX_LINE + 1)),
     ],
 )
 def test_a_header_that_is_not_as_declared_is_refused_without_showing_it(tmp_path, header):
@@ -367,10 +367,10 @@ def subsets_up_to(d, size):
 
 @pytest.mark.parametrize("small", [0, 20, 10**6])
 def test_every_subset_is_counted_in_a_table_that_holds_it(small, monkeypatch):
-    monkeypatch.setattr(maximal_tables, "_SMALL", small)
+    monkeypatch.setattr(tables, "_SMALL", small)
     shape = (3, 1, 4, 2, 5, 2)
     subsets = [*subsets_up_to(6, 3), (0, 1, 2, 3, 4), (0, 2)]
-    homes = maximal_tables.homes_of(subsets, shape)
+    homes = tables.homes_of(subsets, shape)
     assert set(homes) == set(subsets)
     assert all(set(subset) <= set(home) for subset, home in homes.items())
     largest = max(math.prod(shape[i] for i in subset) for subset in subsets)
@@ -379,7 +379,7 @@ def test_every_subset_is_counted_in_a_table_that_holds_it(small, monkeypatch):
 
 @pytest.mark.parametrize("small", [0, 20, 10**6])
 def test_a_table_is_the_sum_of_any_larger_one(tmp_path, monkeypatch, small):
-    monkeypatch.setattr(maximal_tables, "_SMALL", small)
+    monkeypatch.setattr(tables, "_SMALL", small)
     generator = np.random.default_rng(3)
     sizes = (3, 1, 4, 2, 5)
     spec = spec_of(*(single(c, Integers(0, n - 1)) for c, n in zip("abcde", sizes, strict=True)))
@@ -396,16 +396,16 @@ def test_a_table_is_the_sum_of_any_larger_one(tmp_path, monkeypatch, small):
 
 def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
     subsets, shape = subsets_up_to(30, 2), (10,) * 30
-    merged = set(maximal_tables.homes_of(subsets, shape).values())
+    merged = set(tables.homes_of(subsets, shape).values())
     assert len(merged) < len(subsets) / 4
-    monkeypatch.setattr(maximal_tables, "MAX_COUNTED_CELLS", 435 * 100)
-    assert set(maximal_tables.homes_of(subsets, shape).values()) == set(
+    monkeypatch.setattr(tables, "MAX_COUNTED_CELLS", 435 * 100)
+    assert set(tables.homes_of(subsets, shape).values()) == set(
         itertools.combinations(range(30), 2)
     )
-    monkeypatch.setattr(maximal_tables, "MAX_COUNTED_CELLS", 435 * 100 - 1)
+    monkeypatch.setattr(tables, "MAX_COUNTED_CELLS", 435 * 100 - 1)
     with pytest.raises(UnsupportedWorkloadError, match=r"the limit is 43,499"):
         module.check_table_sizes(subsets, shape)
 
 
 def test_what_is_planned_can_be_counted():
-    assert MAX_STRATEGY_CELLS <= maximal_tables.MAX_COUNTED_CELLS
+    assert MAX_STRATEGY_CELLS <= tables.MAX_COUNTED_CELLS

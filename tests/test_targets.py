@@ -11,13 +11,12 @@ from cli_support import GAUSSIAN_SPEC, SPEC, ok, run
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
-from dpquery.plan_file.plan import read_plan
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.plan_file.plan import decode_strategy, read_plan
 from dpquery.planning.figures import unit_std
 from dpquery.planning.targets import goal_of, parse_targets
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.errors.expected_error import expected_error
-from dpquery.strategy.goals.goals import score
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.goals import score
 
 TARGETS = ("age_by_sex: sd <= 12", "ages: rmse <= 9.5")
 

@@ -18,12 +18,12 @@ from tabulate_support import ALL_SUBSETS, FUZZ, assert_equal, attributes, single
 
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_LINE
-from dpquery.measurement.counting import csv_lines, text_files
+from dpquery.measurement.counting import text_files
 from dpquery.measurement.counting.sources import UnfitTextError
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
-from dpquery.spec.domain import Bins, Boolean, Categorical, Integers
-from dpquery.spec.model import FileFormat
+from dpquery.spec.columns import Bins, Boolean, Categorical, Integers
+from dpquery.spec.spec import FileFormat
 
 DIALECTS = [
     FileFormat(delimiter=delimiter, quote=quote)
@@ -59,23 +59,23 @@ def replaced(spec, file):
     body=MESSY, file=st.sampled_from(DIALECTS), width=st.integers(1, 3), piece=st.integers(1, 60)
 )
 def test_every_dialect_is_read_line_by_line_whatever_stands_around(body, file, width, piece):
-    dialect, whole = dialect_of(file), csv_lines._PIECE
+    dialect, whole = dialect_of(file), text_files._PIECE
     lines = [line for line in body.split(b"\n") if line not in (b"", b"\r")]
-    alone = [csv_lines.fields(line, width, dialect) for line in lines]
+    alone = [text_files.fields(line, width, dialect) for line in lines]
     try:
-        for csv_lines._PIECE in (piece, whole):
-            batch = csv_lines.columns(body, width=width, wanted=range(width), dialect=dialect)
+        for text_files._PIECE in (piece, whole):
+            batch = text_files.columns(body, width=width, wanted=range(width), dialect=dialect)
             assert records_of(batch) == [tuple(own) for own in alone if own is not None]
             assert batch.malformed == alone.count(None)
     finally:
-        csv_lines._PIECE = whole
+        text_files._PIECE = whole
 
 
 def test_lines_with_quotes_are_read_whole_where_a_writer_put_them(monkeypatch):
     slow = []
-    monkeypatch.setattr(csv_lines, "_read_by_line", lambda *_, **__: slow.append(1))
+    monkeypatch.setattr(text_files, "_read_by_line", lambda *_, **__: slow.append(1))
     chunk = b'"a,b",1\r\n"c""d","2"\n,""\n'
-    batch = csv_lines.columns(chunk, width=2, wanted=[0, 1])
+    batch = text_files.columns(chunk, width=2, wanted=[0, 1])
     assert records_of(batch) == [(b"a,b", b"1"), (b'c"d', b"2"), (b"", b"")]
     assert not slow
 
@@ -84,10 +84,10 @@ def test_lines_with_quotes_are_read_whole_where_a_writer_put_them(monkeypatch):
 def test_a_long_quoted_field_is_read_alike_among_any_lines(length):
     long = b'"' + b"x" * length + b'",1\n'
     for around in (b'"y",2\n', b'"y"z,2\n', b"y\0,2\n"):
-        batch = csv_lines.columns(around + long + around, width=2, wanted=[0, 1])
-        alone = csv_lines.columns(long, width=2, wanted=[0, 1])
+        batch = text_files.columns(around + long + around, width=2, wanted=[0, 1])
+        alone = text_files.columns(long, width=2, wanted=[0, 1])
         assert (long[1:-4], b"1") in records_of(batch) or not records_of(alone)
-        assert len(records_of(alone)) == (csv_lines.fields(long[:-1], 2) is not None)
+        assert len(records_of(alone)) == (text_files.fields(long[:-1], 2) is not None)
 
 
 @pytest.mark.parametrize("file", DIALECTS, ids=str)
@@ -133,8 +133,8 @@ def csv_text(rows, *, ending="\n", always=False):
 
 def parsed(content, size, dialect, width=2):
     batches = [
-        csv_lines.columns(chunk, width=width, wanted=range(width), dialect=dialect)
-        for chunk in csv_lines.chunks(io.BytesIO(content), size, dialect)
+        text_files.columns(chunk, width=width, wanted=range(width), dialect=dialect)
+        for chunk in text_files.chunks(io.BytesIO(content), size, dialect)
     ]
     return [own for batch in batches for own in records_of(batch)], sum(
         b.malformed for b in batches
@@ -158,17 +158,17 @@ def test_a_record_of_a_writer_is_one_whatever_its_text(
     assume(
         always or not any("\r" in text.replace("\r\n", "") for row in (*rows, more) for text in row)
     )
-    dialect, whole = dialect_of(QUOTED), csv_lines._PIECE
+    dialect, whole = dialect_of(QUOTED), text_files._PIECE
     with_one = [*rows[:place], more, *rows[place:]]
     try:
-        for csv_lines._PIECE, chunk in ((whole, 2**23), (piece, size)):
+        for text_files._PIECE, chunk in ((whole, 2**23), (piece, size)):
             for own in (rows, with_one):
                 content = csv_text(own, ending=ending, always=always)
                 records, malformed = parsed(content, chunk, dialect)
                 assert records == [tuple(text.encode() for text in row) for row in own]
                 assert malformed == 0
     finally:
-        csv_lines._PIECE = whole
+        text_files._PIECE = whole
 
 
 @FUZZ
@@ -226,7 +226,7 @@ def test_memory_stays_bounded_within_a_quote_that_never_ends():
             return b'"' + b"x" * size if self.left == 63 else b"x" * size * (self.left > 0)
 
     with pytest.raises(UnfitTextError):
-        list(csv_lines.chunks(Endless(), 2**18, dialect_of(QUOTED)))
+        list(text_files.chunks(Endless(), 2**18, dialect_of(QUOTED)))
 
 
 # -------------------------------------------------------------------------------------- encodings

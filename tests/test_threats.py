@@ -24,12 +24,12 @@ from sources import ROOT, TESTS, find, package
 
 import dpquery
 from dpquery.audit.run import PARTS
-from dpquery.cli import check, release
+from dpquery.cli import commands
 from dpquery.cli.app import app
-from dpquery.measurement.counting import spark_session
+from dpquery.measurement.counting.engines import spark
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
 
 TABLE = ROOT / "dpquery" / "docs" / "guarantee.md"
 ROWS = 47
@@ -393,7 +393,7 @@ def test_row_35_what_is_typed_for_a_release_is_paths_budgets_and_names():
     public = {"data", "plan", "out", "ledger", "epsilon", "delta", "mechanism", "noise", "also"}
     public |= {"confidence", "release_number", "replace", "as_json", "exact", "memory"}
     public |= {"as_planned", "same"}
-    assert set(inspect.signature(release.release_command).parameters) == public
+    assert set(inspect.signature(commands.release_command).parameters) == public
 
 
 def test_row_41_records_are_read_by_release_and_check_and_a_proxy_is_said_to_be_public():
@@ -408,18 +408,18 @@ def test_row_41_records_are_read_by_release_and_check_and_a_proxy_is_said_to_be_
 
 
 def test_row_43_a_check_says_that_it_is_private_and_has_no_option_to_write():
-    given = set(inspect.signature(check.check_command).parameters)
+    given = set(inspect.signature(commands.check_command).parameters)
     assert given == {"data", "spec", "to_pipe"}
-    assert check.PRIVATE.startswith("PRIVATE: ")
+    assert commands.PRIVATE.startswith("PRIVATE: ")
     assert "check" not in dpquery.__all__
 
 
 def test_row_44_a_session_of_spark_shows_nothing_and_encrypts():
-    assert spark_session._OF_THE_MACHINES == {
+    assert spark._OF_THE_MACHINES == {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.eventLog.enabled": "false",
         "spark.io.encryption.enabled": "true",
     }
-    program = inspect.getsource(spark_session._gateway)
+    program = inspect.getsource(spark._gateway)
     assert program.count("subprocess.DEVNULL") == 2

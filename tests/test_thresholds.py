@@ -14,30 +14,36 @@ from strategies_support import (
 )
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators import blocks, gram_terms
-from dpquery.operators.blocks import Block, Workload, marginal, threshold_terms
+from dpquery.operators import blocks
+from dpquery.operators import gram as gram_terms
+from dpquery.operators.blocks import (
+    Block,
+    Workload,
+    differences,
+    marginal,
+    node_weights,
+    threshold_nodes,
+    threshold_sum,
+    threshold_terms,
+)
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Groups, Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
-from dpquery.operators.thresholds import differences, node_weights, threshold_nodes, threshold_sum
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
-from dpquery.strategy.algebra.row_sums import expand, total_of
-from dpquery.strategy.algebra.subsets import subsets_of
-from dpquery.strategy.errors.expected_error import (
+from dpquery.strategy.algebra.query_powers import expand, total_of
+from dpquery.strategy.algebra.subsets import subsets_of, workload_eigenvalues
+from dpquery.strategy.expected_error import (
     block_errors,
     expected_error,
     largest_of,
     squared_sensitivity,
 )
-from dpquery.strategy.search.candidates import marginals_candidate, residual_candidate
-from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.candidates import Problem, marginals_candidate, residual_candidate
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
 SHAPE = (2, 3, 2, 3)
 KINDS = {

@@ -10,38 +10,41 @@ from scipy.optimize import check_grad
 from strategies_support import dense_strategy, random_factor
 from trees_support import nested, random_tree, rows_of
 
-from dpquery.audit.cases import dense_strategy as audit
+from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
-from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.inverses import inverse_gram, inverse_trace, least_squares
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix
-from dpquery.operators.trees import Tree
-from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.operators.trees import Hierarchy, Tree
+from dpquery.plan_file.plan import decode_strategy
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.algebra.nested_sets import AlikeSets, NestedSets
-from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.bounds.lower_bounds import svd_bound
-from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.algebra.query_powers import expand
+from dpquery.strategy.bounds import svd_bound
+from dpquery.strategy.expected_error import expected_error, weighted_queries
+from dpquery.strategy.factor_json import pack
+from dpquery.strategy.optimize.fixed_point import fixed_point
 from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity
 from dpquery.strategy.optimize.opt_hierarchy import level_traces, tree_sizes
 from dpquery.strategy.optimize.opt_product import opt_product
-from dpquery.strategy.optimize.opt_tree import TreeLoss, level_weights, opt_tree
-from dpquery.strategy.search.candidates import product_candidate
-from dpquery.strategy.search.problem import Problem
-from dpquery.strategy.shapes import product as product_shape
-from dpquery.strategy.shapes.factor_json import pack
-from dpquery.strategy.shapes.factor_norms import factor_norms
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.sensitivity import sensitivity
-from dpquery.strategy.shapes.weighted_block import WeightedBlock, integer_factor
+from dpquery.strategy.optimize.opt_tree import (
+    AlikeSets,
+    NestedSets,
+    TreeLoss,
+    level_weights,
+    opt_tree,
+)
+from dpquery.strategy.replacement import factor_norms
+from dpquery.strategy.search.candidates import Problem, product_candidate
+from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.shapes import marginals as product_shape
+from dpquery.strategy.shapes.marginals import ProductStrategy
+from dpquery.strategy.strategy import WeightedBlock, integer_factor
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 

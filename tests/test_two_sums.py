@@ -17,7 +17,7 @@ from ledgers import opened
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from dpquery.audit.checks.both_sums import (
+from dpquery.audit.both_sums import (
     COINS,
     DELTA_OF_SUMS,
     EPSILON_OF_SUMS,
@@ -26,10 +26,10 @@ from dpquery.audit.checks.both_sums import (
 )
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement.accounting import UNIT, Cap, Price, budget_cap, charge_units
+from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.registered_caps import ParentCap
-from dpquery.spec.model import Budget, Privacy
+from dpquery.spec.spec import Budget, Privacy
 
 ORDERS = 1 + np.geomspace(1e-4, 1e4, 400)
 

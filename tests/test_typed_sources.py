@@ -36,11 +36,11 @@ from tabulate_support import (
 )
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import arrow_files, value_texts
+from dpquery.measurement.counting import arrow_files, column_codes
 from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
-from dpquery.spec.domain import Bins, Boolean, Categorical, Integers
+from dpquery.spec.columns import Bins, Boolean, Categorical, Integers
 
 NAN, DAY = math.nan, datetime.date(2024, 2, 29)
 NOON = datetime.datetime(2024, 2, 29, 12, 30)
@@ -82,7 +82,7 @@ TEXTS = [
 def texts_of(array, mark="."):
     ((values, places),) = batch_of([array]).columns[0]
     assert places.dtype == np.int32
-    texts = value_texts.texts_of(values, mark).to_pylist()
+    texts = column_codes.texts_of(values, mark).to_pylist()
     return [texts[i] for i in places.tolist()]
 
 

@@ -12,18 +12,17 @@ from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED, MIXED_SPEC, REPLACE_SPEC, ROW_SPEC, rehearse_tables
 
 from dpquery.measurement import accounting
-from dpquery.measurement.adaptive.budget import adaptive_budget
-from dpquery.measurement.adaptive.table_rounds import decoded_run, noisy_one_way, run_tables
+from dpquery.measurement.rounds.budget import adaptive_budget
+from dpquery.measurement.rounds.tables import decoded_run, noisy_one_way, run_tables
 from dpquery.operators.blocks import Block, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
-from dpquery.planning.rehearsal.seeded_chance import SeededChance
-from dpquery.reconstruction.adaptive.measured_tables import MeasuredTable
-from dpquery.reconstruction.adaptive.run_fit import AdaptiveFit, tables_of_run
-from dpquery.reconstruction.adaptive.unbiased_answers import UnbiasedAnswers
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.spec.parsing.spec import parse
+from dpquery.planning.rehearsal.runs import SeededChance
+from dpquery.reconstruction.adaptive_fits import AdaptiveFit, UnbiasedAnswers, tables_of_run
+from dpquery.reconstruction.relaxed.misfit import MeasuredTable
+from dpquery.releases.manifest import read_manifest
+from dpquery.spec.parsing.read import parse
 
 SHAPE = (3, 4, 2, 1)
 SETS = [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1), (0,)]

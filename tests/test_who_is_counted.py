@@ -17,12 +17,12 @@ from random_specs import random_spec
 from spec_base import BASE, read
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.measurement.counting.column_codes import code_of
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.planning.countable import compile_countable
-from dpquery.spec.parsing.spec import parse
+from dpquery.planning.report import compile_countable
+from dpquery.spec.parsing.read import parse
 from dpquery.spec.predicates import IdentitySet
 
 MODES = ("count", "show", "drop")

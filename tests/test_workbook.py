@@ -8,7 +8,7 @@ import pytest
 from package_support import packed_once
 
 from dpquery import package
-from dpquery.releases.package import workbook
+from dpquery.releases.package import write
 from dpquery.releases.package.write import left_out
 
 pytest.importorskip("xlsxwriter", reason="the extra xlsx is not installed")
@@ -41,7 +41,7 @@ def test_the_workbook_has_every_table_and_no_time(template):
 
 
 def test_a_table_that_no_sheet_holds_is_named(template, monkeypatch, tmp_path):
-    monkeypatch.setattr(workbook, "SHEET_ROWS", 20)
+    monkeypatch.setattr(write, "SHEET_ROWS", 20)
     done = package(template / "release", out=tmp_path / "packed", also=["xlsx"])
     assert {"age_by_sex", "ages", "pairs"} <= {*done.left_out}
     assert "days" not in done.left_out

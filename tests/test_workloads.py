@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from dpquery.exceptions import SpecError
-from dpquery.spec.documents.json_schema import schema, schema_text
-from dpquery.spec.documents.starter import STARTER
-from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import load_spec, parse
+from dpquery.spec.documents import STARTER, schema, schema_text
+from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode, read_yaml
 from dpquery.spec.predicates import GroupSet, IntervalSet, StackedSet
 from dpquery.spec.problems import Problems
+from dpquery.spec.spec import Spec
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "workloads").glob("*.yaml"))

@@ -4,19 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from tempfile import gettempdir
 
-from dpquery.audit.adaptive.table_checks import adaptive
-from dpquery.audit.cases.planned_cases import private_folder
-from dpquery.audit.cases.specs_and_records import FULL, QUICK, Case, Size
-from dpquery.audit.checks.charges import charges
-from dpquery.audit.checks.end_to_end import independence, lattice, residuals
-from dpquery.audit.checks.neighbours import neighbours
-from dpquery.audit.checks.sampler import sampler
-from dpquery.audit.checks.supply import supply
-from dpquery.audit.findings import TO_ITS_END, Finding
-from dpquery.audit.rap.checks import rap
-from dpquery.audit.statistics import MOST_TESTS
+from dpquery.audit.both_sums import charges
+from dpquery.audit.cases import FULL, QUICK, Case, Size
+from dpquery.audit.end_to_end import independence, lattice, residuals
+from dpquery.audit.installation import sampler, supply
+from dpquery.audit.neighbours import neighbours
+from dpquery.audit.planned_cases import private_folder
+from dpquery.audit.rap_checks import rap
+from dpquery.audit.statistics import MOST_TESTS, TO_ITS_END, Finding
+from dpquery.audit.table_runs import adaptive
 from dpquery.exceptions import DpqueryError, LedgerError, SpecError
-from dpquery.measurement.ledger.files import check_local
+from dpquery.measurement.ledger.store import check_local
 from dpquery.progress import current_reporter, reporting
 
 Part = Callable[[Size], Iterator[Finding]]

@@ -1,7 +1,11 @@
-"""The statistics of the audit: exact laws, tests at one level, and what contradicts a claim.
+"""Tests of chance that share one rate of false alarms, and what a check found.
+
+The statistics of the audit: exact laws, tests at one level, and what contradicts a claim.
 
 Every test fails a sound product with probability ALPHA at most, or about that: MOST_TESTS of them
 leave a little of a false alarm in a million runs. There are no second tries.
+
+A finding of the audit: one claim, whether it holds, and the evidence.
 """
 
 import math
@@ -15,7 +19,7 @@ from scipy.special import gammaincc, ndtr
 from scipy.stats import beta
 
 from dpquery.arrays import Floats, Ints
-from dpquery.strategy.noise_kinds import Law
+from dpquery.strategy.strategy import Law
 
 ALPHA = 8e-9
 MOST_TESTS = 120
@@ -228,3 +232,34 @@ def breaks_pure(p_low: float, q_high: float, epsilon: float) -> bool:
 def breaks_zcdp(p_low: float, q_high: float, rho: float) -> bool:
     """Return whether the bounds contradict rho-zCDP."""
     return zcdp_loss(p_low, q_high) > rho * (1 + _ROUNDING)
+
+
+TO_ITS_END = "it runs to its end"
+"""The claim of a part that ended in an error, which says nothing of what it was to check."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked.
+
+    Attributes:
+        part: of the audit.
+        subject: what was put to the test.
+        claim: what must hold of it.
+        passed: whether it holds.
+        evidence: the figures behind that, in a few words.
+        draws: noise values that were looked at, where they were looked at first: each counts once.
+        neighbours: pairs of neighbouring data sets that were compared.
+        replicates: how often they were measured, each.
+        tests: statistical tests behind it; a sound product fails each with probability ALPHA.
+    """
+
+    part: str
+    subject: str
+    claim: str
+    passed: bool
+    evidence: str
+    draws: int = 0
+    neighbours: int = 0
+    replicates: int = 0
+    tests: int = 0

@@ -6,18 +6,21 @@ from typing import Annotated
 
 import typer
 
-from dpquery.cli.answer import answer_command
-from dpquery.cli.audit import audit_command
-from dpquery.cli.check import check_command
-from dpquery.cli.compare import compare_command
-from dpquery.cli.error_report import error_report_command
-from dpquery.cli.init import init_command, schema_command
+from dpquery.cli.commands import (
+    answer_command,
+    audit_command,
+    check_command,
+    compare_command,
+    error_report_command,
+    init_command,
+    package_command,
+    plan_command,
+    release_command,
+    schema_command,
+    synthetic_command,
+)
 from dpquery.cli.ledger import ledger_app
-from dpquery.cli.output.screen import say
-from dpquery.cli.package import package_command
-from dpquery.cli.plan import plan_command
-from dpquery.cli.release import release_command
-from dpquery.cli.synthesize import synthetic_command
+from dpquery.cli.screen import say
 from dpquery.exceptions import DpqueryError
 from dpquery.version import __version__
 

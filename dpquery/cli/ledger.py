@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpquery.cli.options import AsJson, Exact, LedgerPath, ledger_path
-from dpquery.cli.output.screen import print_grids, print_json, say
+from dpquery.cli.screen import print_grids, print_json, say
 
 if TYPE_CHECKING:
     from dpquery.measurement.ledger.ledger import Ledger
+
 
 ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_args_is_help=True)
 
@@ -19,7 +20,7 @@ ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_
 @ledger_app.command()
 def status(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = False) -> None:
     """Show what every dataset may spend, has spent and has left."""
-    from dpquery.cli.output import budget as summary
+    from dpquery.cli import show_release as summary
 
     with _open_ledger(ledger) as opened:
         statuses = opened.status()
@@ -33,7 +34,7 @@ def status(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = Fa
 @ledger_app.command()
 def history(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = False) -> None:
     """List every event, oldest first."""
-    from dpquery.cli.output import budget as summary
+    from dpquery.cli import show_release as summary
 
     with _open_ledger(ledger) as opened:
         events = opened.history()
@@ -56,8 +57,8 @@ def verify(
     With --releases, also that these releases, and all below these folders, are in the chain: one
     that is not shows that the ledger is an older copy, or one of two copies that were both charged.
     """
-    from dpquery.measurement.ledger.published_releases import releases_below
-    from dpquery.releases.formatting import count
+    from dpquery.measurement.ledger.ledger import releases_below
+    from dpquery.releases.words import count
 
     published = [release for folder in releases or () for release in releases_below(folder)]
     with _open_ledger(ledger) as opened:

@@ -140,6 +140,6 @@ SweepList = Annotated[
 
 def ledger_path(given: Path | None) -> Path:
     """Return the ledger that was named, or the default one."""
-    from dpquery.measurement.ledger.files import default_path
+    from dpquery.measurement.ledger.store import default_path
 
     return default_path() if given is None else given

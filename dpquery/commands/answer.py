@@ -1,53 +1,174 @@
-"""answer() as a straight line: questions asked later of a release, from its folder alone.
+"""Answer(), and what cannot be answered.
+
+answer() as a straight line: questions asked later of a release, from its folder alone.
 
     release folder -> spec and classes -> strategy and noisy values -> answers -> folder
 
 Nothing here opens data or a ledger: what comes out is a function of what is published already, so
 it takes nothing of any budget.
+
+Questions that a release cannot answer, each reported at its place, all of them at once.
+
+Of a release by least squares there are two kinds. Codes that no question of its spec distinguished
+were counted as one, and no later question can split them. And what was measured spans some tables
+and not others. A release by RAP has a guess at everything, as long as it fits into memory.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from dpquery.commands.answerable import check_answerable, check_answers_size
+from dpquery.arrays import Ints
 from dpquery.commands.arguments import FilePath, as_path, checked_level
 from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
-from dpquery.commands.opened_release import Release
+from dpquery.commands.opened import Release
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_RAP_PREDICATES, MAX_RAP_TABLE_QUERIES
 from dpquery.mechanisms.derived import NO_DERIVED, derived_answers, tables_of_derived
+from dpquery.mechanisms.fitted import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
-from dpquery.mechanisms.relaxed_release import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
-from dpquery.operators.compile import (
-    CompiledSpec,
-    compile_questions,
-    finer_classes,
-)
+from dpquery.operators.compile import CompiledSpec, compile_questions, finer_classes, merged_codes
 from dpquery.progress import stage
-from dpquery.reconstruction.columns.extra_columns import check_columns, extra_columns
-from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
-from dpquery.reconstruction.derived.joint_answers import JointAnswers
-from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.linear_answers import positions_of
-from dpquery.reconstruction.rap.relaxed_rows import spread_evenly
-from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_columns, parse_columns
+from dpquery.reconstruction.derived import JointAnswers
+from dpquery.reconstruction.least_squares import TableAnswers, positions_of, reconstruct
+from dpquery.reconstruction.relaxed.rows import spread_evenly
+from dpquery.releases.extra_columns import with_extra
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
-from dpquery.releases.folder.relaxed_rows_file import read_relaxed
+from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.extra_columns import with_extra
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import Manifest
-from dpquery.releases.manifest.statement import guarantee_line
-from dpquery.releases.report.views import PublishedTables
-from dpquery.spec.model import DerivedItem, Difference, Item, Spec
+from dpquery.releases.manifest import Manifest, read_manifest
+from dpquery.releases.report.figures import PublishedTables
+from dpquery.releases.statement import guarantee_line
+from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.later_queries import Questions, load_questions
-from dpquery.strategy.algebra.row_sums import total_of
-from dpquery.strategy.errors.expected_error import largest_of
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.spec.problems import Place, quoted
+from dpquery.spec.spec import DerivedItem, Difference, Item, Spec
+from dpquery.strategy.algebra.query_powers import total_of
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.expected_error import largest_of
+from dpquery.strategy.strategy import Strategy, measured_sets, wide_attributes
+
+MAX_NAMED = 4  # tables of one item, and measured sets, that a message names
+
+
+def check_answerable(
+    questions: Questions, classes: tuple[Ints, ...], strategy: Strategy
+) -> CompiledSpec:
+    """Return the operators of questions that a release by least squares can answer.
+
+    Args:
+        questions: what is to be answered.
+        classes: what the release counts as one, for each attribute the class of every code.
+        strategy: what it measured.
+
+    Raises:
+        SpecError: a line for each item and attribute whose codes are not distinguished, and for
+            each set of attributes that is not measured together, at the item's place.
+    """
+    pairs = zip(questions.spec.items, questions.places, strict=True)
+    distinguished = [
+        (item, place) for item, place in pairs if not _merges(item, place, questions, classes)
+    ]
+    if not distinguished:
+        questions.problems.raise_if_any()
+    compiled = compile_questions(
+        replace(questions.spec, items=tuple(item for item, _ in distinguished)), classes
+    )
+    measured: tuple[Subset, ...] | None = None
+    for (item, place), places in zip(distinguished, compiled.items, strict=True):
+        blocks = [compiled.workload.blocks[position] for position in places]
+        missing = {wide_attributes(block): None for block in blocks if not strategy.supports(block)}
+        if missing and measured is None:
+            measured = measured_sets(strategy)
+        for S in list(missing)[:MAX_NAMED]:
+            message = _message(S, measured or (), questions.spec.domain, strategy)
+            questions.problems.add(place, f"{quoted(item.name)}: {message}")
+        if len(missing) > MAX_NAMED:
+            questions.problems.add(
+                place,
+                f"{quoted(item.name)}: and {len(missing) - MAX_NAMED} tables more are not held",
+            )
+    questions.problems.raise_if_any()
+    return compiled
+
+
+def check_answers_size(questions: Questions, compiled: CompiledSpec, *, relaxed_rows: int) -> None:
+    """Refuse questions whose tables are larger than what RAP holds when it makes a release.
+
+    Raises:
+        SpecError: a line for each such item, at its place.
+    """
+    for item, place, places in zip(
+        questions.spec.items, questions.places, compiled.items, strict=True
+    ):
+        blocks = [compiled.workload.blocks[position] for position in places]
+        queries = max(block.queries for block in blocks)
+        # Those of a product are no more than its queries, and none is held for every relaxed row.
+        thresholds = (
+            factor for block in blocks if not block.is_product for factor in block.factors
+        )
+        predicates = max((factor.shape[0] for factor in thresholds), default=0)
+        if queries > MAX_RAP_TABLE_QUERIES:
+            questions.problems.add(
+                place,
+                f"{quoted(item.name)} has a table of {queries:,} queries, and the limit of a "
+                f"release by RAP is {MAX_RAP_TABLE_QUERIES:,}; name fewer attributes or coarser "
+                "sets",
+            )
+        elif relaxed_rows * predicates > MAX_RAP_PREDICATES:
+            questions.problems.add(
+                place,
+                f"{quoted(item.name)} has {predicates:,} predicates on one attribute, and the "
+                f"limit with {relaxed_rows:,} relaxed rows is "
+                f"{MAX_RAP_PREDICATES // relaxed_rows:,}; name fewer ranges",
+            )
+    questions.problems.raise_if_any()
+
+
+def _merges(item: Item, place: Place, questions: Questions, classes: tuple[Ints, ...]) -> bool:
+    """Report the codes that an item distinguishes and a release does not; return if any."""
+    merged: dict[int, tuple[int, int]] = {}
+    for table in item.tables:
+        for i, code, other in merged_codes(table, classes):
+            merged.setdefault(i, (code, other))
+    for i, (code, other) in merged.items():
+        attribute = questions.spec.domain.attributes[i]
+        questions.problems.add(
+            place,
+            f"{quoted(item.name)} tells {quoted(attribute.label(code))} from "
+            f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, and the release counts "
+            "them as one: no question of its spec told them apart; plan again with this question "
+            "in the spec",
+        )
+    return bool(merged)
+
+
+def _message(S: Subset, measured: Sequence[Subset], domain: Domain, strategy: Strategy) -> str:
+    names = [attribute.name for attribute in domain.attributes]
+    together, listed = _crossed(S, names), ", ".join(names[i] for i in S)
+    remedy = f"plan again with `marginals: {{sets: [[{listed}]]}}`"
+    if not all(domain.attributes[i].in_data for i in S):
+        remedy = "plan again with this question in the spec"
+    if not strategy.spans_its_sets and any(set(S) <= set(T) for T in measured):
+        return (
+            f"the release measured what its own questions ask, and these of {together} are "
+            f"no combination of the rows of one measurement; {remedy}"
+        )
+    nearest = sorted(measured, key=lambda T: (-len(set(T) & set(S)), len(T), T))
+    shown = [_crossed(T, names) for T in nearest[:MAX_NAMED]]
+    more = f" and {len(measured) - MAX_NAMED} more" if len(measured) > MAX_NAMED else ""
+    return (
+        f"no measured table holds {together} together; measured: {', '.join(shown)}{more}; {remedy}"
+    )
+
+
+def _crossed(subset: Iterable[int], names: Sequence[str]) -> str:
+    return " x ".join(names[i] for i in subset) or "the total"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
-from dpquery.measurement.ledger.files import default_path
+from dpquery.measurement.ledger.store import default_path
 
 FilePath = str | os.PathLike[str]
 Amount = str | int | float | Decimal | Fraction

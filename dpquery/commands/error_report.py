@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dpquery.commands.arguments import FilePath, as_path
 from dpquery.commands.defaults import RELEASE_PATH, REPORT_PATH
-from dpquery.releases.report.error_report import Report, load_report
-from dpquery.releases.report.html import REPORT_MARK, write_html
-from dpquery.untrusted.atomic_write import check_place
+from dpquery.releases.report.figures import Report, load_report
+from dpquery.releases.report.page import REPORT_MARK, write_html
+from dpquery.untrusted.files import check_place
 
 
 def error_report(

@@ -29,9 +29,9 @@ from dpquery.commands.defaults import (
 from dpquery.exceptions import SpecError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
+from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.measurement.noise.calibration import record_change
 from dpquery.mechanisms.derived import check_told_apart, tables_of_derived
 from dpquery.operators.compile import CompiledSpec
@@ -45,32 +45,36 @@ from dpquery.plan_file.plan import (
     read_plan_file,
     write_plan,
 )
-from dpquery.plan_file.rap_settings import MechanismChoice
-from dpquery.planning.closest import ColumnRehearsal
-from dpquery.planning.comparison import (
+from dpquery.plan_file.rehearsals import MechanismChoice
+from dpquery.planning.accounting_choice import SUMS, Counted, Rivals, by_noise, settled_accounting
+from dpquery.planning.compare_mechanisms import (
+    ColumnRehearsal,
     MechanismRequest,
     beside_fits,
     stages_for,
     with_fits,
 )
-from dpquery.planning.countable import compile_countable
-from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
-from dpquery.planning.derived_targets import derived_targets, tried_on, with_derived
 from dpquery.planning.figures import planned, solution_check
-from dpquery.planning.fixed_shares import ShareSearch, selections_by_shares, share_groups
-from dpquery.planning.informed import searched_workload, with_facts
-from dpquery.planning.plan_report import PlanReport, Terms, report_of
-from dpquery.planning.rivals import Rivals
-from dpquery.planning.targets import goal_of, parse_sweep, parse_targets, split_targets
+from dpquery.planning.public_facts import searched_workload, with_facts
+from dpquery.planning.report import PlanReport, Terms, compile_countable, report_of
+from dpquery.planning.shares import ShareSearch, selections_by_shares, share_groups
+from dpquery.planning.targets import (
+    derived_targets,
+    goal_of,
+    parse_sweep,
+    parse_targets,
+    split_targets,
+    tried_on,
+    with_derived,
+)
 from dpquery.progress import stage
-from dpquery.spec.model import Accounting, Spec
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
-from dpquery.strategy.goals.goals import Goal
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.objectives import Objective
+from dpquery.spec.spec import Accounting, Spec
+from dpquery.strategy.goals import Goal
 from dpquery.strategy.search.select import Flaw, Reach, Selection, select
-from dpquery.untrusted.atomic_write import check_place, replace_file
+from dpquery.strategy.strategy import Noise, Objective
+from dpquery.untrusted.files import check_place, replace_file
 from dpquery.version import __version__
 
 SEARCHING, PRICING = (0.02, 0.8), (0.8, 1.0)

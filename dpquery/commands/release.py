@@ -40,23 +40,22 @@ from dpquery.measurement.ledger.funds import Funds, Room, price_against
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.query import Query
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
+from dpquery.mechanisms.content import ReleaseContent, ReleaseRequest
 from dpquery.mechanisms.linear import linear_queries
-from dpquery.mechanisms.release_content import ReleaseContent, ReleaseRequest
-from dpquery.plan_file.changed_files import ChangedFile, changed_since
-from dpquery.plan_file.plan import plan_and_spec, read_plan_file
-from dpquery.plan_file.rap_settings import MechanismChoice
+from dpquery.plan_file.plan import ChangedFile, changed_since, plan_and_spec, read_plan_file
+from dpquery.plan_file.rehearsals import MechanismChoice
 from dpquery.progress import stage
-from dpquery.reconstruction.columns.postprocess import parse_columns
+from dpquery.reconstruction.columns import parse_columns
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
-from dpquery.releases.report.views import PublishedTables
-from dpquery.spec.model import Spec
+from dpquery.releases.report.figures import PublishedTables
 from dpquery.spec.problems import one_of
-from dpquery.strategy.noise_kinds import CHOICES as NOISES
-from dpquery.strategy.noise_kinds import chosen as chosen_noise
+from dpquery.spec.spec import Spec
+from dpquery.strategy.strategy import CHOICES as NOISES
+from dpquery.strategy.strategy import chosen as chosen_noise
 
 if TYPE_CHECKING:
     from dpquery.mechanisms.choose import ReleaseMechanism
-    from dpquery.releases.manifest.public_facts import PublicFactUse
+    from dpquery.releases.manifest_facts import PublicFactUse
 
 
 @dataclass(frozen=True)

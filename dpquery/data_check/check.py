@@ -9,20 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from dpquery.arrays import Bools
-from dpquery.data_check.file_records import FileRecords
-from dpquery.data_check.findings import DataCheck, FileGuess, Malformed, Records
-from dpquery.data_check.layout import guessed_layout
-from dpquery.data_check.malformed_lines import malformed_lines
+from dpquery.data_check.findings import (
+    ColumnTally,
+    DataCheck,
+    FileGuess,
+    Malformed,
+    PersonTally,
+    Records,
+    columns_of,
+)
+from dpquery.data_check.layout import guessed_layout, malformed_lines
+from dpquery.data_check.records import FileRecords, RepeatedSources, RowOrder, tried_layout
 from dpquery.data_check.remedies import remedies
-from dpquery.data_check.repeated_sources import RepeatedSources
-from dpquery.data_check.row_order import RowOrder
-from dpquery.data_check.tallies import ColumnTally, PersonTally, columns_of
-from dpquery.data_check.trials import tried_layout
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.sources import Source
 from dpquery.measurement.counting.text_files import TextFile
-from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.parsing.read import load_spec
+from dpquery.spec.spec import Spec
 
 
 def check(data: Data, spec_path: Path) -> DataCheck:

@@ -1,11 +1,118 @@
-"""What a check of a file found. All of it is made of the records: private, as they are."""
+"""Tallies of what is not as declared, and the findings.
 
+What is seen of a text: characters that show nothing, letters in one form of Unicode or two.
+
+Ids that a release takes for several persons and that look like one's; private, as they are.
+
+Counts over the records of a file, chunk by chunk, in bounded memory; all of them are private.
+
+What a check of a file found. All of it is made of the records: private, as they are.
+"""
+
+import heapq
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from dpquery.measurement.counting.value_codes import number_of
-from dpquery.spec.domain import Column, Integers
-from dpquery.spec.model import FileFormat, Spec
+import numpy as np
+
+from dpquery.arrays import Bools
+from dpquery.measurement.counting.column_codes import ColumnCodes, number_of
+from dpquery.measurement.counting.persons import name_of, person_names
+from dpquery.measurement.counting.sources import StoredValues
+from dpquery.spec.columns import Attribute, Categorical, Column, Integers
 from dpquery.spec.numbers import is_whole
+from dpquery.spec.spec import FileFormat, Spec
+
+
+def is_invisible(letter: str) -> bool:
+    """Return whether a character shows nothing, or only changes how another one is shown."""
+    return unicodedata.category(letter) in {"Cc", "Cf"} or "\ufe00" <= letter <= "\ufe0f"
+
+
+def seen(text: str) -> str:
+    r"""Return what is seen of a text, in one form of Unicode.
+
+    >>> seen("Malmo\u0308\u200b") == "Malm\u00f6"
+    True
+    """
+    visible = "".join(letter for letter in text if not is_invisible(letter))
+    return unicodedata.normalize("NFC", " ".join(visible.split()))
+
+
+def written_out(text: str) -> str:
+    r"""Return a text with what is not seen in it as YAML and Python write it.
+
+    >>> print(written_out("a\u200bb\u00a0Malmo\u0308"))
+    a\u200bb\u00a0Malmo\u0308
+    """
+    composed = unicodedata.is_normalized("NFC", text)
+
+    def is_hidden(letter: str) -> bool:
+        blank = letter != " " and unicodedata.category(letter) in {"Zs", "Zl", "Zp"}
+        mark = not composed and unicodedata.combining(letter) > 0
+        return ord(letter) >= 128 and (is_invisible(letter) or blank or mark)
+
+    def escaped(letter: str) -> str:
+        code = ord(letter)
+        return f"\\u{code:04x}" if code < 2**16 else f"\\U{code:08x}"
+
+    return "".join(escaped(letter) if is_hidden(letter) else letter for letter in text)
+
+
+_CONTROLS = bytes(range(32)) + b"\x7f"
+
+
+_CHANGES: dict[str, Callable[[str], str]] = {
+    "upper and lower case": str.casefold,
+    "the form of Unicode (NFKC)": lambda text: unicodedata.normalize("NFKC", text),
+    "invisible characters": lambda text: "".join(c for c in text if not is_invisible(c)),
+}
+
+
+def alike_ids(names: Collection[bytes], decimal: str) -> tuple[tuple[str, int, int], ...]:
+    """Return (what alone tells some ids apart, these ids, the persons that they would be)."""
+    if len({hash(_loose(name, decimal)) for name in names}) == len(names):
+        return ()
+    groups = defaultdict(list)
+    for name in names:
+        groups[_loose(name, decimal)].append(name)
+    found = dict.fromkeys([*_CHANGES, "several of these"], (0, 0))
+    for group in groups.values():
+        if len(group) == 1:
+            continue
+        several = True
+        for what, change in _CHANGES.items():
+            parts = defaultdict(list)
+            for name in group:
+                parts[name_of(change(name.decode(errors="replace")).encode(), decimal)].append(name)
+            alike = [len(part) for part in parts.values() if len(part) > 1]
+            several &= not alike
+            found[what] = found[what][0] + sum(alike), found[what][1] + len(alike)
+        if several:
+            ids, persons = found["several of these"]
+            found["several of these"] = ids + len(group), persons + 1
+    return tuple((what, ids, persons) for what, (ids, persons) in found.items() if ids)
+
+
+def _loose(name: bytes, decimal: str) -> bytes:
+    """Return one name for all that are alike."""
+    if name.isascii():
+        lower = name.lower()
+        seen = lower.translate(None, _CONTROLS)
+        return seen if seen == lower else name_of(seen, decimal)
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        return name
+    for change in (
+        *_CHANGES.values(),
+        *_CHANGES.values(),
+    ):  # one may bring about what another takes
+        text = change(text)
+    return name_of(text.encode(), decimal)
+
 
 _AS_GOOD = {("latin-1", "cp1252"), ("utf-16", "utf-16-le"), ("utf-16", "utf-16-be")}
 """Encodings that seem to be, and declared ones that read the same bytes alike."""
@@ -236,3 +343,192 @@ class DataCheck:
         persons = self.records.persons
         unclear = persons is not None and (persons.blank or persons.alike or persons.rounded)
         return not (dropped or unclear or self.records.malformed.records)
+
+
+MAX_TEXTS = 10_000
+"""Undeclared texts of a column that are counted at once."""
+MAX_PERSONS = 2**21
+"""Persons that are counted at once; of more, a random half, a quarter and so on is followed."""
+_LONGEST = 64  # bytes of a text or an id that are kept
+_EXACT_FLOAT = 2**53  # up to which every whole number is a float
+
+
+class TextCounts:
+    """Records of each text; where there are too many texts the rarer half is forgotten.
+
+    A text that is common anywhere in the file, at its end too, is found all the same.
+    """
+
+    def __init__(self, most: int = MAX_TEXTS) -> None:
+        self._most = most
+        self._counts: Counter[bytes] = Counter()
+        self.complete = True
+
+    def add(self, text: bytes, records: int) -> None:
+        """Count a text in some more records."""
+        self._counts[text[:_LONGEST]] += records
+        if len(self._counts) > self._most:
+            commonest = heapq.nlargest(
+                self._most // 2, self._counts.items(), key=lambda item: item[1]
+            )
+            self._counts = Counter(dict(commonest))
+            self.complete = False
+
+    def commonest(self) -> tuple[tuple[str, int], ...]:
+        """Return all texts that are known, commonest first."""
+        return tuple((readable(text), records) for text, records in self._counts.most_common())
+
+
+class ColumnTally:
+    """Undeclared values of one column."""
+
+    def __init__(self, attribute: Attribute, column: Column, decimal: str = ".") -> None:
+        self.column = column
+        self._attribute = attribute
+        self._codes = ColumnCodes(column, decimal)
+        self._texts = TextCounts()
+        self._seen = np.zeros(column.length, np.bool_)
+        self._records = self._declared = self._alone = 0
+
+    def add(self, texts: StoredValues) -> Bools:
+        """Count one chunk; return for every record whether its value is undeclared."""
+        parts = [np.zeros(0, np.bool_)]
+        for distinct, index in texts:
+            codes = self._codes.of(distinct)
+            undeclared = (codes < 0) | (codes >= self.column.length)
+            records = np.bincount(index, minlength=len(distinct))
+            self._seen[codes[~undeclared & (records > 0)]] = True
+            for place in np.flatnonzero(undeclared & (records > 0)).tolist():
+                self._texts.add(distinct[place].as_py().strip(), int(records[place]))
+            parts.append(undeclared[index])
+        undeclared = np.concatenate(parts)
+        self._records += int(undeclared.sum())
+        self._declared += int((~undeclared).sum())
+        return undeclared
+
+    def add_alone(self, records: int) -> None:
+        """Count records that are left out for this column alone."""
+        self._alone += records
+
+    def result(self) -> UndeclaredValues:
+        """Return what was found."""
+        absent: tuple[str, ...] = ()
+        if isinstance(self.column.kind, Categorical):
+            absent = tuple(self.column.label(int(code)) for code in np.flatnonzero(~self._seen))
+        return UndeclaredValues(
+            self._attribute.name,
+            self.column,
+            self._records,
+            self._declared,
+            self._alone,
+            self._texts.commonest(),
+            self._texts.complete,
+            absent,
+        )
+
+
+class PersonTally:
+    """Rows of each person, of those rows that nothing else leaves out.
+
+    Beyond so many persons a random part of them is followed, chosen by a hash that differs from
+    run to run, with all rows of each: memory stays bounded and the picture true.
+    """
+
+    def __init__(self, decimal: str = ".", most: int = MAX_PERSONS) -> None:
+        self._decimal, self._most = decimal, most
+        self._rows: dict[bytes, int] = {}
+        self._spelled: dict[bytes, tuple[bytes, int]] = {}  # other than by the name, in how many
+        self._respelled: set[bytes] = set()
+        self._mask = 0
+        self.blank = self._blank_alone = 0
+
+    def blanks(self, texts: StoredValues) -> Bools:
+        """Return for every record of a chunk whether it has no id."""
+        parts = [np.zeros(0, np.bool_)]
+        for distinct, index in texts:
+            names = person_names(distinct, self._decimal).to_pylist()
+            parts.append(np.array([not name for name in names], np.bool_)[index])
+        blank = np.concatenate(parts)
+        self.blank += int(blank.sum())
+        return blank
+
+    def add(self, texts: StoredValues, inside: Bools) -> None:
+        """Count the rows of one chunk that are inside."""
+        start = 0
+        for distinct, index in texts:
+            kept = index[inside[start : start + index.size]]
+            start += index.size
+            rows = np.bincount(kept, minlength=len(distinct))
+            names = person_names(distinct, self._decimal).to_pylist()
+            for text, name, count in zip(distinct.to_pylist(), names, rows.tolist(), strict=True):
+                if count:
+                    self._add(_identity(name), text.strip(), count)
+
+    def add_alone(self, records: int) -> None:
+        """Count records that are left out for want of an id alone."""
+        self._blank_alone += records
+
+    def _add(self, person: bytes, text: bytes, rows: int) -> None:
+        if hash(person) & self._mask:
+            return
+        self._rows[person] = self._rows.get(person, 0) + rows
+        if text != person and len(text) <= _LONGEST:
+            first, before = self._spelled.get(person, (text, 0))
+            self._spelled[person] = first, before + rows
+            if text != first:
+                self._respelled.add(person)
+        if len(self._rows) > self._most:
+            self._mask = 2 * self._mask + 1
+            gone = {person for person in self._rows if hash(person) & self._mask}
+            for person in gone:
+                del self._rows[person]
+                self._spelled.pop(person, None)
+            self._respelled -= gone
+
+    def result(self, sorted_by: tuple[str, ...] = ()) -> RowsPerPerson:
+        """Return what was found, here and of the order of rows."""
+        scale = self._mask + 1
+        numbers = sorted(Counter(self._rows.values()).items())
+        busiest = heapq.nlargest(3, self._rows.items(), key=lambda item: item[1])
+        # One who has rows by the name itself too.
+        self._respelled.update(p for p, (_, n) in self._spelled.items() if n < self._rows[p])
+        return RowsPerPerson(
+            tuple((rows, scale * number) for rows, number in numbers),
+            1 / scale,
+            self.blank,
+            self._blank_alone,
+            tuple((readable(person), rows) for person, rows in busiest),
+            sorted_by,
+            len(self._respelled),
+            sum(_is_rounded(person, text) for person, (text, _) in self._spelled.items()),
+            alike_ids(self._rows, self._decimal),
+        )
+
+
+def _identity(person: bytes) -> bytes:
+    """Return what a person is counted by: the name, cut where it is long."""
+    if len(person) <= _LONGEST:
+        return person
+    return b"%b %d" % (person[:_LONGEST], hash(person))
+
+
+def _is_rounded(name: bytes, text: bytes) -> bool:
+    """Return whether an id is a whole number that a float may have rounded."""
+    return name.isdigit() and int(name) > _EXACT_FLOAT and not text.isdigit()
+
+
+def readable(text: bytes) -> str:
+    """Return the text of a field; bytes that are no UTF-8 stand as half characters."""
+    return text.decode("utf-8", "surrogateescape")
+
+
+def columns_of(
+    attributes: Iterable[Attribute], present: Collection[str], decimal: str
+) -> list[ColumnTally]:
+    """Return a tally for each declared column that can be read."""
+    return [
+        ColumnTally(attribute, column, decimal)
+        for attribute in attributes
+        for column in attribute.columns
+        if column.name in present
+    ]

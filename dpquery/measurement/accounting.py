@@ -22,9 +22,9 @@ from functools import lru_cache
 from typing import Literal
 
 from dpquery.exceptions import BudgetExceededError, SpecError
-from dpquery.measurement import gaussian_curve
-from dpquery.spec.model import Accounting, Budget, Privacy
-from dpquery.strategy.noise_kinds import Law, Noise
+from dpquery.measurement import gdp
+from dpquery.spec.spec import Accounting, Budget, Privacy
+from dpquery.strategy.strategy import Law, Noise
 
 Currency = Literal["epsilon", "rho", "mu^2"]
 GuaranteeKind = Accounting
@@ -146,7 +146,7 @@ def guarantee(
             "declare `privacy: {delta: 1e-9}` or use Laplace noise"
         )
     if accounting == "gdp":
-        amount = gaussian_curve.squared_mu_of(epsilon, delta)
+        amount = gdp.squared_mu_of(epsilon, delta)
     else:
         amount = _largest_rho(epsilon, delta)
     if amount <= 0:
@@ -161,7 +161,7 @@ def guarantee(
 def epsilon_of_mu(mu: float, delta: Fraction, accounting: Accounting) -> float:
     """Return the epsilon of Gaussian noise of standard deviation 1 / mu at sensitivity 1."""
     if accounting == "gdp":
-        return _float_up(gaussian_curve.epsilon_of_gdp(Fraction(mu) ** 2, delta))
+        return _float_up(gdp.epsilon_of_gdp(Fraction(mu) ** 2, delta))
     return epsilon_of(Fraction(mu) ** 2 / 2, delta)
 
 
@@ -173,7 +173,7 @@ def epsilon_of_units(cap: Cap, units: int) -> float:
     """
     amount = Fraction(units, UNIT)
     if cap.currency == "mu^2":
-        return _float_up(gaussian_curve.epsilon_of_gdp(amount, cap.delta))
+        return _float_up(gdp.epsilon_of_gdp(amount, cap.delta))
     return epsilon_of(amount, cap.delta)
 
 
@@ -273,7 +273,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
     >>> round(analytic_gaussian_sigma(1.0, 1e-6), 6)
     4.224679
     """
-    squared_mu = gaussian_curve.squared_mu_of(Fraction(epsilon), Fraction(delta))
+    squared_mu = gdp.squared_mu_of(Fraction(epsilon), Fraction(delta))
     return 1 / math.sqrt(squared_mu)
 
 
@@ -306,7 +306,7 @@ def charge_units(spent: Guarantee, currency: Currency) -> int:
         case "rho", "pure":
             cost = spent.amount**2 / 2 if spent.rho is None else spent.rho
         case "mu^2", "pure":
-            whole = gaussian_curve.squared_mu_of_pure(spent.amount)
+            whole = gdp.squared_mu_of_pure(spent.amount)
             cost = whole if spent.squared_mu is None else min(whole, spent.squared_mu)
         case "mu^2", "zcdp":
             raise BudgetExceededError(
@@ -406,7 +406,7 @@ def _parse(text: str, *, name: str, low: Fraction, high: Fraction) -> Fraction:
     )
 
 
-@lru_cache(gaussian_curve.REMEMBERED)
+@lru_cache(gdp.REMEMBERED)
 def _largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Solve the bound for rho: the best over alpha of (epsilon - excess(alpha)) / alpha."""
     order = _best_order(lambda u: (float(epsilon) - _excess(u, delta)) / (1 + math.exp(u)))

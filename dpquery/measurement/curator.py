@@ -19,20 +19,19 @@ from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.locations import Data
 from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
-from dpquery.measurement.ledger.charge_checks import RETRIES, NoRoomError
+from dpquery.measurement.ledger.caps import RETRIES, NoRoomError
 from dpquery.measurement.ledger.funds import Funds, epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
-from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
+from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise, Calibration, calibration
-from dpquery.measurement.noise.exact_noise import draw, source
-from dpquery.measurement.noise.library_versions import check_libraries
+from dpquery.measurement.noise.exact_noise import check_libraries, draw, source
 from dpquery.measurement.query import Query, Tables
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.compile import CompiledSpec
 from dpquery.progress import report_progress
-from dpquery.spec.model import Spec
+from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.strategy import Strategy
 
 
 @dataclass(frozen=True, eq=False)

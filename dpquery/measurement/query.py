@@ -6,9 +6,9 @@ from typing import Protocol
 
 from dpquery.arrays import Ints
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
+from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.operators.compile import CompiledSpec
-from dpquery.spec.model import Spec
+from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
 Tables = MutableMapping[Subset, Ints]

@@ -1,4 +1,6 @@
-"""The key of a release: the name under which the ledger holds what was measured and paid for.
+"""The key, canonical text.
+
+The key of a release: the name under which the ledger holds what was measured and paid for.
 
 Releases of one key are one release, charged once and of the same noise. So a key holds all that is
 charged for: whose records, how their columns are coded and counted, who is protected, what is
@@ -29,34 +31,33 @@ How a text is read is not in a key, beyond what the spec declares of it. Since l
 is found by the same key.
 
 test_release_key holds the keys of releases of every kind, and that each field is in the key.
+
+Canonical text of values, unambiguous where several follow each other; keys are its hash.
+
+Records have a literal tag and literal names; no name follows a class or an attribute, which may be
+called otherwise tomorrow. Values stand as in a Python literal: texts quoted, numbers exact (a float
+by the shortest digits that give it back), bytes escaped, tuples in brackets. So two different
+values never have one text, and what follows a value cannot be taken for a part of it.
+
+The text of a value never changes. One thing in it is Python's: a character of a text that Unicode
+had not assigned yet when that Python was made is escaped, and later stands for itself.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from itertools import chain
+from operator import index
 from typing import assert_never
 
+import numpy as np
+
+from dpquery.arrays import Numbers
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.adaptive.budget import DEARER, MEASURED_SHARE, AdaptiveBudget
-from dpquery.measurement.canonical import (
-    integer_bytes,
-    write_fraction,
-    write_integers,
-    write_number,
-    write_numbers,
-    write_optional,
-    write_real,
-    write_record,
-    write_series,
-    write_text,
-    write_texts,
-    write_truth,
-)
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.rap.budget import RapBudget
-from dpquery.operators.block_p_identity import BlockPIdentity
+from dpquery.measurement.rounds.budget import DEARER, MEASURED_SHARE, AdaptiveBudget, RapBudget
 from dpquery.operators.blocks import Block
-from dpquery.operators.cell_classes import CellClassBlock
+from dpquery.operators.cells import CellClassBlock, OrbitRows, Spread
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import (
     Centered,
@@ -68,17 +69,90 @@ from dpquery.operators.factors import (
     Ones,
     PIdentity,
     Stacked,
+    Valued,
 )
-from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.merged import Spread
-from dpquery.operators.orbit_rows import OrbitRows
+from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Tree
-from dpquery.operators.valued import Valued
-from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
-from dpquery.spec.model import Dataset, FileFormat, Privacy, Spec
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.spec import Dataset, FileFormat, Privacy, Spec
+from dpquery.strategy.strategy import WeightedBlock
+
+
+def write_record(tag: str, **fields: str) -> str:
+    """Return the text of named fields, each already written, in the order given.
+
+    >>> write_record("Integers", low=write_number(0), high=write_number(9))
+    'Integers(low=0, high=9)'
+    """
+    return f"{tag}({', '.join(f'{name}={value}' for name, value in fields.items())})"
+
+
+def write_series(values: Iterable[str]) -> str:
+    """Return the text of a tuple of values that are already written.
+
+    >>> write_series([]), write_series(["1"]), write_series(["1", "2"])
+    ('()', '(1,)', '(1, 2)')
+    """
+    written = list(values)
+    return f"({written[0]},)" if len(written) == 1 else f"({', '.join(written)})"
+
+
+def write_text(value: str) -> str:
+    """Return a text in quotes."""
+    return str.__repr__(value)
+
+
+def write_texts(values: Iterable[str]) -> str:
+    """Return a tuple of texts."""
+    return write_series(write_text(value) for value in values)
+
+
+def write_number(value: int) -> str:
+    """Return a whole number, of numpy's too."""
+    return str(index(value))
+
+
+def write_numbers(values: Iterable[int]) -> str:
+    """Return a tuple of whole numbers."""
+    return write_series(write_number(value) for value in values)
+
+
+def write_real(value: float) -> str:
+    """Return a floating-point number, exactly."""
+    return repr(float(value))
+
+
+def write_fraction(value: Fraction) -> str:
+    """Return a fraction in lowest terms."""
+    return f"Fraction({value.numerator}, {value.denominator})"
+
+
+def write_truth(value: bool) -> str:
+    """Return True or False."""
+    return "True" if value else "False"
+
+
+def write_optional(written: str | None) -> str:
+    """Return what is written, or None."""
+    return "None" if written is None else written
+
+
+def write_integers(array: Numbers) -> str:
+    """Return the integers of an array, row after row, as little-endian 64-bit ones.
+
+    Its shape is not in the text. TypeError if they are not integers: no other array is exact.
+    """
+    return repr(integer_bytes(array))
+
+
+def integer_bytes(array: Numbers) -> bytes:
+    """Return the same as bytes, which do not say where they end."""
+    if not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"a key is made of integers, not of {array.dtype}")
+    return np.ascontiguousarray(array, dtype="<i8").tobytes()
+
 
 _BY_SHAPE: dict[type[Factor], str] = {
     Identity: "identity",

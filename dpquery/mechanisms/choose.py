@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.mechanisms.content import ReleaseRequest
 from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
-from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rap_settings import MechanismChoice, PlannedFit
-from dpquery.reconstruction.columns.postprocess import ExtraColumn
-from dpquery.spec.model import Spec
+from dpquery.plan_file.rehearsals import MechanismChoice, PlannedFit
+from dpquery.reconstruction.columns import ExtraColumn
+from dpquery.spec.spec import Spec
 
 if TYPE_CHECKING:
-    from dpquery.mechanisms.adaptive import AdaptiveMechanism
-    from dpquery.mechanisms.rap import RapMechanism
+    from dpquery.mechanisms.fitted import AdaptiveMechanism, RapMechanism
 
     ReleaseMechanism = LinearMechanism | RapMechanism | AdaptiveMechanism
 
@@ -41,11 +40,11 @@ def chosen_mechanism(
         _check_rehearsed(preferred, request)
         mechanism = preferred.key
     if mechanism == "rap":
-        from dpquery.mechanisms.rap import rap_mechanism  # not loaded by releases without it
+        from dpquery.mechanisms.fitted import rap_mechanism  # not loaded by releases without it
 
         return rap_mechanism(plan, spec, request)
     if mechanism == "adaptive":
-        from dpquery.mechanisms.adaptive import adaptive_mechanism  # nor this
+        from dpquery.mechanisms.fitted import adaptive_mechanism  # nor this
 
         return adaptive_mechanism(plan, spec, request)
     return linear_mechanism(plan, spec, with_closest(plan, request), ledger=ledger)

@@ -9,16 +9,14 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import compile_questions, merged_codes
-from dpquery.reconstruction.derived.joint_answers import JointAnswers
-from dpquery.reconstruction.derived.statistics import derived_rows
-from dpquery.reconstruction.least_squares import Estimates
-from dpquery.reconstruction.linear_answers import positions_of
-from dpquery.releases.tables.derived_table import derived_table
+from dpquery.reconstruction.derived import JointAnswers, derived_rows
+from dpquery.reconstruction.least_squares import Estimates, positions_of
 from dpquery.releases.tables.labels import release_rules
-from dpquery.spec.domain import Domain
-from dpquery.spec.model import DerivedItem, Difference, Item, Spec, Table
+from dpquery.releases.tables.long_table import derived_table
+from dpquery.spec.columns import Domain
 from dpquery.spec.problems import quoted
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.spec.spec import DerivedItem, Difference, Item, Spec, Table
+from dpquery.strategy.strategy import Strategy
 
 KnownTables = dict[Table, tuple[Block, int | None]]
 """The block of each table, and its position in the plan's workload if it has one there."""

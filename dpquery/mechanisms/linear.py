@@ -1,5 +1,11 @@
-"""Carry out a linear strategy: least squares, and an exact standard error on every answer."""
+"""Strategies: query, answers, facts.
 
+Carry out a linear strategy: least squares, and an exact standard error on every answer.
+
+What a release makes of public facts: tested, relied on or not, and put into words.
+"""
+
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,19 +15,19 @@ from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.ledger.caps import declared_funds
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
-from dpquery.measurement.ledger.registered_caps import declared_funds
 from dpquery.measurement.query import Query
-from dpquery.mechanisms.derived import KnownTables, derived_answers, tables_of_derived
-from dpquery.mechanisms.public_facts import facts_used, given_facts
-from dpquery.mechanisms.release_content import (
+from dpquery.mechanisms.content import (
     ReleaseContent,
     ReleaseRequest,
     cumulative_words,
     digest_of,
     ledger_facts,
 )
+from dpquery.mechanisms.derived import KnownTables, derived_answers, tables_of_derived
 from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.operators.public_facts import IMPOSSIBLE
 from dpquery.plan_file.plan import Plan
 from dpquery.planning.figures import (
     BudgetShares,
@@ -30,25 +36,99 @@ from dpquery.planning.figures import (
     check_figures,
     error_curve,
 )
-from dpquery.reconstruction.columns.consistency import query_structure
-from dpquery.reconstruction.columns.extra_columns import ExtraColumns, check_columns, extra_columns
-from dpquery.reconstruction.columns.postprocess import ColumnName, ExtraColumn
-from dpquery.reconstruction.least_squares import Estimates, reconstruct
-from dpquery.reconstruction.linear_answers import noisy_values, table_answers
-from dpquery.reconstruction.solution_check import flaw_of
-from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.folder.measurements_file import (
-    MeasurementLabel,
-    measurement_labels,
-    values_digest,
+from dpquery.reconstruction.checks import FactTest, flaw_of, tested_facts
+from dpquery.reconstruction.columns import (
+    ColumnName,
+    ExtraColumn,
+    ExtraColumns,
+    check_columns,
+    extra_columns,
+    query_structure,
 )
-from dpquery.releases.manifest.extra_columns import FittedFacts, with_extra
-from dpquery.releases.manifest.public_facts import PublicFactUse
-from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
-from dpquery.spec.model import Item, Spec, Table
-from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.reconstruction.least_squares import (
+    Estimates,
+    TableAnswers,
+    noisy_values,
+    reconstruct,
+    table_answers,
+)
+from dpquery.releases.extra_columns import FittedFacts, with_extra
+from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
+from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
+from dpquery.releases.manifest_facts import PublicFactUse
+from dpquery.releases.tables.labels import query_labels
+from dpquery.spec.columns import Domain
+from dpquery.spec.spec import Impossible, Item, Spec, Table
+from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.shapes.informed import InformedStrategy, informed
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.strategy import Strategy
+
+
+def given_facts(
+    strategy: Strategy, compiled: CompiledSpec, noisy: Sequence[Floats], *, noise_std: float
+) -> tuple[Strategy, tuple[FactTest, ...]]:
+    """Return how a strategy answers given those public facts that nothing contradicts.
+
+    Args:
+        strategy: what was measured.
+        compiled: the plan's workload and the facts.
+        noisy: the answers of its measurements, as reconstruct takes them.
+        noise_std: standard deviation of the noise on each of them.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs.
+
+    Returns:
+        The strategy, and the tests of all facts: none where the spec has none.
+    """
+    answering = informed(strategy, compiled.facts, compiled.workload)
+    if not isinstance(answering, InformedStrategy):
+        return answering, ()
+    return tested_facts(answering, reconstruct(strategy, noisy), noise_std=noise_std)
+
+
+def facts_used(
+    spec: Spec, compiled: CompiledSpec, tests: Sequence[FactTest]
+) -> tuple[PublicFactUse, ...]:
+    """Return what became of every source of public facts, for the manifest.
+
+    Args:
+        spec: declares them.
+        compiled: says which answers they state.
+        tests: of all sources.
+    """
+    if compiled.facts is None:
+        return ()
+    answers = compiled.facts.stated(compiled.workload)
+    words = {IMPOSSIBLE: "; or ".join(_combination(each, spec.domain) for each in spec.impossible)}
+    files = {item.name: item.known for item in spec.items if item.known is not None}
+    used = []
+    for test in tests:
+        known = files.get(test.source)
+        text = "" if known is None else spec.files[known.file]
+        used.append(
+            PublicFactUse(
+                test.source,
+                words[test.source] if known is None else known.why,
+                answers[test.source],
+                test.degrees,
+                test.statistic,
+                test.chance,
+                not test.contradicted,
+                "" if known is None else known.file,
+                "" if known is None else hashlib.sha256(text.encode()).hexdigest(),
+            )
+        )
+    return tuple(used)
+
+
+def _combination(impossible: Impossible, domain: Domain) -> str:
+    conditions = []
+    for i, asked in impossible.where:
+        attribute = domain.attributes[i]
+        (label,) = query_labels(attribute, asked).labels
+        conditions.append(f"{attribute.name} {label}")
+    return " with ".join(conditions)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,6 @@
-r"""Queries over several attributes: blocks, signed sums of Kronecker products, and their unions.
+r"""Blocks, workloads, thresholds, tensors.
+
+Queries over several attributes: blocks, signed sums of Kronecker products, and their unions.
 
 A block over attributes S with one factor each is the r-of-k query set: the predicates of a row that
 must hold, at least r of them. It is the signed sum
@@ -7,27 +9,252 @@ over attribute sets u ([MATH] 5: inclusion-exclusion); r = k leaves the one term
 Kronecker product. Attributes outside S are summed over. Who needs whole Kronecker products takes
 k + 1 of them (summands), not 2^k; a tensor is multiplied attribute by attribute where the sums over
 all sets would be far larger than it is.
+
+At least r of k: how predicates are counted, without a term for each of 2^k sets of them.
+
+With hits s the threshold is the function [s >= r]. Its mean over independent predicates that hold
+with p_i, and its differences in some of them, take one pass over the attributes, O(k r) each. Where
+the p_i differ from row to row the function is written as a sum of k + 1 products instead,
+    [s >= r] = sum_j alpha_j x_j^s    (s = 0..k, any k + 1 distinct nodes x_j),
+since x^s = prod_i x^{h_i}: as an operator prod_i (1 1' + (x - 1) F_i), a Kronecker product.
+
+Tensors with one axis an attribute: products along the axes, and sums of tensors that lack some.
+
+Tables here have up to 10^8 cells, so each function passes over memory as rarely as it can: a
+product works through pieces that stay in a core's cache, and tensors that lack an axis are added to
+one another while they are small.
 """
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
-from dpquery.arrays import Numbers
+from dpquery.arrays import Floats, Numbers
 from dpquery.operators.factors import Factor, Identity
-from dpquery.operators.tensors import Product, broadcast_sum, kron_apply, sum_along
-from dpquery.operators.thresholds import (
-    node_weights,
-    threshold_apply,
-    threshold_nodes,
-    threshold_sum,
-)
+
+PIECE = 1 << 16  # numbers: with what a product makes of them they fit a core's cache
+SHORT = 16  # along the last axis: numpy's loops over so few numbers cost more than their work
+Axes = tuple[int, ...]
+Product = Callable[[Numbers], Numbers]
+"""Of one matrix with (n, k) numbers."""
+
+
+def kron_apply(products: Sequence[Product | None], tensor: Numbers) -> Numbers:
+    """Apply one matrix product along each axis of a tensor; None leaves an axis as it is.
+
+    A product takes (n, k) to (m, k), column by column: it is given some columns at a time. Only
+    the first one needs new memory, where all are square.
+    """
+    given = tensor
+    for axis, apply in enumerate(products):
+        if apply is not None:
+            tensor = _along(axis, apply, tensor, reuse=tensor is not given)
+    return tensor
+
+
+def _along(axis: int, apply: Product, tensor: Numbers, *, reuse: bool) -> Numbers:
+    """Apply a product along one axis; the result may take the tensor's own memory if it fits."""
+    before, (n, *after) = tensor.shape[:axis], tensor.shape[axis:]
+    flat = np.ascontiguousarray(tensor).reshape(math.prod(before), n, math.prod(after))
+    outer, _, inner = flat.shape
+    columns, out = max(1, PIECE // n), None
+    for start in range(0, outer, rows := max(1, columns // inner)):
+        for left in range(0, inner, columns):
+            piece = flat[start : start + rows, :, left : left + columns].transpose(1, 0, 2)
+            applied = apply(np.ascontiguousarray(piece).reshape(n, piece.shape[1] * piece.shape[2]))
+            m = applied.shape[0]
+            if out is None:
+                fits = reuse and m == n and applied.dtype == flat.dtype
+                out = flat if fits else np.empty((outer, m, inner), applied.dtype)
+            back = applied.reshape(m, *piece.shape[1:]).transpose(1, 0, 2)
+            out[start : start + rows, :, left : left + columns] = back
+    if out is None:
+        raise ValueError("an axis without codes")
+    return out.reshape(*before, out.shape[1], *after)
+
+
+def broadcast_sum(parts: Mapping[Axes, Numbers], spreads: Sequence[Numbers | int]) -> Numbers:
+    """Return sum_b parts[b] kron_{i not in b} spreads[i] as one tensor, using up the parts.
+
+    Args:
+        parts: for sets b of axes a tensor of length 1 along all other axes, C-contiguous. With b
+            there is some b + {i}, up to the set of all axes, whose tensor becomes the sum.
+        spreads: for each axis a number, or as many as the axis has along it and 1 along the others.
+
+    Small tensors are added to larger ones, so that the largest takes one addition an axis.
+    """
+    *smaller, whole = sorted(parts, key=len)
+    shape = parts[whole].shape
+    for b in smaller:
+        beyond = (i for i in whole if i not in b)
+        nexts = [(shape[i], tuple(sorted((*b, i))), i) for i in beyond]
+        _, above, i = min(step for step in nexts if step[1] in parts)
+        part, spread, total = parts[b], spreads[i], parts[above]
+        total += part if isinstance(spread, int) and spread == 1 else part * spread
+    return parts[whole]
+
+
+def outer_product(vectors: Sequence[Numbers]) -> Numbers:
+    """Return the outer product of vectors, one axis each; 1 of none."""
+    product: Numbers = np.ones(())
+    for vector in vectors:
+        product = np.multiply.outer(product, vector)
+    return product
+
+
+def sum_along(tensor: Numbers, axis: int) -> Numbers:
+    """Return the sums along one axis, which stays with length 1."""
+    if tensor.shape[axis] >= SHORT:
+        return np.asarray(tensor.sum(axis=axis, keepdims=True))
+    first, *rest = np.split(tensor, tensor.shape[axis], axis=axis)
+    total = first.copy()
+    for part in rest:
+        total += part
+    return total
+
+
+THRESHOLD_ROUNDING = 1e-13  # relative to what cancelled
+
+
+def threshold_sum(pairs: Sequence[tuple[Numbers | int, Numbers | int]], r: int) -> Numbers:
+    """Return the sum over all ways to hit at least r of the pairs (miss, hit), of the products.
+
+    Entries broadcast against each other; Python ints and arrays of them stay exact.
+
+    >>> int(threshold_sum([(1, 2), (3, 4), (5, 6)], 2))  # 1*4*6 + 2*3*6 + 2*4*5 + 2*4*6
+    148
+    """
+    below: list[Numbers] = [np.asarray(1 if j == 0 else 0, dtype=object) for j in range(r)]
+    reached = np.asarray(int(r == 0), dtype=object)
+    for miss, hit in pairs:
+        reached = reached * (miss + hit) + (below[-1] * hit if r else 0)
+        below = [count * miss + (below[j - 1] * hit if j else 0) for j, count in enumerate(below)]
+    return np.asarray(reached)
+
+
+def threshold_apply(
+    products: Sequence[tuple[int, Product | None]], tensor: Numbers, r: int
+) -> Numbers:
+    """Multiply a tensor by "at least r of these predicates hold", one axis after the other.
+
+    At least r of k hold where not at most r - 1 do, and where at most k - r do not: the shorter
+    count is taken. A tensor for each count is split, axis by axis, into what meets the predicates
+    there, F T, and what does not, 11' T - F T. So there are (k + 1) / 2 tensors at most, none of
+    them larger than codes and predicates make it, and whole numbers stay exact.
+
+    Args:
+        products: of each counted axis its place and its matrix's product, or None for the identity.
+        tensor: any shape.
+        r: how many must hold, from 1 to k.
+    """
+    k = len(products)
+    by_hits = r - 1 <= k - r
+    most = r - 1 if by_hits else k - r
+    whole, by_count = tensor, [tensor]
+    for axis, product in products:
+        after: list[Numbers] = []
+        for count, table in enumerate(by_count):
+            met = kron_apply([*[None] * axis, product], table)
+            missed = sum_along(table, axis) - met
+            one_more, as_many = (met, missed) if by_hits else (missed, met)
+            if count:
+                after[count] = after[count] + as_many
+            else:
+                after.append(as_many)
+            if count < most:
+                after.append(one_more)
+        by_count = after
+        whole = sum_along(whole, axis)
+    at_most = sum(by_count[1:], by_count[0])
+    return whole - at_most if by_hits else at_most
+
+
+def jointly_met(states: Sequence[tuple[Numbers, Numbers, Numbers, Numbers]], r: int) -> Numbers:
+    """Return the number of ways in which each of two codes hits at least r.
+
+    Args:
+        states: for each counted attribute how many predicates neither code meets, the first alone,
+            the second alone, and both; they broadcast, and Python ints stay exact.
+        r: how many must hold.
+
+    >>> int(jointly_met([(1, 0, 0, 1), (0, 1, 1, 0)], 1))  # both meet the first predicate set
+    2
+    """
+    zero, one = (np.asarray(number, dtype=object) for number in (0, 1))
+    ways = {(0, 0): one}
+    for states_of_attribute in states:
+        after: dict[tuple[int, int], Numbers] = {}
+        for (a, b), count in ways.items():
+            steps = ((a, b), (a + 1, b), (a, b + 1), (a + 1, b + 1))
+            for (x, y), number in zip(steps, states_of_attribute, strict=True):
+                place = min(x, r), min(y, r)
+                after[place] = after.get(place, zero) + count * number
+        ways = after
+    return ways.get((r, r), zero)
+
+
+def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Floats:
+    r"""Return the differences of [s >= r] in every set of predicates, with s more that hold.
+
+    Entry (a, s) is sum_{u >= a} coef_u prod_{i in u \ a} p_i of the signed terms of a threshold
+    ([MATH] 5): how much of the predicates in a alone is in it, the others at their levels p_i.
+
+    Args:
+        levels: p_i of every predicate.
+        r: how many must hold.
+        beside: number of further predicates.
+
+    Returns:
+        (2^k, beside + 1): sets as an outer product of k pairs (not a member, a member) lists them.
+
+    >>> differences([0.5, 0.5], 1)[:, 0].tolist()  # of any-of: 1 - 1/4, 1/2, 1/2, -1
+    [0.75, 0.5, 0.5, -1.0]
+    """
+    k = len(levels)
+    masses, sizes = np.zeros((1, k + 1)), np.zeros(1, dtype=np.int64)
+    masses[0, 0] = 1.0
+    for p in levels:
+        outside = masses * (1 - p)
+        outside[:, 1:] += masses[:, :-1] * p
+        masses = np.stack([outside, masses], axis=1).reshape(-1, k + 1)
+        sizes = np.stack([sizes, sizes + 1], axis=1).ravel()
+    steps = np.array([_steps(k, w, r, beside) for w in range(k + 1)])[sizes]
+    sums = np.einsum("ax,axs->as", masses, steps)
+    magnitudes = np.einsum("ax,axs->as", np.abs(masses), np.abs(steps))
+    return np.where(np.abs(sums) > THRESHOLD_ROUNDING * magnitudes, sums, 0.0)
+
+
+def _steps(k: int, w: int, r: int, beside: int) -> Floats:
+    """Return the w-th difference of [x + s >= r]: (k + 1, beside + 1)."""
+    out = np.zeros((k + 1, beside + 1))
+    for x in range(k + 1):
+        for s in range(beside + 1):
+            j = r - 1 - s - x
+            if w == 0:
+                out[x, s] = j < 0
+            elif 0 <= j < w:
+                out[x, s] = (-1) ** (w - 1 - j) * math.comb(w - 1, j)
+    return out
+
+
+def threshold_nodes(k: int) -> Floats:
+    """Return k + 1 nodes, the first of them 1, in which sums of powers are well conditioned."""
+    return np.cos(np.pi * np.arange(k + 1) / max(k, 1))
+
+
+def node_weights(values: Floats) -> Floats:
+    """Return alpha with sum_j alpha_j x_j^s = values[..., s]. values: (..., k + 1)."""
+    k = values.shape[-1] - 1
+    powers = threshold_nodes(k)[None, :] ** np.arange(k + 1)[:, None]
+    return np.asarray(np.linalg.solve(powers, values[..., None])[..., 0])
+
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 
 SplitFactor = tuple[float, float]
 """(a, b) stands for the matrix a 11' + b F of a factor F."""

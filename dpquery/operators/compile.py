@@ -17,11 +17,9 @@ from dpquery.arrays import Ints, numbered_by_first
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RANGE_MEMBERS
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.factors import Factor, Groups, Identity, IdentityRows, Stacked, total
+from dpquery.operators.factors import Factor, Groups, Identity, IdentityRows, Stacked, Valued, total
 from dpquery.operators.public_facts import PublicFacts, public_facts
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.valued import Valued
-from dpquery.spec.model import Spec, SummedValues, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -34,6 +32,7 @@ from dpquery.spec.predicates import (
     WidthSet,
     ranges,
 )
+from dpquery.spec.spec import Spec, SummedValues, Table
 
 _RANGES_AT_ONCE = 4096  # as bits of one number: more would take memory without end
 

@@ -1,11 +1,17 @@
-"""Query matrices of one attribute, as operators that use their structure.
+"""Factors: identity, ones, dense and centred ones, and rows of few entries.
+
+Query matrices of one attribute, as operators that use their structure.
 
 A factor is an (m, n) matrix: m predicates over n codes. It carries scipy's method names without
 scipy's base class, so scipy.sparse.linalg takes it as it is. Integer factors applied to integer
 arrays give exact integers; that is what measurement relies on.
-"""
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
+Predicates times a value of every code: the rows of sums.
+
+Factors whose rows have weights: the Grams of reweighted queries.
+
+Values that another process is given: what they are made of, without what follows from it.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
@@ -15,6 +21,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dpquery.arrays import Floats, Ints, Numbers
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 
 ROW_CHUNK = 1 << 22  # entries of a dense chunk of rows: 32 MB of float64
 
@@ -448,3 +457,128 @@ class Groups(Factor):
     @cached_property
     def row_squares(self) -> Numbers:
         return self.row_sums
+
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+
+class Valued(Factor):
+    """F diag(v): row i adds up the whole numbers v of the codes that meet predicate i."""
+
+    def __init__(self, inner: Factor, values: Ints) -> None:
+        """Take predicates F, every entry 0 or 1, and a value for each of their codes."""
+        self.inner, self.values = inner, np.asarray(values)
+        if self.values.shape != (inner.shape[1],) or self.values.dtype != np.int64:
+            raise ValueError(f"{self.values.shape} values for {inner.shape[1]} codes")
+        self.shape, self.dtype = inner.shape, inner.dtype
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("valued", self.inner.key, self.values.tobytes())
+
+    def matmat(self, X: Numbers) -> Numbers:
+        return self.inner.matmat(self.values[:, None] * X)
+
+    def rmatmat(self, Y: Numbers) -> Numbers:
+        return np.asarray(self.values[:, None] * self.inner.rmatmat(Y))
+
+    def dense(self) -> Numbers:
+        m, n = self.shape
+        return self.rmatmat(np.eye(m, dtype=self.dtype)).T if m < n else super().dense()
+
+    def gram(self) -> Numbers:
+        return np.asarray(self.values[:, None] * self.inner.gram() * self.values)
+
+    def weighted_gram(self, weights: Floats) -> Floats:
+        return np.asarray(self.values[:, None] * self.inner.weighted_gram(weights) * self.values)
+
+    def gram_matmat(self, X: Numbers) -> Numbers:
+        return np.asarray(self.values[:, None] * self.inner.gram_matmat(self.values[:, None] * X))
+
+    def column_norms(self, power: int) -> Numbers:
+        """Return sum_i |F_ij|^power for every column: floats where whole numbers might not fit."""
+        fits = self.max_abs() ** power * self.shape[0] < 1 << 63
+        sizes = np.abs(self.values if fits else self.values.astype(np.float64))
+        return np.asarray(sizes**power * self._met)
+
+    def column_counts(self) -> Ints:
+        return np.where(self.values != 0, self._met, 0)
+
+    def max_abs(self) -> int:
+        return int(np.abs(self.values[self._met > 0]).max(initial=0))
+
+    @cached_property
+    def _met(self) -> Ints:
+        """How many predicates every code meets: (n,)."""
+        return np.asarray(self.inner.column_norms(1), dtype=np.int64)
+
+    def row_power_sums(self, M: Numbers, power: int) -> Numbers:
+        return self.inner.row_power_sums(self.values[:, None] * M, power)
+
+    def quadratic(self, M: Floats) -> Floats:
+        return self.inner.quadratic(self.values[:, None] * M * self.values)
+
+    def row_powers(self, power: int) -> Floats:
+        if power == 0:
+            return super().row_powers(power)
+        return self.inner.matvec(self.values.astype(np.float64) ** power)
+
+    @cached_property
+    def row_squares(self) -> Numbers:
+        return self.row_powers(2)
+
+
+def counts_records(factor: Factor) -> bool:
+    """Return whether all entries are 0 or 1: whether every row counts what meets a predicate."""
+    if factor.zero_one:
+        return True
+    whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs() <= 1
+    return whole and int(factor.column_norms(1).sum()) == int(factor.row_sums.sum())
+
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+
+class Weighted(Factor):
+    """A factor whose rows are scaled by the roots of their weights."""
+
+    def __init__(self, factor: Factor, weights: Floats) -> None:
+        self.factor, self.weights = factor, weights
+        self.dtype = np.result_type(np.float64)
+        self.shape = factor.shape
+        self.roots = np.sqrt(weights)
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("weighted", self.factor.key, self.weights.tobytes())
+
+    def matmat(self, X: Numbers) -> Numbers:
+        return np.asarray(self.roots[:, None] * self.factor.matmat(X))
+
+    def rmatmat(self, Y: Numbers) -> Numbers:
+        return self.factor.rmatmat(self.roots[:, None] * Y)
+
+    def gram(self) -> Floats:
+        return self.factor.weighted_gram(self.weights)
+
+
+def weighted(factor: Factor, weights: Floats) -> Factor:
+    """Return diag(weights)^(1/2) F, with the parts of stacked factors weighted one by one."""
+    if not isinstance(factor, Stacked):
+        return Weighted(factor, weights)
+    ends = np.cumsum([part.shape[0] for part in factor.parts])[:-1]
+    pieces = np.split(weights, ends)
+    return Stacked(tuple(weighted(p, w) for p, w in zip(factor.parts, pieces, strict=True)))
+
+
+class Sent:
+    """A value that is pickled without its cached properties, some of which are functions."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return all attributes but the cached properties."""
+        kind = type(self)
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(kind, name, None), cached_property)
+        }

@@ -13,13 +13,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dpquery.arrays import Floats, Numbers
-from dpquery.operators.block_p_identity import BlockInverse, BlockPIdentity
 from dpquery.operators.factors import Dense, Factor, Groups, Ones, PIdentity, Stacked
 from dpquery.operators.gram import Matrix, Mixture, Structured, diagonal, times, trace_with
-from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.ordered_inverse import OrderedInverse
-from dpquery.operators.tree_inverse import TreeInverse
-from dpquery.operators.trees import Tree
+from dpquery.operators.p_identity import BlockInverse, BlockPIdentity
+from dpquery.operators.ranges import OrderedInverse
+from dpquery.operators.trees import Haar, Hierarchy, Tree, TreeInverse
 
 INVERSE_RESIDUAL = 1e-3  # of a Gram times its inverse, off the identity, on a few vectors
 

@@ -16,13 +16,11 @@ import numpy as np
 from dpquery.arrays import Bools, Floats, Ints, Numbers, numbered_by_first
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS
-from dpquery.operators.blocks import Block, Workload, marginal
-from dpquery.operators.factors import Factor
-from dpquery.operators.merged import Spread
-from dpquery.operators.tensors import Product, kron_apply
-from dpquery.operators.valued import Valued
-from dpquery.spec.model import Spec
+from dpquery.operators.blocks import Block, Product, Workload, kron_apply, marginal
+from dpquery.operators.cells import Spread
+from dpquery.operators.factors import Factor, Valued
 from dpquery.spec.predicates import selected_codes
+from dpquery.spec.spec import Spec
 
 IMPOSSIBLE = "`impossible`"
 """The source of what follows from impossible combinations; others are items."""

@@ -1,33 +1,68 @@
-"""dpquery.plan: the spec, the compared candidates and the chosen integer strategies, as JSON.
+"""Dpquery.plan, written and read; the registry of shapes.
+
+dpquery.plan: the spec, the compared candidates and the chosen integer strategies, as JSON.
 
 A plan is input from outside when it is read: every number in it is checked against the spec that it
 contains, and the sensitivity is never read from it but computed anew.
+
+The shapes of strategies, by the name that a plan calls them.
+
+Strategies read back from JSON values: integers only, each checked against the workload.
+
+What is read may be hostile. It can make a release fail before the charge, never make it false: the
+sensitivity is computed from the integers themselves, and a strategy that is singular or does not
+answer its workload is refused here. Encoding and decoding of each shape stand with the shape.
+
+The files beside a plan that are others now than when it was made: what it releases is older.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import cast
 
+import yaml
+
 from dpquery.exceptions import SpecError
-from dpquery.limits import MAX_JSON_BYTES, MAX_LABELLED_TABLES
-from dpquery.plan_file.closest import PlannedClosest, decode_closest, encode_closest
-from dpquery.plan_file.rap_settings import (
+from dpquery.limits import (
+    MAX_JSON_BYTES,
+    MAX_LABELLED_TABLES,
+    MAX_MATRICES_BYTES,
+    MAX_MATRIX_BYTES,
+    MAX_SPEC_BYTES,
+)
+from dpquery.operators.blocks import Workload
+from dpquery.plan_file.rehearsals import (
     PlannedAdaptive,
+    PlannedClosest,
     PlannedFit,
     PlannedRap,
     decode_adaptive,
+    decode_closest,
     decode_rap,
     encode_adaptive,
+    encode_closest,
     encode_rap,
 )
-from dpquery.spec.model import Accounting, Spec
-from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.objectives import Figure, Objective
-from dpquery.strategy.record_changes import RecordChange
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import Accounting, Spec
+from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
+from dpquery.strategy.strategy import (
+    Figure,
+    Noise,
+    Objective,
+    RecordChange,
+    Strategy,
+    check_strategy_size,
+)
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
     Count,
@@ -326,3 +361,115 @@ def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
         raise SpecError(f"{path} counts losses in two ways: it was changed by hand; plan again")
     accounting = fixed or plan.accounting
     return plan, spec if accounting is None else spec.counted_in(accounting)
+
+
+SHAPES: dict[str, type[Strategy]] = {
+    shape.kind: shape
+    for shape in (
+        ProductStrategy,
+        MarginalsStrategy,
+        ResidualStrategy,
+        UnionStrategy,
+        QuadTreeStrategy,
+        DirectStrategy,
+        CellClassesStrategy,
+        CoarserStrategy,
+        OrbitsStrategy,
+    )
+}
+
+
+def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strategy:
+    """Return the strategy that a plan describes.
+
+    Args:
+        encoded: what `Strategy.encode` returned, or hostile.
+        noise: what is added.
+        workload: that it is to answer.
+
+    Raises:
+        SpecError: it is damaged, too large, or does not answer the workload.
+    """
+    try:
+        _check_packed(encoded)
+        shape = SHAPES[text_of(encoded["shape"])]
+        strategy = shape.decode(encoded, text_of(encoded["name"]), noise, workload)
+        check_strategy_size(strategy)
+        _check_served(strategy, workload)
+    except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError, RecursionError):
+        raise SpecError(
+            "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
+        ) from None
+    return strategy
+
+
+def _check_served(strategy: Strategy, workload: Workload) -> None:
+    """Refuse what does not answer its workload: a release would notice only after the charge."""
+    if not strategy.serves(workload):
+        raise ValueError("unsupported")
+
+
+def _check_packed(encoded: Json) -> None:
+    """Refuse matrices over MAX_MATRICES_BYTES in all, or one over MAX_MATRIX_BYTES."""
+    remaining: list[JsonValue | Json] = [encoded]
+    total = 0
+    while remaining:
+        value = remaining.pop()
+        if isinstance(value, dict) and "data" in value:
+            rows, columns = (integer(size, 0) for size in list_of(value["shape"]))
+            total += 8 * rows * columns
+            if 8 * rows * columns > MAX_MATRIX_BYTES or total > MAX_MATRICES_BYTES:
+                raise ValueError("size")
+        elif isinstance(value, dict | list):
+            remaining += value.values() if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A file of the spec that is another one now.
+
+    Attributes:
+        name: of the spec, or of a list of values or hierarchy that it names.
+        in_content: whether it says something else: more than comments and layout have changed.
+    """
+
+    name: str
+    in_content: bool
+
+
+def changed_since(plan: Plan, path: Path) -> ChangedFile | None:
+    """Return the planned file that has changed most, beside the plan; None if none has.
+
+    Args:
+        plan: with the texts of its spec and of the lists of values.
+        path: of the plan. A spec that lies elsewhere is not looked for.
+    """
+    changed = list(_others_now(plan, path.parent))
+    return max(changed, key=lambda file: file.in_content, default=None)
+
+
+def _others_now(plan: Plan, folder: Path) -> Iterator[ChangedFile]:
+    for name, planned in {plan.spec_name: plan.spec_text, **plan.spec_files}.items():
+        if name != Path(name).name:
+            continue
+        try:
+            now = read_outside(folder / name, most=MAX_SPEC_BYTES).decode("utf-8-sig", "replace")
+        except OSError:
+            continue
+        if now != planned:
+            yield ChangedFile(name, name != plan.spec_name or not _same_yaml(planned, now))
+
+
+def _same_yaml(first: str, second: str) -> bool:
+    """Return whether two texts differ in comments and layout alone."""
+    try:
+        return all(one == other for one, other in zip_longest(_words(first), _words(second)))
+    except yaml.YAMLError:
+        return False
+
+
+def _words(text: str) -> Iterator[tuple[object, ...]]:
+    """Yield what a text says, in order; aliases by name, so that none is written out."""
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        said = (getattr(event, name, None) for name in ("anchor", "tag", "value"))
+        yield type(event), *said

@@ -22,22 +22,26 @@ from dpquery.measurement.noise.calibration import (
 )
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
-from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.reconstruction.solution_check import flaw_of
-from dpquery.spec.model import Spec
-from dpquery.strategy.errors.expected_error import (
+from dpquery.plan_file.plan import (
+    CandidateFigures,
+    ItemFigures,
+    Plan,
+    PlannedSelection,
+    decode_strategy,
+)
+from dpquery.reconstruction.checks import flaw_of
+from dpquery.spec.spec import Spec
+from dpquery.strategy.expected_error import (
     ExpectedError,
     expected_error,
     squared_sensitivity,
     weighted_queries,
 )
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.strategy import Noise, RecordChange, Strategy
 
 if TYPE_CHECKING:
     from dpquery.strategy.search.select import Candidate, Selection
+
 
 _ROUNDING = 1e-3  # of figures that another processor worked out
 CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))

@@ -1,26 +1,301 @@
-"""Targets for errors, the least epsilon that meets them, and errors against epsilon.
+"""Targets on items and on derived items.
+
+Targets for errors, the least epsilon that meets them, and errors against epsilon.
 
 A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals). That
 ratio does not depend on the guarantee: the least epsilon is where the unit noise is its inverse.
+
+Targets on derived statistics: the least epsilon that meets them, by trials on public records.
+
+The strategy is chosen for the items and their targets; these say how much noise it may have.
 """
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.noise.calibration import sound_change, steps
-from dpquery.operators.compile import CompiledSpec
-from dpquery.plan_file.plan import Plan, PlannedSelection, Target
-from dpquery.planning.derived_targets import DerivedTargets
+from dpquery.operators.blocks import Block
+from dpquery.operators.compile import CompiledSpec, compile_questions
+from dpquery.plan_file.plan import Plan, PlannedSelection, Target, decode_strategy
 from dpquery.planning.figures import BudgetShares, SelectionAtBudget, prices, selection_std
-from dpquery.spec.model import Spec
+from dpquery.planning.rehearsal.populations import Proxy, proxies_for
+from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors
+from dpquery.reconstruction.least_squares import positions_of
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.strategy.goals.goals import Goal, Limit
-from dpquery.strategy.objectives import Figure, Objective
+from dpquery.spec.spec import DerivedItem, Difference, Item, Quantiles, Quotient, Spec
+from dpquery.strategy.expected_error import squared_sensitivity
+from dpquery.strategy.goals import Goal, Limit
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.strategy import Figure, Noise, Objective, Strategy, resolution
+
+FACTOR_OF_NOISE = 4.0  # between sizes of noise that are tried first
+NOISE_HALVINGS = 9  # of the last step: within 0.3 %
+LEAST_TRIED_NOISE, MOST_TRIED_NOISE = 1e-6, 1e12  # unit noise that is tried at all
+
+
+@dataclass(frozen=True)
+class DerivedReached:
+    """A target on a derived item and the figure that is expected, in the item's own unit.
+
+    Attributes:
+        target: what was asked for.
+        figure: infinite where rows are lost in noise.
+        rows: of the item.
+        lost: how many of them are lost in noise.
+        unknown: how many have no value in the population, and are left out.
+    """
+
+    target: Target
+    figure: float
+    rows: int
+    lost: int
+    unknown: int
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is at or below the target."""
+        return self.figure <= self.target.at_most
+
+
+class DerivedTargets:
+    """Targets on derived items of a spec, and the population that they are tried on."""
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        spec: Spec,
+        compiled: CompiledSpec,
+        proxy: Path | None,
+    ) -> None:
+        """Read the population.
+
+        Args:
+            targets: one at least, all on derived items.
+            spec: with the items.
+            compiled: its workload.
+            proxy: a public file or an earlier release; None for the made-up population.
+
+        Raises:
+            SpecError: the spec does not say how many records there are; the proxy cannot be read;
+                or a target is on a difference from another release.
+        """
+        self.targets, self._spec, self._compiled = tuple(targets), spec, compiled
+        self._selections: dict[Noise, PlannedSelection] = {}
+        self.made_up = proxy is None
+        self._items = {item.name: item for item in spec.derived}
+        for target in targets:
+            _check_own_noise(target, self._items[target.item])
+        named = [self._items[name] for name in dict.fromkeys(target.item for target in targets)]
+        self._tables = tuple(dict.fromkeys(t for item in named for t in item.statistic.tables))
+        made_of = replace(spec, items=(Item("derived", self._tables),))
+        self._made_of = compile_questions(made_of, compiled.classes)
+        self._named = named
+        rows = spec.dataset.rows
+        if rows is None:
+            raise SpecError(
+                f"the error of {quoted(named[0].name)} depends on how many records there are, and "
+                "the spec does not say; declare `dataset: {rows: about 50000}`, from public "
+                "knowledge"
+            )
+        self._population: Proxy
+        self._population, *_ = proxies_for(proxy, spec, self._made_of, rows=rows.count)
+        self._trials: dict[Noise, DerivedTrials] = {}
+        self._scores: dict[Noise, float] = {}
+
+    def on(self, selections: Sequence[PlannedSelection]) -> "DerivedTargets":
+        """Return the targets, to be tried with the strategies of a plan, one a kind of noise."""
+        tried = copy(self)
+        tried._selections = {selection.noise: selection for selection in selections}
+        tried._trials, tried._scores = {}, {}
+        return tried
+
+    def on_items(self) -> list[Target]:
+        """Return targets on items that let their derived ones be met, if answers err apart.
+
+        So much noise as a derived target bears where every answer has noise of its own, in
+        proportion to the most that one record adds to it. They steer the choice of a strategy, no
+        more: what a strategy reaches is tried with its own errors.
+        """
+        limits: list[Target] = []
+        workload, (places,) = self._made_of.workload, self._made_of.items
+        units = {place: table.unit for table, place in zip(self._tables, places, strict=True)}
+        weights = tuple(resolution(1) // units[place] for place in range(len(workload.blocks)))
+        apart = self._trials_with(DirectStrategy("Workload", "gaussian", workload, weights))
+        for target in self.targets:
+            item = self._items[target.item]
+
+            def met(std: float, target: Target = target, item: DerivedItem = item) -> bool:
+                errors = apart.errors(item.statistic, std * resolution(1))
+                return _reached(target, errors).met
+
+            std = most_noise(met)
+            limits += [
+                Target(of.name, "sd", std * max(table.unit for table in of.tables))
+                for of in self._spec.items
+                if std and of.name in item.items
+            ]
+        return limits
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What to say of how these errors are known."""
+        simulated = [item.name for item in self._named if is_simulated(item)]
+        exact = [item.name for item in self._named if not is_simulated(item)]
+        lines = []
+        if simulated:
+            population, trials = self._population, self._any_trials.trials
+            aside = " (not like your records)" if self.made_up else ""
+            remedy = "; --proxy names public records that are more like them" * self.made_up
+            lines.append(
+                f"{', '.join(simulated)}: errors in {trials} trials on {population.words}{aside}, "
+                f"scaled to {population.rows:,} records; nothing comes from the data, where errors "
+                f"may be others{remedy}"
+            )
+        if exact:
+            lines.append(f"{', '.join(exact)}: errors are exact, and the same for all data")
+        return tuple(lines)
+
+    def reached(self, noise: Noise, std: float) -> tuple[DerivedReached, ...]:
+        """Return what is reached where the noise on a query of sensitivity one is so large."""
+        return tuple(self._reached(target, noise, std) for target in self.targets)
+
+    def score(self, noise: Noise) -> float:
+        """Return the inverse of the largest unit noise that meets all targets.
+
+        Raises:
+            SpecError: no noise that can be drawn meets them.
+        """
+        if noise not in self._scores:
+            self._scores[noise] = 1 / self._most_noise(noise)
+        return self._scores[noise]
+
+    @cached_property
+    def _any_trials(self) -> DerivedTrials:
+        return self._trials_of(next(iter(self._selections)))
+
+    def _most_noise(self, noise: Noise) -> float:
+        most = most_noise(lambda std: self._all_met(noise, std))
+        if most is None:
+            raise SpecError(self._refusal(noise, LEAST_TRIED_NOISE))
+        return most
+
+    def _all_met(self, noise: Noise, std: float) -> bool:
+        return all(reached.met for reached in self.reached(noise, std))
+
+    def _refusal(self, noise: Noise, std: float) -> str:
+        missed = next(reached for reached in self.reached(noise, std) if not reached.met)
+        why = f"its {missed.target.figure} is {missed.figure:.3g} with hardly any noise"
+        if missed.unknown == missed.rows:
+            why = "no row of it has a value there; name public records with --proxy"
+        elif missed.lost:
+            why = f"{missed.lost} of its {missed.rows} rows have hardly a record there"
+        return (
+            f"no epsilon meets the target on {quoted(missed.target.item)}, tried on "
+            f"{self._population.words}: {why}"
+        )
+
+    def _reached(self, target: Target, noise: Noise, std: float) -> DerivedReached:
+        return _reached(target, self._errors(target.item, noise, std))
+
+    def _errors(self, name: str, noise: Noise, std: float) -> RowErrors:
+        trials, selection = self._trials_of(noise), self._selections[noise]
+        change = sound_change(selection.change, self._spec)
+        on_rows = std * math.sqrt(squared_sensitivity(trials.strategy, change))
+        return trials.errors(self._items[name].statistic, on_rows)
+
+    def _trials_of(self, noise: Noise) -> DerivedTrials:
+        if noise not in self._trials:
+            encoded, workload = self._selections[noise].strategy, self._compiled.workload
+            strategy = decode_strategy(encoded, noise=noise, workload=workload)
+            self._trials[noise] = self._trials_with(strategy, workload.blocks)
+        return self._trials[noise]
+
+    def _trials_with(
+        self, strategy: Strategy, planned: Sequence[Block] | None = None
+    ) -> DerivedTrials:
+        """Return trials of a strategy for a workload of these blocks; for the tables' unless."""
+        blocks = self._made_of.workload.blocks
+        known = zip(blocks, positions_of(blocks, planned or blocks), strict=True)
+        return DerivedTrials(
+            [item.statistic for item in self._named],
+            dict(zip(self._tables, known, strict=True)),
+            strategy,
+            self._population,
+            self._spec.domain,
+        )
+
+
+def most_noise(met: Callable[[float], bool]) -> float | None:
+    """Return the most unit noise at which something is met, nearly; None where none that is."""
+    std = 1.0
+    while std < MOST_TRIED_NOISE and met(std):
+        std *= FACTOR_OF_NOISE
+    while not met(std):
+        std /= FACTOR_OF_NOISE
+        if std < LEAST_TRIED_NOISE:
+            return None
+    low, high = math.log(std), math.log(std * FACTOR_OF_NOISE)
+    for _ in range(NOISE_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if met(math.exp(middle)) else (low, middle)
+    return math.exp(low)
+
+
+def _reached(target: Target, errors: RowErrors) -> DerivedReached:
+    known = np.isfinite(errors.std) | errors.lost
+    lost, figure = int(errors.lost.sum()), math.inf
+    if known.any() and not lost:
+        stds = errors.std[known]
+        figure = float(stds.max() if target.figure == "sd" else math.sqrt((stds**2).mean()))
+    return DerivedReached(target, figure, len(known), lost, int((~known).sum()))
+
+
+def derived_targets(
+    targets: Sequence[Target], spec: Spec, compiled: CompiledSpec, proxy: Path | None
+) -> DerivedTargets | None:
+    """Return the targets with what they are tried on; None without any."""
+    return DerivedTargets(targets, spec, compiled, proxy) if targets else None
+
+
+def tried_on(
+    tried: DerivedTargets | None, selections: Sequence[PlannedSelection]
+) -> DerivedTargets | None:
+    """Return targets on derived items, to be tried with the strategies of a plan."""
+    return None if tried is None else tried.on(selections)
+
+
+def with_derived(targets: Sequence[Target], tried: DerivedTargets | None) -> tuple[Target, ...]:
+    """Return the targets that choose a strategy: those on items, and for those on derived ones.
+
+    Without targets on items the strategy with the least error serves the derived ones too. With
+    them, what has none would get next to nothing.
+    """
+    return (*targets, *(tried.on_items() if targets and tried is not None else ()))
+
+
+def is_simulated(item: DerivedItem) -> bool:
+    """Whether the error of an item depends on the counts, so that it has to be tried."""
+    return isinstance(item.statistic, Quotient | Quantiles)
+
+
+def _check_own_noise(target: Target, item: DerivedItem) -> None:
+    """Refuse a target on a difference from another release, whose noise no plan sets."""
+    if isinstance(item.statistic, Difference) and item.statistic.release:
+        raise SpecError(
+            f"target on {quoted(target.item)}: it is a difference from another release, whose "
+            "noise this plan does not set; set a target on the item that it is of"
+        )
+
 
 DIGITS = 4  # of a least epsilon, rounded up
 _FORM = re.compile(r"\s*(.+?)\s*:\s*(sd|rmse)\s*<=\s*([0-9.eE+-]+)\s*", re.DOTALL)

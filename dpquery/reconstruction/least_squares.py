@@ -1,36 +1,44 @@
-"""From noisy measurements to answers, by least squares; nothing here can reach the data.
+"""Estimates by shape, table by table.
+
+From noisy measurements to answers, by least squares; nothing here can reach the data.
 
 Products and marginals have closed forms on small tensors: a table over attributes S is built from
 the measured subsets alone, and the count vector of the whole domain never exists unless the
 strategy itself spans it. A union of products is solved as one where its joint inverse fits in
 memory, and part by part beyond that, as the expected errors assume.
+
+The answers of one table by least squares, with the error of each.
+
+The noisy values of every measurement, worked out one measurement at a time.
+
+What reconstruction hands to the release: the answers of one table, each with its error.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Protocol
+from itertools import accumulate
+from typing import Protocol, overload
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from dpquery.arrays import Floats
-from dpquery.operators.blocks import Block
-from dpquery.operators.tensors import broadcast_sum, kron_apply
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.blocks import Block, broadcast_sum, kron_apply
+from dpquery.reconstruction.intervals import half_widths, standard_errors
+from dpquery.spec.spec import Table
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
-from dpquery.strategy.shapes.coarser import CoarserStrategy
+from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.informed import InformedStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.orbits import OrbitsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.split_strategy import SplitStrategy
-from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
+from dpquery.strategy.shapes.splits import SplitStrategy
+from dpquery.strategy.strategy import Strategy
 
 MAX_KEPT_NUMBERS = 1 << 16  # numbers of a component that is kept to serve other tables
 ROOM = 1 << 24  # numbers of all components that are kept
@@ -384,3 +392,120 @@ ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
     InformedStrategy: _InformedEstimates,
 }
 """What makes estimates of the noisy answers of each shape."""
+
+
+class MeasuredValues(Sequence[Floats], ABC):
+    """The values of each measurement, known by its place."""
+
+    @abstractmethod
+    def values_of(self, place: int) -> Floats:
+        """Return the values of one measurement; `place` is from 0 on."""
+
+    @overload
+    def __getitem__(self, place: int) -> Floats: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Floats]: ...
+    def __getitem__(self, place: int | slice) -> Floats | list[Floats]:
+        """Return the values of one measurement, or of several."""
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        return self.values_of(range(len(self))[place])
+
+
+@dataclass(frozen=True, eq=False)
+class TableAnswers:
+    """Answers of one table in row order.
+
+    Attributes:
+        table: the table of the spec that these answer.
+        estimate: (m,) estimates, in counts; unbiased where there is a standard error.
+        std_error: (m,) standard errors of the noise, in counts; None where the answers have none,
+            as those from relaxed rows: their error depends on the data.
+        half_width: (m,) half widths of the noise interval at the release's confidence level; None
+            where there is no standard error.
+        extra: (m,) values of each extra column asked for, in order; None where the table has none.
+        stated: (m,) 0 for what was measured, 1 for what is impossible by a public fact, 2 for what
+            is known by one; None where there are no facts.
+    """
+
+    table: Table
+    estimate: Floats
+    std_error: Floats | None
+    half_width: Floats | None
+    extra: tuple[Floats | Ints | None, ...] = ()
+    stated: Ints | None = None
+
+
+class NoisyValues(MeasuredValues):
+    """The noisy answers of each measurement, in units of the integer strategy, as floats.
+
+    A release may have measured 10^8 values: the only copy of them all is the integers.
+    """
+
+    def __init__(self, values: Ints, sizes: Sequence[int], *, shift: int) -> None:
+        """Take (m,) values in steps of 2^shift, and how many belong to each measurement."""
+        self._values, self._step = values, 2.0**shift
+        self._ends = [0, *accumulate(sizes)]
+        if self._ends[-1] != len(values):
+            raise ValueError(f"{len(values)} values for measurements of {self._ends[-1]}")
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def values_of(self, place: int) -> Floats:
+        """Return the values of one measurement."""
+        return np.asarray(self._values[self._ends[place] : self._ends[place + 1]] * self._step)
+
+
+def noisy_values(strategy: Strategy, values: Ints, *, shift: int) -> NoisyValues:
+    """Split noisy values by measurement, in units of the integer strategy.
+
+    Args:
+        strategy: what was measured.
+        values: (m,) noisy values in steps of the grid, 2^shift.
+        shift: of the grid.
+    """
+    sizes = [measurement.block.queries for measurement in strategy.measurements]
+    return NoisyValues(values, sizes, shift=shift)
+
+
+def table_answers(
+    table: Table,
+    block: Block,
+    estimates: Estimates,
+    *,
+    strategy: Strategy,
+    position: int | None,
+    noise_std: float,
+    level: float,
+    variance: float | None = None,
+) -> TableAnswers:
+    """Return the answers of a table with their standard errors and noise intervals.
+
+    Args:
+        table: of the spec.
+        block: the same, compiled.
+        estimates: the result of `reconstruct` on the measurements.
+        strategy: what was measured.
+        position: of the block in the workload; None where it is not of the workload.
+        noise_std: standard deviation of the noise on each measured row.
+        level: of the noise intervals.
+        variance: of every query of the block under unit noise, where it is known to be one number.
+    """
+    if variance is None:
+        std = standard_errors(strategy, block, position=position, noise_std=noise_std)
+    else:
+        std = np.broadcast_to(noise_std * math.sqrt(variance), (block.queries,))
+    half = half_widths(strategy, block, std, position=position, level=level)
+    return TableAnswers(table, estimates.answer(block, position).ravel(), std, half)
+
+
+def positions_of(queried: Sequence[Block], blocks: Sequence[Block]) -> tuple[int | None, ...]:
+    """Return for each block the position of one with the same queries; None where there is none."""
+    known = {_identity(block): place for place, block in reversed(list(enumerate(blocks)))}
+    return tuple(known.get(_identity(block)) for block in queried)
+
+
+def _identity(block: Block) -> tuple[object, ...]:
+    keys = tuple(factor.key for factor in block.factors)
+    return block.attributes, block.counted, block.at_least, keys

@@ -8,7 +8,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.accounting import UNIT, Price, units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
-from dpquery.releases.formatting import percent
+from dpquery.releases.words import percent
 
 
 def taken_words(charged: int, account: Account, *, pure: int | None, parent: Account | None) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpquery.spec.domain import Attribute
+from dpquery.spec.columns import Attribute
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ BLOCK_P_IDENTITY = (
     Mutant(
         "signs of rows over blocks are not looked at",
         "a replaced record changes the answers by more than the noise is made for",
-        "overlaps._overlaps",
+        "replacement._overlaps",
         "positive = bool((inner >= 0).all() and (outer >= 0).all())",
         "positive = bool((inner >= 0).all())",
         ("test_replacement.py::test_blocks_too_long_to_list_with_opposite_signs_are_far_apart",),

@@ -132,7 +132,7 @@ BUDGETS = (
     Mutant(
         "a plan tells the risk without the delta",
         "an extra probability is kept from whoever signs the plan",
-        "plan_notes.risk",
+        "show_comparison.risk",
         '    aside = "" if pure else',
         '    aside = "" if not pure else',
         (f"{SHARES}::test_a_plan_tells_the_risk_in_the_words_of_the_statement",),
@@ -140,7 +140,7 @@ BUDGETS = (
     Mutant(
         "relaxed rows are compared at an equal epsilon",
         "a linear strategy is preferred for what it errs at many times the price",
-        "comparison._linear_errors",
+        "compare_mechanisms._linear_errors",
         "        best = replace(best, std=best.equal.std)",
         "        best = replace(best, std=best.std)",
         (f"{SHARES}::test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more",),

@@ -9,7 +9,7 @@ CELL_CLASSES = (
     Mutant(
         "every question has the same numbers in a signature",
         "cells that different questions count become one class",
-        "cell_classes.cell_classes",
+        "cells.cell_classes",
         "_signatures(block, attributes, salt=place)",
         "_signatures(block, attributes, salt=0)",
         ("test_cell_classes.py::test_cells_that_one_question_each_counts_are_not_one_class",),
@@ -17,7 +17,7 @@ CELL_CLASSES = (
     Mutant(
         "classes are numbered by their signatures",
         "the counts of classes are told in another order than they are asked for",
-        "cell_classes.cell_classes",
+        "cells.cell_classes",
         "rank[which.reshape(-1)]",
         "which.reshape(-1)",
         (CLASSES,),

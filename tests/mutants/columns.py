@@ -14,7 +14,7 @@ COLUMNS = (
     Mutant(
         "measurements of a table count alike however noisy",
         "a careful measurement is drowned by a rough one",
-        "measured_tables.merged_tables",
+        "misfit.merged_tables",
         "precision = math.fsum(1 / table.variance for table in tables)",
         "precision = len(tables) / tables[0].variance",
         ("test_table_fits.py::test_measurements_of_a_table_are_merged_by_precision",),
@@ -44,7 +44,7 @@ COLUMNS = (
     Mutant(
         "rows start at even classes",
         "what no table measured together is no longer independent of its shape",
-        "fitted_rows._independent_rows",
+        "fits._independent_rows",
         "rows = spread * shares[:, None]",
         "rows = spread",
         ("test_table_fits.py::test_rows_start_at_the_one_way_tables",),
@@ -52,7 +52,7 @@ COLUMNS = (
     Mutant(
         "cells cut at zero add to the number of records",
         "consistent tables invent people",
-        "shrinkage.FIXED",
+        "components.FIXED",
         "FIXED = 1e6",
         "FIXED = 1.0",
         (NEAREST,),
@@ -60,7 +60,7 @@ COLUMNS = (
     Mutant(
         "all of a component's excess is taken for signal",
         "guesses are as noisy as estimates",
-        "shrinkage._belief",
+        "components._belief",
         "np.maximum(_norms(excess) - noise * freedom, 0.0)",
         "np.maximum(_norms(excess), 0.0)",
         ("test_shrunk.py::test_noise_around_independent_attributes_is_not_believed",),
@@ -76,7 +76,7 @@ COLUMNS = (
     Mutant(
         "the noise of smaller components is left in that of larger ones",
         "components are weighed as if they were noisier",
-        "shrinkage.component_noise",
+        "components.component_noise",
         "beyond -= part",
         "beyond -= 0 * part",
         ("test_shrunk.py::test_the_noise_of_a_component_is_that_of_its_dense_projection",),
@@ -84,7 +84,7 @@ COLUMNS = (
     Mutant(
         "components of single attributes move as others do",
         "cells cut at zero push records into margins that are known well",
-        "shrinkage.unshrunk_components",
+        "components.unshrunk_components",
         "FIXED if len(sizes) < 2",
         "FIXED if len(sizes) < 1",
         (NEAREST,),
@@ -103,7 +103,7 @@ COLUMNS = (
     Mutant(
         "cells are rounded one by one",
         "whole numbers do not add up to the number of records",
-        "whole_cells.whole_cells",
+        "nearest.whole_cells",
         "return np.ascontiguousarray(back)",
         "return np.rint(cells).astype(np.int64)",
         (WHOLE,),
@@ -111,7 +111,7 @@ COLUMNS = (
     Mutant(
         "all lines are rounded at one point",
         "whole numbers of a thousand lines of 0.4 are a thousand zeros",
-        "whole_cells._split",
+        "nearest._split",
         "(0.5 + GOLDEN * np.arange(len(sums))) % 1",
         "0.5 + 0 * np.arange(len(sums))",
         (WHOLE,),
@@ -119,7 +119,7 @@ COLUMNS = (
     Mutant(
         "groups of a hierarchy are rounded in the order of their codes",
         "whole numbers of areas that are not neighbours in the file are far off their totals",
-        "whole_cells.order_of_codes",
+        "nearest.order_of_codes",
         "return np.lexsort((np.arange(codes), *reversed(groupings)))",
         "return np.lexsort((np.arange(codes),))",
         (
@@ -157,7 +157,7 @@ COLUMNS = (
     Mutant(
         "columns are rehearsed without noise",
         "what would err least on data that are known is chosen",
-        "linear_runs.rehearse_columns",
+        "runs.rehearse_columns",
         "+ _noise(rng, stage, rows.block.queries)",
         "+ 0 * _noise(rng, stage, rows.block.queries)",
         ("test_closest.py::test_the_noise_has_the_size_that_is_planned[gaussian]",),
@@ -165,7 +165,7 @@ COLUMNS = (
     Mutant(
         "Laplace noise is rehearsed at its scale in place of its standard deviation",
         "columns are compared at more noise than there is",
-        "linear_runs._noise",
+        "runs._noise",
         "stage.noise_std / math.sqrt(2)",
         "stage.noise_std",
         ("test_closest.py::test_the_noise_has_the_size_that_is_planned[laplace]",),
@@ -200,7 +200,7 @@ COLUMNS = (
     Mutant(
         "the populations are one and the same",
         "what errs least on one made-up population is taken for sure",
-        "prior.sample_prior",
+        "populations.sample_prior",
         "population.draw(",
         "POPULATIONS[0].draw(",
         ("test_closest.py::test_the_populations_differ_and_are_always_the_same",),

@@ -147,7 +147,7 @@ CURRENCIES = (
     Mutant(
         "a dataset that was charged moves to what the next plan prefers",
         "a sum of unlike currencies bounds nothing",
-        "registered_caps._registered",
+        "caps._registered",
         "    if not account.spent and cap_counted_in",
         "    if cap_counted_in",
         (
@@ -158,7 +158,7 @@ CURRENCIES = (
     Mutant(
         "a parent's other datasets keep their caps where it moves",
         "charges of one dataset are refused by its parent, or added up in another currency",
-        "registered_caps._registered",
+        "caps._registered",
         "            if other.parent == name:\n",
         '            if other.parent == name and other.cap.currency == "epsilon":\n',
         (

@@ -63,7 +63,7 @@ DERIVED = (
     Mutant(
         "the interval of a quotient takes the covariance with the wrong sign",
         "intervals of shares are too wide, those of differences too narrow",
-        "quotients._end",
+        "derived._end",
         "- q**2 * pairs.covariance",
         "+ q**2 * pairs.covariance",
         _ERRORS,
@@ -103,7 +103,7 @@ DERIVED = (
     Mutant(
         "a population of nobody is divided by",
         "a rate is infinite",
-        "public_populations._number",
+        "derived._number",
         "if not 0 < value < 1e18:",
         "if False:",
         _MISTAKES,

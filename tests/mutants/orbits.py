@@ -21,7 +21,7 @@ ORBITS = (
     Mutant(
         "a basis over orbits forgets what zero-sum vectors are divided by",
         "estimates are solved in a basis that is not that of the rows",
-        "axis_basis._merged_basis",
+        "joint_system._merged_basis",
         "vectors / lengths",
         "vectors * lengths",
         ("test_factor_solvers.py::test_a_basis_over_orbits_is_one_over_the_codes",),
@@ -37,7 +37,7 @@ ORBITS = (
     Mutant(
         "codes that are not asked for one by one are taken for those that are",
         "codes are measured alike that questions tell apart",
-        "interchangeable_codes._counted_alike",
+        "orbits._counted_alike",
         "alone += weight * factor.column_norms(2)",
         "pass",
         ("test_opt_0.py::test_orbits_of_a_structured_gram_are_those_of_its_entries",),
@@ -85,7 +85,7 @@ ORBITS = (
     Mutant(
         "zero-sum vectors of an orbit count for one",
         "a bound is proven for another workload",
-        "opt_orbits._multiplicity",
+        "opt_cells._multiplicity",
         "float(axis.sizes[orbit]) - 1",
         "1.0",
         (OPTIMUM, PROMISED),
@@ -93,7 +93,7 @@ ORBITS = (
     Mutant(
         "deviations within orbits have variance without their size",
         "stated errors are not those of the answers",
-        "orbits._beside",
+        "cells._beside",
         "(queries - means) / axis.sizes[axis.place]",
         "queries - means",
         (VARIANCES,),
@@ -101,7 +101,7 @@ ORBITS = (
     Mutant(
         "noise on codes within an orbit is not centred",
         "answers have errors that are not stated",
-        "orbits._recovered",
+        "cells._recovered",
         "((sums - means) / sizes)[places]",
         "(sums / sizes)[places]",
         ("test_orbits.py::test_noise_in_the_estimates_is_what_is_stated",),
@@ -117,7 +117,7 @@ ORBITS = (
     Mutant(
         "a plan may number orbits as it likes",
         "two plans of one strategy have different keys",
-        "orbits._decode_axis",
+        "cells._decode_axis",
         "or np.any(np.diff(first) < 0)",
         "",
         (HOSTILE,),

@@ -100,7 +100,7 @@ OUTPUT = (
     Mutant(
         "a manifest's files are read from anywhere",
         "a report shows a file that it has no business with",
-        "manifest_input._facts",
+        "manifest._facts",
         'item.file == f"{item.name}.parquet"',
         "True",
         ("test_release_manifest.py::test_a_damaged_manifest_is_told_apart",),
@@ -127,7 +127,7 @@ OUTPUT = (
     Mutant(
         "intervals under Laplace noise are one-sided quantiles",
         "they cover less often than they say",
-        "laplace_sums._tail",
+        "intervals._tail",
         "    return 2 / np.pi * (density / s).imag.sum(axis=1), ",
         "    return 1 / np.pi * (density / s).imag.sum(axis=1), ",
         ("test_intervals.py::test_the_quantile_is_never_narrow_and_at_most_1_2_percent_wide",),
@@ -135,7 +135,7 @@ OUTPUT = (
     Mutant(
         "intervals under Laplace noise take one law for all that share its power sums",
         "they cover less often than they say",
-        "laplace_sums._table",
+        "intervals._table",
         "    return values * (1 + INTERPOLATED + np.minimum(safety, LAW_SAFETY))",
         "    return values",
         ("test_intervals.py::test_the_quantile_is_never_narrow_and_at_most_1_2_percent_wide",),
@@ -143,7 +143,7 @@ OUTPUT = (
     Mutant(
         "coefficients on the parts of a union are looked at before the dense axes are measured",
         "intervals are those of other noise than was added",
-        "joint_coefficients._on_part",
+        "joint_covariances._on_part",
         "            out = (moved @ F.T).reshape(*out.shape[:2], -1)",
         "            out = (moved @ np.eye(*F.shape).T).reshape(*out.shape[:2], -1)",
         ("test_joint.py::test_variances_and_answers_equal_those_of_the_pseudo_inverse",),
@@ -276,7 +276,7 @@ OUTPUT = (
     Mutant(
         "the report draws answers that are left out of what is published",
         "a board sees what the rules of the release leave out",
-        "cells.table_cells",
+        "answers.table_cells",
         "        value = published\n",
         "",
         ("test_report_pictures.py::test_what_is_not_published_has_no_mark",),
@@ -284,7 +284,7 @@ OUTPUT = (
     Mutant(
         "bands in the report reach half as far up as the noise intervals",
         "estimates look better than they are",
-        "lines._marks",
+        "marks._marks",
         "zip(xs, line.high[run], strict=True)",
         "zip(xs, (line.high[run] + line.value[run]) / 2, strict=True)",
         ("test_report_pictures.py::test_bands_are_the_intervals_of_the_file",),

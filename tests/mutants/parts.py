@@ -43,7 +43,7 @@ PARTS = (
     Mutant(
         "codes of one class overlap as the first code does",
         "a record that moves between classes moves the answers further than is charged",
-        "overlaps._of_classes",
+        "replacement._of_classes",
         "matrix=matrix[np.ix_(factor.classes, factor.classes)]",
         "matrix=matrix[np.ix_(0 * factor.classes, 0 * factor.classes)]",
         ("test_parts.py::test_replaced_records_move_parts_no_further_than_is_charged",),

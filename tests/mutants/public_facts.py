@@ -69,7 +69,7 @@ PUBLIC_FACTS = (
     Mutant(
         "the test of facts forgets the noise of a measured row",
         "true facts are left out, or false ones relied on",
-        "fact_tests._tests",
+        "checks._tests",
         "(discrepancies(strategy, estimates) / noise_std) ** 2",
         "(discrepancies(strategy, estimates) / noise_std / 3) ** 2",
         ("test_public_facts.py::test_simulated_releases_err_as_predicted_and_are_covered",),
@@ -123,7 +123,7 @@ PUBLIC_FACTS = (
     Mutant(
         "plan prints errors without the facts",
         "planned errors are not those of the release, which is then refused",
-        "informed._given_facts",
+        "public_facts._given_facts",
         "informed(candidate.proposal.strategy, compiled.facts, workload)",
         "informed(candidate.proposal.strategy, None, workload)",
         ("test_facts_release.py::test_columns_that_know_no_facts_are_refused",),
@@ -131,7 +131,7 @@ PUBLIC_FACTS = (
     Mutant(
         "a share of Gaussian noise is of the sensitivity, not of its square",
         "an item with a tenth of the budget has a hundredth",
-        "fixed_shares._selection",
+        "shares._selection",
         "[math.sqrt(share) for share in shares]",
         "[share for share in shares]",
         ("test_fixed_shares.py::test_every_part_has_its_share_of_what_is_charged",),

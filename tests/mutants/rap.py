@@ -195,7 +195,7 @@ RAP = (
     Mutant(
         "the public side is told true counts",
         "everything that is fitted to them tells of the data",
-        "rounds._measured",
+        "queries._measured",
         "    return Round(places, noisy / STEPS, scale / STEPS)",
         "    return Round(places, exact / 1.0, scale / STEPS)",
         ("test_adaptive_rounds.py::test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be",),
@@ -203,7 +203,7 @@ RAP = (
     Mutant(
         "the noise of a round is for one of its queries",
         "all further queries of a round are measured for free",
-        "rounds._measured",
+        "queries._measured",
         "    exact = _answered(answers, places)\n"
         "    move = mechanism.sensitivity(workload, places)\n",
         "    exact = _answered(answers, places)\n"

@@ -134,7 +134,7 @@ SOURCES = (
     Mutant(
         "floats are written with six digits",
         "a value at the edge of a bin falls into another",
-        "value_texts._texts",
+        "column_codes._texts",
         "repr(number).replace",
         'f"{number:g}".replace',
         (f"{TYPED}test_a_typed_value_is_the_text_of_a_csv_field",),
@@ -142,7 +142,7 @@ SOURCES = (
     Mutant(
         "a time that no calendar has ends the run",
         "whether there is such a record is published",
-        "value_texts._texts",
+        "column_codes._texts",
         "    written = values.cast(pa.string()).to_pylist()",
         "    written = [v and str(v) for v in values.to_pylist()]",
         (f"{TYPED}test_no_value_of_any_type_is_an_error",),
@@ -169,7 +169,7 @@ SOURCES = (
     Mutant(
         "a table on Spark is counted twice",
         "every record counts twice",
-        "spark_tables._of_rows",
+        "spark._of_rows",
         "for table in tables]",
         "for table in [*tables, tables[0]]]",
         (f"{SPARK}test_in_any_partitions_all_rows_count_once",),
@@ -185,7 +185,7 @@ SOURCES = (
     Mutant(
         "the rows of a person go to any partition",
         "a person of many rows is protected as one of max_rows",
-        "spark_tables._of_persons",
+        "spark._of_persons",
         'repartition(number, "word0", "word1")',
         "repartition(number)",
         (f"{SPARK}test_in_any_partitions_a_person_is_one",),
@@ -325,7 +325,7 @@ SOURCES = (
     Mutant(
         "a view behind ADBC is read as a table",
         "one row below a view is many records",
-        "connections._TABLES",
+        "databases._TABLES",
         '_TABLES = {"table",',
         '_TABLES = {"table", "view",',
         (f"{CONNECTED}test_what_is_no_base_table_of_the_declared_columns_is_refused",),

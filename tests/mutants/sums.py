@@ -52,7 +52,7 @@ SUMS = (
     Mutant(
         "large norms of columns are those of values without their power",
         "too little Gaussian noise for large values",
-        "factor_norms.factor_norms",
+        "replacement.factor_norms",
         "abs(v) ** power * n",
         "abs(v) * n",
         ("test_sums.py::test_norms_of_columns_are_exact_where_their_squares_do_not_fit_64_bits",),
@@ -68,7 +68,7 @@ SUMS = (
     Mutant(
         "rows of large values are alike however their small values differ",
         "a later question is answered with other values than it asks for",
-        "row_space._shortest",
+        "direct._shortest",
         "np.minimum(_TOLERANCE * largest, _MOST_TOLERANCE)",
         "_TOLERANCE * largest + 1e-1 * (largest > 1)",
         ("test_sums.py::test_a_combination_of_rows_is_refused_where_one_small_value_differs",),
@@ -110,7 +110,7 @@ SUMS = (
     Mutant(
         "values may be of any size",
         "answers wrap past 64 bits",
-        "sums._check_range",
+        "items._check_range",
         "if abs(largest) > MAX_SUMMED_VALUE:",
         "if False:",
         ("test_spec_mistakes.py::test_a_mistake_is_named_at_its_place",),

@@ -76,7 +76,7 @@ TREES = (
     Mutant(
         "two codes of a tree overlap by the weights of all blocks of one",
         "a record that moves is charged for less than it moves",
-        "overlaps._of_tree",
+        "replacement._of_tree",
         "(place[:, None] == place).astype(object) * values[place]",
         "(place[:, None] >= 0).astype(object) * values[place]",
         (
@@ -86,7 +86,7 @@ TREES = (
     Mutant(
         "all codes of a long tree overlap by the weight of a code",
         "a record that moves is charged for less than it moves",
-        "overlaps._of_tree",
+        "replacement._of_tree",
         "int(top[0]) ** power if len(top) == 1 else 0",
         "int(factor.weights[0][0]) ** power",
         ("test_trees.py::test_a_tree_of_many_codes_overlaps_at_least_by_its_highest_block",),
@@ -120,7 +120,7 @@ TREES = (
     Mutant(
         "rounding a code's weight does not make up for the blocks above it",
         "a record moves the answers further than the budget that the weights were chosen for",
-        "weighted_block._integer_tree",
+        "strategy._integer_tree",
         "column_norms(power) - 1)",
         "column_norms(power) * 0)",
         (ROUNDED,),
@@ -128,7 +128,7 @@ TREES = (
     Mutant(
         "sets that cross are taken for nested ones",
         "the loss that decides between strategies, and its bound, are those of another workload",
-        "nested_sets._family",
+        "opt_tree._family",
         "if np.any(above != place):",
         "if np.all(above != place):",
         ("test_trees.py::test_the_sets_of_a_gram_are_found_in_any_order",),

@@ -19,7 +19,7 @@ VALUES = (
     Mutant(
         "numbers are compared as floats",
         "a value beside an edge of a bin is counted on the other side of it",
-        "value_codes._bin",
+        "column_codes._bin",
         "    value = read(text)\n",
         "    value = read(text)\n"
         "    from dpquery.spec.numbers import nearest_float\n"
@@ -172,7 +172,7 @@ VALUES = (
     Mutant(
         "a period that is cut holds all of its days",
         "days that the spec leaves out are counted",
-        "value_codes._period",
+        "column_codes._period",
         "kind.first <= day <= kind.last",
         "kind.start(0) <= day <= kind.end(kind.length - 1)",
         ("test_dates.py::test_a_day_has_the_code_of_its_period_and_days_outside_have_none",),

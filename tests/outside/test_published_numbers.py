@@ -78,7 +78,7 @@ def test_a_difference_between_releases_is_as_wide_as_the_heavier_tail_asks(plann
 
 
 def test_where_laplace_rows_are_too_many_the_heaviest_tail_stands_for_all(planned, monkeypatch):
-    monkeypatch.setattr("dpquery.reconstruction.derived.joint_answers.MAX_UNITS", 0)
+    monkeypatch.setattr("dpquery.reconstruction.derived.MAX_UNITS", 0)
     assert widths(table(release(1, "laplace"), "rates")).min() >= LAPLACE * (1 - 1e-6)
 
 
@@ -157,7 +157,7 @@ def test_a_difference_and_a_total_of_two_rows_have_the_errors_of_one_covariance(
     """Var(M - F) + Var(M + F) = 2 Var(M) + 2 Var(F), whatever the strategy."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
-    monkeypatch.setattr("dpquery.strategy.search.orbits_candidate.MAX_CELL_CLASSES", 1)
+    monkeypatch.setattr("dpquery.strategy.search.candidates.MAX_CELL_CLASSES", 1)
     Path("data.csv").write_text("area,age,sex\n1,2,F\n")
     Path("workload.yaml").write_text(INTERCHANGEABLE)
     chosen = json.loads(ok("plan", "workload.yaml", "--json", "--time-limit", "20").out)["chosen"]
@@ -212,7 +212,7 @@ def apart(tmp_path, monkeypatch):
     """A planned folder whose tables are fitted by their components, not as one joint table."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
-    monkeypatch.setattr("dpquery.reconstruction.columns.joint_counts.MAX_JOINT_COUNTS", 0)
+    monkeypatch.setattr("dpquery.reconstruction.joint_counts.MAX_JOINT_COUNTS", 0)
     rng = np.random.default_rng(1)  # half of the cells are empty, all margins of one attribute full
     drawn = [(a, "xyz"[rng.integers(3)]) for a in rng.choice(["x", "y"], 900)]
     Path("data.csv").write_text("a,b,c,d\n" + "".join(f"{a},{b},{a},{a}\n" for a, b in drawn))
@@ -228,7 +228,7 @@ def consistent():
 def test_tables_too_many_for_one_joint_table_have_the_estimated_total_after_any_steps(
     apart, monkeypatch
 ):
-    monkeypatch.setattr("dpquery.reconstruction.columns.agreeing_tables.AGREEING_STEPS", 1)
+    monkeypatch.setattr("dpquery.reconstruction.agreeing_tables.AGREEING_STEPS", 1)
     tables = consistent()
     for own in tables.values():
         assert own["consistent"].sum() == pytest.approx(tables["abc"]["estimate"].sum(), rel=1e-6)

@@ -21,15 +21,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting.file_kinds import kind_of_file, remedy_for
 from dpquery.measurement.counting.sources import (
     Piece,
     StoredFile,
     StoredRecords,
+    kind_of_file,
     open_regular,
     places_of,
+    remedy_for,
 )
-from dpquery.spec.domain import Bins, Column, Integers
+from dpquery.spec.columns import Bins, Column, Integers
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 PARQUET_SUFFIX = ".parquet"

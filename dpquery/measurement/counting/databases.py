@@ -1,17 +1,36 @@
-"""Tables of SQLite and DuckDB databases as sources.
+"""SQLite, DuckDB, ADBC, ODBC: one class that asks for batches.
+
+Tables of SQLite and DuckDB databases as sources.
 
 A record is a row of a table, and one row more is one record more: a view is refused, since one row
 below it may make or change many of its rows. Databases are opened to be read only, columns are
 named one by one, and nothing but them is asked for: no order, no condition, no conversion, so that
 an engine has no say in what a value means. What a value becomes is the rule of `arrow_files`; an
 SQLite value has a type of its own, and its text follows from that.
+
+Tables behind ADBC and ODBC connections as sources, which come as Arrow batches.
+
+A record is a row of a base table, and one row more is one record more: a view, in which one row may
+make or change many, is refused, and so is what the connection cannot say the kind of. The query
+names columns of one table and nothing else: no order, no condition, no conversion. What a value
+becomes is the rule of `arrow_files`, by the column's type: a double is the same value whichever
+engine prints it. Types must follow from the table's declaration. They are read before the charge,
+from the query without its rows, and those that come with the rows must be the same. Drivers of
+SQLite make types up from the first rows, by which one row more turned the whole numbers of all
+others into doubles: SQLite is refused here, and read by `databases`.
+
+A connection is named by the environment variable that holds its URI or connection string, so that
+no password stands on a command line, in a message or in a file.
 """
 
+import os
+import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -34,6 +53,7 @@ from dpquery.measurement.counting.sources import (
 
 if TYPE_CHECKING:
     import duckdb
+    from adbc_driver_manager.dbapi import Connection
 
 
 @dataclass(frozen=True)
@@ -229,3 +249,308 @@ def _duckdb() -> ModuleType:
 def _duckdb_error() -> type[Exception]:
     error: type[Exception] = _duckdb().Error
     return error
+
+
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_TABLES = {"table", "base table", "partitioned table"}
+_LONGEST_TEXT = 2**16  # bytes that ODBC makes room for where a column has no greatest length
+_ROOM = 2**26  # bytes of a batch of ODBC
+
+
+def variable(name: str) -> str:
+    """Return what an environment variable holds; DataError, which does not show it, if nothing."""
+    if not _VARIABLE.fullmatch(name):
+        raise DataError(
+            "a connection is named by the environment variable that holds its URI or connection "
+            "string: write adbc:VARIABLE?table=NAME, and no URI on a command line"
+        )
+    if not os.environ.get(name):
+        raise DataError(
+            f"the environment variable {name} is not set; let it hold the connection's URI or "
+            "connection string"
+        )
+    return os.environ[name]
+
+
+@dataclass(frozen=True)
+class _ConnectionTable:
+    """A base table behind a connection.
+
+    Attributes:
+        at: the environment variable that says how to connect.
+        table: the table's name.
+        schema: of the database; the only one that has the table if empty.
+    """
+
+    at: str
+    table: str
+    schema: str
+
+    @property
+    def name(self) -> str:
+        """Variable and table."""
+        return f"{self.at}, table {self.table}"
+
+    @property
+    def place(self) -> tuple[Path, str]:
+        """What the variable holds, which no message shows, and the table."""
+        return Path(variable(self.at)), f"{self.schema}.{self.table}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do where the table cannot be read to its end."""
+        return "check the connection, and the longest texts where it is one of ODBC"
+
+    @property
+    def size(self) -> int:
+        """Not known."""
+        return 0
+
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
+        """Check the kind of the table, its columns and their types."""
+        try:
+            return self._typed(declared)[1]
+        except self._errors():
+            pass
+        raise DataError(
+            f"{self.at} holds no connection that can be opened and asked for its tables; check "
+            "it, and that the database can be reached"
+        )
+
+    def pieces(
+        self, declared: Sequence[str], wanted: Sequence[str], *, size: int
+    ) -> Iterator[Piece]:
+        """Yield all rows, of the wanted columns alone."""
+        failed = False
+        try:
+            columns, types = self._typed(declared)
+            query = self._select([columns[column] for column in wanted])
+            with self._batches(query) as (schema, batches):
+                failed = schema.types != [types[column] for column in wanted]
+                for batch in () if failed else _of_a_size(batches):
+                    rows = [*map(_plain, batch.columns)]
+                    yield Piece(partial(batch_of, rows), 0.0)
+        except self._errors():
+            failed = True
+        if failed:
+            raise OSError("the connection")
+
+    def _typed(self, declared: Sequence[str]) -> tuple[dict[str, str], dict[str, pa.DataType]]:
+        """Return the column that each declared one is, and its type."""
+        names = self._columns()
+        places = places_of(declared, [name.strip() for name in names], where=self.name)
+        columns = {column: names[place] for column, place in places.items()}
+        if not columns:  # a query names one at least
+            return {}, {}
+        none = f"{self._select([columns[column] for column in declared])} WHERE 1 = 0"
+        with self._batches(none) as (schema, _):
+            types = schema.types
+        plain = [kind.storage_type if _is_decimal_text(kind) else kind for kind in types]
+        renamed = pa.schema(list(zip(declared, plain, strict=True)))
+        check_types(renamed, declared, where=self.name)
+        return columns, dict(zip(declared, types, strict=True))
+
+    def _select(self, columns: Sequence[str]) -> str:
+        place = f"{sql_name(self.schema)}." if self.schema else ""
+        return f"SELECT {', '.join(map(sql_name, columns))} FROM {place}{sql_name(self.table)}"  # noqa: S608
+
+    def _columns(self) -> list[str]:
+        """Return the names of the table's columns; DataError if it is no base table."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _batches(self, query: str) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch]]]:
+        """Yield the schema and the batches of a query."""
+        raise NotImplementedError
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        """Return what the library raises."""
+        raise NotImplementedError
+
+
+def _of_a_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of ROWS_OF_A_PIECE: some drivers hand over 2,048 at a time."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
+            waiting.append(batch.slice(start, ROWS_OF_A_PIECE))
+            rows += waiting[-1].num_rows
+            if rows >= ROWS_OF_A_PIECE:
+                yield pa.concat_batches(waiting)
+                waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _is_decimal_text(kind: pa.DataType) -> bool:
+    """Return whether values are exact decimals that a driver hands over as texts."""
+    return isinstance(kind, pa.OpaqueType) and (
+        kind.type_name == "numeric" and kind.storage_type == pa.string()
+    )
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.storage if _is_decimal_text(column.type) else column
+
+
+class AdbcTable(_ConnectionTable):
+    """A table behind a driver of Arrow Database Connectivity."""
+
+    def _columns(self) -> list[str]:
+        with self._connected() as connection:
+            if connection.adbc_get_info().get("vendor_name") == "SQLite":
+                raise DataError(
+                    f"{self.name}: drivers of SQLite make up a column's type from its first rows; "
+                    "name the file, as sqlite:FILE?table=NAME"
+                )
+            catalogs = connection.adbc_get_objects(
+                depth="tables",
+                catalog_filter=connection.adbc_current_catalog,
+                db_schema_filter=self.schema or None,
+            )
+            kinds = [
+                (schema["db_schema_name"], table["table_type"].lower())
+                for catalog in catalogs.read_all().to_pylist()
+                for schema in catalog["catalog_db_schemas"] or ()
+                for table in schema["db_schema_tables"] or ()
+                if table["table_name"] == self.table
+                and self.schema in ("", schema["db_schema_name"])
+            ]
+            if len(kinds) > 1:
+                raise DataError(f"{self.name} is in several schemas; add &schema=NAME")
+            check_kind(["table" if k in _TABLES else k for _, k in kinds], where=self.name)
+            schema = connection.adbc_get_table_schema(
+                self.table, db_schema_filter=kinds[0][0] or None
+            )
+            return list(schema.names)
+
+    @contextmanager
+    def _batches(self, query: str) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch]]]:
+        with self._connected() as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            with cursor.fetch_record_batch() as reader:
+                yield reader.schema, reader
+
+    @contextmanager
+    def _connected(self) -> "Iterator[Connection]":
+        uri = variable(self.at)
+        dbapi = _adbc()
+        settings, entrypoint = {"uri": uri}, None
+        scheme, _, path = uri.partition(":")
+        if scheme == "sqlite":
+            settings = {"uri": path}
+        if scheme == "duckdb":
+            settings = {"path": path, "access_mode": "read_only"}
+            entrypoint = "duckdb_adbc_init"
+        with dbapi.connect(
+            _driver(uri), entrypoint=entrypoint, db_kwargs=settings, autocommit=True
+        ) as connection:
+            yield connection
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (_adbc().Error, pa.ArrowException, OSError)
+
+
+def _driver(uri: str) -> str | None:
+    """Return the library of the driver that a Python package brings; else what finds another."""
+    scheme = uri.partition(":")[0]
+    if scheme == "duckdb":
+        library = find_spec("_duckdb")
+        return None if library is None else library.origin
+    package = find_spec(f"adbc_driver_{_SCHEMES.get(scheme, scheme)}")
+    for folder in () if package is None else package.submodule_search_locations or ():
+        for path in sorted(Path(folder).glob("libadbc_driver_*")):
+            return str(path)
+    return None
+
+
+_SCHEMES = {"postgres": "postgresql"}
+
+
+class OdbcTable(_ConnectionTable):
+    """A table behind an ODBC driver; its database must have the standard's information schema."""
+
+    def _columns(self) -> list[str]:
+        query = (
+            "SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = ?"
+        )
+        listed: list[tuple[str, str]] | None = None
+        try:
+            with self._batches(query, self.table) as (_, batches):
+                rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+            listed = [(schema, kind.lower()) for schema, kind in rows]
+        except self._errors():
+            pass
+        if listed is None:
+            raise DataError(
+                f"{self.at} holds no connection to a database that says what its tables are, as "
+                "its information_schema; check it, or read the table by another way"
+            )
+        kinds = [kind for schema, kind in listed if self.schema in ("", schema)]
+        if len(kinds) > 1:
+            raise DataError(f"{self.name} is in several schemas; add &schema=NAME")
+        check_kind(["table" if kind in _TABLES else kind for kind in kinds], where=self.name)
+        place = f"{sql_name(self.schema)}." if self.schema else ""
+        none = f"SELECT * FROM {place}{sql_name(self.table)} WHERE 1 = 0"  # noqa: S608
+        with self._batches(none) as (schema, _):
+            return list(schema.names)
+
+    @contextmanager
+    def _batches(
+        self, query: str, *parameters: str
+    ) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch]]]:
+        settings = {
+            "connection_string": variable(self.at),
+            "parameters": list(parameters),
+            "batch_size": ROWS_OF_A_PIECE,
+            "max_bytes_per_batch": _ROOM,
+            "max_text_size": _LONGEST_TEXT,
+            "max_binary_size": _LONGEST_TEXT,
+        }
+        read = _odbc().read_arrow_batches_from_odbc
+        reader = read(query, **settings)
+        if any(map(pa.types.is_float32, reader.schema.types)):
+            # Drivers count the digits of a double where arrow-odbc counts bits, and takes it for
+            # a narrow one: asked for doubles, they hand over what they have.
+            reader = read(query, schema=_with_doubles(reader.schema), **settings)
+        yield reader.schema, reader
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (_odbc().Error, pa.ArrowException, OSError)
+
+
+def _with_doubles(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose narrow floats are doubles."""
+    return pa.schema(
+        field.with_type(pa.float64()) if pa.types.is_float32(field.type) else field
+        for field in schema
+    )
+
+
+def _adbc() -> ModuleType:
+    try:
+        from adbc_driver_manager import dbapi
+    except ImportError:
+        pass
+    else:
+        module: ModuleType = dbapi
+        return module
+    raise DataError(
+        "reading by ADBC takes the extra `adbc` and the database's driver; install them with "
+        "pip install 'dpquery[adbc]' adbc-driver-postgresql, say"
+    )
+
+
+def _odbc() -> ModuleType:
+    try:
+        import arrow_odbc
+    except (ImportError, OSError):  # the latter where the machine has no driver manager
+        pass
+    else:
+        module: ModuleType = arrow_odbc
+        return module
+    raise DataError(
+        "reading by ODBC takes the extra `odbc` and unixODBC; install them with "
+        "pip install 'dpquery[odbc]' and, on Debian, apt install unixodbc"
+    )

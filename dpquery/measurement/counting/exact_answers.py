@@ -13,10 +13,10 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.operators.cell_classes import CellClassBlock
+from dpquery.operators.blocks import PIECE
+from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.factors import Factor, Ones
-from dpquery.operators.tensors import PIECE
-from dpquery.strategy.shapes.weighted_block import WeightedBlock, WeightedColumns, column_matrices
+from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
 
 RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62

@@ -13,13 +13,12 @@ from urllib.parse import parse_qs
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX, ArrowFile
-from dpquery.measurement.counting.connections import AdbcTable, OdbcTable
-from dpquery.measurement.counting.databases import DuckdbTable, SqliteTable
+from dpquery.measurement.counting.databases import AdbcTable, DuckdbTable, OdbcTable, SqliteTable
+from dpquery.measurement.counting.engines.spark import PREFIX as SPARK
+from dpquery.measurement.counting.engines.warehouses import BACKENDS, InPlaceTable
 from dpquery.measurement.counting.sources import Source
-from dpquery.measurement.counting.spark_tables import PREFIX as SPARK
 from dpquery.measurement.counting.text_files import CODECS, TextFile
-from dpquery.measurement.counting.warehouses import BACKENDS, InPlaceTable
-from dpquery.spec.model import FileFormat
+from dpquery.spec.spec import FileFormat
 
 Data = Path | Sequence[Path | str]
 """Where records lie: paths, globs and folders, or a table of a database, as `SYNTAX` says.

@@ -1,10 +1,14 @@
-"""What the counter asks of a place where records lie: columns of texts, batch by batch.
+"""The protocol of a source, kinds of files.
+
+What the counter asks of a place where records lie: columns of texts, batch by batch.
 
 A kind of source is one file beside this one: text (`text_files`), Arrow (`arrow_files`), databases
 (`databases`) and connections to some (`connections`). All of them end in the same texts, so that
 there is one counter, and what a value means does not depend on where it was stored. Each says in
 its docstring why one record more is one record more for the counter, and changes no other. Tables
 that are counted where they lie (`warehouses`) are no source: no record comes from them.
+
+What to do about a file that is another kind than its suffix says, before the charge.
 """
 
 import os
@@ -18,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
+from dpquery.untrusted.files import kind_of
 
 StoredValues = list[tuple[pa.Array, NDArray[np.int32]]]
 """One column of a batch: blocks of (values, the place of each record's value among them).
@@ -153,3 +158,37 @@ def check_kind(kinds: Sequence[str], *, where: str) -> None:
 def sql_name(name: str) -> str:
     """Return a name as SQL writes it where it may be any."""
     return '"' + name.replace('"', '""') + '"'
+
+
+SUFFIX_OF_CODEC = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2"}
+_SUFFIXES = {**SUFFIX_OF_CODEC, "Parquet": ".parquet", "Arrow": ".arrow"}
+_REMEDIES = {
+    "zip": "it is a zip archive, as .xlsx files are: unpack it, or write the table as CSV",
+    "SQLite": "it is an SQLite database: name a table, 'sqlite:FILE?table=NAME'",
+    "DuckDB": "it is a DuckDB database: name a table, 'duckdb:FILE?table=NAME'",
+    "Office": "it is an old Office file, as .xls files are: write the table as CSV",
+    "Stata": "it is a Stata file: write the table as CSV",
+    "SPSS": "it is an SPSS file: write the table as CSV",
+}
+_LONGEST = 16  # first bytes that tell kinds apart
+
+
+def kind_of_file(path: Path) -> str:
+    """Return what a file is by its first bytes; DataError if it cannot be read."""
+    with open_regular(path) as file:
+        try:
+            return kind_of(file.read(_LONGEST))
+        except OSError:
+            return ""
+
+
+def remedy_for(kind: str, path: Path) -> str:
+    """Return what to do about a file of a kind; an empty text where it has the suffix of its kind.
+
+    >>> remedy_for("gzip", Path("data.csv"))
+    'it is gzip: give it the suffix .gz'
+    """
+    suffix = _SUFFIXES.get(kind)
+    if suffix is None:
+        return _REMEDIES.get(kind, "")
+    return "" if path.suffix.lower() == suffix else f"it is {kind}: give it the suffix {suffix}"

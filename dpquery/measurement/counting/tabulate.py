@@ -23,19 +23,16 @@ from dpquery.exceptions import DataError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.column_codes import ColumnCodes
+from dpquery.measurement.counting.engines.pushed_query import CountedTables
+from dpquery.measurement.counting.engines.spark import check_spark, count_on_spark
+from dpquery.measurement.counting.engines.warehouses import InPlaceTable
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations, table_in_place
-from dpquery.measurement.counting.maximal_tables import homes_of
-from dpquery.measurement.counting.packed_codes import PackedCodes
-from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys, person_names
-from dpquery.measurement.counting.persons import KeptRows
-from dpquery.measurement.counting.pushed_query import CountedTables
+from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys, person_names
 from dpquery.measurement.counting.sources import Piece, Source, StoredValues, UnfitTextError
-from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
-from dpquery.measurement.counting.table_counts import TableCounts
-from dpquery.measurement.counting.warehouses import InPlaceTable
+from dpquery.measurement.counting.tables import PackedCodes, TableCounts, homes_of
 from dpquery.progress import Work, report_progress
-from dpquery.spec.domain import Column
-from dpquery.spec.model import Spec
+from dpquery.spec.columns import Column
+from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
 _CHUNK = 2**23

@@ -13,17 +13,10 @@ from fractions import Fraction
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.accounting import (
-    EPSILONS,
-    UNIT,
-    Cap,
-    Guarantee,
-    Price,
-    units_text,
-)
+from dpquery.measurement.accounting import EPSILONS, UNIT, Cap, Guarantee, Price, units_text
 from dpquery.measurement.ledger.events import Account
-from dpquery.spec.model import Accounting
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.spec.spec import Accounting
+from dpquery.strategy.strategy import Noise
 
 _DIGITS = 3  # of an epsilon that is offered
 _DECADE = 9 * 10 ** (_DIGITS - 1)  # numbers of so many digits between two powers of ten

@@ -1,4 +1,6 @@
-"""The ledger: what every dataset may spend, what it has spent, and the measurements it paid for.
+"""Charge, commit, look up, verify.
+
+The ledger: what every dataset may spend, what it has spent, and the measurements it paid for.
 
 The order of a release is what protects the budget:
 
@@ -11,6 +13,17 @@ A run killed between the two is continued at no further charge, at most three ti
 never seen, or is in the draft and not drawn again. A key that is committed gives its stored
 measurement back, free. No charge is ever refunded. The ledger holds public facts and noisy
 measurements only, so reading it is harmless.
+
+What the ledger says of one dataset: what it may spend, has spent, and released.
+
+Published releases checked against the ledger: each names the event that paid for it.
+
+A hash chain does not show that its end is missing. Whoever restores an older copy of the ledger,
+or charges two copies of it, has a chain that is sound and does not count everything that was
+published; the releases themselves are the only witnesses of what it lacks. So a release is never
+replaced by one from a ledger that does not know it, and `dpquery ledger verify --releases` looks
+up all there are. Where another ledger is meant to be used, the folder is to be moved away first:
+that keeps the witness, and is done on purpose.
 """
 
 import hashlib
@@ -25,11 +38,21 @@ from typing import Self
 import numpy as np
 
 from dpquery.arrays import Ints
-from dpquery.exceptions import LedgerError, PlanConflictError
+from dpquery.exceptions import LedgerError, PlanConflictError, SpecError
+from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.accounting import Cap, Currency, Price
-from dpquery.measurement.ledger.charge_checks import account_of, admitted, check_parent, check_unit
-from dpquery.measurement.ledger.database import Store, open_store, scrubbed
-from dpquery.measurement.ledger.dataset_status import KEY_PREFIX, Status, status_of
+from dpquery.measurement.ledger.caps import (
+    Change,
+    ParentCap,
+    account_of,
+    admitted,
+    change,
+    check_families,
+    check_new,
+    check_parent,
+    check_unit,
+    registration,
+)
 from dpquery.measurement.ledger.events import (
     JSON,
     Account,
@@ -40,22 +63,162 @@ from dpquery.measurement.ledger.events import (
     pure_units,
     seal,
 )
-from dpquery.measurement.ledger.files import MeasurementFile, lock_key, measured_after
 from dpquery.measurement.ledger.funds import Funds
-from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.ledger.published_releases import (
-    MANIFEST_FILE,
-    check_witnesses,
-    missing_event,
+from dpquery.measurement.ledger.store import (
+    MeasurementFile,
+    PartialMeasurement,
+    Store,
+    lock_key,
+    measured_after,
+    open_store,
+    scrubbed,
 )
-from dpquery.measurement.ledger.registered_caps import (
-    Change,
-    ParentCap,
-    change,
-    check_families,
-    check_new,
-    registration,
-)
+from dpquery.untrusted.files import read_outside
+from dpquery.untrusted.json_values import mapping, parsed
+
+KEY_PREFIX = 12
+"""So many first characters of a key are shown, and are enough to name a run that never finished."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """One dataset's account, its releases, and the keys whose runs never finished.
+
+    `last` is what its last release was charged, or the last one of the datasets whose parent it is.
+    """
+
+    funds: Funds
+    releases: int
+    unfinished: tuple[str, ...]
+    last: Price | None
+
+    @property
+    def account(self) -> Account:
+        """The dataset's own account."""
+        return self.funds.account
+
+    @property
+    def repetitions(self) -> int | None:
+        """How many releases of the price of the last one fit; None where there was none."""
+        return None if self.last is None else self.funds.repetitions(self.last)
+
+
+def status_of(state: LedgerState, name: str) -> Status:
+    """Return the status of one dataset."""
+    entries = [entry for entry in state.entries.values() if entry.dataset == name]
+    family = {name} | {other.dataset for other in state.accounts.values() if other.parent == name}
+    charged = [
+        entry
+        for entry in state.entries.values()
+        if entry.dataset in family and entry.state == "committed"
+    ]
+    last = max(charged, key=lambda entry: entry.committed.seq, default=None)
+    account = state.accounts[name]
+    of_cap = account.cap.currency, account.cap.unit
+    return Status(
+        Funds(account, state.parent_of(account)),
+        releases=sum(entry.state == "committed" for entry in entries),
+        unfinished=tuple(entry.key for entry in entries if entry.state == "reserved"),
+        last=None if last is None else Price(last.units, *of_cap, last.pure),
+    )
+
+
+MANIFEST_FILE = "release.json"
+
+
+def releases_below(folder: Path) -> list[Path]:
+    """Return every folder with a release at or below a folder; hidden ones below are left out.
+
+    Links to folders are followed, and every folder is looked at once.
+
+    Raises:
+        SpecError: there is none, or a folder cannot be searched.
+    """
+
+    def unreadable(problem: OSError) -> None:
+        raise SpecError(f"{problem.filename} cannot be searched for releases; check the path")
+
+    releases, seen = [], set()
+    for place, inner, files in os.walk(folder, onerror=unreadable, followlinks=True):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        real = os.path.realpath(place)
+        if real in seen:
+            inner.clear()
+            continue
+        seen.add(real)
+        if MANIFEST_FILE in files:
+            releases.append(Path(place))
+    if not releases:
+        raise SpecError(f"{folder} is not a release of dpquery, and there is none below it")
+    return releases
+
+
+def named_event(release: Path) -> Head:
+    """Return the event that a release, or answers computed from one, names.
+
+    Raises:
+        SpecError: the folder is no release.
+    """
+    try:
+        content = read_outside(release / MANIFEST_FILE, most=MAX_JSON_BYTES)
+        named = mapping(mapping(parsed(content))["ledger"])
+        seq, digest = named["seq"], named["head"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        seq = digest = None
+    if type(seq) is int and isinstance(digest, str):
+        return Head(seq, digest)
+    raise SpecError(
+        f"{release} is not a release of dpquery: its {MANIFEST_FILE} names no ledger event"
+    )
+
+
+def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> str | None:
+    """Return how a ledger lacks the event that a release names, in a line; None if it has it.
+
+    Args:
+        release: the folder.
+        events: the ledger's whole chain.
+        ledger: its path, for the message.
+
+    Returns:
+        A line for the user, or None if the event is in the chain.
+    """
+    named = named_event(release)
+    if 1 <= named.seq <= len(events):
+        if events[named.seq - 1].head == named:
+            return None
+        cause = (
+            f"whose event {named.seq} is another one: two copies of a ledger have been charged, "
+            "or this is another ledger"
+        )
+    else:
+        cause = (
+            f"which ends at event {len(events)} and not at {named.seq} or later: this is an older "
+            "copy, or another ledger"
+        )
+    return f"release {release} is not in the ledger at {ledger}, {cause}"
+
+
+def check_witnesses(releases: Sequence[Path], events: Sequence[Event], *, ledger: Path) -> None:
+    """Check that every release is in the ledger; all that fail are named in one error.
+
+    Raises:
+        LedgerError: some are not in the chain.
+        SpecError: all that can be read are, and some folders are no release.
+    """
+    missing, unreadable = [], []
+    for release in releases:
+        try:
+            line = missing_event(release, events, ledger=ledger)
+        except SpecError as error:
+            unreadable.append(str(error))
+        else:
+            missing += [] if line is None else [line]
+    if missing:
+        raise LedgerError("\n".join([*missing, *unreadable, "restore the ledger that was charged"]))
+    if unreadable:
+        raise SpecError("\n".join(unreadable))
+
 
 LARGE = 4 * 2**20
 

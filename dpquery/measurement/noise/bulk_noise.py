@@ -63,7 +63,7 @@ from typing import Literal
 import numpy as np
 
 from dpquery.arrays import Bits, Bools, Ints
-from dpquery.strategy.noise_kinds import Law
+from dpquery.strategy.strategy import Law
 
 Entropy = Callable[[int], bytes]
 Exponent = Callable[[Fraction], Fraction]

@@ -15,12 +15,9 @@ from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho, laplace_squared_mu
-from dpquery.spec.model import Privacy, Spec
-from dpquery.strategy.noise_kinds import Law, Noise
-from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
-from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.spec.spec import Privacy, Spec
+from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
+from dpquery.strategy.strategy import Law, Noise, RecordChange, Strategy, WeightedBlock
 
 
 @dataclass(frozen=True)

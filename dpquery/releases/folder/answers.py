@@ -14,7 +14,9 @@ from typing import assert_never
 
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import MAX_LABELLED_TABLES
-from dpquery.measurement.canonical import (
+from dpquery.measurement.ledger.ledger import MANIFEST_FILE
+from dpquery.measurement.noise.exact_noise import versions
+from dpquery.measurement.release_key import (
     write_fraction,
     write_number,
     write_numbers,
@@ -25,25 +27,10 @@ from dpquery.measurement.canonical import (
     write_text,
     write_texts,
 )
-from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_target
-from dpquery.releases.manifest.derived_facts import derived_facts
-from dpquery.releases.manifest.item_facts import item_facts
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, Manifest
-from dpquery.spec.model import (
-    DerivedItem,
-    Difference,
-    Item,
-    PublicationRules,
-    Quantiles,
-    Rate,
-    Spec,
-    SummedValues,
-    Table,
-)
+from dpquery.releases.manifest import PLAN_FILE, AnsweredFacts, Manifest, read_manifest
+from dpquery.releases.manifest_facts import derived_facts, item_facts
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -55,7 +42,18 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
-from dpquery.spec.public_facts import KnownTotals
+from dpquery.spec.spec import (
+    DerivedItem,
+    Difference,
+    Item,
+    KnownTotals,
+    PublicationRules,
+    Quantiles,
+    Rate,
+    Spec,
+    SummedValues,
+    Table,
+)
 from dpquery.version import __version__
 
 

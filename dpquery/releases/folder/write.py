@@ -1,4 +1,6 @@
-"""The atomic writer of a release: the folder is whole or not there, whatever happens meanwhile.
+"""Written whole or not at all.
+
+The atomic writer of a release: the folder is whole or not there, whatever happens meanwhile.
 
 Everything is written into a workshop beside the target, and moves into place when it is on disk:
 see `in_place`.
@@ -6,11 +8,22 @@ see `in_place`.
 A release that comes out byte for byte as it is already there stays as it is, but for the time
 stamp of release.json: it is then newer than its prerequisites, so that Make settles, while files
 made from the tables are not made again.
+
+Folders that are whole or not there, whatever happens while they are written.
+
+Everything is written into `.<name>.writing` beside the target, which no other user may enter, and
+is on disk before it moves into place in two renames: the earlier folder out, the new one in.
+Between the two the target is missing for an instant; if a run dies in it, the next one puts the
+earlier folder back. The workshop is locked while it is used, so that two runs wait for each other,
+and the next run removes whatever one that died has left.
 """
 
+import errno
+import fcntl
 import filecmp
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,15 +35,13 @@ import pyarrow.parquet as pq
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
-from dpquery.measurement.ledger.files import sync_path
-from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
+from dpquery.measurement.ledger.ledger import MANIFEST_FILE
+from dpquery.measurement.ledger.store import sync_path
 from dpquery.progress import report_progress
-from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.folder.in_place import NEW, disk_words, move_in, workshop_beside
-from dpquery.releases.folder.measurements_file import SCHEMA as MEASUREMENTS_SCHEMA
-from dpquery.releases.folder.measurements_file import MeasurementLabel, write_measurements
-from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import (
+from dpquery.reconstruction.least_squares import TableAnswers
+from dpquery.releases.folder.noisy_files import SCHEMA as MEASUREMENTS_SCHEMA
+from dpquery.releases.folder.noisy_files import MeasurementLabel, write_measurements
+from dpquery.releases.manifest import (
     ERRORS_FILE,
     MEASUREMENTS_FILE,
     PLAN_FILE,
@@ -38,8 +49,9 @@ from dpquery.releases.manifest.release_json import (
     STATEMENT_FILE,
     Manifest,
     manifest_text,
+    read_manifest,
 )
-from dpquery.releases.manifest.statement import statement
+from dpquery.releases.statement import statement
 from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
 from dpquery.releases.tables.file_fields import (
     ERRORS_FIELDS,
@@ -50,12 +62,68 @@ from dpquery.releases.tables.file_fields import (
     item_fields,
     other_fields,
 )
-from dpquery.releases.tables.item_rows import BATCH_ROWS, Batch, ItemRows
-from dpquery.releases.tables.item_table import layout
+from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, ItemRows, layout
 from dpquery.releases.tables.labels import FIRST_RULES, release_rules
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
-from dpquery.spec.model import Item, Spec
-from dpquery.untrusted.atomic_write import check_named
+from dpquery.spec.spec import Item, Spec
+from dpquery.untrusted.files import check_named
+
+NEW, OLD = "new", "old"
+
+
+@contextmanager
+def workshop_beside(directory: Path) -> Iterator[Path]:
+    """Lock the folder beside a target in which a release is made; remove it at the end."""
+    workshop = directory.with_name(f".{directory.name}.writing")
+    descriptor = _lock(workshop)
+    try:
+        _clear(workshop, directory)
+        try:
+            yield workshop
+        finally:
+            _clear(workshop, directory)
+            workshop.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(workshop: Path) -> int:
+    """Create the folder if it is missing and lock it, once no other run is using it."""
+    while True:
+        with suppress(FileExistsError):
+            workshop.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(workshop, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # the run before us has just removed it
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), workshop.stat()):
+                return descriptor
+        os.close(descriptor)
+
+
+def _clear(workshop: Path, directory: Path) -> None:
+    """Put back an earlier folder that was being replaced, and remove everything else."""
+    if (workshop / OLD).exists() and not directory.exists():
+        (workshop / OLD).rename(directory)
+    for remnant in workshop.iterdir():
+        shutil.rmtree(remnant)
+
+
+def move_in(workshop: Path, directory: Path) -> None:
+    """Move what was made in a workshop to its place, and an earlier folder there out of it."""
+    if directory.exists():
+        directory.rename(workshop / OLD)
+    (workshop / NEW).rename(directory)
+    sync_path(directory.parent)
+
+
+def disk_words(problem: OSError) -> str:
+    """Return why something could not be written, in words."""
+    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "the disk is full" if full else os.strerror(problem.errno or errno.EIO)
+
 
 PAID = "the measurements are in the ledger, so it costs nothing"
 _ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag", "published"}

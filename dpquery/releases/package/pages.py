@@ -1,14 +1,26 @@
-"""Pages of headings, paragraphs and tables, written as Markdown and as HTML from one content.
+"""Pages for readers: tables, quality and methodology.
+
+Pages of headings, paragraphs and tables, written as Markdown and as HTML from one content.
 
 The HTML needs nothing else: no network, no script, light and dark, narrow and wide, and print.
+
+quality.md: quality and methodology by the ESS Single Integrated Metadata Structure (SIMS 2.0).
+
+What follows from the release is filled in: confidentiality, accuracy as far as it is of the noise,
+processing. What only the office knows is marked, so that nobody takes an empty line for a no.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dpquery.releases.formatting import without_controls
+from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
+from dpquery.releases.manifest_facts import QUANTILES_IN_BINS
+from dpquery.releases.package.tables import PackagedTable
+from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
+from dpquery.releases.words import count, without_controls
+from dpquery.spec.spec import About
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2430; --soft: #596273; --rule: #d9dde4;
@@ -138,3 +150,201 @@ def _cell(text: str) -> str:
 def _spaced(text: str) -> str:
     """Return a text on one line."""
     return " ".join(without_controls(text.replace("\t", " ")).split())
+
+
+OPEN = "*To be filled in by the office.*"
+"""Stands where the release knows nothing."""
+
+CONCEPTS: tuple[tuple[str, str], ...] = (
+    ("S.1", "Contact"),
+    ("S.2", "Metadata update"),
+    ("S.3", "Statistical presentation"),
+    ("S.3.1", "Data description"),
+    ("S.3.2", "Classification system"),
+    ("S.3.3", "Sector coverage"),
+    ("S.3.4", "Statistical concepts and definitions"),
+    ("S.3.5", "Statistical unit"),
+    ("S.3.6", "Statistical population"),
+    ("S.3.7", "Reference area"),
+    ("S.3.8", "Time coverage"),
+    ("S.3.9", "Base period"),
+    ("S.4", "Unit of measure"),
+    ("S.5", "Reference period"),
+    ("S.6", "Institutional mandate"),
+    ("S.6.1", "Legal acts and other agreements"),
+    ("S.6.2", "Data sharing"),
+    ("S.7", "Confidentiality"),
+    ("S.7.1", "Confidentiality - policy"),
+    ("S.7.2", "Confidentiality - data treatment"),
+    ("S.8", "Release policy"),
+    ("S.8.1", "Release calendar"),
+    ("S.8.2", "Release calendar access"),
+    ("S.8.3", "User access"),
+    ("S.9", "Frequency of dissemination"),
+    ("S.10", "Accessibility and clarity"),
+    ("S.10.1", "News release"),
+    ("S.10.2", "Publications"),
+    ("S.10.3", "Online database"),
+    ("S.10.4", "Micro-data access"),
+    ("S.10.5", "Other"),
+    ("S.10.6", "Documentation on methodology"),
+    ("S.10.7", "Quality documentation"),
+    ("S.11", "Quality management"),
+    ("S.11.1", "Quality assurance"),
+    ("S.11.2", "Quality assessment"),
+    ("S.12", "Relevance"),
+    ("S.12.1", "User needs"),
+    ("S.12.2", "User satisfaction"),
+    ("S.12.3", "Completeness"),
+    ("S.13", "Accuracy and reliability"),
+    ("S.13.1", "Overall accuracy"),
+    ("S.13.2", "Sampling error"),
+    ("S.13.3", "Non-sampling error"),
+    ("S.13.3.1", "Coverage error"),
+    ("S.13.3.2", "Measurement error"),
+    ("S.13.3.3", "Non-response error"),
+    ("S.13.3.4", "Processing error"),
+    ("S.13.3.5", "Model assumption error"),
+    ("S.14", "Timeliness and punctuality"),
+    ("S.14.1", "Timeliness"),
+    ("S.14.2", "Punctuality"),
+    ("S.15", "Coherence and comparability"),
+    ("S.15.1", "Comparability - geographical"),
+    ("S.15.2", "Comparability - over time"),
+    ("S.15.3", "Coherence - cross domain"),
+    ("S.15.4", "Coherence - internal"),
+    ("S.16", "Cost and burden"),
+    ("S.17", "Data revision"),
+    ("S.17.1", "Data revision - policy"),
+    ("S.17.2", "Data revision - practice"),
+    ("S.18", "Statistical processing"),
+    ("S.18.1", "Source data"),
+    ("S.18.2", "Frequency of data collection"),
+    ("S.18.3", "Data collection"),
+    ("S.18.4", "Data validation"),
+    ("S.18.5", "Data compilation"),
+    ("S.18.6", "Adjustment"),
+    ("S.19", "Comment"),
+)
+"""Numbers and names of the concepts, in order; those with parts have no text of their own."""
+
+
+def quality(tables: Sequence[PackagedTable], manifest: Manifest, about: About) -> list[Content]:
+    """Return the content of quality.md: every concept, filled in or marked."""
+    known = _known(tables, manifest, about)
+    parents = {number.rpartition(".")[0] for number, _ in CONCEPTS}
+    content: list[Content] = [
+        Paragraph(
+            "By the concepts of the ESS Single Integrated Metadata Structure, SIMS 2.0. What is "
+            "said here follows from the release alone; the rest is marked."
+        )
+    ]
+    for number, name in CONCEPTS:
+        content.append(Heading(f"{number} {name}", 2 if number.count(".") == 1 else 3))
+        if number in known:
+            content.append(Paragraph(known[number]))
+        elif number not in parents:
+            content.append(Paragraph(OPEN))
+    return content
+
+
+def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) -> dict[str, str]:
+    """Return what is known, by the numbers of the concepts."""
+    items = [table for table in tables if table.name in {item.name for item in manifest.items}]
+    said = {
+        "S.1": about.contact,
+        "S.3.7": about.area,
+        "S.3.8": about.period,
+        "S.5": about.period,
+        "S.8.1": about.next_update and f"Next update: {about.next_update}.",
+        "S.19": about.notes,
+    }
+    shown = f"{count(len(items), 'item')}: {', '.join(f'`{table.name}`' for table in items)}."
+    if manifest.derived:
+        shown += f" Derived from them: {', '.join(f'`{item.name}`' for item in manifest.derived)}."
+    sums = [item.summed.words for item in manifest.items if item.summed is not None]
+    return {number: text for number, text in said.items() if text} | {
+        "S.3.1": f"{about.description or ''} {shown}".strip(),
+        "S.3.2": "The values of every column are listed in `codebook.md`.",
+        "S.3.5": f"Rows of the records of {manifest.dataset.id}. Protected: "
+        f"{unit_words(manifest.privacy)}",
+        "S.4": "; ".join(["Number of records", *dict.fromkeys(sums)]) + ".",
+        "S.7.2": f"Differential privacy: {guarantee_line(manifest.guarantee)}. Compared: "
+        f"{neighbour_words(manifest.privacy)} {_sentence(manifest.guarantee.cumulative)} "
+        "`statement.md` says it in full. No table was suppressed or coarsened for "
+        "confidentiality.",
+        "S.10.6": "`statement.md`, and `release.plan` for what was measured.",
+        "S.10.7": "This page; `errors.parquet` for the errors of every item.",
+        "S.13.1": _accuracy(manifest),
+        "S.13.2": "None by the noise: intervals in the tables are of the noise and no sampling "
+        f"intervals. Whether the records are a sample: {OPEN}",
+        "S.13.3.4": _noise(manifest),
+        "S.13.3.5": _model(manifest),
+        "S.15.4": _coherence(manifest),
+        "S.18.5": f"Tables are counted from the records and noise is added ({_method(manifest)}); "
+        f"post-processing: {_sentence(manifest.postprocessing)}",
+        "S.18.6": "No seasonal adjustment is made by the release.",
+    }
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _accuracy(manifest: Manifest) -> str:
+    strategy = manifest.strategy
+    if strategy.rmse is None:
+        return (
+            "The error that the noise makes depends on the records and is not known; the numbers "
+            f"are biased. Errors of the records themselves: {OPEN}"
+        )
+    return (
+        f"The noise has a root mean square standard error of {strategy.rmse:.4g} over all answers; "
+        "each has its own beside it, with an interval at the "
+        f"{100 * manifest.level:g} % level. Errors of the records themselves: {OPEN}"
+    )
+
+
+def _method(manifest: Manifest) -> str:
+    mechanism = manifest.guarantee.mechanism
+    return mechanism if mechanism in {RAP, ADAPTIVE} else f"{mechanism} noise"
+
+
+def _noise(manifest: Manifest) -> str:
+    return (
+        f"Noise is added on purpose ({_method(manifest)}); it is unbiased, and its size does not "
+        "depend on the records."
+        if manifest.error_bars
+        else "Noise is added on purpose, and a model is fitted to what was measured."
+    )
+
+
+def _model(manifest: Manifest) -> str:
+    if manifest.error_bars:
+        return " ".join(
+            ["None: answers are linear in what was measured, and unbiased.", *_of_derived(manifest)]
+        )
+    return "Relaxed rows fit what was measured and guess the rest: answers are biased."
+
+
+def _of_derived(manifest: Manifest) -> Iterator[str]:
+    """Yield what derived items take for granted."""
+    kinds = {item.kind for item in manifest.derived}
+    if kinds & {"share", "ratio", "mean"}:
+        yield (
+            "Shares, ratios and means divide noisy answers: nearly unbiased where the denominator "
+            "stands out of its noise, and left empty where it does not."
+        )
+    if "quantiles" in kinds:
+        yield QUANTILES_IN_BINS
+
+
+def _coherence(manifest: Manifest) -> str:
+    named = [column.name for column in manifest.extra if column.name in ("consistent", "integer")]
+    if not manifest.error_bars:
+        return "All answers are read from the same relaxed rows, and agree with each other."
+    beside = f" The column `{named[0]}` adds up where it is not empty." if named else ""
+    return (
+        "Answers are the best linear estimates from the same measurements, so that sums of "
+        f"estimates agree up to rounding where one follows from the others.{beside}"
+    )

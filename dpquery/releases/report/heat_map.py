@@ -9,26 +9,24 @@ import numpy as np
 
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.releases.report.axes import (
-    Scale,
-    Tick,
-    date_ticks,
-    number_ticks,
-    thinned,
-    written,
-)
-from dpquery.releases.report.drawing import (
     NARROW_LAYOUT,
     WIDE_LAYOUT,
     Drawing,
     PictureLayout,
+    Scale,
+    Tick,
+    date_ticks,
     in_layouts,
+    number_ticks,
     pixel,
     shortened,
     shortened_apart,
     svg_path,
     svg_text,
     text_width,
+    thinned,
     upright_text,
+    written,
 )
 
 SHADES = 6  # of answers from zero on

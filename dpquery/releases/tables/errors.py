@@ -18,7 +18,7 @@ from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
 from dpquery.arrays import Floats, Ints
-from dpquery.spec.model import Item
+from dpquery.spec.spec import Item
 
 NOISY, VERY_NOISY = 0.3, 0.5
 FLAGS = ("", "noisy", "very noisy")

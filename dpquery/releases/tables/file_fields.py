@@ -12,11 +12,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from dpquery.releases.manifest.derived_facts import DerivedFacts
-from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts
-from dpquery.releases.manifest.release_json import Manifest
+from dpquery.releases.manifest import Manifest
+from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts
 from dpquery.releases.tables.labels import is_binned
-from dpquery.spec.domain import Attribute, Bins, Dates, Domain, Integers, values_text
+from dpquery.spec.columns import Attribute, Bins, Dates, Domain, Integers, values_text
 
 FieldKind = Literal["text", "integer", "number", "boolean", "date"]
 COUNTED, NO_UNIT, SHARE = "records", "", "ratio"

@@ -1,4 +1,6 @@
-"""The table of fields: every key that a spec may have, what it holds and what it means.
+"""The table of fields: sections and columns.
+
+The table of fields: every key that a spec may have, what it holds and what it means.
 
 A class is a kind of mapping and an entry in it is a field. The parser, the JSON Schema, the
 comments of the starter and the reference page docs/spec.md all come from here, so that a new field
@@ -7,6 +9,10 @@ is one entry, and what the reader of that mapping makes of `given.field`.
 A field is required (`Field`), a `choice` of several, `optional` (None where it is left out) or
 `defaulted`. Then come its form, with the words that messages use; its default, if it has one; what
 it means; and an example.
+
+The part of the table of fields on how the texts of a column write dates and numbers.
+
+An entry here is as one in `fields`, which takes up all of these.
 """
 
 from dataclasses import replace
@@ -14,19 +20,9 @@ from fractions import Fraction
 from typing import Literal, get_args
 
 from dpquery.limits import MAX_PERSON_ROWS, MAX_SUMMED_VALUE
-from dpquery.spec.domain import Boolean, Other
-from dpquery.spec.model import Accounting, Keep, Neighbours, Prefer
-from dpquery.spec.parsing.derived_fields import (
-    ITEM_NAME,
-    NAME_LIST,
-    DerivedFields,
-    DifferenceFields,
-    MeanFields,
-    QuantileFields,
-    RateFields,
-    RatioFields,
-    ShareFields,
-)
+from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
+from dpquery.spec.columns import Boolean, Other
+from dpquery.spec.numbers import THOUSANDS
 from dpquery.spec.parsing.forms import (
     ByName,
     Decimal,
@@ -35,6 +31,7 @@ from dpquery.spec.parsing.forms import (
     Form,
     ListOf,
     PairOf,
+    Period,
     Real,
     TextForm,
     Unread,
@@ -46,14 +43,53 @@ from dpquery.spec.parsing.forms import (
     either,
     ref,
 )
-from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
-from dpquery.spec.parsing.publication_fields import (
+from dpquery.spec.parsing.item_fields import (
+    ITEM_NAME,
+    NAME_LIST,
     AboutFields,
+    DerivedFields,
+    DifferenceFields,
     KnownFields,
+    MeanFields,
     PublishFields,
+    QuantileFields,
+    RateFields,
+    RatioFields,
+    ShareFields,
     SuppressFields,
 )
-from dpquery.spec.parsing.written_fields import DateFields, NumberFields
+from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
+from dpquery.spec.spec import Accounting, Keep, Neighbours, Prefer
+
+# fmt: off
+
+
+class DateFields(Fields, what="date"):
+    """Dates, counted by day, week, month, quarter or year."""
+
+    from_ = Field(Period("the first day"),
+        "The first day, or the first week, month, quarter or year; earlier dates are not counted.",
+        "2013-01-01")
+    to = Field(Period("the last day"), "The last day, or the last week, month, quarter or year.",
+        "2013-12")
+    by = defaulted(Word[PeriodKind]("a period", PERIOD_KINDS), "day",
+        "The periods that are told apart. Weeks are of ISO 8601, Monday first; a period that from "
+        "or to cuts holds the days between them.", "month")
+    format = optional(TextForm("a format of dates"),
+        "How dates are written in the file, in %Y %y %m %b %B %d %H %I %M %S %p; unless given "
+        "2013-01-31, perhaps with a time behind it. Zones of time do not count.", '"%d.%m.%Y"')
+
+
+class NumberFields(Fields, what="number"):
+    """How texts write numbers: separators of thousands, the decimal mark, a sign of percent."""
+
+    thousands = optional(Word("what stands between thousands", tuple(THOUSANDS)),
+        "What stands between groups of three digits; `space` is one of any width.", "'.'")
+    decimal = optional(Word("a decimal mark", (".", ",")),
+        "What stands before decimals; what `file` says unless given.", "','")
+    sign = optional(TextForm("a sign"),
+        "What may stand before or behind the number; 12 % is the number 12.", "'%'")
+
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"

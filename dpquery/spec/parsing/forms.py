@@ -3,7 +3,6 @@
 A form reads a node into a Python value, or refuses it at its place, and says itself in JSON Schema,
 from which the reference page has its words: so a field names its form only once.
 """
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 import codecs
 import re
@@ -15,6 +14,9 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from dpquery.spec.calendar import Span, named_period
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 
 Schema = dict[str, object]
 

@@ -1,27 +1,239 @@
-"""The `workload` section of a spec: named items, each expanded to its tables."""
+"""Items -> tables: products, marginals, ranges, sums, rows of persons.
+
+The `workload` section of a spec: named items, each expanded to its tables.
+
+Sums: a whole number of every record, of one attribute, added up over what is asked of others.
+
+Items that ask how many rows persons have, and the attribute beside the domain that they need.
+
+A spec has one such attribute, of as many numbers as the item that tells most apart; the others ask
+for groups of its codes.
+"""
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from dpquery.limits import MAX_DESCRIPTIONS
-from dpquery.spec.domain import Attribute
-from dpquery.spec.model import Item, PublicationRules, Table
-from dpquery.spec.parsing.derived_fields import NAME_LIST
-from dpquery.spec.parsing.fields import ItemFields, MarginalFields, PartFields
-from dpquery.spec.parsing.predicate_sets import read_ranges
-from dpquery.spec.parsing.public_facts import read_known
-from dpquery.spec.parsing.rows_per_person import row_number_sets
-from dpquery.spec.parsing.scope import Scope, Sets
-from dpquery.spec.parsing.sections import publication_rules
-from dpquery.spec.parsing.sums import read_sum
-from dpquery.spec.parsing.table_limits import limit_tables, table
+from dpquery.limits import MAX_DESCRIPTIONS, MAX_SUMMED_VALUE
+from dpquery.spec.columns import PERSON_ROWS, Attribute, Categorical, Column, Integers, person_rows
+from dpquery.spec.parsing.fields import (
+    SUMMED_BY_NAME,
+    SUMMED_LIST,
+    ItemFields,
+    MarginalFields,
+    PartFields,
+    PersonRowsFields,
+    SumFields,
+)
+from dpquery.spec.parsing.item_fields import NAME_LIST
+from dpquery.spec.parsing.predicate_sets import (
+    Scope,
+    Sets,
+    declared_codes,
+    limit_tables,
+    read_ranges,
+    table,
+)
+from dpquery.spec.parsing.sections import publication_rules, read_known
 from dpquery.spec.parsing.thresholds import read_threshold
-from dpquery.spec.parsing.yaml_nodes import Node
-from dpquery.spec.predicates import IdentitySet, PredicateSet
-from dpquery.spec.problems import UnreadableError, quoted
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
+from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, selected_codes
+from dpquery.spec.problems import Problems, UnreadableError, quoted
+from dpquery.spec.spec import Item, Privacy, PublicationRules, SummedValues, Table
+
+_OTHER = "other"
+
+
+def read_sum(given: SumFields, scope: Scope, where: Sets) -> Table:
+    """Return the table of a sum.
+
+    What is summed may have predicates as well, under `by` or `where`: a record that does not meet
+    them adds nothing.
+    """
+    axes = scope.varied(given.by, fixed=where)
+    index, attribute = scope.attribute(given.of)
+    values = _values(given, attribute, scope.problems)
+    if not any(values):
+        raise given.node("value" if "value" in given else "of").mistake(
+            f"every value of {quoted(attribute.name)} is 0, and so is any sum of them; give one "
+            "that records add"
+        )
+    predicates = {**dict(where), **dict(axes)}.get(index)
+    if predicates is not None and not any(values[code] for code in selected_codes(predicates)):
+        raise given.node("of").mistake(
+            f"this sum is 0 whatever the records are: every value of {quoted(attribute.name)} that "
+            "it counts is 0; count values that add something"
+        )
+    return table(given.node(), axes, where, summed=SummedValues(index, values))
+
+
+def _values(given: SumFields, attribute: Attribute, problems: Problems) -> tuple[int, ...]:
+    """Return what each code adds."""
+    name, column = quoted(attribute.name), attribute.columns[0]
+    if attribute.merged:
+        raise given.of.mistake(
+            f"{name} merges several columns, and a sum is of one; declare the column that is to be "
+            "added up as an attribute of its own"
+        )
+    node = given.value
+    numbers: dict[int, int] = {}
+    if isinstance(column.kind, Integers):
+        numbers = dict(enumerate(range(column.kind.low, column.kind.high + 1)))
+    if node is None:
+        _check_range(given.of, column, name)
+    elif isinstance(node, ListNode):
+        numbers |= enumerate(_listed(node, column, name, problems))
+    else:
+        numbers |= _named(node, attribute, problems)
+    missing = [code for code in range(column.length) if code not in numbers]
+    if missing:
+        raise given.node("value").mistake(
+            f"{name} has the value {quoted(column.label(missing[0]))} too, which no number is "
+            "given for; write 0 where records add nothing"
+        )
+    return tuple(numbers.get(code, 0) for code in range(column.size))
+
+
+def _check_range(node: Node, column: Column, name: str) -> None:
+    """Refuse values that are no numbers, or are too large."""
+    if not isinstance(column.kind, Integers):
+        raise node.mistake(
+            f"the values of {name} are no whole numbers to add up; say under `value` what each "
+            "adds, as in `value: [5, 10]` or `value: {label: 5}`"
+        )
+    largest = max(column.kind.low, column.kind.high, key=abs)
+    if abs(largest) > MAX_SUMMED_VALUE:
+        raise node.mistake(
+            f"{name} goes to {largest}, which is too large to add up exactly; the limit is "
+            f"{MAX_SUMMED_VALUE:,} either way: declare it in a larger unit, such as thousands"
+        )
+
+
+def _listed(node: ListNode, column: Column, name: str, problems: Problems) -> tuple[int, ...]:
+    for item in node.items:
+        _check_whole(item)
+    listed = SUMMED_LIST.read(node, problems)
+    if len(node.items) != column.length:
+        raise node.mistake(
+            f"{len(node.items)} numbers are listed; expected {column.length}, one for each value "
+            f"of {name} in order"
+        )
+    if len(listed) < len(node.items):
+        raise UnreadableError(None)
+    return listed
+
+
+def _named(node: Node, attribute: Attribute, problems: Problems) -> dict[int, int]:
+    """Return the number of every code that a mapping names."""
+    entries = node.entries if isinstance(node, MapNode) else ()
+    for _, item in entries:
+        _check_whole(item)
+    named: dict[int, int] = {}
+    understood = 0
+    for key, number in SUMMED_BY_NAME.read(node, problems):
+        with problems.collected():
+            first, last = _codes(key, attribute, problems)
+            if any(code in named for code in range(first, last + 1)):
+                raise key.mistake(f"{quoted(key.text)} has a number already; give one")
+            named |= dict.fromkeys(range(first, last + 1), number)
+            understood += 1
+    if understood < len(entries):
+        raise UnreadableError(None)  # what is missing cannot be said
+    return named
+
+
+def _codes(key: TextNode, attribute: Attribute, problems: Problems) -> tuple[int, int]:
+    """Return the first and the last code that a key names; `other` is any text not declared."""
+    column = attribute.columns[0]
+    declared = isinstance(column.kind, Categorical) and _OTHER in column.kind.codes
+    if key.text.strip() != _OTHER or declared:
+        return declared_codes(key, attribute, problems)
+    if column.drops:
+        raise key.mistake(
+            f"{quoted(attribute.name)} drops what is not declared, so that it adds nothing; leave "
+            "`other` out, or give the attribute `other: count`"
+        )
+    return column.length, column.length
+
+
+def _check_whole(node: Node) -> None:
+    """Refuse decimals with what can be done about them."""
+    if isinstance(node, TextNode) and "." in node.text:
+        raise node.mistake(
+            f"{quoted(node.text)} is no whole number; write all values in a smaller unit, such as "
+            "cents"
+        )
+
+
+_COLUMNS = (PERSON_ROWS, f"{PERSON_ROWS}_from", f"{PERSON_ROWS}_to")
+
+
+def read_person_rows(
+    workload: Iterable[Node],
+    domain: Iterable[tuple[TextNode, Node]],
+    privacy: Privacy | None,
+    problems: Problems,
+) -> Attribute | None:
+    """Return the attribute that the items of a workload need; None where none asks for it.
+
+    Args:
+        workload: the items; mistakes in them are noted where they are read.
+        domain: names of the declared attributes, with their declarations.
+        privacy: the protected unit; None where it could not be read.
+        problems: takes what forbids such an item: rows as units, or a name that is taken.
+    """
+    items = [node for item in workload for node in _items_of(item)]
+    for node in items:
+        if privacy is not None and privacy.person is None:
+            problems.add(
+                node.place,
+                "the unit is row, so that it is not known which rows are one person's; set "
+                "`privacy: {unit: {person: column, max_rows: n}}`, or leave this item out",
+            )
+    for key, _ in domain:
+        if items and key.text in _COLUMNS:
+            problems.add(
+                key.place,
+                f"{quoted(key.text)} is the name of a column that the release adds for "
+                f"{PERSON_ROWS}; name the attribute otherwise and give its header as "
+                f"{{column: {key.text}}}",
+            )
+    noted_later = Problems("")
+    numbers = []
+    for node in items:
+        with noted_later.collected():
+            numbers.append(PersonRowsFields.read(node, noted_later).up_to)
+    return person_rows(max(numbers)) if numbers else None
+
+
+def _items_of(item: Node) -> Iterator[Node]:
+    """Yield what an item, or the parts of a union, say under `rows_per_person`."""
+    for key, value in item.entries if isinstance(item, MapNode) else ():
+        if key.text == PERSON_ROWS:
+            yield value
+        elif key.text == "union" and isinstance(value, ListNode):
+            for part in value.items:
+                yield from _items_of(part)
+
+
+def row_number_sets(given: PartFields, scope: Scope) -> Sets:
+    """Return the queries for 1, ..., up_to and more rows, by the position of their attribute."""
+    up_to, node = given.rows_per_person.up_to, given.rows_per_person.node("up_to")
+    index, attribute = scope.person_rows(given.node(PERSON_ROWS))
+    most = attribute.length - 1
+    if up_to > most:
+        rows = "1 row" if most == 1 else f"{most:,} rows"
+        raise node.mistake(
+            f"the release tells up to {rows} of a person apart, not {up_to:,}; ask for at "
+            f"most {most:,}"
+        )
+    if up_to == most:
+        return {index: IdentitySet.of(attribute)}
+    single = tuple((attribute.label(code), (code,)) for code in range(up_to))
+    more = (attribute.label(most), tuple(range(up_to, most + 1)))
+    return {index: GroupSet(attribute.size, (*single, more))}
 
 
 def read_workload(

@@ -9,13 +9,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from dpquery.exceptions import SpecError
-from dpquery.spec.domain import Attribute
-from dpquery.spec.model import Budget, Dataset, DerivedItem, FileFormat, Item, Privacy, Spec
-from dpquery.spec.parsing.attributes import read_domain
+from dpquery.spec.columns import Attribute
 from dpquery.spec.parsing.derived import read_derived
+from dpquery.spec.parsing.domain import read_domain
 from dpquery.spec.parsing.fields import QuestionFields
 from dpquery.spec.parsing.items import read_workload
-from dpquery.spec.parsing.scope import Scope
+from dpquery.spec.parsing.predicate_sets import Scope
+from dpquery.spec.parsing.read import ORDER, beside, read_document, read_text
 from dpquery.spec.parsing.sections import (
     budget_of,
     dataset_of,
@@ -23,8 +23,8 @@ from dpquery.spec.parsing.sections import (
     privacy_of,
     publication_rules,
 )
-from dpquery.spec.parsing.spec import ORDER, beside, read_document, read_text
 from dpquery.spec.problems import Place, Problems, quoted
+from dpquery.spec.spec import Budget, Dataset, DerivedItem, FileFormat, Item, Privacy, Spec
 
 _Section = Dataset | Privacy | Budget | FileFormat
 

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dpquery.spec.domain import Categorical
+from dpquery.spec.columns import Categorical
 from dpquery.spec.numbers import ExactNumber, number
 from dpquery.spec.parsing.fields import CodeFields
 from dpquery.spec.parsing.forms import ListOf, TextForm, described

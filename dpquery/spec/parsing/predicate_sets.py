@@ -1,11 +1,19 @@
-"""Predicate sets and conditions of a spec, from the attribute's own values to its codes."""
+"""A question on one attribute -> a predicate set.
+
+Predicate sets and conditions of a spec, from the attribute's own values to its codes.
+
+What the items of a workload may refer to: the declared attributes, by name and once each.
+
+Limits of the tables that items expand to: queries of one table, and number of tables.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.limits import MAX_TABLE_QUERIES, MAX_TABLES
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.numbers import number
 from dpquery.spec.parsing.fields import (
     RANGE_WORDS,
@@ -27,7 +35,7 @@ from dpquery.spec.parsing.forms import (
     described,
     ref,
 )
-from dpquery.spec.parsing.level_sets import (
+from dpquery.spec.parsing.hierarchies import (
     is_by_level,
     level_of,
     naming_levels,
@@ -47,6 +55,7 @@ from dpquery.spec.predicates import (
     WidthSet,
 )
 from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
+from dpquery.spec.spec import SummedValues, Table
 
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
 
@@ -430,3 +439,143 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
             raise TypeError("a value of dates is a period")
         case _:
             assert_never(column.kind)
+
+
+# Predicate sets by the position of their attribute.
+Sets = dict[int, PredicateSet]
+_ReadSet = Callable[[Node, Attribute], PredicateSet]
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """What the items of a workload may refer to.
+
+    Attributes:
+        problems: takes every mistake.
+        declared: position and attribute by name; None where its declaration is at fault. Empty
+            where the whole domain is: then no name can be judged.
+        rows: position of `person_rows` and the attribute itself; None where the domain is a
+            release's that does not have it.
+    """
+
+    problems: Problems
+    declared: Mapping[str, tuple[int, Attribute | None]]
+    rows: tuple[int, Attribute] | None = None
+
+    def person_rows(self, node: Node) -> tuple[int, Attribute]:
+        """Return the position and the attribute of the rows of persons, asked for at a node."""
+        if self.rows is None:
+            raise node.mistake(
+                "the release has not counted the rows of persons; ask for them in the spec of a "
+                "release"
+            )
+        return self.rows
+
+    def attribute(self, node: Node) -> tuple[int, Attribute]:
+        """Return the position and the attribute that a node names."""
+        name = TextForm("the name of an attribute").read(node, self.problems)
+        if not self.declared:
+            raise UnreadableError(None)
+        if name not in self.declared:
+            raise node.mistake(f"unknown attribute {quoted(name)}{suggestion(name, self.declared)}")
+        index, attribute = self.declared[name]
+        if attribute is None:
+            raise UnreadableError(None)
+        return index, attribute
+
+    def attributes(self, nodes: Iterable[Node], *, fixed: Collection[int]) -> dict[int, Attribute]:
+        """Return the attributes of a list; none twice and none of `fixed`."""
+        named: dict[int, Attribute] = {}
+
+        def name(node: Node) -> None:
+            index, attribute = self._free(node, taken=named, fixed=fixed)
+            named[index] = attribute
+
+        self.problems.each(nodes, name)
+        return named
+
+    def sets(
+        self, entries: Iterable[tuple[TextNode, Node]], *, fixed: Collection[int], read: _ReadSet
+    ) -> Sets:
+        """Return a predicate set for every attribute that a mapping names."""
+        sets: Sets = {}
+        for key, value in entries:
+            with self.problems.collected():
+                index, attribute = self._free(key, taken=sets, fixed=fixed)
+                sets[index] = read(value, attribute)
+        return sets
+
+    def varied(self, entries: Iterable[tuple[TextNode, Node]], *, fixed: Collection[int]) -> Sets:
+        """Return the predicate sets of a mapping but for totals, which ask nothing of records."""
+        sets = self.sets(entries, fixed=fixed, read=self.read_set)
+        return {i: asked for i, asked in sets.items() if not isinstance(asked, TotalSet)}
+
+    def _free(
+        self, node: Node, *, taken: Collection[int], fixed: Collection[int]
+    ) -> tuple[int, Attribute]:
+        """Return the position and the attribute that a node names for the first time."""
+        index, attribute = self.attribute(node)
+        if index in taken or index in fixed:
+            why = "`where` has it already" if index in fixed else "it is named already"
+            raise node.mistake(
+                f"attribute {quoted(attribute.name)} is repeated: {why}; name it once"
+            )
+        return index, attribute
+
+    def over(self, nodes: Iterable[Node] | None, *, fixed: Collection[int]) -> dict[int, Attribute]:
+        """Return the attributes to combine in the order named; all that are not fixed for None."""
+        if nodes is not None:
+            return self.attributes(nodes, fixed=fixed)
+        declared = self.declared.values()
+        return {
+            i: attribute for i, attribute in declared if attribute is not None and i not in fixed
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether every declared attribute is known: until then, how many there are is not."""
+        return all(attribute is not None for _, attribute in self.declared.values())
+
+    def read_set(self, node: Node, attribute: Attribute) -> PredicateSet:
+        """Return any predicate set."""
+        return read_set(node, attribute, problems=self.problems)
+
+    def read_condition(self, node: Node, attribute: Attribute) -> PredicateSet:
+        """Return a predicate set of one query."""
+        return read_condition(node, attribute, problems=self.problems)
+
+    def read_choosing(self, node: Node, attribute: Attribute) -> PredicateSet:
+        """Return a predicate set other than the total alone."""
+        predicates = self.read_set(node, attribute)
+        if isinstance(predicates, TotalSet):
+            raise node.mistake(
+                f"every record has the total of {quoted(attribute.name)}, so it asks nothing "
+                "here; leave the attribute out"
+            )
+        return predicates
+
+
+def table(
+    node: Node,
+    axes: Sets,
+    where: Sets,
+    at_least: int | None = None,
+    summed: SummedValues | None = None,
+) -> Table:
+    """Return a table, of at most MAX_TABLE_QUERIES queries."""
+    new_table = Table(tuple(sorted(axes.items())), tuple(sorted(where.items())), at_least, summed)
+    if new_table.size > MAX_TABLE_QUERIES:
+        raise node.mistake(
+            f"one table asks {new_table.size:,} queries, more than the limit of "
+            f"{MAX_TABLE_QUERIES:,}; name fewer attributes or coarser sets"
+        )
+    return new_table
+
+
+def limit_tables(count: int, node: Node) -> None:
+    """Refuse more than MAX_TABLES tables."""
+    if count > MAX_TABLES:
+        raise node.mistake(
+            f"this makes {count:,} tables or more, past the limit of {MAX_TABLES:,}; ask for fewer "
+            "ways, or for fewer attributes with `over`"
+        )

@@ -1,22 +1,24 @@
-"""The sections of a spec about its people and its output, from what was read of them."""
+"""Dataset, privacy, budget, publication, public facts.
 
-from collections.abc import Collection, Iterable
+The sections of a spec about its people and its output, from what was read of them.
+
+Public facts: the section `impossible` of a spec, and `known` of its items.
+
+Specs in plans of format 1, in which what is left out meant something else.
+
+A column without `other` dropped other texts, and `bin` was `show`. The first rows of a person were
+counted.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from dpquery.limits import MAX_DECLARED_ROWS
-from dpquery.spec.domain import Attribute
-from dpquery.spec.model import (
-    About,
-    Budget,
-    Dataset,
-    FileFormat,
-    Parent,
-    Prefer,
-    Privacy,
-    PublicationRules,
-    Rows,
-)
+from dpquery.spec.columns import Attribute
+from dpquery.spec.parsing.derived import read_row_values
 from dpquery.spec.parsing.fields import (
+    COMBINATION,
     BudgetFields,
     DatasetFields,
     FileFields,
@@ -24,8 +26,25 @@ from dpquery.spec.parsing.fields import (
     SpecFields,
 )
 from dpquery.spec.parsing.forms import described
-from dpquery.spec.parsing.publication_fields import AboutFields, PublishFields
+from dpquery.spec.parsing.item_fields import AboutFields, KnownFields, PublishFields
+from dpquery.spec.parsing.predicate_sets import Scope
+from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
+from dpquery.spec.predicates import selected_codes
 from dpquery.spec.problems import Problems, quoted
+from dpquery.spec.spec import (
+    About,
+    Budget,
+    Dataset,
+    FileFormat,
+    Impossible,
+    KnownTotals,
+    Parent,
+    Prefer,
+    Privacy,
+    PublicationRules,
+    Rows,
+    Table,
+)
 
 PUBLICATION_COLUMNS = ("published", "suppressed")
 """The columns that rules of publication add to an item's file."""
@@ -183,3 +202,117 @@ def publication_rules(
             )
     rel_error, below = (None, None) if suppress is None else (suppress.rel_error, suppress.below)
     return PublicationRules(rel_error, below, given.round_to)
+
+
+TOTAL = "value"
+"""The column of a file of totals that holds them."""
+_WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
+
+
+def read_impossible(nodes: Iterable[Node], scope: Scope) -> tuple[Impossible, ...]:
+    """Return the combinations that no record has, in file order."""
+    combinations: list[Impossible] = []
+    for node in nodes:
+        with scope.problems.collected():
+            combination = _combination(node, scope)
+            if combination in combinations:
+                raise node.mistake("this combination is there twice; leave one out")
+            combinations.append(combination)
+    return tuple(combinations)
+
+
+def _combination(node: Node, scope: Scope) -> Impossible:
+    entries = COMBINATION.read(node, scope.problems)
+    where = scope.sets(entries, fixed=(), read=scope.read_condition)
+    if len(where) < len(entries):
+        return Impossible((), str(node.place))  # what is wrong was noted
+    sizes = {i: attribute.size for i, attribute in scope.declared.values() if attribute}
+    if all(set(selected_codes(asked)) == set(range(sizes[i])) for i, asked in where.items()):
+        raise node.mistake(
+            "every record meets these conditions, so that none could exist; name the values that "
+            "do not go together"
+        )
+    return Impossible(tuple(sorted(where.items())), str(node.place))
+
+
+def read_known(
+    given: KnownFields | None,
+    tables: Sequence[Table],
+    scope: Scope,
+    read_file: Callable[[str], str] | None,
+) -> KnownTotals | None:
+    """Return the answers of an item that are published anyway; None where it has none.
+
+    Args:
+        given: the section of the item.
+        tables: of the item.
+        scope: what it may refer to.
+        read_file: returns the text of a file that is named; None where no plan is to be made.
+    """
+    if given is None:
+        return None
+    node = given.node("file")
+    if read_file is None:
+        raise given.node().mistake(
+            "what is known belongs to the spec of a release, which was planned and measured with "
+            "it; leave `known` out here"
+        )
+    if len(tables) != 1 or tables[0].threshold < len(tables[0].axes):
+        raise given.node().mistake(
+            "only an item of one table, `product: {...}` or `sum: {...}`, can be known; write the "
+            "table that is known as an item of its own"
+        )
+    if not given.why.strip():
+        raise given.node("why").mistake("say why everyone may know these totals")
+    (table,) = tables
+    attributes = {i: a for i, a in scope.declared.values() if a is not None}
+
+    def number(text: str, place: str, node: Node) -> float:
+        if not _WHOLE.fullmatch(text):
+            raise node.mistake(f"{place}: this is no total; expected a whole number")
+        if int(text) < 0 and table.summed is None:
+            raise node.mistake(f"{place}: this is no total of records; expected 0 or more")
+        return int(text)
+
+    values, lines = read_row_values(
+        read_file(given.file), given.file, node, table, attributes, TOTAL, number
+    )
+    whole = tuple(int(value) for value in values)
+    return KnownTotals(whole, given.file, given.why, tuple(lines.tolist()), str(node.place))
+
+
+def of_first_edition(root: Node) -> Node:
+    """Return the nodes of a spec that says the same in today's words."""
+    if not isinstance(root, MapNode):
+        return root
+    of_section = {"domain": _column, "privacy": _privacy}
+    entries = [
+        (key, of_section[key.text](value) if key.text in of_section else value)
+        for key, value in root.entries
+    ]
+    drop = (TextNode(root.place, "other", True), TextNode(root.place, "drop", True))
+    return MapNode(root.place, (*entries, drop))
+
+
+def _privacy(node: Node) -> Node:
+    """Return the section with `keep: first` where the unit is a person."""
+    if not isinstance(node, MapNode):
+        return node
+    entries = []
+    for key, value in node.entries:
+        if key.text == "unit" and isinstance(value, MapNode):
+            first = (TextNode(value.place, "keep", True), TextNode(value.place, "first", True))
+            value = MapNode(value.place, (*value.entries, first))
+        entries.append((key, value))
+    return MapNode(node.place, tuple(entries))
+
+
+def _column(node: Node) -> Node:
+    """Return a declaration with `show` for `bin`, those inside it too."""
+    if not isinstance(node, MapNode):
+        return node
+    entries = []
+    for key, value in node.entries:
+        binned = key.text == "other" and isinstance(value, TextNode) and value.text == "bin"
+        entries.append((key, TextNode(value.place, "show", True) if binned else _column(value)))
+    return MapNode(node.place, tuple(entries))

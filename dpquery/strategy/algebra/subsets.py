@@ -1,20 +1,45 @@
-"""Families of attribute sets, and sums along inclusion.
+"""Families of attribute sets and sums along inclusion.
+
+Families of attribute sets, and sums along inclusion.
 
 The full family of d attributes uses fast zeta transforms, O(d 2^d). Any other family lists the
 subsets below each of its sets once, as integers, so a hundred attributes cost only the sets that a
 workload needs.
+
+Sums over the terms of a Gram, one for every attribute subset below a term.
+
+With two numbers c(i, V, 0) and c(i, V, 1) for every matrix V of attribute i,
+    S_b = sum_j w_j prod_{i in b} c(i, V_ij, 1) prod_{i not in b} c(i, V_ij, 0)
+over the terms j that look at all of b. Traces against the eigenprojectors of marginals and the
+variances of cores and totals are sums of this kind ([MATH] 3, 6). A term of w attributes takes an
+outer product of w pairs, O(2^w).
+
+The algebra of marginals: every Gram in it is diagonal in one common set of eigenspaces.
+
+There is one eigenspace for each attribute subset a, with projector
+    P_a = kron_{i in a} (I - J/n_i)  kron_{i not in a} J/n_i,
+of dimension mult(a) = prod_{i in a} (n_i - 1). A strategy of marginals b with weights theta_b has
+eigenvalue kappa(a) = sum_{b >= a} theta_b^2 prod_{i not in b} n_i there ([MATH] 3), so its inverse,
+its error and every query's variance are sums over subsets. All eigenvalues here are divided by the
+number of cells N: kappa(a) / N = sum_{b >= a} theta_b^2 / prod_{i in b} n_i, since N itself leaves
+the range of floats at some hundred attributes. Marginals of factors A_i are diagonal in the same
+way, with mu_i = 1'(A_i'A_i)^-1 1 for n_i ([MATH] 7).
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from dpquery.arrays import Bools, Floats, Ints
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_ALGEBRA_ATTRIBUTES, MAX_RESIDUAL_ATTRIBUTES
+from dpquery.operators.gram import Gram, total_sum, trace
 
 Subset = tuple[int, ...]
 FULL_LIMIT = 16  # attributes up to which all 2^d subsets are kept
@@ -245,3 +270,141 @@ def _sums_along(d: int, source: int) -> Floats:
     for _ in range(d):
         matrix = np.kron(matrix, step)
     return matrix
+
+
+class BlockSums:
+    """S_b = sum_j w_j prod_i c(i, matrix of j, i in b) over all subsets b, and its gradient.
+
+    Attributes of one class stand in no subset; their c(i, V, 0) is a factor of the weight.
+    """
+
+    def __init__(self, gram: Gram, *, most: int = MAX_RESIDUAL_ATTRIBUTES) -> None:
+        """Number the subsets; UnsupportedWorkloadError where a term has over `most` attributes."""
+        self.offsets = np.cumsum([0, *(2 * len(matrix) for matrix in gram.matrices)])
+        self.size = int(self.offsets[-1]) + 1  # the last slot is always one
+        self.weights = gram.weights
+        single = np.array(gram.shape_of_domain) == 1
+        inside = _used(np.where(single, 0, gram.index))
+        widest = max(map(len, inside), default=0)
+        if widest > most:
+            raise UnsupportedWorkloadError(f"a table looks at {widest} attributes")
+        self.below = Below(inside)
+        self.subsets = self.below.subsets
+        self.slots = [
+            self.offsets[group.members] + 2 * gram.index[group.positions[:, None], group.members]
+            for group in self.below.groups
+        ]
+        self.alone = self._alone(gram, np.flatnonzero(single))
+
+    def slot(self, i: int, matrix: int, inside: bool) -> int:
+        """Return where c(i, matrix, inside) stands in the flat vector."""
+        return int(self.offsets[i]) + 2 * int(matrix) + int(inside)
+
+    def sums(self, c: Floats) -> Floats:
+        """Return S_b for every subset. c: (size,) with a one at its end."""
+        return self._sums(c, self.weights)
+
+    def magnitudes(self, c: Floats) -> Floats:
+        """Return the same sums of absolute values: what rounding is relative to."""
+        return self._sums(np.abs(c), np.abs(self.weights))
+
+    def _sums(self, c: Floats, weights: Floats) -> Floats:
+        scaled, out = weights * c[self.alone].prod(axis=1), np.zeros(len(self.subsets))
+        for group, slots in zip(self.below.groups, self.slots, strict=True):
+            products = outer_products(_pairs(c, slots), scaled[group.positions])
+            out += np.bincount(group.below.ravel(), products.ravel(), minlength=len(out))
+        return out
+
+    def gradient(self, c: Floats, by_sums: Floats) -> Floats:
+        """Return the gradient with respect to c, given that with respect to S."""
+        lone = c[self.alone]
+        scaled, out = self.weights * lone.prod(axis=1), np.zeros(self.size)
+        by_scale = np.zeros(len(scaled))
+        for group, slots in zip(self.below.groups, self.slots, strict=True):
+            pairs, left = _pairs(c, slots), by_sums[group.below]
+            for j in range(len(pairs) - 1, -1, -1):
+                before = outer_products(pairs[:j], scaled[group.positions])
+                left = left.reshape(len(left), before.shape[1], 2)
+                slopes = (before[:, :, None] * left).sum(axis=1)
+                np.add.at(out, slots[:, j, None] + np.arange(2), slopes)
+                left = (left * pairs[j][:, None, :]).sum(axis=2)
+            by_scale[group.positions] = left[:, 0]
+        for k in range(lone.shape[1]):
+            others = np.delete(lone, k, axis=1).prod(axis=1)
+            np.add.at(out, self.alone[:, k], self.weights * others * by_scale)
+        return out
+
+    def _alone(self, gram: Gram, single: Ints) -> Ints:
+        """Return the slots of each term on attributes of one class, the last slot where none."""
+        index = gram.index[:, single]
+        slots = self.offsets[single] + 2 * index
+        kept = np.where(index > 0, slots, self.size - 1)
+        return np.asarray(kept[:, (index > 0).any(axis=0)])
+
+
+def _pairs(c: Floats, slots: NDArray[np.integer]) -> list[Floats]:
+    """Return (k, 2) values outside and inside the subset, for each attribute of sets in a row."""
+    return [c[slot[:, None] + np.arange(2)] for slot in slots.T]
+
+
+def _used(index: NDArray[np.int32]) -> list[Subset]:
+    """Return the attributes where each row of a Gram's index is not zero."""
+    rows, attributes = np.nonzero(index)
+    ends = np.cumsum(np.bincount(rows, minlength=len(index)))
+    flat = attributes.tolist()
+    return [tuple(flat[a:b]) for a, b in pairwise([0, *ends.tolist()])]
+
+
+CANCELLATION = 1e-12  # relative to what cancelled
+
+
+def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
+    """Return tr(P_a V) / N for every subset a on which it is not zero.
+
+    A Kronecker term contributes prod_i tr(P_{a_i} V_i) / n_i, with tr(P_0 V) = 1'V1/n, tr(P_1 V)
+    the rest of the trace; 11' contributes to subsets without i alone, and one to them.
+
+    Raises:
+        UnsupportedWorkloadError: a term looks at more than MAX_ALGEBRA_ATTRIBUTES attributes.
+    """
+    blocks = BlockSums(gram, most=MAX_ALGEBRA_ATTRIBUTES)
+    c = np.ones(blocks.size)
+    for i, (n, grams_of_attribute) in enumerate(
+        zip(gram.shape_of_domain, gram.matrices, strict=True)
+    ):
+        zero = np.array([total_sum(V) / n**2 for V in grams_of_attribute])
+        whole = np.array([trace(V) / n for V in grams_of_attribute])
+        start, stop = int(blocks.offsets[i]), int(blocks.offsets[i + 1])
+        c[start:stop:2], c[start + 1 : stop : 2] = zero, _difference(whole, zero)
+    sums = blocks.sums(c)
+    kept = np.flatnonzero(sums > CANCELLATION * blocks.magnitudes(c))
+    return {blocks.subsets[k]: float(sums[k]) for k in kept}
+
+
+def _difference(x: Floats, y: Floats) -> Floats:
+    """Return x - y, and zero where that is rounding alone."""
+    return np.where(np.abs(x - y) > CANCELLATION * np.abs(x), x - y, 0.0)
+
+
+def distinct_or_all(vector: Floats) -> Floats:
+    """Return one entry where all are equal but for rounding: constant axes then cost nothing."""
+    if len(vector) and np.ptp(vector) <= CANCELLATION * np.abs(vector).max():
+        return vector[:1]
+    return vector
+
+
+def polynomial_power(g: Floats, order: int) -> Floats:
+    """Return the coefficients of a power of g. g: (2,)*k -> (order + 1,)*k.
+
+    >>> polynomial_power(np.array([1.0, 1.0]), 4)
+    array([1., 4., 6., 4., 1.])
+    """
+    power = g
+    for _ in range(order - 1):
+        longer = np.zeros(tuple(n + 1 for n in power.shape))
+        for shift in np.ndindex(g.shape):
+            if g[shift]:
+                place = tuple(slice(s, s + n) for s, n in zip(shift, power.shape, strict=True))
+                longer[place] += g[shift] * power
+        power = longer
+    return power

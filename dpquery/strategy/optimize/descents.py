@@ -1,10 +1,29 @@
-"""Descents that hand over what they have reached when plan's time is over."""
+"""One descent within plan's time; Grams by parameters; what one attribute was given.
+
+Descents that hand over what they have reached when plan's time is over.
+
+The strategy that an optimiser selected for one attribute.
+
+Parametrised Grams of one attribute: their inverses, levels, rests and gradients.
+
+A selector that optimises what is measured of an attribute sees it through M = G^-1, G = A'A with
+columns of norm one, and through two numbers for each Gram matrix V of the workload:
+    level g'Vg / mu^2  and  rest tr(M V) - g'Vg / mu,  g = M 1, mu = 1'g  ([MATH] 6 and 7).
+A root is the array that is free: Theta of a p-Identity, or C with the columns of G's root.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import OptimizeResult, minimize
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Numbers
+from dpquery.operators.factors import Factor
+from dpquery.operators.inverses import Inverse
 from dpquery.progress import time_left
 
 Descended = Callable[[Floats], tuple[float, Floats]]
@@ -60,3 +79,102 @@ def descend(
         },
     )
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class FactorSelection:
+    """A strategy for one attribute, and its loss.
+
+    Attributes:
+        factor: the (m, n) strategy, full column rank, sensitivity 1.
+        inverse: inverse of its Gram.
+        loss: its loss on the Gram it was selected for.
+        bound: a proven lower bound on the loss of any strategy, or 0 where none is known.
+        state: what a warm start continues from; None to start afresh.
+        converged: whether the optimiser met its tolerance.
+    """
+
+    factor: Factor
+    inverse: Inverse
+    loss: float
+    bound: float
+    state: Floats | None
+    converged: bool
+
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+
+RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not
+GRAM_ROUNDING = 1e-12
+
+
+class GramRoot(Protocol):
+    """The Gram of one attribute at one root."""
+
+    inverse: Numbers
+    """M = G^-1: (n, n)."""
+
+    def gradient(self, by_inverse: Floats) -> Floats:
+        """Return the gradient with respect to the root, given the symmetric one by M."""
+
+
+class PIdentityRoot:
+    """A = [I; Theta] D with D = diag(1 + 1'Theta)^-1: columns of L1 norm one. Theta: (p, n).
+
+    With s the inverse of D's diagonal and R = (I + Theta Theta')^-1 Theta,
+    M = diag(s) (I - Theta'R) diag(s).
+    """
+
+    def __init__(self, Theta: Floats) -> None:
+        self.Theta, self.s = Theta, 1 + Theta.sum(axis=0)
+        core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
+        self.R = cho_solve(core, Theta)
+        inner = np.eye(Theta.shape[1]) - Theta.T @ self.R
+        self.inverse = np.asarray(inner * self.s[:, None] * self.s)
+
+    def gradient(self, by_inverse: Floats) -> Floats:
+        P = by_inverse * self.s[:, None] * self.s
+        RP = self.R @ P
+        diagonal = np.diagonal(P) - (self.Theta * RP).sum(axis=0)
+        return np.asarray(2 * diagonal / self.s - 2 * (RP - (RP @ self.Theta.T) @ self.R))
+
+
+class UnitRoot:
+    """G = B'B, ridged, with B the normalised columns of C: columns of L2 norm one. C: (n, n)."""
+
+    def __init__(self, C: Floats) -> None:
+        self.norms = np.sqrt((C**2).sum(axis=0))
+        self.B = C / self.norms
+        self.inverse = np.linalg.inv(ridged(self.B))
+
+    def gradient(self, by_inverse: Floats) -> Floats:
+        by_B = -2 * (1 - RIDGE) * self.B @ (self.inverse @ by_inverse @ self.inverse)
+        return np.asarray((by_B - self.B * (self.B * by_B).sum(axis=0)) / self.norms)
+
+
+def ridged(B: Floats) -> Floats:
+    """Return (1 - RIDGE) B'B + RIDGE I: unit diagonal where the columns of B have norm one."""
+    return np.asarray((1 - RIDGE) * (B.T @ B) + RIDGE * np.eye(B.shape[1]))
+
+
+class Moments:
+    """mu, levels and rests of an attribute's Gram matrices, (u, n, n), at M."""
+
+    def __init__(self, inverse: NDArray[np.floating], grams: Floats) -> None:
+        g = inverse.sum(axis=0)
+        self.grams, self.mu = grams, float(g.sum())
+        self.Vg = grams @ g
+        self.a = self.Vg @ g
+        traces = np.einsum("uij,ij->u", grams, inverse)
+        rests = traces - self.a / self.mu
+        self.levels = self.a / self.mu**2
+        self.rests = np.where(np.abs(rests) > GRAM_ROUNDING * np.abs(traces), rests, 0.0)
+
+    def gradient(self, by_levels: Floats, by_rests: Floats, by_mu: float) -> Floats:
+        """Return the gradient with respect to M, given those by levels, rests and mu."""
+        mu, a = self.mu, self.a
+        by_a = by_levels / mu**2 - by_rests / mu
+        by_mu += float(by_rests @ a / mu**2 - 2 * by_levels @ a / mu**3)
+        h = by_a @ self.Vg
+        return np.asarray(np.add.outer(h, h) + np.tensordot(by_rests, self.grams, axes=1) + by_mu)

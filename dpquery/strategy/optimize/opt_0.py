@@ -1,4 +1,13 @@
-"""OPT_0: the best strategy for the Gram of one attribute.
+"""One attribute: p-Identities, and the choice.
+
+OPT_0 for Laplace noise on long ordered attributes: p-Identities of two scales.
+
+Blocks of codes that follow one another are each measured by the same small p-Identity, and rows
+over the blocks stand below, found by the same descent on the Gram between blocks ([MATH] 2). Each
+scale has some hundred classes and is solved in turn for what the other one leaves to it; a
+p-Identity of all codes has n^2 / 16 unknowns.
+
+OPT_0: the best strategy for the Gram of one attribute.
 
 Nested sets of many codes have trees of their own rows, under either noise (opt_tree); and else:
 Laplace: p-Identity strategies, a local optimum (opt_0_laplace). Gaussian: the optimum of a convex
@@ -7,27 +16,228 @@ problem, with a proof of how near it is (opt_0_gaussian).
 loss = sensitivity^2 tr((A'A)^-1 V) throughout; strategies returned here have sensitivity 1.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.factors import Dense, Factor, PIdentity
-from dpquery.operators.gram import Matrix, Mixture, classes, natural_order, restricted
-from dpquery.operators.inverses import DiagonalLessRows, Inverse, inverse_array
+from dpquery.operators.gram import (
+    Matrix,
+    Mixture,
+    Structured,
+    array_of,
+    classes,
+    natural_order,
+    restricted,
+    times,
+)
+from dpquery.operators.inverses import DiagonalLessRows, Inverse, inverse_array, p_identity_inverse
+from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.ranges import Columns, Ranges
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
-from dpquery.strategy.algebra.nested_sets import NestedSets
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.optimize.factor_selection import FactorSelection
-from dpquery.strategy.optimize.opt_0_blocks import is_long_and_ordered, two_scale_rows
-from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
+from dpquery.strategy.optimize.descents import FactorSelection
+from dpquery.strategy.optimize.fixed_point import fixed_point
 from dpquery.strategy.optimize.opt_0_laplace import (
     BASE,
     best_p_identity,
+    descend_rows,
     even_p_identity,
+    first_rows,
+    p_identity,
     p_identity_from,
+    p_identity_loss,
 )
-from dpquery.strategy.optimize.opt_tree import opt_tree
+from dpquery.strategy.optimize.opt_tree import NestedSets, opt_tree
+from dpquery.strategy.strategy import Noise
+
+LEAST_CODES = 1024  # from which on blocks are worth it
+SCALE_ROUNDS = 3  # of both scales in turn: the third gains less than 1e-3
+INNER_CODES, OUTER_BLOCKS = 16, 4  # to a row of either scale
+INNER_ITERATIONS, OUTER_ITERATIONS = 500, 300
+COLUMNS_AT_ONCE = 64  # of the Gram, multiplied by the shares of a block's codes
+
+
+@dataclass(frozen=True, eq=False)
+class TwoScaleRows:
+    """A p-Identity of two scales before its columns are scaled.
+
+    Attributes:
+        inner: (p, size) rows of every block, below an identity, all over their column sums.
+        outer: (q, blocks) rows over the blocks.
+        n: number of codes.
+        loss: of the strategy.
+    """
+
+    inner: Floats
+    outer: Floats
+    n: int
+    loss: float
+
+    def factor(self) -> BlockPIdentity:
+        """Return the strategy: columns of L1 norm 1."""
+        size = self.inner.shape[1]
+        small = p_identity(self.inner)
+        blocks = self.outer.shape[1]
+        scale = np.repeat(1 / (1 + self.outer.sum(axis=0)), size)[: self.n]
+        diagonal = np.tile(small.diagonal, blocks)[: self.n] * scale
+        inner = np.tile(small.rows, blocks)[:, : self.n] * scale
+        outer = self.outer / (1 + self.outer.sum(axis=0))
+        return BlockPIdentity(diagonal, inner, outer, size)
+
+    @property
+    def entries(self) -> int:
+        """Number of entries of its rows written out."""
+        blocks: int = self.outer.shape[1]
+        return (len(self.inner) * blocks + len(self.outer)) * self.n
+
+    def selection(self, V: Matrix) -> FactorSelection:
+        """Return the strategy for V, with its inverse and its loss."""
+        factor = self.factor()
+        return FactorSelection(
+            factor=factor,
+            inverse=factor.inverse,
+            loss=factor.inverse.trace_with(V),
+            bound=0.0,
+            state=None,
+            converged=True,
+        )
+
+    def written_out(self) -> Floats:
+        """Return its rows as those of a p-Identity of all codes: (p blocks + q, n)."""
+        (p, size), blocks, codes = self.inner.shape, self.outer.shape[1], np.arange(self.n)
+        Theta = np.zeros((p, blocks, self.n))
+        Theta[:, codes // size, codes] = self.inner[:, codes % size]
+        small = p_identity(self.inner)
+        over = np.repeat(self.outer, size, axis=1)[:, : self.n] / small.diagonal[codes % size]
+        return np.concatenate([Theta.reshape(-1, self.n), over])
+
+
+def is_long_and_ordered(V: Matrix) -> bool:
+    """Return whether V is of ranges of many codes, in their order."""
+    if not isinstance(V, Structured) or V.n < LEAST_CODES:
+        return False
+    return all(_is_ordered(factor) for _, factor in V.terms)
+
+
+def _is_ordered(factor: Factor) -> bool:
+    if isinstance(factor, Columns):
+        return isinstance(factor.inner, Ranges) and bool(np.all(np.diff(factor.codes) > 0))
+    return isinstance(factor, Ranges)
+
+
+def block_size(n: int) -> int:
+    """Return the power of two at or below the root of n: as many blocks as codes in each.
+
+    >>> block_size(1024), block_size(8192), block_size(65536)
+    (32, 64, 256)
+    """
+    return 1 << (n.bit_length() - 1) // 2
+
+
+def two_scale_rows(V: Matrix, rng: PublicGenerator, size: int | None = None) -> TwoScaleRows:
+    """Return the best p-Identity of blocks of a size, that of block_size unless given.
+
+    With G the Gram of the inner strategy, mass = 1'G^-1 1 and E = (I / mass + Theta'Theta)^-1, the
+    loss is sum_b s_b^2 tr((G^-1 - G^-1 11'G^-1 / mass) V_bb) + tr(E diag(s) V_t diag(s)): V_t the
+    Gram of the blocks by the shares of their codes, s = 1 + 1'Theta.
+    """
+    size = block_size(classes(V)) if size is None else size
+    search = _Scales(V, size, rng)
+    best = search.round()
+    for number in range(2, SCALE_ROUNDS + 1):
+        if not time_left(f"OPT_0 by blocks of {size}, round {number}: loss {best.loss:.6g}"):
+            break
+        rows = search.round()
+        best = min(best, rows, key=lambda rows: rows.loss)
+    return best
+
+
+class _Scales:
+    """The rows of both scales, and what either leaves to the other."""
+
+    def __init__(self, V: Matrix, size: int, rng: PublicGenerator) -> None:
+        self.V, self.size, self.rng, n = V, size, rng, classes(V)
+        self.starts = np.arange(0, n, size)
+        self.inner: Floats | None = None
+        self.outer: Floats | None = None
+        self.within = self._sum_of_blocks(np.ones(len(self.starts)))
+        self.by_mass = float(np.trace(self.within)) / size**2
+
+    def round(self) -> TwoScaleRows:
+        """Improve the inner rows, then the outer rows, and return both."""
+        inner = self._improve_inner()
+        inverse = p_identity_inverse(p_identity(inner)).array()
+        blocks, n = len(self.starts), classes(self.V)
+        masses, beside, shares = np.empty(blocks), np.empty(blocks), np.empty(n)
+        for b in range(blocks):
+            codes = self._codes(b)
+            M = inverse[: len(codes), : len(codes)]
+            if len(codes) < self.size:  # the last block: the inverse of the Gram of its codes alone
+                M = np.linalg.inv(np.linalg.inv(inverse)[: len(codes), : len(codes)])
+            sums = M.sum(axis=0)
+            masses[b], shares[codes] = sums.sum(), sums / sums.sum()
+            V_bb = array_of(restricted(self.V, codes))
+            beside[b] = float(np.sum(M * V_bb) - sums @ V_bb @ sums / masses[b])
+        root = np.sqrt(masses)
+        between = self._between(shares) * np.outer(root, root)
+        outer, loss = self._improve_outer(between, root, beside)
+        scale = 1 + outer.sum(axis=0)
+        self.within = self._sum_of_blocks(scale**2)
+        E = np.linalg.inv(np.eye(blocks) + (outer * root).T @ (outer * root))
+        self.by_mass = float(np.sum((E @ (between * np.outer(scale, scale))) * E.T) / masses[0])
+        return TwoScaleRows(inner, outer, n, loss)
+
+    def _improve_inner(self) -> Floats:
+        """Return the best inner rows: (p, size).
+
+        Contrasts within blocks and the mass are what the loss sees of them.
+        """
+        size = self.size
+        center = np.eye(size) - 1 / size
+        V = center @ self.within @ center + self.by_mass
+        if self.inner is None:
+            rows = max(1, size // INNER_CODES)
+            selection = best_p_identity(V, rows, self.rng, INNER_ITERATIONS)
+        else:
+            selection = p_identity_from(V, self.inner, INNER_ITERATIONS)
+        self.inner = np.zeros((1, size)) if selection.state is None else selection.state
+        return self.inner
+
+    def _improve_outer(self, V: Floats, root: Floats, beside: Floats) -> tuple[Floats, float]:
+        """Return the best outer rows, for a Gram in units of the blocks' root masses."""
+        start = self.outer
+        if start is None:
+            start = first_rows(V, max(1, len(V) // OUTER_BLOCKS), self.rng)
+        else:
+            start = start * root
+        rows, _ = descend_rows(V, start, OUTER_ITERATIONS, 1 / root, beside)
+        self.outer = rows / root
+        return self.outer, p_identity_loss(rows, V, 1 / root, beside)[0]
+
+    def _codes(self, b: int) -> Ints:
+        return np.arange(self.starts[b], min(self.starts[b] + self.size, classes(self.V)))
+
+    def _sum_of_blocks(self, weights: Floats) -> Floats:
+        total = np.zeros((self.size, self.size))
+        for b, weight in enumerate(weights.tolist()):
+            local = array_of(restricted(self.V, self._codes(b)))
+            total[: len(local), : len(local)] += weight * local
+        return total
+
+    def _between(self, shares: Floats) -> Floats:
+        """Return U'VU, U the shares of the codes of every block: (blocks, blocks)."""
+        n, blocks = classes(self.V), len(self.starts)
+        place, columns = np.arange(n) // self.size, []
+        for start in range(0, blocks, COLUMNS_AT_ONCE):
+            U = np.zeros((n, min(COLUMNS_AT_ONCE, blocks - start)))
+            codes = np.flatnonzero((place >= start) & (place < start + U.shape[1]))
+            U[codes, place[codes] - start] = shares[codes]
+            product = shares[:, None] * times(self.V, U)
+            columns.append(np.add.reduceat(product, self.starts, axis=0))
+        return np.concatenate(columns, axis=1)
+
 
 OPT_0_ITERATIONS = 450
 TREE_CODES = 128  # up to which nested sets are searched for other rows than their own, too

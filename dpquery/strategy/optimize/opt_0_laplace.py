@@ -31,15 +31,14 @@ from dpquery.operators.gram import (
 from dpquery.operators.inverses import DiagonalLessRows, inverse_trace, p_identity_inverse
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
-from dpquery.strategy.algebra.interchangeable_codes import (
+from dpquery.strategy.algebra.orbits import (
     LEAST_IN_ORBITS,
     ORBIT_CODES,
     MergedGram,
     Orbits,
     few_orbits,
 )
-from dpquery.strategy.optimize.descents import descend
-from dpquery.strategy.optimize.factor_selection import FactorSelection
+from dpquery.strategy.optimize.descents import FactorSelection, descend
 
 THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
 BASE = 256  # classes up to which starts are random

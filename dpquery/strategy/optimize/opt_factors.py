@@ -24,21 +24,27 @@ from dpquery.operators.gram import Gram, array_of, is_of_values, total_sum, trac
 from dpquery.operators.trees import Tree
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
-from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
-from dpquery.strategy.algebra.subset_sums import BlockSums
-from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset, member_products
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.optimize.descents import descend
-from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
-from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
-from dpquery.strategy.optimize.opt_product import ProductSelection
-from dpquery.strategy.optimize.parametrised_grams import (
+from dpquery.strategy.algebra.subsets import (
+    FULL_LIMIT,
+    Below,
+    BlockSums,
+    Lattice,
+    Subset,
+    member_products,
+    workload_eigenvalues,
+)
+from dpquery.strategy.optimize.descents import (
     GramRoot,
     Moments,
     PIdentityRoot,
     UnitRoot,
+    descend,
     ridged,
 )
+from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
+from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
+from dpquery.strategy.optimize.opt_product import ProductSelection
+from dpquery.strategy.strategy import Noise
 
 MAX_FACTOR = {"laplace": 512, "gaussian": 128}
 """Classes of an attribute whose factor is optimised; A = I beyond. Under Gaussian noise cores and

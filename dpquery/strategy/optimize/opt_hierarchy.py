@@ -33,10 +33,10 @@ from dpquery.operators.gram import (
     times,
     trace,
 )
-from dpquery.operators.hierarchies import tree_of_blocks
+from dpquery.operators.trees import tree_of_blocks
 from dpquery.progress import report_progress
-from dpquery.strategy.algebra.nested_sets import sets_of
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.opt_tree import sets_of
+from dpquery.strategy.strategy import Noise
 
 HIERARCHY_SWEEPS = 6
 HIERARCHY_TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged

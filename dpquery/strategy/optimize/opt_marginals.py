@@ -19,10 +19,15 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.gram import Gram
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
-from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
-from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.algebra.subsets import (
+    FULL_LIMIT,
+    Below,
+    Lattice,
+    Subset,
+    workload_eigenvalues,
+)
 from dpquery.strategy.optimize.descents import Limits, descend
+from dpquery.strategy.strategy import Noise
 
 LARGEST_FULL = 20  # attributes up to which all subsets are kept where many are asked for
 MAX_UNITED = 256  # largest sets asked for whose unions in pairs may be measured too

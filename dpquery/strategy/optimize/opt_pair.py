@@ -20,12 +20,11 @@ import numpy as np
 from scipy.linalg import cholesky, eigh
 
 from dpquery.arrays import Floats, Ints
+from dpquery.operators.blocks import outer_product
 from dpquery.operators.factors import Dense, Factor, Ones
 from dpquery.operators.gram import Gram, array_of
-from dpquery.operators.tensors import outer_product
-from dpquery.strategy.algebra.axis_basis import total_first
-from dpquery.strategy.algebra.interchangeable_codes import LEAST_IN_ORBITS
-from dpquery.strategy.algebra.reduced_axis import ReducedAxis, reduced_axis
+from dpquery.strategy.algebra.joint_system import total_first
+from dpquery.strategy.algebra.orbits import LEAST_IN_ORBITS, ReducedAxis, reduced_axis
 from dpquery.strategy.optimize.descents import descend
 
 MAX_WORK = 2e9  # multiplications of one evaluation

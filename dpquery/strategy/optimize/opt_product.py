@@ -17,9 +17,9 @@ from dpquery.operators.gram import Gram, Matrix, classes, is_mixture, weighted_s
 from dpquery.operators.inverses import inverse_trace
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.optimize.factor_selection import FactorSelection
+from dpquery.strategy.optimize.descents import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.strategy import Noise
 
 PRODUCT_SWEEPS = 12
 PRODUCT_TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged

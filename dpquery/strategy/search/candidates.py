@@ -1,37 +1,174 @@
-"""The candidates that plan compares: each turns a workload into one integer strategy.
+"""One function a candidate; Identity and Workload among them.
+
+The candidates that plan compares: each turns a workload into one integer strategy.
 
 A candidate is a function of the workload alone. It raises UnsupportedWorkloadError, with the reason
 as its message, where it cannot be measured or has nothing to offer.
+
+OPT_C: a strategy over classes of cells that no query tells apart ([MATH] 21).
+
+OPT_S: a strategy that treats interchangeable codes alike ([MATH] 22).
+
+Candidates for a goal: strategies selected for weights of queries that lower the score.
+
+The least score of a goal is the largest least weighted error over all weights of queries (minimax).
+For cores and Gaussian noise the weights for fixed cores come from a convex problem (minimax.py) and
+cores are selected anew for them, in turn. Any other candidate is selected for weights that go up
+where its last strategy was worst. The best strategy of all rounds is kept, by its exact score.
+
+The input of every candidate and its result.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_TABLE_CELLS
+from dpquery.limits import (
+    MAX_CELL_CLASSES,
+    MAX_CLASSED_CELLS,
+    MAX_RESIDUAL_ATTRIBUTES,
+    MAX_TABLE_CELLS,
+)
 from dpquery.operators.blocks import Workload
+from dpquery.operators.cells import OrbitAxis, OrbitRows, cell_classes, gram_of_classes
 from dpquery.operators.factors import Dense, Factor, Ones
-from dpquery.operators.gram import array_of
+from dpquery.operators.gram import Gram, Mixture, array_of, classes, gram
+from dpquery.progress import time_left
 from dpquery.public_chance import public_generator
+from dpquery.strategy.algebra.orbits import LARGEST_COMPARED, Orbits, orbits_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.errors.expected_error import expected_error
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.optimize.opt_0_moves import MOST_MOVED, MOVES_GAP, moves_optimum
-from dpquery.strategy.optimize.opt_block_cores import block_cores
+from dpquery.strategy.bounds import Bound, lower_bound, svd_bound
+from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.goals import (
+    BudgetProblem,
+    Budgets,
+    Goal,
+    Share,
+    bounding_workload,
+    even_shares,
+    raised,
+    score,
+    tuning_workload,
+)
+from dpquery.strategy.optimize.fixed_point import MOST_MOVED, MOVES_GAP, moves_optimum
+from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.optimize.opt_cells import (
+    CellsOptimum,
+    OrbitsOptimum,
+    cells_optimum,
+    orbits_optimum,
+)
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
-from dpquery.strategy.optimize.opt_product import ProductSelection
-from dpquery.strategy.optimize.opt_residual import ResidualSelection, best_weights, opt_residual
+from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marginals
+from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
+from dpquery.strategy.optimize.opt_residual import (
+    ResidualSelection,
+    best_weights,
+    block_cores,
+    opt_residual,
+)
 from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
-from dpquery.strategy.search.problem import Problem, Proposal, check_cells
-from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
-from dpquery.strategy.shapes.weighted_block import BITS, integer_factor, significant
+from dpquery.strategy.shapes.side_by_side import UnionStrategy
+from dpquery.strategy.shapes.splits import CenteredCore, Core, DenseCore
+from dpquery.strategy.strategy import (
+    BITS,
+    Noise,
+    RecordChange,
+    Strategy,
+    integer_factor,
+    significant,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A strategy, whether its optimiser converged, and a lower bound on any loss (or 0)."""
+
+    strategy: Strategy
+    converged: bool = True
+    bound: float = 0.0
+
+
+class NoGainError(UnsupportedWorkloadError):
+    """A candidate has found that no strategy is better than the best one so far by much.
+
+    Attributes:
+        bound: the lower bound on any loss that says so.
+    """
+
+    def __init__(self, reason: str, *, bound: float) -> None:
+        super().__init__(reason)
+        self.bound = bound
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The input of every candidate; selections that several start from are computed once.
+
+    Attributes:
+        workload: the queries.
+        gram: its Gram.
+        noise: the kind of noise that will be added.
+        seed: of the starting points; every optimiser starts its own generator from it.
+        least_score: the least score of a goal that a candidate has reached so far.
+        least_loss: the least weighted loss that a candidate has reached so far.
+        before: what was selected for other weights of the same questions, to start from.
+        change: what one record does between neighbours.
+        items: the places of the blocks of every item; none where each block is one.
+    """
+
+    workload: Workload
+    gram: Gram
+    noise: Noise
+    seed: int
+    least_score: float = math.inf
+    least_loss: float = math.inf
+    before: Strategy | None = None
+    change: RecordChange = "enters"
+    items: tuple[Sequence[int], ...] = ()
+
+    def knowing(self, least_loss: float) -> "Problem":
+        """Return the same problem at another least loss, with the selections that are known."""
+        problem = copy(self)
+        object.__setattr__(problem, "least_loss", least_loss)
+        return problem
+
+    @cached_property
+    def product(self) -> ProductSelection:
+        """The best product strategy: the better of two numbers of p-Identity rows."""
+        shape = self.workload.shape_of_domain
+        rng, selections = public_generator(self.seed), []
+        for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 128 else (16,):
+            selections.append(opt_product(self.gram, noise=self.noise, rng=rng, divisor=divisor))
+        return min(selections, key=lambda selection: selection.loss)
+
+    @cached_property
+    def marginals(self) -> MarginalsSelection:
+        """The best weighted marginals."""
+        return opt_marginals(
+            self.gram,
+            noise=self.noise,
+            rng=public_generator(self.seed),
+            start=self.before.weights if isinstance(self.before, MarginalsStrategy) else None,
+            max_cells=MAX_TABLE_CELLS,
+        )
+
+
+def check_cells(shape: Sequence[int]) -> None:
+    """Refuse a table that has more cells than can be tabulated and measured."""
+    cells = math.prod(shape)
+    if cells > MAX_TABLE_CELLS:
+        raise UnsupportedWorkloadError(f"a table of {float(cells):.1e} cells to measure")
+
 
 FREE_TOTAL = 16.0  # times the weight by which all else says something of the total
 BLOCK_CORES_GAIN = 1e-2  # of the loss: each takes room in a plan
@@ -235,3 +372,247 @@ def integer_core(n: int, F: Floats | None) -> Core | None:
 def _integer_product(name: str, factors: Sequence[Factor], noise: Noise) -> ProductStrategy:
     rounded = tuple(integer_factor(factor, noise=noise) for factor in factors)
     return ProductStrategy(name, noise, rounded)
+
+
+CLASSES_GAIN = 1e-2  # of the loss: tables answer more later questions than classes of their cells
+CONVERGED = 1e-3  # relative gap to the bound of the classes' own optimum
+CLASS_BITS = 20  # of the integers of a strategy of classes: its least rows are short
+MAX_P_CLASSES = 128  # of a p-Identity: its search takes seconds, and gains a few per cent
+_GAIN_TEXT = f"{CLASSES_GAIN / 2:.1%} of its error than the best one here"
+
+
+def cell_classes_candidate(problem: Problem) -> Proposal:
+    """OPT_C: the best strategy over classes of cells that no query tells apart.
+
+    Raises:
+        NoGainError: none is better than the best one so far by CLASSES_GAIN.
+    """
+    most = MAX_CELL_CLASSES if problem.noise == "gaussian" else MAX_P_CLASSES
+    classes = cell_classes(problem.workload, most=most)
+    if len(classes.attributes) < 2:
+        raise UnsupportedWorkloadError("one attribute: OPT_0 is this")
+    if classes.count < 2:
+        raise UnsupportedWorkloadError("all questions ask for the total")
+    if problem.noise == "laplace" and classes.count == len(classes.codes):
+        raise UnsupportedWorkloadError("every cell is told apart: nothing is gained by classes")
+    V = gram_of_classes(problem.workload, classes)
+    inner, converged, bound = _inner(problem, V)
+    return Proposal(CellClassesStrategy("OPT_C", problem.noise, classes, inner), converged, bound)
+
+
+def _inner(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrategy, bool, float]:
+    """Return the strategy of the classes' counts, whether it converged, and a bound or 0."""
+    change = problem.change
+    if problem.noise == "laplace":
+        factor, loss, converged = _p_identity(problem, V)
+        if loss > problem.least_loss / (1 + CLASSES_GAIN):
+            raise NoGainError(f"no better by {_GAIN_TEXT}", bound=0.0)
+        return ProductStrategy("OPT_0", "laplace", (factor,)), converged, 0.0
+    if change != "enters" and len(V) <= MOST_MOVED:
+        return _moved(problem, V)
+    enough = problem.least_loss / (1 + CLASSES_GAIN) if change == "enters" else math.inf
+    optimum = cells_optimum(V, enough=enough)
+    if not isinstance(optimum, CellsOptimum):
+        raise NoGainError(f"no strategy is better by {_GAIN_TEXT}", bound=optimum)
+    converged = optimum.loss <= optimum.bound * (1 + CONVERGED)
+    return _product(optimum.rows), converged, optimum.bound
+
+
+def _product(rows: Floats) -> ProductStrategy:
+    """Return the strategy of integer rows over the classes, for Gaussian noise."""
+    factor = integer_factor(Dense(rows), noise="gaussian", bits=CLASS_BITS)
+    return ProductStrategy("OPT_0", "gaussian", (factor,))
+
+
+def _p_identity(problem: Problem, V: Floats) -> tuple[Factor, float, bool]:
+    """Return the better of p-Identities of two numbers of rows, its loss and if it converged."""
+    rng = public_generator(problem.seed)
+    divisors = (16, 8) if len(V) <= MOST_MOVED else (16,)
+    selections = [
+        opt_0(V, noise="laplace", rng=rng, p=max(1, len(V) // divisor)) for divisor in divisors
+    ]
+    best = min(selections, key=lambda selection: selection.loss)
+    return integer_factor(best.factor, noise="laplace"), best.loss, best.converged
+
+
+def _moved(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrategy, bool, float]:
+    """Return the optimum where records move; beside a total that is free where none leaves."""
+    optimum = moves_optimum(V, problem.change)
+    converged, product = optimum.loss <= optimum.bound * (1 + MOVES_GAP), _product(optimum.rows)
+    if problem.change == "moves":
+        return product, converged, optimum.bound
+    (factor,) = product.factors
+    cores: tuple[Core | None, ...] = (DenseCore(np.asarray(factor.dense(), dtype=np.int64)),)
+    whole = Gram(
+        (len(V),), np.ones(1), np.ones((1, 1), dtype=np.int32), ((Mixture(len(V), 0.0, 1.0), V),)
+    )
+    weights = best_weights(cores, whole, noise="gaussian", change=problem.change)
+    return ResidualStrategy("OPT_R", "gaussian", cores, weights), converged, optimum.bound
+
+
+ORBIT_BITS = 24  # of the columns' length: no entry has more than the grid of exact answers
+
+
+def orbits_candidate(problem: Problem) -> Proposal:
+    """OPT_S: the best strategy for Gaussian noise where codes are interchangeable.
+
+    Raises:
+        NoGainError: none is better than the best one so far by CLASSES_GAIN.
+    """
+    if problem.noise != "gaussian":
+        raise UnsupportedWorkloadError("for Gaussian noise only")
+    if problem.change != "enters":
+        raise UnsupportedWorkloadError("for records that enter or leave only")
+    if not all(block.is_product for block in problem.workload.blocks):
+        raise UnsupportedWorkloadError("for products of predicates, not for thresholds")
+    gram = problem.gram
+    attributes = tuple(i for i in problem.workload.attributes if gram.shape_of_domain[i] > 1)
+    if len(attributes) < 2:
+        raise UnsupportedWorkloadError("one attribute: OPT_0 is this")
+    cells = math.prod(gram.shape_of_domain[i] for i in attributes)
+    if cells <= MAX_CELL_CLASSES:
+        raise UnsupportedWorkloadError(f"no more than {MAX_CELL_CLASSES:,} cells: OPT_C is this")
+    if cells > MAX_CLASSED_CELLS:
+        raise UnsupportedWorkloadError(f"{float(cells):.1e} cells to measure at once")
+    for i in attributes:
+        matrices = gram.matrices[i]
+        if len(matrices) * classes(matrices[0]) ** 2 > LARGEST_COMPARED:
+            raise UnsupportedWorkloadError("an attribute with too many codes to compare them all")
+    orbits = [orbits_of(matrices) for matrices in gram.matrices]
+    if all(len(axis.sizes) == len(axis.place) for axis in orbits):
+        raise UnsupportedWorkloadError("no codes are interchangeable")
+    optimum = orbits_optimum(gram, orbits, enough=problem.least_loss / (1 + CLASSES_GAIN))
+    if not isinstance(optimum, OrbitsOptimum):
+        reason = f"no strategy is better by {CLASSES_GAIN / 2:.1%} of its error than one here"
+        raise NoGainError(reason, bound=optimum)
+    strategy = _integer_strategy(problem.workload.shape_of_domain, attributes, orbits, optimum)
+    return Proposal(strategy, optimum.loss <= optimum.bound * (1 + CONVERGED), optimum.bound)
+
+
+def _integer_strategy(
+    whole: tuple[int, ...],
+    attributes: tuple[int, ...],
+    orbits: list[Orbits],
+    optimum: OrbitsOptimum,
+) -> OrbitsStrategy:
+    """Return the optimum on a grid of 2^-ORBIT_BITS; attributes that are not asked are left out."""
+    axes = [OrbitAxis(orbits[i].place) for i in attributes]
+    cores = {
+        tuple(b[i] for i in attributes): np.rint(core * (1 << ORBIT_BITS)).astype(np.int64)
+        for b, core in optimum.cores.items()
+    }
+    return OrbitsStrategy("OPT_S", "gaussian", whole, attributes, OrbitRows(axes, cores))
+
+
+REWEIGHTINGS = 8
+PATIENCE = 2  # rounds without a better strategy
+WORTH = 0.01  # relative gain below which a round was the last
+SETTLED = 1e-3  # relative gap of score and weighted mean at which no weights help further
+Build = Callable[[Problem], Proposal]
+
+
+def goal_candidates(goal: Goal) -> tuple[tuple[str, Build], ...]:
+    """Return the candidates that a goal adds, cheapest first; none where there is no goal."""
+    if not goal:
+        return ()
+    return (
+        ("OPT_R minimax", partial(residual_minimax, goal)),
+        ("OPT_M minimax", partial(reweighted, goal, marginals_candidate)),
+        ("OPT_x minimax", partial(reweighted, goal, product_candidate)),
+        ("OPT_+ minimax", partial(reweighted, goal, union_candidate)),
+    )
+
+
+def starting_shares(problem: Problem, goal: Goal) -> list[Share]:
+    """Return the best weights for centered cores under any noise; even ones where too many."""
+    workload = problem.workload
+    widest = max((len(block.attributes) for block in workload.blocks), default=0)
+    if widest > MAX_RESIDUAL_ATTRIBUTES:
+        return even_shares(goal, workload)
+    shape = workload.shape_of_domain
+    cores = tuple(CenteredCore(n) if n > 1 else None for n in shape)
+    try:
+        return BudgetProblem(workload, goal, cores).solve().shares
+    except UnsupportedWorkloadError:
+        return even_shares(goal, workload)
+
+
+def goal_bound(problem: Problem, goal: Goal) -> Bound | None:
+    """Return a proven lower bound on the square of the score of every strategy, if there is one."""
+    workload = problem.workload
+    V = gram(bounding_workload(workload, goal, even_shares(goal, workload)))
+    known = [lower_bound(V, problem.change)]
+    if problem.change == "enters" and svd_bound(V) is not None:
+        shares = starting_shares(problem, goal)
+        known.append(svd_bound(gram(bounding_workload(workload, goal, shares))))
+    return max((bound for bound in known if bound), key=lambda bound: bound.loss, default=None)
+
+
+def residual_minimax(goal: Goal, problem: Problem) -> Proposal:
+    """OPT_R for a goal: the best budgets on the cores for the workload, or for even weights."""
+    if problem.noise != "gaussian":
+        raise UnsupportedWorkloadError("for Gaussian noise only")
+    workload, shape = problem.workload, problem.workload.shape_of_domain
+    best: tuple[Budgets, tuple[Core | None, ...]] | None = None
+    for weighting in (workload, tuning_workload(workload, goal, even_shares(goal, workload))):
+        selection = opt_residual(gram(weighting))
+        for b in selection.subsets:
+            check_cells([shape[i] for i in b])
+        cores = tuple(integer_core(n, F) for n, F in zip(shape, selection.cores, strict=True))
+        budgets = BudgetProblem(workload, goal, cores).solve()
+        if best is None or budgets.score < best[0].score:
+            best = budgets, cores
+        if all(F is None for F in selection.cores):
+            break
+    if best is None:
+        raise ValueError("no cores")
+    weights = _integer_budgets(best[0])
+    if problem.change == "moves within":
+        weights = with_free_total(weights, workload.shape_of_domain)
+    return Proposal(
+        ResidualStrategy("OPT_R minimax", problem.noise, best[1], weights),
+        converged=best[0].score <= best[0].bound * (1 + SETTLED),
+    )
+
+
+def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
+    """Return the best strategy of another candidate for weights that follow its worst queries."""
+    workload = problem.workload
+    shares = even_shares(goal, workload)
+    best, least, latest, strategy = None, math.inf, 0, None
+    for turn in range(REWEIGHTINGS):
+        tuned = tuning_workload(workload, goal, shares)
+        candidate = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
+        strategy = candidate.strategy
+        error = expected_error(candidate.strategy, workload, problem.change)
+        reached = score(goal, error, workload)
+        words = f"{candidate.strategy.name} minimax round {turn + 1}: score {reached:.6g}"
+        settled = least * (1 - WORTH) < reached < least
+        if reached < least:
+            best, least, latest = candidate, reached, turn
+        if settled or not time_left(words):
+            break
+        shares, mean = raised(
+            shares,
+            goal,
+            workload,
+            candidate.strategy,
+            power=1 / (1 + turn),
+            change=problem.change,
+        )
+        if reached**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
+            break
+        if (
+            mean >= problem.least_score**2
+        ):  # no strategy of this kind scores less than it does on mean
+            break
+    if best is None:
+        raise ValueError("at least one round")
+    strategy = replace(best.strategy, name=f"{best.strategy.name} minimax")
+    return replace(best, strategy=strategy, bound=0.0)
+
+
+def _integer_budgets(budgets: Budgets) -> dict[tuple[int, ...], int]:
+    """Return integer weights in proportion to 1 / s_b."""
+    scale = float(1 << BITS) * max(budgets.noise.values())
+    return {b: significant(scale / noise) for b, noise in budgets.noise.items()}

@@ -17,35 +17,33 @@ from numpy.linalg import LinAlgError
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
+from dpquery.operators.cells import coarsest_classes, workload_over_classes
 from dpquery.operators.gram import Gram, Matrix, classes, gram, is_mixture, weighted_sum
-from dpquery.operators.merged import coarsest_classes, workload_over_classes
 from dpquery.progress import time_left
-from dpquery.strategy.algebra.nested_sets import NestedSets
-from dpquery.strategy.bounds.lower_bounds import moved_bound, svd_bound
-from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.optimize.block_groups import exponent
-from dpquery.strategy.optimize.opt_union import BlockGroups, largest_sets
-from dpquery.strategy.search import marginal_baselines, range_baselines
+from dpquery.strategy.bounds import moved_bound, svd_bound
+from dpquery.strategy.expected_error import expected_error, weighted_queries
+from dpquery.strategy.optimize.opt_tree import NestedSets
+from dpquery.strategy.optimize.opt_union import BlockGroups, exponent, largest_sets
+from dpquery.strategy.search import baselines
 from dpquery.strategy.search.candidates import (
+    Build,
+    Problem,
+    Proposal,
+    check_cells,
     marginals_candidate,
     product_candidate,
     residual_candidate,
 )
-from dpquery.strategy.search.goal_candidates import Build
-from dpquery.strategy.search.problem import Problem, Proposal, check_cells
-from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.size_limits import check_strategy_size
-from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
+from dpquery.strategy.strategy import Noise, Strategy, check_strategy_size
 
 MAX_PARTS = 64  # groups of one division that are planned
 BOUND_CLASSES = 512  # whose eigenvalues are worked out for a bound: a tenth of a second
 SEARCHED_CLASSES: Mapping[Noise, int] = {"gaussian": 512, "laplace": 32}
 """Of an attribute whose rows are searched for: about a second."""
 PROVEN = 1e-3  # relative gap to the bound on a part at which no other strategy is tried
-TREES: tuple[Build, ...] = (range_baselines.hb, range_baselines.greedy_h)
+TREES: tuple[Build, ...] = (baselines.hb, baselines.greedy_h)
 BlockGroup = tuple[int, ...]
 
 
@@ -220,8 +218,8 @@ def _quick_candidates(problem: Problem) -> Iterator[Build]:
     for build in searches:
         if time_left("Parts"):
             yield build
-    yield marginal_baselines.plain_mechanism
-    yield marginal_baselines.budgeted_mechanism
+    yield baselines.plain_mechanism
+    yield baselines.budgeted_mechanism
     if not short:
         yield from TREES
 

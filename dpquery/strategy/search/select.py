@@ -1,4 +1,6 @@
-"""Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
+"""Try, keep the best, prove.
+
+Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
 
 Candidates are tried cheapest first: the closed forms whatever the clock says, then the searches,
 until one is as good as proven optimal or a time limit is over, in CPU seconds, so that a busy
@@ -7,64 +9,90 @@ not begun are named with their reason.
 
 Where there is a choice between two kinds of noise, both have their quick candidates first, and one
 that is far from being taken then has no long searches (`Reach`).
+
+Work on several kinds of noise: one after another, or the last of them in another process.
 """
 
 import math
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from numpy.linalg import LinAlgError
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram, gram
-from dpquery.progress import current_reporter, reporting, stage, time_left
-from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound
-from dpquery.strategy.errors.expected_error import ExpectedError, expected_error, weighted_queries
-from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.objectives import Objective
-from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.search import marginal_baselines, range_baselines
+from dpquery.progress import current_reporter, report_progress, reporting, stage, time_left
+from dpquery.strategy.bounds import Bound, lower_bound
+from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
+from dpquery.strategy.goals import Goal, largest_standard_error, score
+from dpquery.strategy.search import baselines
 from dpquery.strategy.search.candidates import (
+    SETTLED,
+    Build,
+    NoGainError,
+    Problem,
+    Proposal,
+    cell_classes_candidate,
     factors_candidate,
+    goal_bound,
+    goal_candidates,
     marginals_candidate,
+    orbits_candidate,
     product_candidate,
     residual_candidate,
     union_candidate,
 )
-from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
-from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, goal_candidates
-from dpquery.strategy.search.orbits_candidate import orbits_candidate
 from dpquery.strategy.search.parts import parts_candidate
-from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
-from dpquery.strategy.search.side_by_side import other_process, side_by_side
-from dpquery.strategy.shapes.size_limits import check_strategy_size
-from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.strategy import Noise, Objective, RecordChange, Strategy, check_strategy_size
+
+State = TypeVar("State")
+Outcome = TypeVar("Outcome")
+
+
+def other_process() -> ProcessPoolExecutor:
+    """Return another process to work in."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+
+def side_by_side(
+    work: Callable[[State], Outcome], states: Sequence[State], beside: ProcessPoolExecutor | None
+) -> list[Outcome]:
+    """Return what is made of each state: of the last in another process, where there is one."""
+    if beside is None:
+        return [work(state) for state in states]
+    other = beside.submit(work, states[-1])
+    done = [*map(work, states[:-1])]
+    report_progress("waiting for the other kind of noise")
+    return [*done, other.result()]
+
 
 BASELINES: tuple[tuple[str, Build], ...] = (
-    ("Identity", marginal_baselines.identity),
-    ("Workload", marginal_baselines.plain_mechanism),
-    ("Workload+", marginal_baselines.budgeted_mechanism),
-    ("Marginals", marginal_baselines.marginals),
-    ("Marginals+", marginal_baselines.budgeted_marginals),
-    ("DataCube", marginal_baselines.data_cube),
-    ("DataCube+", marginal_baselines.budgeted_data_cube),
-    ("Fourier", marginal_baselines.fourier),
-    ("Fourier+", marginal_baselines.budgeted_fourier),
-    ("H2", range_baselines.h2),
-    ("HB", range_baselines.hb),
-    ("Haar", range_baselines.haar),
-    ("GreedyH", range_baselines.greedy_h),
-    ("Quad-tree", range_baselines.quad_tree),
-    ("Quad-tree+", range_baselines.budgeted_quad_tree),
+    ("Identity", baselines.identity),
+    ("Workload", baselines.plain_mechanism),
+    ("Workload+", baselines.budgeted_mechanism),
+    ("Marginals", baselines.marginals),
+    ("Marginals+", baselines.budgeted_marginals),
+    ("DataCube", baselines.data_cube),
+    ("DataCube+", baselines.budgeted_data_cube),
+    ("Fourier", baselines.fourier),
+    ("Fourier+", baselines.budgeted_fourier),
+    ("H2", baselines.h2),
+    ("HB", baselines.hb),
+    ("Haar", baselines.haar),
+    ("GreedyH", baselines.greedy_h),
+    ("Quad-tree", baselines.quad_tree),
+    ("Quad-tree+", baselines.budgeted_quad_tree),
 )
 """Closed forms."""
 SEARCHES: tuple[tuple[str, Build], ...] = (
-    ("OPT_H", range_baselines.opt_h),
+    ("OPT_H", baselines.opt_h),
     ("OPT_M", marginals_candidate),
     ("OPT_R", residual_candidate),
     ("Parts", parts_candidate),

@@ -7,8 +7,6 @@ under the equalities ([MATH] 25). What is measured stays what it was, and so do 
 and charge.
 """
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +23,19 @@ from dpquery.limits import MAX_FACT_ROWS, MAX_FACT_WORK
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import ROW_CHUNK
 from dpquery.operators.public_facts import IMPOSSIBLE, KnownAnswers, PublicFacts
-from dpquery.strategy.algebra.query_pairs import Contract, QueryPairs, QueryRows, SymmetricForm
-from dpquery.strategy.algebra.row_sums import RowSums, expand
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.algebra.query_powers import (
+    Contract,
+    QueryPairs,
+    QueryRows,
+    RowSums,
+    SymmetricForm,
+    expand,
+)
+from dpquery.strategy.strategy import Noise, Strategy, WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 
 UNSOLVABLE = "what is publicly known cannot be solved for in floating-point numbers"
 DEPENDENT = 1e-9  # of the largest: what is left of a query that others determine

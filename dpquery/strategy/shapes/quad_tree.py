@@ -1,7 +1,5 @@
 """Blocks of the cells of two attributes at several sizes."""
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +14,14 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_COEFFICIENT_WORK, MAX_QUADTREE_LEVELS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import ROW_CHUNK, Factor
-from dpquery.operators.hierarchies import equal_blocks
-from dpquery.strategy.algebra.joint_coefficients import POWER_COST
-from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
-from dpquery.strategy.algebra.query_pairs import QueryPairs, SymmetricForm
-from dpquery.strategy.algebra.row_sums import RowTerms
-from dpquery.strategy.algebra.threshold_powers import mixed_powers
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.attribute_sets import wide_attributes
-from dpquery.strategy.shapes.strategies import PowerPair, Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.operators.trees import equal_blocks
+from dpquery.strategy.algebra.joint_covariances import POWER_COST
+from dpquery.strategy.algebra.query_powers import QueryPairs, RowTerms, SymmetricForm, mixed_powers
+from dpquery.strategy.algebra.subsets import distinct_or_all
+from dpquery.strategy.strategy import Noise, PowerPair, Strategy, WeightedBlock, wide_attributes
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 @dataclass(frozen=True)

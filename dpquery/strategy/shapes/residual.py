@@ -1,7 +1,5 @@
 """Cores and totals of attribute subsets (OPT_R): nothing is measured twice."""
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,14 +11,13 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Dense, Factor
-from dpquery.strategy.algebra.row_sums import RowTerms
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.attribute_sets import wide_attributes
-from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
-from dpquery.strategy.shapes.factor_json import decode_weights, encode_weights, pack, unpack
-from dpquery.strategy.shapes.split_strategy import Rest, SplitStrategy
-from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, significant
+from dpquery.strategy.algebra.query_powers import RowTerms
+from dpquery.strategy.factor_json import decode_weights, encode_weights, pack, unpack
+from dpquery.strategy.shapes.splits import CenteredCore, Core, DenseCore, Rest, SplitStrategy
+from dpquery.strategy.strategy import BITS, Noise, WeightedBlock, significant, wide_attributes
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,26 +1,66 @@
-"""Splits: the level and the remainder of every query on one measured attribute.
+r"""Strategies that split every attribute: level, remainder, uniform variances.
+
+Splits: the level and the remainder of every query on one measured attribute.
 
 A count vector x of n classes is the spread z 1'x of its total, 1'z = 1, and what is left of it. A
 query q has the level q z on the total, and its remainder has variance q H q' with H 1 = 0. In
 marginals of factors A ([MATH] 7) that is, with g = (A'A)^-1 1 and mu = 1'g,
     z = g / mu,  H = ((A'A)^-1 - g g' / mu) / mu,
 which for the cells themselves (A = I, mu = n) is z = 1/n, H = (I - 11'/n) / n.
+
+Strategies that split every attribute into a level and a remainder: marginals and residuals.
+
+Variances of tables whose queries all have the same one: one number a table, all at once.
+
+The marginals of a workload are such tables, by the hundred thousand. Under marginals and under
+cores the variance of a query over attributes S is sum_{b <= S} share_b prod_{i in b} v_i
+prod_{i in S \ b} u_i^2 ([MATH] 6, 7): where u_i and v_i are one number for all predicates of an
+attribute, it is a number for the whole table. In an r-of-k block the u_i^2 of what is counted give
+way to the squared difference of the threshold in b.
+
+Cores: the rows measured of one attribute beside its total.
+
+A core F has n - 1 independent rows (or more of that rank) and one null vector z, scaled to
+1'z = 1. With Q = I - z 1', R = Q F^+ and H = R R' a count vector is x = z 1'x + R F x, so a query q
+is answered by its level q z on the total and by q R on F x, with variance q H q' under unit noise
+([MATH] 6). Nothing is measured twice: the total says nothing of F x, nor F x of the total.
 """
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
+import math
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.operators.factors import ROW_CHUNK, Factor, Identity
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Block, differences
+from dpquery.operators.factors import ROW_CHUNK, Centered, Dense, Factor, Identity, counts_records
+from dpquery.operators.gram import Matrix, total_sum, trace, trace_with
 from dpquery.operators.inverses import inverse_array, inverse_gram, least_squares
-from dpquery.operators.valued import counts_records
+from dpquery.strategy.algebra.query_powers import (
+    QueryPairs,
+    RowTerms,
+    SplitPowers,
+    SymmetricForm,
+    sums_of_pairs,
+)
+from dpquery.strategy.algebra.subsets import (
+    Below,
+    Subset,
+    distinct_or_all,
+    outer_products,
+    subsets_of,
+)
+from dpquery.strategy.strategy import Strategy
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 
 REFINED = 2  # steps in which (A'A)^-1 1 is refined
 
@@ -254,3 +294,319 @@ def split_by(factor: Factor) -> FactorSplit:
     if isinstance(factor, Identity):
         return CellSplit(factor.shape[1])
     return DenseFactorSplit(factor)
+
+
+Pair = tuple[float, float]
+
+
+def uniform_variances(
+    splits: Sequence[Split | None], share: Callable[[Subset], float], blocks: Iterable[Block]
+) -> dict[int, float]:
+    """Return the variance under unit noise of every block, by position, where it is one number.
+
+    Args:
+        splits: of each attribute; None for those of one class.
+        share: the variance of what is measured of a set of attributes beyond its subsets.
+        blocks: which may ask for what is measured alone.
+    """
+    pairs_of = _Pairs(splits)
+    tables_of = {position: pairs_of.of(block) for position, block in enumerate(blocks)}
+    uniform = {position: table for position, table in tables_of.items() if table is not None}
+    tables = list(uniform.values())
+    below, variances = Below([table.attributes for table in tables]), np.zeros(len(tables))
+    shares = np.array([share(b) for b in below.subsets])
+    for group in below.groups:
+        alike = [tables[place] for place in group.positions.tolist()]
+        pairs = np.array([table.pairs for table in alike]).reshape(*group.members.shape, 2)
+        scales = [t.scale if isinstance(t.scale, float) else 1.0 for t in alike]
+        products = outer_products(list(pairs.transpose(1, 0, 2)), np.array(scales))
+        for row, table in zip(products, alike, strict=True):
+            if not isinstance(table.scale, float):
+                row *= table.scale
+        variances[group.positions] = (products * shares[group.below]).sum(axis=1)
+    return dict(zip(uniform, variances.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A block's attributes of several classes, (u_i^2, v_i) of each, and a scale of their products.
+
+    The scale is one number, or one for every subset in the order of an outer product; u_i is one
+    for what is counted, since the scale holds the differences of the threshold.
+    """
+
+    attributes: Subset
+    pairs: list[Pair]
+    scale: float | Floats
+
+
+class _Pairs:
+    """u and v of each factor, computed once; None where a table has no single variance."""
+
+    def __init__(self, splits: Sequence[Split | None]) -> None:
+        self.splits = splits
+        self.known: dict[tuple[int, Hashable], Pair | None] = {}
+
+    def of(self, block: Block) -> _Table | None:
+        """Return the numbers of a block."""
+        inside, values, scale = [], [], 1.0
+        single_levels: list[float] = []  # of what is counted on attributes of one class
+        split_levels: list[float | None] = []  # of what is counted; None for what must hold
+        for i, factor, counted in zip(block.attributes, block.factors, block.counted, strict=True):
+            pair, varies = self._pair(i, factor), counted and not block.is_product
+            if pair is None:
+                return None
+            level, variance = pair
+            if self.splits[i] is not None:
+                inside.append(i)
+                split_levels.append(level if varies else None)
+                values.append((1.0 if varies else level**2, variance))
+            elif varies:
+                single_levels.append(level)
+            else:
+                scale *= level**2
+        if block.is_product:
+            return _Table(tuple(inside), values, scale)
+        spread = _differences(single_levels, split_levels, block.at_least) ** 2
+        return _Table(tuple(inside), values, scale * spread)
+
+    def _pair(self, i: int, factor: Factor) -> Pair | None:
+        key = (i, factor.key)
+        if key not in self.known:
+            level, variance = map(distinct_or_all, self._vectors(i, factor))
+            single = len(level) == len(variance) == 1
+            self.known[key] = (float(level[0]), float(variance[0])) if single else None
+        return self.known[key]
+
+    def _vectors(self, i: int, factor: Factor) -> tuple[Floats, Floats]:
+        """Return (u, v) of every predicate."""
+        split = self.splits[i]
+        if split is None:
+            return factor.row_sums, np.zeros(1)
+        return split.levels(factor), split.variances(factor)
+
+
+def _differences(
+    single_levels: Sequence[float], split_levels: Sequence[float | None], r: int
+) -> Floats:
+    """Return the differences of a threshold in all subsets of the attributes with a level.
+
+    Returns:
+        One number for every subset of the attributes of the second list: (2^w,).
+    """
+    levels = [level for level in split_levels if level is not None]
+    values = differences([*single_levels, *levels], r)[: 1 << len(levels), 0]
+    values = values.reshape([1 if level is None else 2 for level in split_levels])
+    return np.broadcast_to(values, (2,) * len(split_levels)).ravel()
+
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+
+Rest = Callable[[Factor], Floats]
+"""q H q' of every query on one attribute, or the sum of higher powers of q R."""
+
+
+class SplitStrategy(Strategy):
+    """Estimates are sums of components, one for each set of attributes, which are independent."""
+
+    @property
+    @abstractmethod
+    def splits(self) -> Sequence[Split | None]:
+        """The split of every attribute's queries; there may be none for one class."""
+
+    @abstractmethod
+    def component_variance(self, b: Subset) -> float:
+        """Return the variance of what is measured of b beyond its subsets, under unit noise.
+
+        Raises:
+            UnsupportedWorkloadError: no measurement holds all attributes of b.
+        """
+
+    def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
+        splits = [
+            None if n == 1 else split for n, split in zip(self.shape, self.splits, strict=True)
+        ]
+        return uniform_variances(splits, self.component_variance, blocks)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        if not (self.supports(pairs.left.block) and self.supports(pairs.right.block)):
+            raise UnsupportedWorkloadError("no measurement holds the attributes that are asked for")
+        return pairs.over_products(self._covariances)
+
+    def _covariances(self, pairs: QueryPairs) -> Floats:
+        """Return the sum over the b that both queries look at of what they share in b.
+
+        That is share_b prod_{i in b} q_i H_i r_i' times the levels of all other predicates.
+        """
+        apart: Floats = np.ones(())
+        shared: list[tuple[int, Floats]] = []
+        insides: dict[tuple[int, int], Floats] = {}
+        blocks = pairs.left.block, pairs.right.block
+        for i in sorted({i for block in blocks for i in block.attributes}):
+            (F, rows), (G, others) = sides = pairs.sides(i)
+            split = self.splits[i]
+            if split is None or self.shape[i] == 1:
+                apart = apart * sums_of_pairs(*sides)
+                continue
+            level = split.levels(F)[rows] * split.levels(G)[others]
+            if all(i in block.attributes for block in blocks):
+                shared.append((i, level))
+            else:
+                apart = apart * level
+        values = np.zeros(pairs.shape)
+        for b in subsets_of(tuple(i for i, _ in shared)):
+            term = self.component_variance(b) * apart
+            for i, level in shared:
+                if i not in b:
+                    term = term * level
+                    continue
+                split = self.split_in(b, i)
+                if (i, id(split)) not in insides:
+                    form = SymmetricForm(split.remainder_times, split.variances)
+                    insides[i, id(split)] = form.of_pairs(*pairs.sides(i))
+                term = term * insides[i, id(split)]
+            values += term
+        return values
+
+    def split_in(self, b: Subset, i: int) -> Split:
+        """Return the split of an attribute of more than one class within component b."""
+        split = self.splits[i]
+        if split is None:
+            raise ValueError(f"attribute {i} has one class and no split")
+        return split
+
+    def split_power_sums(
+        self,
+        block: Block,
+        rests: Sequence[Rest | None],
+        order: int,
+        within: Mapping[Subset, Mapping[int, Rest]] = MappingProxyType({}),
+    ) -> RowTerms:
+        """Return the sum over b <= S of component b's share of every query's power sum.
+
+        `within` has the rests that are not the same within a component as elsewhere.
+        """
+        terms: RowTerms = []
+        for b, powers in split_terms(self.splits, rests, block, order=order, within=within):
+            if powers:
+                share = self.component_variance(b) ** (order / 2)
+                terms += [(coef * share, vectors) for coef, vectors in powers]
+        return terms
+
+
+def split_terms(
+    splits: Sequence[Split | None],
+    rests: Sequence[Rest | None],
+    block: Block,
+    *,
+    order: int,
+    within: Mapping[Subset, Mapping[int, Rest]] = MappingProxyType({}),
+) -> Iterator[tuple[Subset, RowTerms]]:
+    """Yield every b <= S with prod_{i in b} rest_i prod_{i not in b} (q z)^order of every query.
+
+    The rest is q H q', or the sum of higher powers of q R. Where an r-of-k block takes all ones
+    instead of the predicate, q z is 1 and the rest is 0. `within` has other rests for some b.
+    """
+    levels, inside = [], {}
+    factors = dict(zip(block.attributes, block.factors, strict=True))
+    for i, factor in zip(block.attributes, block.factors, strict=True):
+        split, rest = splits[i], rests[i]
+        if split is None or rest is None or factor.shape[1] == 1:
+            levels.append(distinct_or_all(factor.row_sums.astype(np.float64)))
+        else:
+            levels.append(distinct_or_all(split.levels(factor)))
+            inside[i] = distinct_or_all(rest(factor))
+    powers = SplitPowers(block, levels, inside, order=order)
+    for b in subsets_of(tuple(inside)):
+        if b not in within:
+            yield b, powers.terms(b)
+            continue
+        changed = {i: distinct_or_all(rest(factors[i])) for i, rest in within[b].items()}
+        yield b, SplitPowers(block, levels, inside | changed, order=order).terms(b)
+
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+
+class Core(Split, Protocol):
+    """The measured rows of one attribute, their variances and their recovery."""
+
+    factor: Factor
+
+    def power_sums(self, queries: Factor, order: int) -> Floats:
+        """Return the sum of even powers of q R of every query: (m,)."""
+
+    def traces(self, V: Matrix) -> tuple[float, float]:
+        """Return (z'Vz, tr(H V)) for the Gram V of a workload's matrix."""
+
+    def recover(self, answers: Floats) -> Floats:
+        """Return R times the core's answers. answers: (rows, k) -> (n, k)."""
+
+
+class CenteredCore(UniformSplit):
+    """n I - 11': optimal where the workload treats all codes alike ([MATH] 4)."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n, 1 / n**2)
+        self.factor: Factor = Centered(n)
+
+    def power_sums(self, queries: Factor, order: int) -> Floats:
+        mean = queries.row_sums / self.n
+        sums = [
+            math.comb(order, k) * (-mean) ** k * queries.row_powers(order - k)
+            for k in range(order + 1)
+        ]
+        return np.asarray(np.maximum(np.sum(sums, axis=0), 0.0) / float(self.n) ** order)
+
+    def traces(self, V: Matrix) -> tuple[float, float]:
+        level = total_sum(V) / self.n**2
+        return level, (trace(V) - self.n * level) / self.n**2
+
+    def recover(self, answers: Floats) -> Floats:
+        return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
+
+
+class DenseCore(DenseSplit):
+    """An optimised core: an integer matrix of n - 1 rows and full row rank."""
+
+    def __init__(self, matrix: Ints) -> None:
+        if matrix.shape[0] != matrix.shape[1] - 1:
+            raise ValueError(f"a core of {matrix.shape[1]} classes has {matrix.shape[0]} rows")
+        self.factor: Factor = Dense(matrix)
+
+    def is_null(self, spread: Ints) -> bool:
+        """Return whether a vector of integers is the null vector: exactly, in whole numbers."""
+        if len(spread) != self.factor.shape[1]:
+            return False
+        rows, entries = self.factor.dense().tolist(), spread.tolist()
+        return all(sum(map(operator.mul, row, entries)) == 0 for row in rows)
+
+    @cached_property
+    def _parts(self) -> tuple[Floats, Floats]:
+        """(z, R); ValueError where the rows are not independent."""
+        F = self.factor.dense().astype(np.float64)
+        U, s, Vt = np.linalg.svd(F / np.abs(F).max(), full_matrices=True)
+        z, plus = Vt[-1], (Vt[:-1].T / s) @ U.T / np.abs(F).max()
+        if s[-1] < 1e-8 * s[0] or abs(z.sum()) < 1e-8:
+            raise ValueError("the rows of a core must be independent, of the total too")
+        z = z / z.sum()
+        return z, plus - np.outer(z, plus.sum(axis=0))
+
+    @cached_property
+    def z(self) -> Floats:
+        return self._parts[0]
+
+    @cached_property
+    def remainder(self) -> Floats:
+        R = self._parts[1]
+        return np.asarray(R @ R.T)
+
+    def power_sums(self, queries: Factor, order: int) -> Floats:
+        return queries.row_power_sums(self._parts[1], order)
+
+    def traces(self, V: Matrix) -> tuple[float, float]:
+        return trace_with(np.outer(self.z, self.z), V), trace_with(self.remainder, V)
+
+    def recover(self, answers: Floats) -> Floats:
+        return np.asarray(self._parts[1] @ answers)

@@ -1,1 +1,0 @@
-"""The self-test that anyone can run: the installed versions, through the real release path."""

@@ -1,0 +1,495 @@
+"""Random specs and records, in every kind of source.
+
+Records in every kind of source that this machine can write, and what each must count as.
+
+The cases of the audit: specs with their noise and epsilon, and made-up records for them.
+
+There is a case for every family of strategies that the planner has, for every law of noise, both
+sources of it, every currency, and every kind of protected unit.
+"""
+
+import csv
+import datetime
+import math
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.arrays import Ints
+from dpquery.spec.columns import Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.spec import Accounting, Spec
+from dpquery.strategy.strategy import Noise
+
+SOURCE_SPEC = """\
+dataset: {id: made-up}
+privacy: {unit: row}
+budget: {epsilon: 1}
+domain:
+  age: {range: [0, 3]}
+  pay: {bins: [0, 0.1, 1.5]}
+  works: boolean
+  sex: {values: [M, F]}
+  since: {date: {from: 2013-01-01, to: 2014-12-31, by: year}}
+workload: [{name: all, product: {}}]
+"""
+TYPES = {
+    "age": pa.int64(),
+    "pay": pa.float64(),
+    "works": pa.bool_(),
+    "sex": pa.string(),
+    "since": pa.date32(),
+    "remark": pa.string(),
+}
+VALUES: dict[str, tuple[tuple[object, int], ...]] = {
+    "age": ((0, 0), (1, 1), (2, 2), (3, 3), (-1, 4), (None, 4)),
+    "pay": ((0.05, 0), (0.1, 1), (1.25, 1), (math.nan, 2), (math.inf, 2), (1e300, 2), (None, 2)),
+    "works": ((False, 0), (True, 1), (None, 2)),
+    "sex": (("M", 0), (" F ", 1), ('M"', 2), ("", 2), ("\u00e9,;'", 2), (None, 2)),
+    "since": (
+        (datetime.date(2013, 1, 1), 0),
+        (datetime.date(2014, 12, 31), 1),
+        (datetime.date(2015, 1, 1), 2),
+        (None, 2),
+    ),
+    "remark": ((",", 0), ('"', 0), (None, 0), ("x" * 99, 0)),
+}
+"""Of each column the values that records have, with their codes; the last of a column is other's.
+
+No question names the remark, and whatever it holds counts alike.
+"""
+
+
+def written_csv(table: pa.Table, folder: Path) -> Path:
+    """Write a table as text."""
+    path = folder / "rows.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([table.schema.names, *_rows(table)])
+    return path
+
+
+def written_parquet(table: pa.Table, folder: Path) -> Path:
+    """Write a table as Parquet of several row groups."""
+    pq.write_table(table, folder / "rows.parquet", row_group_size=max(1, table.num_rows // 3))
+    return folder / "rows.parquet"
+
+
+def written_arrow(table: pa.Table, folder: Path) -> Path:
+    """Write a table as an Arrow file of several batches."""
+    with pa.ipc.new_file(str(folder / "rows.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=max(1, table.num_rows // 3))
+    return folder / "rows.arrow"
+
+
+def written_sqlite(table: pa.Table, folder: Path) -> Path:
+    """Write a table into an SQLite database, which has numbers and texts."""
+    marks = ", ".join("?" * table.num_columns)
+    with closing(sqlite3.connect(folder / "rows.db")) as connection, connection:
+        connection.execute("DROP TABLE IF EXISTS records")
+        connection.execute(f"CREATE TABLE records ({', '.join(table.schema.names)})")
+        connection.executemany(f"INSERT INTO records VALUES ({marks})", _rows(table))  # noqa: S608
+    return Path(f"sqlite:{folder / 'rows.db'}?table=records")
+
+
+def written_duckdb(table: pa.Table, folder: Path) -> Path:
+    """Write a table into a DuckDB database."""
+    import duckdb
+
+    with closing(duckdb.connect(folder / "rows.duckdb")) as connection:
+        connection.register("given", table)
+        connection.execute("CREATE OR REPLACE TABLE records AS SELECT * FROM given")
+    return Path(f"duckdb:{folder / 'rows.duckdb'}?table=records")
+
+
+def writers() -> dict[str, Callable[[pa.Table, Path], Path]]:
+    """Return what writes a table into a folder, and returns its location, by kind of source."""
+    kinds = {
+        "CSV": written_csv,
+        "Parquet": written_parquet,
+        "Arrow": written_arrow,
+        "SQLite": written_sqlite,
+    }
+    return kinds | ({"DuckDB": written_duckdb} if find_spec("duckdb") else {})
+
+
+def choices(number: int) -> Ints:
+    """Return which value each of some records has in each column: (number, columns)."""
+    places = (
+        np.arange(number)[:, None] * np.array([7, 11, 3, 5, 9, 2]) // np.array([1, 3, 2, 4, 5, 1])
+    )
+    chosen: Ints = places % np.array([len(values) for values in VALUES.values()])
+    return chosen
+
+
+def records_table(chosen: Ints) -> pa.Table:
+    """Return the records with these values as a typed table."""
+    columns = zip(VALUES.values(), chosen.T.tolist(), TYPES.values(), strict=True)
+    arrays = [
+        pa.array([values[place][0] for place in places], kind) for values, places, kind in columns
+    ]
+    return pa.table(arrays, names=[*TYPES])
+
+
+def records_counted(chosen: Ints, shape: Sequence[int]) -> Ints:
+    """Return the counts by the codes of all columns but the remark."""
+    counts = np.zeros(shape, np.int64)
+    declared = [*VALUES.values()][:-1]
+    for record in chosen.tolist():
+        counts[
+            tuple(values[place][1] for values, place in zip(declared, record, strict=False))
+        ] += 1
+    return counts
+
+
+def _rows(table: pa.Table) -> list[tuple[object, ...]]:
+    """Return the rows, dates as texts."""
+    columns = [
+        [value.isoformat() if isinstance(value, datetime.date) else value for value in column]
+        for column in (column.to_pylist() for column in table.columns)
+    ]
+    return list(zip(*columns, strict=True))
+
+
+Codes = tuple[int, ...]
+"""The code of every attribute of a record; OUTSIDE where it has none."""
+
+OUTSIDE = -1
+_STRANGE = "no such value"
+_RECORDS = 200
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spec, and how it is released.
+
+    Attributes:
+        name: in a few words.
+        spec: YAML.
+        noise: the kind of it.
+        epsilon: of each release.
+        repeated: whether its measurement is also repeated many times.
+        quick: whether the quick audit has it too.
+        apart: whether two processes release it too.
+        plan: a plan file's bytes; None where the audit makes the plan.
+    """
+
+    name: str
+    spec: str
+    noise: Noise
+    epsilon: Fraction = Fraction(1)
+    repeated: bool = False
+    quick: bool = False
+    apart: bool = False
+    plan: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One made-up row: whose it is, and the code of every attribute of the data."""
+
+    person: str
+    codes: Codes
+
+
+def _spec(
+    domain: str,
+    *items: str,
+    privacy: str = "unit: row, neighbours: add-remove",
+    accounting: Accounting = "zcdp",
+) -> str:
+    delta = f", delta: 1e-6, accounting: {accounting}" if "delta" in privacy else ""
+    return (
+        "dataset: {id: made-up}\n"
+        f"privacy: {{{privacy}}}\n"
+        f"budget: {{epsilon: 1000{delta}}}\n"
+        "other: drop\n"
+        f"domain: {{{domain}}}\n"
+        "workload:\n" + "".join(f"  - {{name: item{k}, {item}}}\n" for k, item in enumerate(items))
+    )
+
+
+_ROWS = "unit: row, neighbours: add-remove, delta: 1e-6"
+_PERSONS = "unit: {person: id, max_rows: 3}, neighbours: add-remove"
+_SMALL = "a: {range: [0, 2]}, b: {values: [F, M]}, c: {bins: [0, 10, 20.5, 50], column: income}"
+
+CASES = (
+    Case(
+        "marginals of rows",
+        _spec(_SMALL, "product: {a: identity}, weight: 9", "product: {b: identity, c: identity}"),
+        "laplace",
+        repeated=True,
+        quick=True,
+        apart=True,
+    ),
+    Case(
+        "residuals of persons",
+        _spec(
+            "a: {range: [0, 39]}, b: {values: [F], other: show}, c: {range: [0, 12]}",
+            "product: {a: identity+total}, weight: 9",
+            "product: {b: identity, c: prefix}",
+            "product: {}",
+            "rows_per_person: {up_to: 4}",
+            privacy=f"{_PERSONS}, delta: 1e-6",
+            accounting="gdp",
+        ),
+        "gaussian",
+        Fraction(6),
+        repeated=True,
+        quick=True,
+    ),
+    Case(
+        "prefixes of one attribute",
+        _spec("a: {range: [0, 11]}", "product: {a: prefix}", "sum: {of: a}", privacy=_PERSONS),
+        "laplace",
+        Fraction(2),
+        repeated=True,
+    ),
+    Case(
+        "a hierarchy of blocks",
+        _spec(
+            "a: {range: [0, 15]}",
+            "product: {a: [identity, {ranges: [[0, 3], [4, 7], [8, 11], [12, 15]]}, total]}",
+            privacy=_ROWS,
+        ),
+        "gaussian",
+        Fraction(4),
+        repeated=True,
+    ),
+    Case(
+        "two of three, in exchange for another record",
+        _spec(
+            "a: boolean, b: {values: [x, y, z]}, c: {range: [0, 9]}",
+            "threshold: {r: 2, of: [a, b, c], targets: {a: yes, b: z, c: {between: [3, 5]}}}",
+            "product: {c: identity}",
+            privacy="unit: row, neighbours: replace",
+        ),
+        "laplace",
+        Fraction(3),
+        repeated=True,
+    ),
+    Case(
+        "ranges by prefixes",
+        _spec(
+            "a: {range: [0, 31]}, b: {range: [0, 4]}",
+            "product: {a: all-ranges, b: prefix}",
+            privacy=_ROWS,  # Laplace noise where the squared mu of GDP adds up
+            accounting="gdp",
+        ),
+        "laplace",
+    ),
+    Case(
+        "ranges by groups, of persons who are replaced",
+        _spec(
+            "a: {range: [0, 19]}, b: {range: [0, 2]}",
+            "product: {a: all-ranges, b: identity+total}",
+            privacy="unit: {person: id, max_rows: 3}, neighbours: replace",
+        ),
+        "laplace",
+        Fraction(1, 3),
+    ),
+    Case(
+        "prefixes along either side",
+        _spec(
+            "a: {range: [0, 47]}, b: {range: [0, 47]}",
+            "product: {a: prefix, b: identity}",
+            "product: {a: identity, b: prefix}",
+            privacy=_ROWS,
+            accounting="gdp",
+        ),
+        "gaussian",
+    ),
+    Case(
+        "tables of two attributes",
+        _spec(
+            "a: {range: [0, 4]}, b: {range: [0, 2]}, c: boolean",
+            "product: {a: identity, b: identity}",
+            "product: {a: identity, c: identity}",
+            "product: {b: identity, c: identity}",
+            privacy=_ROWS,
+        ),
+        "gaussian",
+    ),
+    Case(
+        "slices that no record has two of, of persons",
+        _spec(
+            "a: {range: [0, 3]}, b: {range: [0, 4]}, c: boolean",
+            "where: {a: {is: 0}}, product: {b: prefix}",
+            "where: {a: {is: 1}}, product: {b: identity, c: identity}",
+            "product: {a: identity}",
+            "where: {a: {is: 2}}, sum: {of: b, value: [3, -2, 0, 7, 1]}",
+            privacy=f"{_PERSONS}, delta: 1e-6",
+        ),
+        "gaussian",
+        repeated=True,
+        quick=True,
+    ),
+    Case(
+        "rectangles",
+        _spec(
+            "a: {range: [0, 15]}, b: {range: [0, 15]}",
+            "ranges: {a: all, b: all}",
+            privacy=_ROWS,  # Laplace noise where rho adds up
+        ),
+        "laplace",
+    ),
+    Case(
+        "a wide table",
+        _spec(
+            "a: {range: [0, 255]}, b: {range: [0, 255]}",
+            "product: {a: identity, b: identity}",
+            "product: {a: identity}",
+        ),
+        "laplace",
+        quick=True,
+        apart=True,
+    ),
+    Case(
+        "a wide table of rows that are replaced",
+        _spec(
+            "a: {range: [0, 255]}, b: {range: [0, 255]}",
+            "product: {a: identity, b: identity}",
+            "product: {a: identity}",
+            privacy="unit: row, neighbours: replace, delta: 1e-6",
+            accounting="gdp",
+        ),
+        "gaussian",
+    ),
+    Case(
+        "prefixes of rows that are replaced",
+        _spec(
+            "a: {range: [0, 15]}, b: {range: [0, 2]}",
+            "product: {a: prefix, b: identity}",
+            privacy="unit: row, neighbours: replace, delta: 1e-6",
+        ).replace("other: drop", "other: count"),
+        "gaussian",
+        Fraction(3),
+        repeated=True,
+        quick=True,
+    ),
+    Case(
+        "rows that are replaced and may be dropped",
+        _spec(
+            "a: {range: [0, 11]}",
+            "product: {a: prefix}",
+            privacy="unit: row, neighbours: replace, delta: 1e-6",
+        ),
+        "gaussian",
+        Fraction(3),
+        repeated=True,
+    ),
+)
+
+
+def records_for(spec: Spec) -> list[Record]:
+    """Return made-up records, among them persons with many rows and codes outside.
+
+    All rows of a person that are inside are alike where persons are protected, so that it is no
+    matter of chance which of them count.
+    """
+    records = []
+    for k in range(_RECORDS):
+        codes = []
+        person = k % 37 if k % 5 else 0
+        kind = k if spec.privacy.person is None else person
+        for i, attribute in enumerate(spec.domain.in_data):
+            open_ = any(column.drops for column in attribute.columns)
+            strange = open_ and k % 13 == 7 + i
+            code = (kind * (2 * i + 3) + kind * kind // 11) % min(attribute.size, 40)
+            codes.append(OUTSIDE if strange else code)
+        records.append(Record(f"p{person}", tuple(codes)))
+    return records
+
+
+def counted(records: Iterable[Record], spec: Spec) -> Counter[Codes]:
+    """Return counts by codes of the records inside the domain, up to max_rows a person.
+
+    The first record of each person has the person's number of records where that is asked for.
+    """
+    inside = [record for record in records if OUTSIDE not in record.codes]
+    rows_of = Counter(record.person for record in inside)
+    numbered = [a for a in spec.domain.attributes if not a.in_data]
+    seen: Counter[str] = Counter()
+    counts: Counter[Codes] = Counter()
+    for record in inside:
+        seen[record.person] += 1
+        if spec.privacy.person is not None and seen[record.person] > spec.privacy.max_rows:
+            continue
+        codes = list(record.codes)
+        for attribute in numbered:
+            more, further = attribute.size - 2, attribute.size - 1
+            first = seen[record.person] == 1
+            codes.append(min(rows_of[record.person] - 1, more) if first else further)
+        counts[tuple(codes)] += 1
+    return counts
+
+
+def write_csv(path: Path, records: Sequence[Record], spec: Spec) -> None:
+    """Write records as a CSV file, with the person's column where the spec names one."""
+    columns = spec.domain.columns
+    person = spec.privacy.person
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([column.name for column in columns] + ([] if person is None else [person]))
+        for record in records:
+            texts = [text for i, code in enumerate(record.codes) for text in _texts(spec, i, code)]
+            writer.writerow(texts + ([] if person is None else [record.person]))
+
+
+def _texts(spec: Spec, i: int, code: int) -> list[str]:
+    """Return the texts of an attribute's columns for one of its codes."""
+    columns = spec.domain.attributes[i].columns
+    if code == OUTSIDE:
+        return [_STRANGE for _ in columns]
+    texts = []
+    for column in reversed(columns):
+        code, digit = divmod(code, column.size)
+        texts.append(_text(column, digit))
+    return texts[::-1]
+
+
+def _text(column: Column, code: int) -> str:
+    if code == column.length:
+        return _STRANGE
+    match column.kind:
+        case Categorical(values=values):
+            return values[code]
+        case Integers(low=low):
+            return str(low + code)
+        case Bins(edges=edges):
+            return repr(float(edges[code]))
+        case Boolean(true=true, false=false):
+            return (true if code else false)[0]
+        case Dates(first=first, format=date_format) as dates:
+            return date_format.write(max(first, dates.start(code)))
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """How much an audit draws. Each run has its own, which is the key of what its parts share.
+
+    Attributes:
+        draws: from each source of noise at each scale.
+        replicates: of each small measurement.
+        releases: of each made-up dataset, whole.
+        quick: whether only some of the made-up datasets are used.
+        user_cases: cases of a user's plan, in place of those of the audit.
+    """
+
+    draws: int
+    replicates: int
+    releases: int
+    quick: bool = False
+    user_cases: tuple[Case, ...] = ()
+
+
+FULL = Size(draws=100_000, replicates=5_000, releases=20)
+QUICK = Size(draws=20_000, replicates=1_500, releases=12, quick=True)

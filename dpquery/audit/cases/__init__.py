@@ -1,1 +1,0 @@
-"""Specs and made-up records, and all that the audit recomputes from plan and spec."""

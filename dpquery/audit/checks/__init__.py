@@ -1,1 +1,0 @@
-"""The checks: noise by itself, repeated measurements, whole releases, neighbours, libraries."""

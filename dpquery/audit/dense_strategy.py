@@ -1,0 +1,493 @@
+"""Strategies and queries as dense matrices, written anew.
+
+A spec's queries as plain lists of codes, and the classes of codes that no query distinguishes.
+
+Written apart from operators/, the slow way, so that the two can be compared.
+
+A plan's strategy as dense integer matrices: its columns, their norms and its exact answers.
+
+Read from the JSON of release.plan alone and apart from strategy/ and measurement/, so that what
+they compute can be compared with it.
+"""
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from itertools import product
+from types import MappingProxyType
+from typing import assert_never
+
+import numpy as np
+
+from dpquery.arrays import Numbers
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
+from dpquery.spec.spec import Spec, Table
+from dpquery.strategy.strategy import Noise
+from dpquery.untrusted.json_values import Json, JsonValue, list_of, mapping
+
+
+def members(predicates: PredicateSet) -> list[frozenset[int]]:
+    """Return the codes that meet each query of a set."""
+    match predicates:
+        case IdentitySet():
+            return [frozenset([code]) for code in predicates.codes]
+        case TotalSet(size=size):
+            return [frozenset(range(size))]
+        case PrefixSet(length=length):
+            return [frozenset(range(last + 1)) for last in range(length)]
+        case AllRangesSet(length=length):
+            pairs = ((i, j) for i in range(length) for j in range(i, length))
+            return [frozenset(range(i, j + 1)) for i, j in pairs]
+        case WidthSet(length=length, width=width):
+            return [frozenset(range(i, i + width)) for i in range(length - width + 1)]
+        case IntervalSet(bounds=bounds):
+            return [frozenset(range(first, last + 1)) for first, last in bounds]
+        case GroupSet(groups=groups):
+            return [frozenset(codes) for _, codes in groups]
+        case StackedSet(parts=parts):
+            return [codes for part in parts for codes in members(part)]
+    assert_never(predicates)
+
+
+def classes_of(spec: Spec) -> list[list[int]]:
+    """Return the class of every code of every attribute, numbered by first appearance.
+
+    Two codes are of one class where every query of the spec has both or neither, and every sum
+    the same value for both.
+    """
+    query_sets: list[dict[frozenset[int], None]] = [{} for _ in spec.domain.attributes]
+    for item in spec.items:
+        for table in item.tables:
+            for i, predicates in (*table.axes, *table.where):
+                query_sets[i].update(dict.fromkeys(members(predicates)))
+            if table.summed is not None:
+                equal: dict[int, set[int]] = {}
+                for code, value in enumerate(table.summed.values):
+                    equal.setdefault(value, set()).add(code)
+                query_sets[table.summed.attribute].update(
+                    dict.fromkeys(map(frozenset, equal.values()))
+                )
+    classes = []
+    for size, sets in zip(spec.domain.shape, query_sets, strict=True):
+        known: dict[tuple[bool, ...], int] = {}
+        signatures = [tuple(code in codes for codes in sets) for code in range(size)]
+        classes.append([known.setdefault(signature, len(known)) for signature in signatures])
+    return classes
+
+
+def predicate_matrices(
+    table: Table, classes: Sequence[Sequence[int]]
+) -> list[tuple[int, bool, Numbers]]:
+    """Return (attribute, whether it is an axis, matrix of queries over classes), in order.
+
+    Entries are 0 or 1, and on the attribute whose values are added up 0 or the value.
+    """
+    axes, summed = {i for i, _ in table.axes}, table.summed
+    sets_of = {i: members(predicates) for i, predicates in (*table.axes, *table.where)}
+    if summed is not None:
+        sets_of.setdefault(summed.attribute, [frozenset(range(len(summed.values)))])
+    matrices = []
+    for i, sets in sorted(sets_of.items()):
+        matrix = np.zeros((len(sets), max(classes[i]) + 1), dtype=object)
+        for row, codes in enumerate(sets):
+            for code in codes:
+                adds = 1 if summed is None or summed.attribute != i else summed.values[code]
+                matrix[row, classes[i][code]] = adds
+        matrices.append((i, i in axes, matrix))
+    return matrices
+
+
+Cell = tuple[int, ...]
+
+_ENTRY_BITS = 25  # of the entries on the grid; wider ones are measured in steps of 2^shift
+_LEAST_BITS = 17  # that a product's largest entry is lifted to
+
+
+@dataclass(frozen=True, eq=False)
+class DenseRows:
+    """A block of measured rows: a weighted Kronecker product, or predicates at least r of k.
+
+    Attributes:
+        weight: of all of them.
+        attributes: that the rows depend on.
+        matrices: one for each of these attributes, of Python integers: (rows, classes).
+        counted: for each of these whether its predicates are counted; the others must all hold.
+        at_least: how many of the counted ones must hold; None for a Kronecker product.
+        class_of: where the rows depend on classes of cells, the class of every cell of the domain,
+            as a cell of the one attribute 0.
+    """
+
+    weight: int
+    attributes: tuple[int, ...]
+    matrices: tuple[Numbers, ...]
+    counted: tuple[bool, ...] = ()
+    at_least: int | None = None
+    class_of: Mapping[Cell, Cell] | None = None
+
+    @property
+    def length(self) -> int:
+        """Number of rows."""
+        return math.prod(len(matrix) for matrix in self.matrices)
+
+    def column(self, cell: Cell) -> Numbers:
+        """Return what one record in a cell adds to every row, as Python integers: (rows,)."""
+        place = self._place(cell)
+        columns = [M[:, place[i]] for i, M in zip(self.attributes, self.matrices, strict=True)]
+        if self.at_least is None:
+            return np.asarray(self.weight * _outer(columns))
+        marks = list(zip(columns, self.counted, strict=True))
+        must = _outer([v if not counted else 0 * v + 1 for v, counted in marks])
+        hits = sum(_spread(columns, k) for k, (_, counted) in enumerate(marks) if counted)
+        return np.asarray(self.weight * must * (np.asarray(hits) >= self.at_least).astype(object))
+
+    def column_norm(self, cell: Cell, power: int) -> int:
+        """Return the sum over the rows of |entry|^power; for power 0 the nonzero entries."""
+        if self.at_least is not None:
+            return _norm(self.column(cell), power)
+        by_attribute = zip(self.attributes, _norms(self, power), strict=True)
+        place = self._place(cell)
+        product_norm = math.prod(norms[place[i]] for i, norms in by_attribute)
+        return int(product_norm * self.weight**power)
+
+    def _place(self, cell: Cell) -> Cell:
+        return cell if self.class_of is None else self.class_of[cell]
+
+    def largest_entry(self) -> int:
+        """Return the largest absolute entry of the matrices' product, times the weight."""
+        return int(self.weight * math.prod(max(1, int(np.abs(M).max())) for M in self.matrices))
+
+
+@dataclass(frozen=True, eq=False)
+class DenseStrategy:
+    """A strategy as dense blocks of Python integers.
+
+    Attributes:
+        noise: what is added.
+        shape: classes of every attribute.
+        classes: the class of every code of every attribute.
+        rows: what is measured, in order.
+    """
+
+    noise: Noise
+    shape: tuple[int, ...]
+    classes: list[list[int]]
+    rows: tuple[DenseRows, ...]
+
+    @property
+    def length(self) -> int:
+        """Number of measured rows."""
+        return sum(block.length for block in self.rows)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells of the domain of classes."""
+        return list(product(*(range(n) for n in self.shape)))
+
+    @property
+    def shift(self) -> int:
+        """Answers are measured in steps of 2^shift."""
+        return max(0, max(block.largest_entry() for block in self.rows).bit_length() - _ENTRY_BITS)
+
+    def column(self, cell: Cell) -> Numbers:
+        """Return what one record in a cell adds to every row: (length,) Python integers."""
+        return np.concatenate([block.column(cell) for block in self.rows])
+
+    def answers(self, counts: Mapping[Cell, int]) -> Numbers:
+        """Return the exact answers in steps of the grid: (length,) Python integers."""
+        total = np.zeros(self.length, dtype=object)
+        for cell, count in counts.items():
+            total = total + count * self.column(cell)
+        return total >> self.shift
+
+
+def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
+    """Return the strategy that a plan's JSON has for a kind of noise."""
+    selections = [mapping(raw) for raw in list_of(plan["selections"])]
+    (selection,) = (selection for selection in selections if selection["noise"] == noise)
+    encoded = mapping(selection["strategy"])
+    classes = classes_of(spec)
+    shape = tuple(max(codes) + 1 for codes in classes)
+    rows = _strategy_rows(encoded, shape, _queries(spec, classes))
+    return DenseStrategy(noise, shape, classes, tuple(rows))
+
+
+def _strategy_rows(
+    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
+    """Return what is measured for queries over classes of codes; shapes may hold others."""
+    match encoded["shape"]:
+        case "product":
+            return [_product_rows(encoded, shape)]
+        case "workload":
+            pairs = zip(_integers(encoded["weights"]), queries, strict=True)
+            return [replace(rows, weight=weight) for weight, rows in pairs]
+        case "cell-classes":
+            return _rows_of_classes(mapping(encoded["inner"]), shape, queries)
+        case "orbits":
+            return [_rows_of_orbits(encoded, shape)]
+        case "coarser":
+            return _rows_over_codes(encoded, shape, queries)
+        case "union":
+            return _rows_of_parts(encoded, shape, queries)
+        case "marginals":
+            matrices = {i: _matrix({"kind": "identity", "n": n}) for i, n in enumerate(shape)}
+            raw_factors = (list_of(pair) for pair in list_of(encoded["factors"]))
+            matrices |= {int(str(i)): _matrix(mapping(raw)) for i, raw in raw_factors}
+            return _weighted(encoded, matrices)
+        case "residual":
+            cores = enumerate(list_of(encoded["cores"]))
+            matrices = {i: _matrix(mapping(raw)) for i, raw in cores if raw}
+            within: dict[tuple[tuple[int, ...], int], Numbers] = {}
+            for triple in map(list_of, list_of(encoded.get("block_cores", []))):
+                within[tuple(_integers(triple[0])), int(str(triple[1]))] = _unpacked(triple[2])
+            return _weighted(encoded, matrices, within)
+        case "quad-tree":
+            pair = _integers(encoded["pair"])
+            levels = [_integers(level) for level in list_of(encoded["levels"])]
+            return [
+                DenseRows(w, tuple(pair), (_blocks(shape[pair[0]], a), _blocks(shape[pair[1]], b)))
+                for a, b, w in levels
+            ]
+        case other:
+            raise ValueError(f"no strategy has the shape {other}")
+
+
+def _product_rows(encoded: Json, shape: Sequence[int]) -> DenseRows:
+    raws = [mapping(raw) for raw in list_of(encoded["factors"])]
+    attributes = [i for i, raw in enumerate(raws) if raw["kind"] != "total" and shape[i] > 1]
+    matrices = tuple(_matrix(raws[i]) for i in attributes)
+    entry = math.prod(int(np.abs(matrix).max()) for matrix in matrices)
+    return DenseRows(1 << max(0, _LEAST_BITS - entry.bit_length()), tuple(attributes), matrices)
+
+
+def _weighted(
+    encoded: Json,
+    matrices: Mapping[int, Numbers],
+    within: Mapping[tuple[tuple[int, ...], int], Numbers] = MappingProxyType({}),
+) -> list[DenseRows]:
+    """Return the blocks of subsets; `within` has the matrices that one subset alone has."""
+    blocks = []
+    for pair in list_of(encoded["weights"]):
+        subset, weight = list_of(pair)
+        b = tuple(_integers(subset))
+        blocks.append(
+            DenseRows(int(str(weight)), b, tuple(within.get((b, i), matrices[i]) for i in b))
+        )
+    return blocks
+
+
+def _rows_of_parts(
+    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
+    """Return the rows of all parts, each of which is for its own queries, times its weight."""
+    listed = (list_of(encoded[key]) for key in ("weights", "parts", "groups"))
+    rows_of_parts = []
+    for weight, raw, group in zip(*listed, strict=True):
+        served = [queries[place] for place in _integers(group)]
+        rows_of_parts += [
+            replace(rows, weight=int(str(weight)) * rows.weight)
+            for rows in _strategy_rows(mapping(raw), shape, served)
+        ]
+    return rows_of_parts
+
+
+def _rows_over_codes(
+    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
+    """Return rows over classes of codes with the column of its class for every code."""
+    pairs = zip(list_of(encoded["classes"]), shape, strict=True)
+    classes = [list(range(n)) if raw is None else _integers(raw) for raw, n in pairs]
+    first = [[codes.index(k) for k in range(max(codes) + 1)] for codes in classes]
+    coarse = [_with_columns(rows, first) for rows in queries]
+    inner = _strategy_rows(mapping(encoded["inner"]), [len(codes) for codes in first], coarse)
+    return [_with_columns(rows, classes) for rows in inner]
+
+
+def _with_columns(rows: DenseRows, columns: Sequence[Sequence[int]]) -> DenseRows:
+    """Return rows whose matrices have these columns of theirs, for every attribute."""
+    pairs = zip(rows.attributes, rows.matrices, strict=True)
+    return replace(rows, matrices=tuple(M[:, columns[i]] for i, M in pairs))
+
+
+def _rows_of_classes(
+    inner: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
+    """Return the rows over the classes of cells that every query has all of or none of."""
+    class_of: dict[Cell, Cell] = {}
+    known: dict[tuple[int, ...], int] = {}
+    for cell in product(*(range(n) for n in shape)):
+        column = tuple(entry for rows in queries for entry in rows.column(cell).tolist())
+        class_of[cell] = (known.setdefault(column, len(known)),)
+    return [replace(rows, class_of=class_of) for rows in _strategy_rows(inner, (len(known),), ())]
+
+
+def _rows_of_orbits(encoded: Json, shape: Sequence[int]) -> DenseRows:
+    """Return the rows of all components over the cells of the measured attributes, one by one."""
+    attributes = _integers(encoded["attributes"])
+    places = [_integers(place) for place in list_of(encoded["places"])]
+    blocks = []
+    for pair in sorted(list_of(encoded["cores"]), key=lambda pair: _integers(list_of(pair)[0])):
+        orbits, core = list_of(pair)
+        blocks += _component_rows(places, _integers(orbits), _unpacked(core))
+    cells = list(product(*(range(len(place)) for place in places)))
+    number = {cell: (k,) for k, cell in enumerate(cells)}
+    class_of = {
+        cell: number[tuple(cell[i] for i in attributes)]
+        for cell in product(*(range(n) for n in shape))
+    }
+    return DenseRows(1, (0,), (np.array(blocks, dtype=object),), class_of=class_of)
+
+
+def _component_rows(
+    places: Sequence[Sequence[int]], orbits: Sequence[int], core: Numbers
+) -> list[list[int]]:
+    """Return the rows of a component: its core by orbits, times codes against their orbit's sum."""
+    counts = [max(place) + 1 for place in places]
+    between = list(
+        product(*(range(k) for k, orbit in zip(counts, orbits, strict=True) if orbit < 0))
+    )
+    inside = [
+        [code for code, own in enumerate(place) if own == orbit]
+        for place, orbit in zip(places, orbits, strict=True)
+        if orbit >= 0
+    ]
+    rows = []
+    for weights in core:
+        by_orbits = dict(zip(between, weights, strict=True))
+        for codes in product(*inside):
+            row = []
+            for cell in product(*(range(len(place)) for place in places)):
+                row.append(_entry(cell, places, orbits, by_orbits, codes))
+            rows.append(row)
+    return rows
+
+
+def _entry(
+    cell: Cell,
+    places: Sequence[Sequence[int]],
+    orbits: Sequence[int],
+    by_orbits: Mapping[tuple[int, ...], int],
+    codes: Sequence[int],
+) -> int:
+    """Return the entry of a row at a cell."""
+    entry, remaining, at = 1, list(codes), []
+    for code, place, orbit in zip(cell, places, orbits, strict=True):
+        if orbit < 0:
+            at.append(place[code])
+            continue
+        compared = remaining.pop(0)
+        size = sum(own == orbit for own in place)
+        entry *= (size * (code == compared) - 1) if place[code] == orbit else 0
+    return int(entry * by_orbits[tuple(at)])
+
+
+def _queries(spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
+    """Return the rows of every table that a spec asks for."""
+    blocks = []
+    for table in (table for item in spec.items for table in item.tables):
+        factors = predicate_matrices(table, classes)
+        attributes = tuple(i for i, _, _ in factors)
+        counted = tuple(is_axis for _, is_axis, _ in factors)
+        at_least = None if table.threshold == len(table.axes) else table.threshold
+        matrices = tuple(matrix for _, _, matrix in factors)
+        blocks.append(DenseRows(1, attributes, matrices, counted, at_least))
+    return blocks
+
+
+def _matrix(raw: Json) -> Numbers:
+    """Return the integer matrix of a factor or a core, entry by entry."""
+    if "matrix" in raw:
+        return _unpacked(raw["matrix"])
+    if raw["kind"] == "p-identity":
+        (diagonal,) = _unpacked(raw["diagonal"])
+        return np.concatenate([np.diag(diagonal), _unpacked(raw["rows"])])
+    if raw["kind"] == "tree":
+        return _tree(*([_unpacked(level)[0].tolist() for level in list_of(raw[name])]
+                       for name in ("parents", "weights")))  # fmt: skip
+    n = int(str(raw["n"]))
+    match raw["kind"]:
+        case "identity":
+            return _blocks(n, 1)
+        case "centered":
+            return n * _blocks(n, 1) - 1
+        case "hierarchy":
+            levels = [_integers(level) for level in list_of(raw["levels"])]
+            return np.concatenate([weight * _blocks(n, size) for size, weight in levels])
+        case "haar":
+            return _haar(n)
+        case other:
+            raise ValueError(f"no factor is of kind {other}")
+
+
+def _blocks(n: int, size: int) -> Numbers:
+    """Return the 0/1 matrix of blocks of codes that follow one another."""
+    starts = range(0, n, size)
+    return np.array([[int(a <= j < a + size) for j in range(n)] for a in starts], dtype=object)
+
+
+def _tree(parents: Sequence[list[int]], weights: Sequence[list[int]]) -> Numbers:
+    """Return the rows of nested blocks: which hold a code is found by going up from it."""
+    lies_in, rows = list(range(len(weights[0]))), []
+    for level, of_blocks in enumerate(weights):
+        if level:
+            lies_in = [parents[level - 1][block] for block in lies_in]
+        for block, weight in enumerate(of_blocks):
+            if weight:
+                rows.append([weight * (block == holder) for holder in lies_in])
+    return np.array(rows, dtype=object)
+
+
+def _haar(n: int) -> Numbers:
+    rows = [[1] * n]
+    half = 1
+    while half < n:
+        for start in range(0, n, 2 * half):
+            sign = [(start <= j < start + half) - (start + half <= j < start + 2 * half)
+                    for j in range(n)]  # fmt: skip
+            rows.append([int(entry) for entry in sign])
+        half *= 2
+    return np.array(rows, dtype=object)
+
+
+def _unpacked(raw: JsonValue) -> Numbers:
+    packed = mapping(raw)
+    content = zlib.decompress(base64.b64decode(str(packed["data"])))
+    return np.frombuffer(content, dtype="<i8").reshape(_integers(packed["shape"])).astype(object)
+
+
+def _integers(raw: JsonValue) -> list[int]:
+    return [int(str(number)) for number in list_of(raw)]
+
+
+@lru_cache(maxsize=256)
+def _norms(rows: DenseRows, power: int) -> list[list[int]]:
+    """Return the norm of every column of every matrix of a Kronecker product."""
+    return [[_norm(column, power) for column in M.T] for M in rows.matrices]
+
+
+def _norm(column: Numbers, power: int) -> int:
+    return sum(abs(int(entry)) ** power for entry in column if entry)
+
+
+def _outer(vectors: Sequence[Numbers]) -> Numbers:
+    """Return the Kronecker product of vectors."""
+    one = np.ones(1, dtype=object)
+    return reduce(lambda outer, vector: np.multiply.outer(outer, vector).ravel(), vectors, one)
+
+
+def _spread(vectors: Sequence[Numbers], k: int) -> Numbers:
+    """Return vector k, each entry where it stands in the Kronecker product of all of them."""
+    return _outer([vector if axis == k else 0 * vector + 1 for axis, vector in enumerate(vectors)])

@@ -1,0 +1,411 @@
+"""Releases from the command line, in processes of their own.
+
+The parts of the audit that look at whole releases: lattice, residuals, independence.
+
+The same release in two processes with separate ledgers: their noise must differ.
+
+A generator that is seeded when the program starts gives one process different noise every time, and
+the next process all of it again.
+
+Every kind of source holds to 1-stability: one record more is one more in its own cell.
+
+Tests of independence of noise: between rows, between releases, and for repeated values.
+"""
+
+import math
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import poisson
+
+from dpquery.arrays import Floats, Ints
+from dpquery.audit.cases import (
+    SOURCE_SPEC,
+    Size,
+    choices,
+    records_counted,
+    records_table,
+    write_csv,
+    writers,
+)
+from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, predicate_matrices
+from dpquery.audit.measurements import (
+    RepeatedReleases,
+    query_of,
+    register,
+    repeated_measurements,
+    repeated_releases,
+    tables_of,
+    units,
+    values_of,
+)
+from dpquery.audit.planned_cases import PlannedCase, cases, private_folder
+from dpquery.audit.statistics import ALPHA, Finding, NoiseDistribution, combined, goodness_of_fit
+from dpquery.measurement.accounting import UNIT, units_text
+from dpquery.measurement.counting.tabulate import check_header, tabulate
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.untrusted.json_values import mapping
+
+
+def two_processes(planned: PlannedCase) -> Finding:
+    """Test that `dpquery release` in two processes, on copies of one folder, differs in noise."""
+    with private_folder() as folder:
+        first, second = folder / "first", folder / "second"
+        first.mkdir()
+        write_csv(first / "data.csv", planned.records, planned.spec)
+        (first / "dpquery.plan").write_bytes(planned.plan)
+        register(planned, first / "state" / "ledger.db")
+        shutil.copytree(first, second)
+        values = [_released(planned, directory) for directory in (first, second)]
+    equal = int((values[0] == values[1]).sum())
+    rows = planned.strategy.length
+    p = float(poisson.sf(equal - 1, rows * planned.noise.law.all_equal(2)))
+    return Finding(
+        "independence",
+        planned.subject,
+        "the same command in another process draws other noise",
+        p > ALPHA,
+        f"p = {p:.2g}, {equal} of {rows:,} values are equal",
+        draws=2 * rows,
+        tests=1,
+    )
+
+
+def _released(planned: PlannedCase, folder: Path) -> Ints:
+    case = planned.case
+    command = ["release", "data.csv", "--plan", "dpquery.plan", "--noise", case.noise]
+    command += ["--epsilon", f"{float(case.epsilon)!r}", "--ledger", "state/ledger.db"]
+    process = subprocess.run(  # noqa: S603 this very program, on a file that was just made up
+        [sys.executable, "-m", "dpquery", *command], cwd=folder, capture_output=True, check=False
+    )
+    if process.returncode:
+        raise ValueError(f"`dpquery release` ended in another process with {process.returncode}")
+    return values_of(folder / "release")
+
+
+_MOST_PAIRED = 200  # rows of which every pair is looked at
+_LEAST_TERMS = 200  # of a sum, for its law to be normal as far out as ALPHA
+_MOST_EXPECTED = 5.0  # coincidences, for their number to be Poisson
+
+
+def dependence(values: Ints, law: NoiseDistribution) -> float:
+    """Return the p-value of noise being independent. values: (replicates, rows).
+
+    Every value is turned into its place in the law, which is about uniform, and so is its distance
+    from the middle: products of two of either add up to normal sums if all are independent.
+    """
+    places = law.scores(values)
+    p_values = [p for scores in (places, _distances(places)) for p in _pairwise(scores)]
+    return combined(p_values)
+
+
+def _distances(places: Floats) -> Floats:
+    """Return the distances of places from the middle, with mean 0 and variance 1."""
+    return np.asarray(2 * np.abs(places) - math.sqrt(3))
+
+
+def _pairwise(scores: Floats) -> list[float]:
+    replicates, rows = scores.shape
+    sums: list[Floats] = []
+    if replicates >= _LEAST_TERMS and rows <= _MOST_PAIRED:
+        sums.append(np.triu(scores.T @ scores, 1) / math.sqrt(replicates))
+        sums.append(scores[:-1].T @ scores[1:] / math.sqrt(replicates - 1))
+    else:
+        if rows >= _LEAST_TERMS // 2:
+            sums.append(np.triu(scores @ scores.T, 1) / math.sqrt(rows))
+        sums.append(_lagged(scores))
+    return [combined(2 * ndtr(-np.abs(normal[normal != 0]))) for normal in sums]
+
+
+def _lagged(scores: Floats) -> Floats:
+    """Return the normed sums of products of rows that are some lag apart, one for every lag."""
+    replicates, rows = scores.shape
+    spectrum = np.fft.rfft(scores, 2 * rows, axis=1)
+    sums = np.fft.irfft(np.abs(spectrum) ** 2, 2 * rows, axis=1)[:, 1:rows].sum(axis=0)
+    terms = replicates * (rows - np.arange(1, rows))
+    enough = terms >= _LEAST_TERMS
+    return np.asarray(sums[enough] / np.sqrt(terms[enough]))
+
+
+def repeats(values: Ints, law: NoiseDistribution) -> float:
+    """Return the p-value of the number of repeated values of the noise. values: (releases, rows).
+
+    That is: in one row of two releases, in two rows of one release, and in one row of all releases.
+    """
+    releases, rows = values.shape
+    p_values = [_coincidences(values, law)]
+    if math.comb(rows, 2) * releases * law.all_equal(2) < _MOST_EXPECTED:
+        p_values.append(_coincidences(values.T, law))
+    if releases > 2:
+        constant = bool((values == values[0]).all(axis=0).any())
+        p_values.append(min(1.0, rows * law.all_equal(releases)) if constant else 1.0)
+    return combined(p_values)
+
+
+def _coincidences(values: Ints, law: NoiseDistribution) -> float:
+    """Return the p-value of the number of values that repeat an earlier one of their column."""
+    size, columns = values.shape
+    repeated = sum(size - np.unique(column).size for column in values.T)
+    return float(poisson.sf(repeated - 1, columns * math.comb(size, 2) * law.all_equal(2)))
+
+
+_SCALE_SLACK = 1e-6  # of the scale, above what is needed: it is rounded up to a float
+_FIGURES_SLACK = 1e-6
+ON_GRID = "values are whole steps of the grid"
+_SMALL = 4_000_000  # entries of the matrices by which estimates are worked out apart
+_HUGE = (1 << 33) + 12_345  # records in a cell, of three: fewer than the 2^36 that may be
+_GROUP = 2_000  # values that are tested against the law together
+
+
+def lattice(size: Size) -> Iterator[Finding]:
+    """Compare answers before and after the noise with those computed in Python integers."""
+    for case in cases(size):
+        releases = repeated_releases(case, size)
+        yield _exactness(releases.planned)
+        yield _grid(releases)
+        yield _charge(releases)
+
+
+def residuals(size: Size) -> Iterator[Finding]:
+    """Test released minus exact answers against the noise distribution at the recomputed scale."""
+    for case in cases(size):
+        releases = repeated_releases(case, size)
+        yield _scale(releases)
+        yield _law(releases.planned, releases.residuals, "released")
+        if case.repeated:
+            measurements = repeated_measurements(case, size)
+            yield _law(measurements.planned, measurements.residuals, "measured")
+
+
+def independence(size: Size) -> Iterator[Finding]:
+    """Test that noise is independent between rows and releases, and never used twice."""
+    for case in cases(size):
+        releases = repeated_releases(case, size)
+        yield _independent(releases.planned, releases.residuals, "releases")
+        p = repeats(releases.residuals, releases.planned.noise.law)
+        yield Finding(
+            "independence",
+            releases.planned.subject,
+            "no noise is used twice",
+            p > ALPHA,
+            f"p = {p:.2g}, {releases.values.shape[0]} releases",
+            tests=1,
+        )
+        if case.repeated:
+            measurements = repeated_measurements(case, size)
+            yield _independent(measurements.planned, measurements.residuals, "replicates")
+        if case.apart and not size.quick:
+            yield two_processes(releases.planned)
+
+
+def _exactness(planned: PlannedCase) -> Finding:
+    """Compare the curator's counts and exact answers with those of the audit."""
+    query = query_of(planned)
+    records = planned.records
+    tables = tables_of(query, records)
+    cells = planned.cells(records)
+    counts = all(np.array_equal(tables[b], _table(cells, planned.strategy, b)) for b in tables)
+    huge = Counter(dict.fromkeys(planned.strategy.cells[::7][:3], _HUGE)) + cells
+    huge_tables = {b: _table(huge, planned.strategy, b) for b in tables}
+    pairs = ((dict(tables), cells), (huge_tables, huge))
+    answers = all(
+        np.array_equal(query._exact(given), planned.strategy.answers(counted))
+        for given, counted in pairs
+    )
+    return Finding(
+        "lattice",
+        planned.subject,
+        "records are counted, and answered before the noise, exactly",
+        counts and answers,
+        f"{'the same' if counts and answers else 'NOT the same'} in Python integers, for "
+        f"{len(records)} records and for {3 * _HUGE:,} more",
+    )
+
+
+def _table(cells: Counter[Cell], strategy: DenseStrategy, b: Subset) -> Ints:
+    table = np.zeros([strategy.shape[i] for i in b], dtype=np.int64)
+    for cell, count in cells.items():
+        table[tuple(cell[i] for i in b)] += count
+    return table
+
+
+def _grid(releases: RepeatedReleases) -> Finding:
+    """Compare published estimates and errors with least squares on the measured integers."""
+    shift = int(str(mapping(releases.manifest["noise"])["shift"]))
+    same_grid = shift == releases.planned.strategy.shift
+    strategy, spec = releases.planned.strategy, releases.planned.spec
+    small = (strategy.length + spec.queries) * len(strategy.cells) <= _SMALL
+    worst, claim, compared = 0.0, ON_GRID, "too many estimates to work out apart"
+    if small:
+        claim = f"{ON_GRID}, estimates and errors follow from them"
+        expected = _estimates(releases)
+        summary = _summary(releases.planned, expected[:, 1])
+        pairs = ((releases.answers, expected), (releases.errors, summary))
+        worst = max(float((np.abs(a - b) / np.abs(b).max(axis=0)).max()) for a, b in pairs)
+        compared = f"estimates and errors within {worst:.1g} of least squares"
+    return Finding(
+        "lattice",
+        releases.planned.subject,
+        claim,
+        same_grid and worst < _FIGURES_SLACK,
+        f"steps of 2^{shift}; {compared}",
+    )
+
+
+def _estimates(releases: RepeatedReleases) -> Floats:
+    """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
+    strategy, noise = releases.planned.strategy, releases.planned.noise
+    step = 2.0**strategy.shift
+    W = np.concatenate([_matrix(rows, strategy) for rows in _queries(releases.planned)])
+    A = np.concatenate([_matrix(rows, strategy) for rows in strategy.rows])
+    peak = np.abs(A).max()
+    C = W @ np.linalg.pinv(A / peak, rcond=1e-10) * (step / peak)
+    errors = noise.noise_std * np.sqrt((C**2).sum(axis=1))
+    return np.stack([C @ releases.values[0].astype(np.float64), errors], axis=1)
+
+
+def _summary(planned: PlannedCase, errors: Floats) -> Floats:
+    """Return (rmse, largest standard error) of every item: (items, 2)."""
+    parts = np.split(errors, np.cumsum([item.size for item in planned.spec.items])[:-1])
+    return np.array([[math.sqrt((part**2).mean()), part.max()] for part in parts])
+
+
+def _queries(planned: PlannedCase) -> list[DenseRows]:
+    """Return the queries of the spec, table by table."""
+    queries = []
+    for table in (table for item in planned.spec.items for table in item.tables):
+        parts = predicate_matrices(table, planned.strategy.classes)
+        attributes, counted, matrices = zip(*parts, strict=True) if parts else ((), (), ())
+        at_least = None if table.threshold == len(table.axes) else table.threshold
+        queries.append(DenseRows(1, tuple(attributes), tuple(matrices), tuple(counted), at_least))
+    return queries
+
+
+def _matrix(rows: DenseRows, strategy: DenseStrategy) -> Floats:
+    return np.stack([rows.column(cell) for cell in strategy.cells], axis=1).astype(np.float64)
+
+
+def _charge(releases: RepeatedReleases) -> Finding:
+    """Compare the charge on record when the data was opened with what the noise costs."""
+    charge, (least, most) = releases.charge, units(releases.planned, releases.manifest)
+    paid = charge.after - charge.before
+    in_time = len(charge.seen) > 1 and all(seen == charge.after for seen in charge.seen[1:])
+    free = charge.again == charge.after and charge.opened_again == 0
+    return Finding(
+        "lattice",
+        releases.planned.subject,
+        "the noise is paid for before the records are read, once",
+        in_time and free and _states_charge(releases, paid) and least <= paid <= most,
+        f"charged {units_text(paid)}, due {units_text(least)}, "
+        f"{'before' if in_time else 'NOT before'} reading; "
+        f"{'free' if free else 'NOT free'} the second time",
+    )
+
+
+def _states_charge(releases: RepeatedReleases, paid: int) -> bool:
+    """Return whether the manifest states the guarantee that was charged, exactly."""
+    charged = Fraction(str(mapping(releases.manifest["guarantee"])["charged"]))
+    if releases.planned.case.noise == "gaussian":
+        return charged == Fraction(paid, UNIT)
+    return charged == math.ceil(releases.planned.case.epsilon * UNIT) / Fraction(UNIT)
+
+
+def _scale(releases: RepeatedReleases) -> Finding:
+    """Compare the scale and sensitivity in the manifest with the recomputed ones."""
+    noise = mapping(releases.manifest["noise"])
+    given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
+    ratio = given / needed
+    same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
+    enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
+    return Finding(
+        "residuals",
+        releases.planned.subject,
+        "scale and sensitivity are what plan, unit and epsilon demand",
+        same and enough,
+        f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
+    )
+
+
+def _law(planned: PlannedCase, values: Ints, what: str) -> Finding:
+    """Test residuals against the noise distribution: all together, and in groups of rows."""
+    law, groups = planned.noise.law, _groups(planned, values)
+    p = combined([goodness_of_fit(group, law) for group in groups])
+    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / planned.noise.noise_std
+    return Finding(
+        "residuals",
+        planned.subject,
+        f"{what} less exact follows the law, in every row"
+        if what == "measured"
+        else f"{what} less exact follows the law, in every block",
+        p > ALPHA,
+        f"p = {p:.2g}, {values.size:,} draws, all together and in parts: {len(groups) - 1}, "
+        f"spread {spread:.4f} of what is due",
+        draws=values.size,
+        tests=1,
+    )
+
+
+def _groups(planned: PlannedCase, values: Ints) -> list[Ints]:
+    """Return all values, and those of each row; of blocks and their pieces if rows have few."""
+    if len(values) >= 100:
+        return [values, *values.T]
+    groups, start = [values], 0
+    for block in planned.strategy.rows:
+        part = values[:, start : start + block.length]
+        start += block.length
+        pieces = max(1, part.size // _GROUP)
+        groups += [piece for piece in np.array_split(part, pieces, axis=1) if piece.size >= 100]
+    return groups
+
+
+def _independent(planned: PlannedCase, values: Ints, what: str) -> Finding:
+    """Test the residuals of rows and of releases or replicates for dependence."""
+    p = dependence(values, planned.noise.law)
+    return Finding(
+        "independence",
+        planned.subject,
+        f"the noise of no two rows, and of no two {what}, depends on each other",
+        p > ALPHA,
+        f"p = {p:.2g}, {values.size:,} draws",
+        tests=1,
+    )
+
+
+_RECORDS, _LEFT_OUT = 240, (0, 79, 80, 151, 239)  # at the ends of files, batches and row groups too
+
+
+def readers() -> Iterator[Finding]:
+    """Count made-up records from every kind of source, and again without some of them."""
+    spec = parse(SOURCE_SPEC, name="made-up", files={})
+    every = tuple(range(len(spec.domain.shape)))
+    subsets = [every, (), *((i,) for i in every)]
+    chosen = choices(_RECORDS)
+    datasets = [chosen, *(np.delete(chosen, k, axis=0) for k in _LEFT_OUT)]
+    for kind, write in writers().items():
+        wrong = 0
+        with private_folder() as folder:
+            for records in datasets:
+                location = write(records_table(records), folder)
+                check_header(location, spec)
+                tables = tabulate(location, spec=spec, subsets=subsets)
+                expected = records_counted(records, spec.domain.shape)
+                for subset, counts in tables.items():
+                    summed = tuple(i for i in every if i not in subset)
+                    wrong += not np.array_equal(counts, expected.sum(axis=summed))
+        yield Finding(
+            "neighbours",
+            f"{kind}: {_RECORDS} records of numbers, texts, dates, blanks and nulls",
+            "one record more is one more in its own cell, and moves no other",
+            not wrong,
+            f"{len(_LEFT_OUT)} records left out one by one: {wrong} of "
+            f"{len(datasets) * len(subsets)} tables are not what the records say",
+            neighbours=len(_LEFT_OUT),
+        )

@@ -1,0 +1,205 @@
+"""Whether one record, or one person, moves the measurements as far as was declared.
+
+Lower bounds on the privacy loss, from measurements of neighbouring data sets.
+
+The law of the noise is known, so the best event is one of the likelihood ratio: where it passes a
+threshold. The threshold is chosen on a third of the values, the event's probabilities are bounded
+on the rest [Clopper-Pearson], and no mechanism that keeps its claim can have such probabilities.
+
+Which rows of a person count: any, each as likely as the others; one of them has their number.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtri
+
+from dpquery.arrays import Floats, Ints
+from dpquery.audit.cases import Size, writers
+from dpquery.audit.end_to_end import readers
+from dpquery.audit.measurements import RepeatedMeasurements, repeated_measurements
+from dpquery.audit.planned_cases import cases, private_folder
+from dpquery.audit.statistics import (
+    ALPHA,
+    Finding,
+    breaks_pure,
+    breaks_zcdp,
+    chi_square,
+    clopper_pearson,
+    combined,
+    pure_loss,
+)
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.spec.parsing.read import parse
+from dpquery.strategy.strategy import Noise
+
+_PERSONS, _YEARS = 6_000, 5
+_SPEC = f"""\
+dataset: {{id: made-up}}
+privacy: {{unit: {{person: id, max_rows: 2}}}}
+budget: {{epsilon: 1}}
+domain: {{year: {{range: [1, {_YEARS}]}}}}
+workload:
+  - {{name: years, product: {{year: identity}}}}
+  - {{name: rows, rows_per_person: {{up_to: {_YEARS + 1}}}}}
+"""
+
+
+def rows_of_persons() -> Finding:
+    """Count a panel that is sorted by year, and compare the years of the rows that count.
+
+    Every kind of source has the panel, and the p-values of all of them are taken as one test.
+    Of the two rows of each person one has the number of that person's rows, of any year, and the
+    other the last code: so many persons, and as many rows more, have one number each. The rows of a
+    person are two different years of five, so the counts of the years spread 3/4 as much as those
+    of as many independent rows: they are blown up by that, about their mean.
+    """
+    spec = parse(_SPEC, name="made-up", files={})
+    years = np.repeat(np.arange(1, _YEARS + 1), _PERSONS)
+    panel = pa.table({"year": years, "id": np.tile(np.arange(_PERSONS), _YEARS)})
+    of_years, of_numbers, kinds = [], [], writers()
+    for write in kinds.values():
+        with private_folder() as folder:
+            location = write(panel, folder)
+            table = tabulate(location, spec=spec, subsets=[(0, 1)])[0, 1][:_YEARS]
+        p_value, p_numbered = _even(table)
+        of_years.append(p_value)
+        of_numbers.append(p_numbered)
+    p_value, p_numbered = combined(of_years), combined(of_numbers)
+    return Finding(
+        "neighbours",
+        f"{_PERSONS:,} persons of {_YEARS} rows, sorted by year, at most 2 of each: "
+        + ", ".join(kinds),
+        "of a person max_rows rows count, each as likely as the others, and one has their number",
+        min(p_value, p_numbered) >= ALPHA,
+        f"the years of the rows that count are even with a p-value of {p_value:.2g}, and of those "
+        f"that have the number {_YEARS} with {p_numbered:.2g}",
+        tests=2,
+    )
+
+
+def _even(table: Ints) -> tuple[float, float]:
+    """Return p-values of all years being as likely: of the rows that count, of those numbered.
+
+    Both are 0 where not every person has max_rows rows and one number. table: (years, numbers).
+    """
+    years, numbers = table.sum(axis=1), table.sum(axis=0)
+    expected = np.zeros_like(numbers)
+    expected[[_YEARS - 1, -1]] = _PERSONS
+    if not (numbers == expected).all():
+        return 0.0, 0.0
+    mean = 2 * _PERSONS / _YEARS
+    spread = np.rint(mean + (years - mean) * np.sqrt((_YEARS - 1) / (_YEARS - 2))).astype(np.int64)
+    of_numbered = table[:, _YEARS - 1]
+    return (
+        chi_square(spread, np.full(_YEARS, mean)),
+        chi_square(of_numbered, np.full(_YEARS, _PERSONS / _YEARS)),
+    )
+
+
+_QUANTILES = np.linspace(0.02, 0.98, 60)
+_HAIR = 1e-9
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """On the probability of an event: at least p_low on one data set, at most q_high on another."""
+
+    p_low: float
+    q_high: float
+
+    def loss(self, noise: Noise) -> float:
+        """Return the least epsilon, or the least mu of Gaussian noise, that allows for these.
+
+        rho-zCDP by Gaussian noise is mu^2 / 2; with mu the probabilities of any event are no
+        further apart than Phi^-1 p - Phi^-1 q <= mu.
+        """
+        if noise == "laplace":
+            return pure_loss(self.p_low, self.q_high)
+        return max(0.0, float(ndtri(self.p_low) - ndtri(self.q_high)))
+
+
+def neighbours(size: Size) -> Iterator[Finding]:
+    """Bound the privacy loss from below, for every case that is measured many times.
+
+    That holds whichever rows of a person count; the last findings are that none is
+    preferred, and that of all kinds of sources one record more is one more in its own cell.
+    """
+    for case in cases(size):
+        if case.repeated:
+            yield _privacy_loss(repeated_measurements(case, size))
+    yield rows_of_persons()
+    yield from readers()
+
+
+def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
+    """Compare the privacy loss that the best event shows with the claim."""
+    noise, case = measurements.planned.noise, measurements.planned.case
+    shifts = (measurements.exact - measurements.other_exact).astype(np.int64)
+    ratios = [
+        noise.law.log_ratio((values.astype(object) - measurements.exact).astype(np.int64), -shifts)
+        for values in (measurements.values, measurements.other_values)
+    ]
+    bounds = event_bounds(*ratios, noise=case.noise)
+    amount = float(noise.amount)
+    match noise.law.noise:
+        case "laplace":
+            name, claim = "epsilon", amount
+            broken = breaks_pure(bounds.p_low, bounds.q_high, amount)
+        case "gaussian":
+            name, claim = "mu = sqrt(2 rho)", math.sqrt(2 * amount)
+            broken = breaks_zcdp(bounds.p_low, bounds.q_high, amount)
+        case "rounded":
+            name, claim, broken = "mu", math.sqrt(amount), False
+    reached = bounds.loss(case.noise)
+    broken = broken or reached > claim * (1 + 1e-12)
+    return Finding(
+        "neighbours",
+        f"{measurements.planned.subject}, {_unit(measurements)}",
+        "no event tells neighbouring data apart better than is claimed",
+        not broken,
+        f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed: {reached / claim:.0%} of "
+        f"it is what {len(ratios[0]):,} draws of each can show",
+        neighbours=1,
+        replicates=len(measurements.values),
+        tests=1,
+    )
+
+
+def event_bounds(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> Bounds:
+    """Return bounds on the probabilities of the event that distinguishes two data sets best.
+
+    Args:
+        ratios: of likelihoods, logarithmic, of values drawn on one data set.
+        other_ratios: of values drawn on the other.
+        noise: chooses how loss is measured.
+    """
+    third = len(ratios) // 3
+    left = len(ratios) - third
+    tried, other_tried = ratios[:third], other_ratios[:third]
+    # A hair below each value: many Laplace ratios are all the largest, but for their rounding.
+    thresholds = np.quantile(np.concatenate([tried, other_tried]), _QUANTILES) - _HAIR
+
+    def expected_loss(threshold: float) -> float:
+        hits = (int((drawn > threshold).mean() * left) for drawn in (tried, other_tried))
+        return _bounds(*hits, trials=left).loss(noise)
+
+    best = max(thresholds.tolist(), key=expected_loss)
+    hits = (int((drawn[third:] > best).sum()) for drawn in (ratios, other_ratios))
+    return _bounds(*hits, trials=left)
+
+
+def _bounds(hits: int, other_hits: int, *, trials: int) -> Bounds:
+    return Bounds(
+        clopper_pearson(hits, trials, alpha=ALPHA)[0],
+        clopper_pearson(other_hits, trials, alpha=ALPHA)[1],
+    )
+
+
+def _unit(measurements: RepeatedMeasurements) -> str:
+    privacy = measurements.planned.spec.privacy
+    unit = "a row" if privacy.person is None else f"a person of up to {privacy.max_rows} rows"
+    return f"{unit} {'replaced' if privacy.neighbours == 'replace' else 'more'}"

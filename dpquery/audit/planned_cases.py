@@ -1,0 +1,424 @@
+"""Cases that are planned by the product, and what their noise should be.
+
+The sensitivity, noise scale and rho that a release must have, from plan, spec and epsilon.
+
+By brute force over all columns of the dense strategy, in Python integers and fractions.
+
+How far a replaced record moves the answers, from dense matrices, in Python integers.
+
+Two cells matter only through the columns of each attribute: their norms and their overlap in every
+block. Pairs of codes that agree in all of these are tried once.
+
+Planned cases: each with its plan, dense strategy and expected noise.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
+
+from dpquery.arrays import Numbers
+from dpquery.audit.cases import CASES, Case, Codes, Record, Size, counted, records_for
+from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, classes_of, dense_strategy
+from dpquery.audit.statistics import NoiseDistribution
+from dpquery.commands import plan as plan_command
+from dpquery.exceptions import SpecError
+from dpquery.plan_file.plan import plan_and_spec
+from dpquery.spec.spec import Accounting, Spec
+
+_TRIED = 1 << 22  # combinations of pairs of codes, times blocks
+_CODES = 256  # of an attribute, unless two different codes always look the same
+CodePair = tuple[int, int]
+
+
+def furthest_move(strategy: DenseStrategy, power: int) -> tuple[int, tuple[Cell, Cell]]:
+    """Return the largest distance of two columns, to the power, and two cells that have it.
+
+    Where there are too many pairs it is the sum of every block's own largest distance, and the
+    cells are two of the domain's corners.
+    """
+    class_of = strategy.rows[0].class_of
+    if class_of is not None:
+        some_cells = {place: cell for cell, place in class_of.items()}
+        rows_of_classes = tuple(replace(rows, class_of=None) for rows in strategy.rows)
+        over_classes = replace(strategy, shape=(len(some_cells),), rows=rows_of_classes)
+        longest, (first, second) = furthest_move(over_classes, power)
+        return longest, (some_cells[first], some_cells[second])
+    shared = [_overlaps(rows, power) for rows in strategy.rows]
+    pairs: list[list[CodePair]] = []
+    number = len(strategy.rows)
+    for i, n in enumerate(strategy.shape):
+        tables = [of_block[i] for of_block in shared if i in of_block]
+        kinds: dict[tuple[tuple[int, int, int], ...], CodePair] = {}
+        for a, b in product(range(n), repeat=2):
+            kinds.setdefault(
+                tuple((int(T[a, a]), int(T[b, b]), int(T[a, b])) for T in tables), (a, b)
+            )
+        if n > _CODES and len(kinds) > 2:
+            number = _TRIED + 1
+        pairs.append(list(kinds.values()))
+        number *= len(kinds)
+    if number > _TRIED:
+        corners = tuple(0 for _ in strategy.shape), tuple(n - 1 for n in strategy.shape)
+        alone = zip(strategy.rows, shared, strict=True)
+        return sum(_bound(rows, tables, power) for rows, tables in alone), corners
+    best, cells = -1, ((0,) * len(pairs), (0,) * len(pairs))
+    for codes in product(*pairs):
+        length = sum(
+            _distance(rows, tables, codes, power)
+            for rows, tables in zip(strategy.rows, shared, strict=True)
+        )
+        if length > best:
+            best = length
+            cells = tuple(a for a, _ in codes), tuple(b for _, b in codes)
+    return best, cells
+
+
+def _overlaps(rows: DenseRows, power: int) -> dict[int, Numbers]:
+    """Return for each attribute the overlaps of its columns; a column's with itself is its norm."""
+    tables = {}
+    for i, M in zip(rows.attributes, rows.matrices, strict=True):
+        if power == 2:
+            tables[i] = M.T.dot(M)
+        else:
+            columns, n = M.T, M.shape[1]
+            T = np.zeros((n, n), dtype=object)
+            for a, b in product(range(n), repeat=2):
+                both = zip(columns[a], columns[b], strict=True)
+                T[a, b] = sum(min(abs(x), abs(y)) for x, y in both if x * y > 0)
+            tables[i] = T
+    return tables
+
+
+def _distance(
+    rows: DenseRows, tables: dict[int, Numbers], codes: Sequence[CodePair], power: int
+) -> int:
+    if rows.at_least is not None:
+        columns = [rows.column(tuple(pair[side] for pair in codes)) for side in (0, 1)]
+        return int((abs(columns[0] - columns[1]) ** power).sum())
+    first, second, both = (
+        math.prod(int(T[codes[i][x], codes[i][y]]) for i, T in tables.items())
+        for x, y in ((0, 0), (1, 1), (0, 1))
+    )
+    return int(rows.weight**power * (first + second - 2 * both))
+
+
+def _bound(rows: DenseRows, tables: dict[int, Numbers], power: int) -> int:
+    """Return the largest distance in one block, from its largest norm and least overlap."""
+    norm = math.prod(int(T.diagonal().max()) for T in tables.values())
+    if rows.at_least is not None:
+        cells = product(*(range(len(T)) for T in tables.values()))
+        return 2 * max(_norm_at(rows, tables, cell, power) for cell in cells)
+    wide = [T for T in tables.values() if len(T) > 1]
+    if not wide:
+        return 0
+    if len(wide) == 1:
+        (T,) = wide
+        farthest = int((T.diagonal()[:, None] + T.diagonal() - 2 * T).max())
+        return int(rows.weight**power * farthest * norm // int(T.diagonal().max()))
+    ends = [1]
+    for T in tables.values():
+        ends = [end * int(side) for end in ends for side in (T.min(), T.max())]
+    return int(rows.weight**power * 2 * (norm - min(ends)))
+
+
+def _norm_at(rows: DenseRows, tables: dict[int, Numbers], codes: Cell, power: int) -> int:
+    places = dict(zip(tables, codes, strict=True))
+    cell = tuple(places.get(i, 0) for i in range(max(tables) + 1))
+    return rows.column_norm(cell, power)
+
+
+_FAR = 1e4  # deltas below exp(-_FAR) are as good as 0
+_SPAN = 18.0  # mu lies within exp(+-_SPAN) for epsilon from 1e-6 to 1e6, and delta from 1e-100
+MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their norms are added
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedNoise:
+    """The noise that a guarantee takes.
+
+    Attributes:
+        amount: the epsilon of pure DP, the rho of zCDP, or the squared mu of GDP.
+        sensitivity: in steps of the grid: D1 for Laplace noise, D2^2 for Gaussian noise.
+        law: of the noise.
+        worst: the cell whose records move the answers furthest where they leave it; or two cells,
+            from one of which they move to the other.
+    """
+
+    amount: Fraction
+    sensitivity: int
+    law: NoiseDistribution
+    worst: tuple[Cell, ...]
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise in steps of the grid."""
+        return self.law.std
+
+
+def expected_noise(
+    strategy: DenseStrategy,
+    spec: Spec,
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+    accounting: Accounting,
+    pairs: bool,
+) -> ExpectedNoise:
+    """Return the noise that (epsilon, delta) takes for a strategy and a protected unit.
+
+    Gaussian noise is rounded continuous noise where losses are added up as GDP, else discrete.
+
+    Args:
+        strategy: what is measured.
+        spec: its unit and neighbours, and whether a column drops records.
+        epsilon: of the guarantee.
+        delta: of the guarantee.
+        accounting: what losses are added up as.
+        pairs: whether a plan counts a replaced record as one move, as plans once did not.
+    """
+    power, privacy = 1 if strategy.noise == "laplace" else 2, spec.privacy
+    norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
+    worst = max(norms, key=lambda cell: norms[cell])
+    largest, records, moved = norms[worst], privacy.max_rows, 1
+    pair: tuple[Cell, ...] = (worst,)
+    if privacy.neighbours == "replace":
+        distance, pair = furthest_move(strategy, power)
+        columns = [column for attribute in spec.domain.attributes for column in attribute.columns]
+        outside = privacy.person is not None or any(column.other == "drop" for column in columns)
+        if not pairs:
+            records *= 2
+        elif distance and not (outside and largest > distance):
+            largest, moved = distance, 2
+        elif outside:
+            pair, moved = (worst,), 2
+        else:
+            moved = 2
+    sensitivity = _on_grid(strategy, largest, power, columns=moved) * records**power
+    if power == 1:
+        return ExpectedNoise(
+            epsilon,
+            sensitivity,
+            NoiseDistribution("laplace", Fraction(sensitivity) / epsilon),
+            pair,
+        )
+    if accounting == "gdp":
+        mu = mu_of(float(epsilon), float(delta))
+        law = NoiseDistribution("rounded", Fraction(math.sqrt(sensitivity) / mu))
+        return ExpectedNoise(Fraction(mu) ** 2, sensitivity, law, pair)
+    rho = rho_of(float(epsilon), float(delta))
+    scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
+    return ExpectedNoise(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
+
+
+def column_norm(strategy: DenseStrategy, cell: Cell, power: int) -> int:
+    """Return the sum over all rows of |entry|^power of one column."""
+    return sum(rows.column_norm(cell, power) for rows in strategy.rows)
+
+
+def rho_of(epsilon: float, delta: float) -> float:
+    """Return the largest rho for which rho-zCDP implies (epsilon, delta)-DP, by [CKS20] Prop. 12.
+
+    It is the largest over alpha > 1 of the rho with which
+        epsilon = alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha).
+    """
+
+    def less_rho(log_order: float) -> float:
+        a = math.exp(log_order)  # alpha - 1
+        rest = -(math.log1p(a) + math.log(delta)) / a - math.log1p(1 / a)
+        return -(epsilon - rest) / (1 + a)
+
+    grid = np.linspace(-16, 32, 900)  # for epsilon from 1e-6 to 1e6, and delta from 1e-100
+    near = float(grid[int(np.argmin([less_rho(float(log_order)) for log_order in grid]))])
+    optimum = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
+                            options={"xatol": 1e-10})  # fmt: skip
+    return -float(optimum.fun)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """Return the mu at which Gaussian noise is (epsilon, delta)-DP and no better [BW18].
+
+    With u = epsilon / mu - mu / 2 and v = u + mu, and M the ratio of Mills,
+        delta = Phi(-u) - exp(epsilon) Phi(-v) = phi(u) (M(u) - M(v)).
+    """
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        u = epsilon / mu - mu / 2
+        if u < 0:
+            reached = math.log(ndtr(-u) - math.exp(epsilon + float(log_ndtr(-u - mu))))
+        elif u > _FAR:
+            reached = -math.inf
+        else:
+            ratios = erfcx(u / math.sqrt(2)) - erfcx((u + mu) / math.sqrt(2))
+            reached = math.log(ratios / 2) - u**2 / 2
+        return max(reached, -_FAR) - math.log(delta)
+
+    return math.exp(brentq(excess, -_SPAN, _SPAN, xtol=1e-15, rtol=1e-15))
+
+
+def pure_squared_mu(epsilon: float) -> float:
+    """Return the squared mu of GDP that epsilon-DP implies: two laws as far apart as it allows."""
+    return (2 * float(ndtri(expit(-epsilon)))) ** 2
+
+
+def cells_of(counts: Counter[tuple[int, ...]], strategy: DenseStrategy) -> Counter[Cell]:
+    """Return counts by cells of classes, from counts by codes."""
+    by_class: Counter[Cell] = Counter()
+    for codes, count in counts.items():
+        pairs = zip(strategy.classes, codes, strict=True)
+        by_class[tuple(classes[code] for classes, code in pairs)] += count
+    return by_class
+
+
+def _on_grid(strategy: DenseStrategy, exact: int, power: int, *, columns: int) -> int:
+    """Return the sensitivity where answers are floored to steps of 2^shift.
+
+    Each nonzero entry of one column, or of two, can then move its row by one step more.
+    """
+    shift = strategy.shift
+    if not shift:
+        return exact
+    rows = strategy.rows
+    support = sum(max(block.column_norm(cell, 0) for cell in strategy.cells) for block in rows)
+    if columns > 1:
+        support = min(columns * support, strategy.length)
+    if power == 1:
+        return -(-exact // (1 << shift)) + support
+    length = -(-(math.isqrt(exact - 1) + 1) // (1 << shift))
+    return (length + math.isqrt(support) + 1) ** 2
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedCase:
+    """A case and its plan.
+
+    Attributes:
+        case: its spec and how it is released.
+        spec: parsed.
+        plan: the plan file's bytes.
+        name: of the strategy that was chosen.
+        strategy: the chosen one, dense.
+        noise: that it must have at the case's epsilon.
+    """
+
+    case: Case
+    spec: Spec
+    plan: bytes
+    name: str
+    strategy: DenseStrategy
+    noise: ExpectedNoise
+
+    @property
+    def subject(self) -> str:
+        """The case, strategy, noise and number of rows in a few words."""
+        return (
+            f"{self.case.name}: {self.name}, {self.noise.law.noise}, {self.strategy.length:,} rows"
+        )
+
+    @property
+    def records(self) -> list[Record]:
+        """The made-up records."""
+        return records_for(self.spec)
+
+    def cells(self, records: list[Record]) -> Counter[Cell]:
+        """Return the counts of records by cells of classes, of those that the spec counts."""
+        counts: Counter[Codes] = counted(records, self.spec)
+        return cells_of(counts, self.strategy)
+
+    def answers(self, records: list[Record]) -> Numbers:
+        """Return the exact answers in steps of the grid: (rows,) Python integers."""
+        return self.strategy.answers(self.cells(records))
+
+
+def cases(size: Size) -> Iterator[Case]:
+    """Yield the cases of an audit of some size."""
+    return iter(size.user_cases or [case for case in CASES if case.quick or not size.quick])
+
+
+@lru_cache(maxsize=2 * len(CASES))
+def planned_case(case: Case, size: Size) -> PlannedCase:
+    """Return a case with its plan, planned once for every run of the audit."""
+    content = _planned(case) if case.plan is None else case.plan
+    _, spec = plan_and_spec(content, Path("dpquery.plan"))
+    raw = json.loads(content)
+    selections = (selection for selection in raw["selections"] if selection["noise"] == case.noise)
+    ((name, pairs),) = (
+        (selection["best"], "record_change" in selection) for selection in selections
+    )
+    strategy = dense_strategy(spec, raw, case.noise)
+    noise = expected_noise(
+        strategy,
+        spec,
+        epsilon=case.epsilon,
+        delta=spec.privacy.delta,
+        accounting=spec.budget.counted,
+        pairs=pairs,
+    )
+    return PlannedCase(case, spec, content, name, strategy, noise)
+
+
+def _planned(case: Case) -> bytes:
+    with private_folder() as folder:
+        spec_path, plan_path = folder / "workload.yaml", folder / "dpquery.plan"
+        spec_path.write_text(case.spec, encoding="utf-8")
+        plan_command.plan(
+            spec_path,
+            plan_path=plan_path,
+            ledger_path=folder / "state" / "ledger.db",
+            mechanism="linear",
+            time_limit=math.inf,
+        )
+        return plan_path.read_bytes()
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Yield a folder that nobody else can read, and remove it."""
+    with TemporaryDirectory(prefix="dpquery-audit-") as folder:
+        yield Path(folder)
+
+
+MOST_REPLACED = 512  # classes of an attribute: pairs of them are compared in Python integers
+MOST_CELLS = 100_000  # of the domain: all columns of a strategy are looked at one by one
+
+
+def cases_of(path: Path, *, epsilon: Fraction) -> tuple[Case, ...]:
+    """Return a case for each kind of noise that a plan has a strategy for.
+
+    Raises:
+        SpecError: it is no plan, or has more cells than can be looked at one by one.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise SpecError(f"{path} cannot be read; name a plan that `dpquery plan` wrote") from None
+    plan, spec = plan_and_spec(content, path)
+    sizes = [max(classes) + 1 for classes in classes_of(spec)]
+    if spec.privacy.neighbours == "replace" and max(sizes) > MOST_REPLACED:
+        raise SpecError(
+            f"{path} has an attribute of {max(sizes):,} classes, and where records are replaced "
+            f"the audit compares up to {MOST_REPLACED} in pairs; run `dpquery audit` without "
+            "--plan, which takes strategies of the same families"
+        )
+    cells = math.prod(sizes)
+    if cells > MOST_CELLS:
+        raise SpecError(
+            f"{path} has {cells:,} cells, and the audit looks at up to {MOST_CELLS:,} one by one; "
+            "run `dpquery audit` without --plan, which takes strategies of the same families"
+        )
+    return tuple(
+        Case(path.name, plan.spec_text, selection.noise, epsilon, repeated=True, plan=content)
+        for selection in plan.selections
+    )

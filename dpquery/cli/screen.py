@@ -1,0 +1,151 @@
+"""Grids and JSON to stdout; no dumps.
+
+What commands print: results to stdout, progress and messages to stderr.
+
+A table to print, as plain text cells: built by rooms, rendered by the command line.
+
+Keep the records in this process's memory from reaching a disk or another process.
+"""
+
+import ctypes
+import json
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import typer
+
+from dpquery.progress import LineWithShare, reporting
+from dpquery.releases.words import OBEYED
+
+_SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in OBEYED}
+_IN_JSON = {c: f"\\u{c:04x}" for c in OBEYED}
+_HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name of a file
+
+
+@contextmanager
+def shown_progress() -> Iterator[None]:
+    """Show what is being done within, and the time left; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+    said = TextColumn("{task.description}", markup=False)
+    bar = Progress(
+        SpinnerColumn(),
+        said,
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task("starting", total=None)
+    measured = ""  # the work whose share is shown
+
+    def report(line: str) -> None:
+        nonlocal measured
+        work = line.work if isinstance(line, LineWithShare) else ""
+        if work != measured:
+            measured = work
+            bar.reset(task, total=1.0 if work else None)
+        done = line.done if isinstance(line, LineWithShare) else 0.0
+        bar.update(task, description=printable(line), completed=done)
+
+    with bar, reporting(report):
+        yield
+
+
+def printable(text: str) -> str:
+    r"""Return a text with the characters that a terminal would obey written out.
+
+    >>> printable("a\x1b[31m b")
+    'a\\x1b[31m b'
+    """
+    return text.encode(*_HALVES).decode().translate(_SHOWN)
+
+
+def show(text: str) -> None:
+    """Write a result to stdout."""
+    typer.echo(printable(text))
+
+
+def say(message: str) -> None:
+    """Write a message to stderr."""
+    typer.echo(printable(message), err=True)
+
+
+def print_json(value: object) -> None:
+    """Print a result as indented JSON."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(text.encode(*_HALVES).decode().translate(_IN_JSON))
+
+
+def print_grids(grids: Sequence["Grid"]) -> None:
+    """Render tables; a pipe gets the full width of their text, no colours and no padding."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    def plain(text: str) -> str:
+        return escape(printable(text))
+
+    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
+    for grid in grids:
+        table = Table(box=None, pad_edge=False)
+        for name, right in zip(grid.columns, grid.numeric(), strict=True):
+            table.add_column(plain(name), justify="right" if right else "left", overflow="fold")
+        for place, row in enumerate(grid.rows):
+            style = "bold" if place == grid.strong else None
+            table.add_row(*map(plain, row), style=style)
+        with console.capture() as rendered:
+            tables = [table] if grid.columns else []
+            console.print(plain(grid.title), *tables, *map(plain, grid.notes), sep="\n")
+        for line in rendered.get().splitlines():
+            typer.echo(line.rstrip())
+        typer.echo()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A titled table with notes below it.
+
+    Attributes:
+        title: above the table.
+        columns: their names.
+        rows: cells as text.
+        notes: lines below the table.
+        strong: index of the row to stress.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    strong: int | None = None
+
+    def numeric(self) -> list[bool]:
+        """Return which columns hold numbers alone."""
+        return [
+            any(row[k] for row in self.rows)
+            and all(not row[k] or row[k][0] in "0123456789-." for row in self.rows)
+            for k in range(len(self.columns))
+        ]
+
+
+_PR_SET_DUMPABLE = 4
+
+
+def forbid_dumps() -> None:
+    """Forbid core dumps, for good; call it before the records are read.
+
+    The limit alone is ignored where the kernel pipes dumps to a program, as many systems do. On
+    Linux the process is therefore marked too, which also keeps other processes of the same user
+    from reading its memory. What the kernel swaps out is not covered.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

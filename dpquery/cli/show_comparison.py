@@ -1,0 +1,464 @@
+"""What is printed of rehearsals, of comparisons and of who is counted.
+
+What `plan` prints of rehearsals on public populations: columns beside estimates, RAP, tables.
+
+What `compare` prints: the expected errors of two plans side by side.
+
+The declared domain as `plan` prints it: every attribute, its values, and what others do.
+
+What `plan` says of the budget, of other noise and of the risk, in a line each.
+"""
+
+import math
+
+from dpquery.cli.screen import Grid
+from dpquery.commands.others import PlanAtEpsilon, PlanComparison
+from dpquery.measurement.ledger.funds import epsilon_text
+from dpquery.plan_file.rehearsals import (
+    Contender,
+    PlannedAdaptive,
+    PlannedClosest,
+    PlannedFit,
+    PlannedRap,
+)
+from dpquery.planning.figures import AtShare, SelectionAtBudget
+from dpquery.planning.report import PlanReport, trade_of
+from dpquery.releases.budget_words import counted_words, room_words, spent_share
+from dpquery.releases.statement import sure_words
+from dpquery.releases.words import count, figure, percent, power
+from dpquery.spec.columns import Dates, Other, values_text
+from dpquery.spec.spec import Spec
+
+WEIGHTED = "weighted RMSE"
+NEAR = 0.9  # of its error: what an item could err alone is then worth no word
+
+
+def rmse_text(report: PlanReport) -> str:
+    """Name the RMSE that is minimised: as the workload weighs its items."""
+    return WEIGHTED if report.spec.weighted else "RMSE"
+
+
+def guarantee_text(report: PlanReport) -> str:
+    """Return the epsilon of a report, and its delta if it has one."""
+    delta = f", delta = {float(report.delta):g}" if report.delta else ""
+    return f"epsilon = {float(report.epsilon):g}{delta}"
+
+
+def worst_words(report: PlanReport) -> list[str]:
+    """Say in words how far answers of the worst item are off, and what would change it."""
+    spec, worst = report.spec, report.worst
+    name = f"{worst.name} errs most: " if len(spec.items) > 1 else ""
+    lines = [
+        f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
+        f"{figure(2 * worst.rmse)}"
+    ]
+    if worst.average is not None and worst.rmse > worst.average and spec.prefer == "unbiased":
+        lines.append(
+            f"that is more than the {figure(worst.average)} records that its average answer counts:"
+            " `prefer: closest` in the spec compares guesses, which are biased and err less there"
+        )
+    fixed = any(item.share for item in spec.items)
+    if worst.alone < NEAR * worst.rmse and not report.plan.targets and not fixed:
+        lines.append(
+            f"asked alone it would err by {figure(worst.alone)}: a larger `weight` takes it nearer "
+            "to that, and the others further away"
+        )
+    at = f"epsilon = {float(2 * report.epsilon):g}"
+    lines.append(f"at {at} all errors are {worst.doubled:.2f} times as large")
+    return lines
+
+
+def share_words(spec: Spec) -> list[str]:
+    """Say which items have fixed shares of the budget; nothing where none has one."""
+    shares = {item.name: item.share for item in spec.items if item.share is not None}
+    if not shares:
+        return []
+    words = [f"{name} {percent(float(share))}" for name, share in shares.items()]
+    left = 1 - sum(shares.values())
+    words += [f"all others {percent(float(left))}"] if left else []
+    return [f"shares of the budget, as the spec has them: {', '.join(words)}"]
+
+
+def cost(report: PlanReport) -> str:
+    """Say what a release takes of the budget, what for, and how many fit."""
+    best, fitted, room = report.priced[0], report.plan.preferred, report.room
+    if room is None:
+        return f"{_noise(best)} noise cannot be drawn at {guarantee_text(report)}"
+    account = room.funds.tighter
+    whose = f" of {account.dataset}" if account is room.funds.parent else ""
+    spent = f", of which {spent_share(account)} is spent" if account.spent else ""
+    verb = "takes" if room.share <= 1 else "would take"
+    return (
+        f"a release {f'by {fitted.name}' if fitted else f'with {_noise(best)} noise'} "
+        f"{verb} {percent(room.share)} of the budget{whose} "
+        f"({counted_words(account, room.price)}){spent}; {room_words(room, 'of them')}"
+    )
+
+
+def otherwise(report: PlanReport) -> list[str]:
+    """Say what the share buys with other noise, and what the other takes at the same epsilon."""
+    best, lines = report.priced[0], []
+    for other in report.priced[1:]:
+        exchange = report.exchanges[other.selection.noise]
+        if exchange.other is not None:
+            lines.append(f"the same share buys {_bought(report, other, exchange.other)}")
+        noise = f"{_noise(other)} noise at epsilon = {float(other.epsilon):g}"
+        if other.share < math.inf:
+            verb = "takes" if other.share <= 1 else "would take"
+            error = _what(report, other.score)
+            line = f"{noise} {verb} {percent(other.share)} of the budget, for {error}"
+            if exchange.better is not None:
+                line += f"; that buys {_bought(report, best, exchange.better)}"
+            lines.append(line)
+        else:
+            lines.append(f"{noise} cannot be drawn")
+    return lines
+
+
+def _bought(report: PlanReport, priced: SelectionAtBudget, at_share: AtShare) -> str:
+    error = _what(report, at_share.std * (priced.selection.score or math.inf))
+    return f"{error} with {_noise(priced)} noise, at epsilon = {epsilon_text(at_share.epsilon)}"
+
+
+def _what(report: PlanReport, score: float) -> str:
+    """Name a figure that was minimised."""
+    if report.plan.targets:
+        return f"{score:.3f} x the targets"
+    name = (
+        "a largest standard error" if report.plan.objective == "max" else f"an {rmse_text(report)}"
+    )
+    return f"{name.replace('an weighted', 'a weighted')} of {figure(score)}"
+
+
+def other_objective(report: PlanReport) -> list[str]:
+    """Name a compared strategy that is much better by the other objective and hardly worse."""
+    best = report.priced[0]
+    other = None if report.plan.targets else trade_of(best.selection, report.plan.objective)
+    if other is None:
+        return []
+    largest = "largest standard error"
+    names = (largest, rmse_text(report)) if report.plan.objective == "rmse" else ("RMSE", largest)
+    objective = "max" if report.plan.objective == "rmse" else "rmse"
+    return [
+        f"{other.name} has a {names[0]} of {figure(best.std * other.figure)} in place of "
+        f"{figure(best.std * other.in_place_of)}, for {percent(other.costs)} more {names[1]}: "
+        f"--objective {objective} looks for the least"
+    ]
+
+
+def risk(report: PlanReport) -> str:
+    """Say what the guarantee bounds, in the words of the statement."""
+    pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
+    aside = "" if pure else f", an extra probability of {power(float(report.delta))} aside"
+    return f"risk: {sure_words(float(report.epsilon), aside)}".replace("Somebody", "somebody")
+
+
+def _noise(priced: SelectionAtBudget) -> str:
+    return priced.selection.noise.capitalize()
+
+
+COLUMN_REMARKS = {
+    "estimate": "unbiased, with standard errors (expected)",
+    "consistent": "no negative counts, tables that add up (simulated)",
+    "shrunk": "the best guess (simulated)",
+}
+
+
+def closest_grids(report: PlanReport) -> list[Grid]:
+    """Return the columns that were compared for readers who want what errs least."""
+    closest = report.plan.closest
+    if closest is None:
+        return []
+    rows = tuple(_contender_row(contender, closest) for contender in closest.contenders)
+    title = (
+        f"answers that err least, {guarantee_text(report)}: simulated "
+        f"{closest.repetitions} times on {closest.proxy}"
+    )
+    columns = ("strategy", "column", rmse_text(report), "", "largest error", "", "remark")
+    return [Grid(title, columns, rows, _closest_notes(closest, report), closest.chosen)]
+
+
+def closest_words(report: PlanReport) -> list[str]:
+    """Return what the closest answers are expected to err by, for who reads nothing else."""
+    closest, fitted = report.plan.closest, report.plan.preferred
+    if closest is None or (fitted is None and closest.best.column == "estimate"):
+        return []
+    best = closest.best
+    if fitted is not None:
+        return [
+            f"closest answers: those of {fitted.name} err by about {figure(fitted.rmse)} "
+            f"(simulated on {fitted.proxy})"
+        ]
+    return [
+        f"closest answers: the column `{best.column}` errs by about {figure(best.rmse)} "
+        f"(simulated on {closest.proxy})"
+    ]
+
+
+def _contender_row(contender: Contender, closest: PlannedClosest) -> tuple[str, ...]:
+    known = contender.column == "estimate"
+    runs = 1 if known else closest.repetitions
+    return (
+        contender.strategy,
+        contender.column,
+        figure(contender.rmse),
+        _spread(runs, contender.rmse_spread),
+        figure(contender.max_error),
+        _spread(runs, contender.max_error_spread),
+        COLUMN_REMARKS[contender.column],
+    )
+
+
+def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ...]:
+    """Say which column readers are to take, and what the estimates beside it lose by that."""
+    best, first = closest.best, closest.contenders[0]
+    objective = report.plan.objective
+    if best.column == "estimate":
+        return ("of these the estimates err least",)
+    writes = "a release writes" if report.plan.preferred is None else "a linear release would write"
+    notes = [
+        f"{writes} the column `{best.column}` beside the estimates: it is the closest of these "
+        "guesses, biased and without error bars"
+    ]
+    if best.strategy != first.strategy:
+        estimates = next(c for c in closest.contenders if c.strategy == best.strategy)
+        lost = estimates.error(objective) / first.error(objective) - 1
+        notes.append(
+            f"{best.strategy} spends more on tables of few attributes: the estimates err "
+            f"{lost:.1%} more than by {first.strategy}"
+        )
+    return tuple(notes)
+
+
+def fit_grids(report: PlanReport) -> list[Grid]:
+    """Return the comparison with RAP and adaptive measurement, if there was one."""
+    best, closest, fits = report.priced[0], report.plan.closest, report.plan.fits
+    if not fits:
+        return []
+    column = "estimate" if closest is None else closest.best.column
+    linear = (
+        f"{best.selection.best}, {best.selection.noise.capitalize()}"
+        + (" (expected)" if column == "estimate" else f", {column} (simulated)"),
+        figure(fits[0].linear_rmse),
+        "",
+        figure(fits[0].linear_max_error),
+        "",
+        "every answer with its error" if column == "estimate" else "beside estimates with errors",
+    )
+    simulated = tuple(
+        (
+            f"{fit.name} (simulated)",
+            figure(fit.rmse),
+            _spread(fit.repetitions, fit.rmse_spread),
+            figure(fit.max_error),
+            _spread(fit.repetitions, fit.max_error_spread),
+            f"{_how(fit)}; answers without error bars",
+        )
+        for fit in fits
+    )
+    names = [fit.name for fit in fits]
+    rehearsed = ", ".join(
+        f"{fit.name} rehearsed {'once' if fit.repetitions == 1 else f'{fit.repetitions} times'}"
+        for fit in fits
+    )
+    title = (
+        f"{', '.join(['linear', *names[:-1]])} or {names[-1]}, {guarantee_text(report)}: "
+        f"{rehearsed} on {fits[0].proxy}"
+    )
+    columns = ("mechanism", rmse_text(report), "", "largest error", "", "remark")
+    chosen = next((place for place, fit in enumerate(fits, 1) if fit.preferred), 0)
+    return [Grid(title, columns, (linear, *simulated), _preference(report), chosen)]
+
+
+def _how(fit: PlannedFit) -> str:
+    """Return what a rehearsal chose and measured."""
+    if isinstance(fit, PlannedAdaptive):
+        return f"some {fit.rounds} rounds among {fit.tables:,} tables"
+    T, K = fit.settings.rounds, fit.settings.selected
+    return f"T = {T}, K = {K}" if fit.settings.adaptive else "all queries measured at once"
+
+
+def _preference(report: PlanReport) -> tuple[str, ...]:
+    """Say which is preferred, by what rule, and how clearly."""
+    plan, preferred = report.plan, report.plan.preferred
+    objective = plan.objective
+    best = min(plan.fits, key=lambda fit: fit.weighed(objective))
+    if preferred is not None and (preferred is not best or best.weighed(objective) >= 1):
+        error, _, linear = preferred.error(objective)
+        closer = "; the linear strategy errs less" if error >= linear else ""
+        return (f"preferred: {preferred.name}, as it was asked for{closer}",)
+    what = rmse_text(report) if objective == "rmse" else "largest error"
+    first, *others = (
+        f"{fit.name} {{}}below {fit.margin:g} times the linear one" for fit in plan.fits
+    )
+    rules = [first.format("is where it is "), *(rule.format("") for rule in others)]
+    winner = "the linear strategy" if preferred is None else preferred.name
+    notes = [f"preferred by {what}: {winner} ({', '.join(rules)})"]
+    error, spread, linear = best.error(objective)
+    if abs(error - best.margin * linear) < spread:
+        notes.append("the choice is within the spread of the rehearsals")
+    return tuple(notes)
+
+
+def _spread(runs: int, spread: float) -> str:
+    return f"spread {figure(spread)}" if runs > 1 else ""  # one run says nothing of it
+
+
+def rehearsals_json(report: PlanReport) -> dict[str, object]:
+    """Return what was rehearsed, in counts: nothing where nothing was."""
+    rehearsed: dict[str, object] = {}
+    closest, rap, adaptive = report.plan.closest, report.plan.relaxed, report.plan.adaptive
+    if closest is not None:
+        lines = [vars(contender) for contender in closest.contenders]
+        rehearsed["closest"] = vars(closest) | _guarantee(closest) | {"contenders": lines}
+    if rap is not None:
+        settings = {"settings": vars(rap.settings)}
+        rehearsed["rap"] = vars(rap) | _guarantee(rap) | settings
+    if adaptive is not None:
+        rehearsed["adaptive"] = vars(adaptive) | _guarantee(adaptive)
+    return rehearsed
+
+
+def _guarantee(rehearsed: PlannedClosest | PlannedFit) -> dict[str, object]:
+    return {"epsilon": float(rehearsed.epsilon), "delta": float(rehearsed.delta)}
+
+
+_NONE = (0, math.nan, math.nan)  # queries and errors of an item that a plan does not have
+COLUMNS = ("item", "queries", "RMSE, first", "second", "ratio", "max std error, first", "second")
+
+
+def compare_grid(compared: PlanComparison) -> Grid:
+    """Return a line an item of either plan, in the order of the first, then of the second."""
+    first, second = compared.first.errors(), compared.second.errors()
+    rows = []
+    for item in dict.fromkeys([*first, *second]):
+        queries, rmse, largest = zip(
+            *(one.get(item, _NONE) for one in (first, second)), strict=True
+        )
+        sizes = dict.fromkeys(f"{size:,}" for size in queries if size)
+        both = all(queries)
+        rows.append(
+            (
+                item,
+                " and ".join(sizes),
+                *map(_figure, rmse),
+                f"{rmse[1] / rmse[0]:.3f}" if both and rmse[0] > 0 else "",
+                *map(_figure, largest),
+            )
+        )
+    notes = [
+        line
+        for place, one in (("first", compared.first), ("second", compared.second))
+        for line in _words(place, one)
+    ]
+    title = f"expected errors in counts at epsilon = {float(compared.epsilon):g}"
+    return Grid(title, COLUMNS, tuple(rows), tuple(notes))
+
+
+def _figure(value: float) -> str:
+    return "" if math.isnan(value) else figure(value)
+
+
+def _words(place: str, one: PlanAtEpsilon) -> list[str]:
+    """Return what a plan is, its error over all queries and its price, and what is not shown."""
+    best, delta = one.best, f", delta = {float(one.delta):g}" if one.delta else ""
+    price = (
+        "more than the whole budget" if best.share > 1 else f"{percent(best.share)} of the budget"
+    )
+    words = (
+        f"{place}: {one.name}, {best.selection.best} with {best.selection.noise.capitalize()} "
+        f"noise{delta}; RMSE {figure(best.rmse)} over {count(one.spec.queries, 'query')}; {price}"
+    )
+    if (preferred := one.plan.preferred) is None:
+        return [words]
+    return [
+        words,
+        f"{place}: prefers {preferred.name}, whose errors depend on the records; shown is its "
+        "linear strategy",
+    ]
+
+
+def compare_json(compared: PlanComparison) -> dict[str, object]:
+    """Return what `compare --json` prints."""
+    return {
+        "epsilon": float(compared.epsilon),
+        **{
+            place: {
+                "name": one.name,
+                "noise": one.best.selection.noise,
+                "strategy": one.best.selection.best,
+                "delta": float(one.delta),
+                "rmse": one.best.rmse,
+                "max_std_error": one.best.max_std_error,
+                "budget_share": one.best.share if math.isfinite(one.best.share) else None,
+                "prefers_rap": isinstance(one.plan.preferred, PlannedRap),
+                "prefers": one.plan.preferred.key if one.plan.preferred else "linear",
+                "items": [
+                    {"name": item, "queries": queries, "rmse": rmse, "max_std_error": largest}
+                    for item, (queries, rmse, largest) in one.errors().items()
+                ],
+            }
+            for place, one in (("first", compared.first), ("second", compared.second))
+        },
+    }
+
+
+OTHER_WORDS: dict[Other, str] = {
+    "count": "counted in totals alone",
+    "show": "shown as other",
+    "drop": "the record is dropped",
+}
+LISTED_COLUMNS = 50  # lines
+
+
+def domain_grid(spec: Spec) -> Grid:
+    """Return a line for every column of the domain, and whose records are in no table."""
+    rows = []
+    for attribute in spec.domain.in_data:
+        for column in attribute.columns:
+            name = f"{attribute.name} ({column.name})" if attribute.merged else attribute.name
+            rows.append((name, values_text(column), OTHER_WORDS[column.other]))
+    dropping = [name for name, _, other in rows if other == OTHER_WORDS["drop"]]
+    notes = []
+    if len(rows) > LISTED_COLUMNS:
+        notes.append(f"and {len(rows) - LISTED_COLUMNS} more")
+    if dropping:
+        named = ", ".join(dropping[:LISTED_COLUMNS]) + ", ..." * (len(dropping) > LISTED_COLUMNS)
+        notes.append(
+            f"left out of every table, of the total too: records with another value of {named}"
+        )
+    else:
+        notes.append("no record is left out because of its values")
+    for column in spec.domain.columns:
+        if column.number is not None:
+            notes.append(f"numbers of {column.name} are read as {column.number.example}")
+        if isinstance(column.kind, Dates):
+            example = column.kind.format.example
+            notes.append(f"dates of {column.name} are read as {example}; `format` says so")
+            if not column.kind.format.text:
+                notes.append(f"times of {column.name} with a zone count on the day of that zone")
+    if spec.privacy.person is not None:
+        are = "is" if spec.privacy.max_rows == 1 else "are"
+        notes.append(f"at most {spec.privacy.max_rows} of a person's rows {are} counted")
+    for attribute in spec.domain.attributes:
+        if not attribute.in_data:
+            most = attribute.label(attribute.length - 2)
+            noun = "row" if most == "1" else "rows"
+            notes.append(f"{attribute.name} tells up to {most} {noun} of a person apart, and more")
+    columns = ("attribute", "values", "any other value")
+    return Grid("who is counted", columns, tuple(rows[:LISTED_COLUMNS]), tuple(notes))
+
+
+def domain_json(spec: Spec) -> list[dict[str, object]]:
+    """Return the same as JSON values, one for each column."""
+    return [
+        {
+            "attribute": attribute.name,
+            "column": column.name,
+            "values": values_text(column),
+            "count": column.length,
+            "other": column.other,
+        }
+        for attribute in spec.domain.in_data
+        for column in attribute.columns
+    ]

@@ -1,0 +1,367 @@
+"""What the others print; budgets.
+
+What the other commands print, as plain rows and JSON values: no terminal, colours or data.
+
+What commands print of budgets, as plain rows and JSON values: no terminal, colours or data.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpquery.cli.screen import Grid
+from dpquery.commands.release import ReleaseReport
+from dpquery.measurement.accounting import units_text
+from dpquery.measurement.ledger.events import Account, Event, LedgerState, RunningSum, pure_units
+from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_text
+from dpquery.measurement.ledger.ledger import KEY_PREFIX, Status
+from dpquery.mechanisms.linear import LinearMechanism
+from dpquery.releases.budget_words import (
+    bar,
+    exact_words,
+    left_words,
+    room_words,
+    spent_share,
+    taken_words,
+)
+from dpquery.releases.manifest_facts import facts_notes
+from dpquery.releases.statement import rmse_name
+from dpquery.releases.words import count, figure, level_text, percent, power
+
+if TYPE_CHECKING:
+    from dpquery.commands.answer import AnswerReport
+    from dpquery.mechanisms.fitted import AdaptiveMechanism, RapMechanism
+    from dpquery.releases.report.figures import Report
+
+
+_PARENTS = "*"  # behind what is left in the parent
+
+
+def room_json(room: Room) -> dict[str, object]:
+    """Return what there is room for; `largest_epsilon` is exact text, and fits."""
+    return {
+        "account": room.funds.tighter.dataset,
+        "share": room.share,
+        "more_like_it": room.repetitions,
+        "largest_epsilon": None if room.largest is None else epsilon_text(room.largest),
+    }
+
+
+def status_grids(statuses: Sequence[Status], *, exact: bool) -> list[Grid]:
+    """Return the datasets' accounts, and their unfinished runs if there are any.
+
+    With `exact`, accounts are in what is added up, to the last digit.
+    """
+    accounts = _exact_grids(statuses) if exact else [_budgets(statuses), *_both_sums(statuses)]
+    return [*accounts, *_unfinished(statuses)]
+
+
+def _budgets(statuses: Sequence[Status]) -> Grid:
+    """Return what is spent and left, a row a dataset."""
+    shown = [_row(status) for status in statuses]
+    columns = dict.fromkeys(name for row in shown for name, cell in row.items() if cell)
+    rows = tuple(tuple(row[name] for name in columns) for row in shown)
+    meanings = {
+        "left": "left: the largest epsilon that one release can have",
+        "more": "more: how many releases of the price of the last one fit",
+    }
+    notes = [note for name, note in meanings.items() if name in columns]
+    if any(_by_parent(status) for status in statuses):
+        notes.append(f"{_PARENTS}: in its parent, where less is left")
+    return Grid("budget by dataset", tuple(columns), rows, tuple(notes))
+
+
+def _row(status: Status) -> dict[str, str]:
+    account, decisive = status.account, status.funds.tighter
+    left = left_words(decisive, status.funds.epsilon_left)
+    return {
+        "dataset": _dataset(account),
+        "spent": f"{bar(account, width=8)} {spent_share(account)}",
+        "left": f"{left} {_PARENTS}" if _by_parent(status) else left,
+        "delta": power(float(decisive.cap.delta)) if decisive.cap.delta else "",
+        "more": "" if status.repetitions is None else f"{status.repetitions:,}",
+        "releases": str(status.releases),
+    }
+
+
+def _dataset(account: Account) -> str:
+    return account.dataset + (f" of {account.parent}" if account.parent else "")
+
+
+def _by_parent(status: Status) -> bool:
+    return status.funds.tighter is status.funds.parent
+
+
+def _both_sums(statuses: Sequence[Status]) -> list[Grid]:
+    """Return both sums of the datasets for which either one admits a release."""
+    rows = []
+    for status in statuses:
+        account = status.account
+        if len(_counted(account)) == 1:
+            continue
+        gaussian = status.funds.epsilon_left_with("gaussian")
+        cost, epsilons = account.sums
+        rows.append(
+            (
+                account.dataset,
+                percent(float(epsilons.share)),
+                f"{percent(float(cost.share))} of {cost.currency}",
+                account.decisive.currency,
+                "nothing" if gaussian is None else f"epsilon {epsilon_text(gaussian)}",
+            )
+        )
+    if not rows:
+        return []
+    title = "Laplace noise alone so far: the next release has to fit one of two sums"
+    columns = ("dataset", "by epsilons", "by cost", "decides", "left, Gaussian")
+    notes = (
+        "by epsilons: their plain sum, of the epsilon of the budget",
+        "by cost: what they cost in mu^2 or rho, of what the budget is worth in it",
+        "decides: the sum of which less is spent; the shares above are by it",
+        "Gaussian noise is charged by cost alone, and ends the sum by epsilons",
+    )
+    return [Grid(title, columns, tuple(rows), notes)]
+
+
+def _counted(account: Account) -> tuple[RunningSum, ...]:
+    """Return the sums of an account; where nothing is spent, one says all that both could."""
+    return account.sums if account.spent else account.sums[:1]
+
+
+def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
+    """Return cap, spent and left of every sum, a row each."""
+    rows = [
+        (_dataset(status.account), one.currency, name, units_text(units))
+        for status in statuses
+        for one in _counted(status.account)
+        for name, units in (("cap", one.most), ("spent", one.spent), _left_or_over(one))
+    ]
+    notes = []
+    if any(len(_counted(status.account)) > 1 for status in statuses):
+        notes.append("two sums, while all noise is Laplace noise: a release has to fit one of them")
+    if any(one.left < 0 for status in statuses for one in status.account.sums):
+        notes.append("over: more is spent than the cap: the other sum admitted it, or the cap fell")
+    columns = ("dataset", "counted in", "", "amount")
+    return [Grid("budget by dataset, to the last digit", columns, tuple(rows), tuple(notes))]
+
+
+def _left_or_over(one: RunningSum) -> tuple[str, int]:
+    """Return what is left by a sum, or by how much it is over, with its name."""
+    return ("left", one.left) if one.left >= 0 else ("over", -one.left)
+
+
+def _unfinished(statuses: Sequence[Status]) -> list[Grid]:
+    """Return the runs that were charged and never finished, and what gives each of them up."""
+    rows = tuple(
+        (status.account.dataset, f"dpquery ledger abandon {key[:KEY_PREFIX]}")
+        for status in statuses
+        for key in status.unfinished
+    )
+    if not rows:
+        return []
+    notes = (
+        "the same command again goes on at no charge; what is given up stays charged",
+        f"a run is named by {KEY_PREFIX} characters of its key or more; --json has all of them",
+    )
+    return [Grid("charged and never finished", ("dataset", "to give it up"), rows, notes)]
+
+
+def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
+    """Return the datasets' accounts as JSON values; amounts are exact decimal text.
+
+    `left` is never below 0. `sums` has what each sum that can admit a release is of; `decides` is
+    what the one with less spent is counted in. `epsilon_left` is at the cap's delta, and like
+    `more_like_the_last` it is what dataset and parent both have room for.
+    """
+    return [_status_json(status) for status in statuses]
+
+
+def _status_json(status: Status) -> dict[str, object]:
+    account, left = status.account, status.funds.epsilon_left
+    sums = [_sum_json(one) for one in account.sums]
+    return {
+        "dataset": account.dataset,
+        **sums[0],
+        "releases": status.releases,
+        "unfinished": list(status.unfinished),
+        "parent": account.parent,
+        "share_spent": float(account.share_spent),
+        "sums": sums,
+        "decides": account.decisive.currency,
+        "epsilon_left": None if left is None else epsilon_text(left),
+        "more_like_the_last": status.repetitions,
+    }
+
+
+def _sum_json(one: RunningSum) -> dict[str, str]:
+    return {
+        "currency": one.currency,
+        "cap": units_text(one.most),
+        "spent": units_text(one.spent),
+        "left": units_text(max(0, one.left)),
+    }
+
+
+def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
+    """Return the ledger's events, one a row; amounts as shares of the cap of that time."""
+    rows, state = [], LedgerState()
+    for event in events:
+        state.apply(event)
+        fields = event.as_json()
+        dataset, parent, units = str(fields.get("dataset", "")), fields.get("parent"), ""
+        if "units" in fields:
+            number, account = int(str(fields["units"])), state.accounts[dataset]
+            pure = account.pure if event.kind == "adopt" else pure_units(fields.get("native"))
+            if exact:
+                units = units_text(number)
+            elif event.kind in ("register", "change-cap"):
+                units = cap_text(account.cap)
+            else:
+                units = percent(float(account.share(number, pure)))
+        rows.append(
+            (
+                str(event.head.seq),
+                event.day,
+                event.kind,
+                dataset + (f" of {parent}" if parent else ""),
+                units,
+                str(fields.get("key", ""))[:KEY_PREFIX],
+                event.head.hash[:12],
+            )
+        )
+    columns = ("seq", "day", "event", "dataset", "amount", "key", "hash")
+    return Grid("ledger events", columns, tuple(rows))
+
+
+def release_text(done: ReleaseReport, *, exact: bool) -> str:
+    """Return the lines that `release` prints; with `exact` the budget to the last digit."""
+    mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
+    delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
+    if isinstance(mechanism, LinearMechanism):
+        worth = _linear_text(mechanism)
+    else:
+        worth = _relaxed_text(mechanism)
+    account, parent = done.account, done.parent
+    if exact:
+        budget = exact_words(account, parent=parent)
+    else:
+        measured = done.measured
+        budget = taken_words(measured.charged, account, pure=measured.pure, parent=parent)
+    when = "now" if done.free else "after it"
+    facts = "".join(note + "\n" for note in facts_notes(done.facts))
+    return (
+        f"{done.directory}: {count(done.spec.queries, 'answer')} in "
+        f"{count(len(done.spec.items), 'item')}, "
+        f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
+        f"{worth}\n"
+        f"{facts}"
+        f"budget: {budget}\n"
+        f"{when}: {room_words(done.room, 'more like it')}"
+    )
+
+
+def _linear_text(mechanism: LinearMechanism) -> str:
+    priced, selection = mechanism.priced, mechanism.priced.selection
+    return (
+        f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
+        f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}"
+    )
+
+
+def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism") -> str:
+    simulated, name = mechanism.simulated, mechanism.planned.name
+    if simulated is None:
+        return f"{name}: no error bars, and the plan simulated no errors at this epsilon and delta"
+    return (
+        f"{name}: no error bars; simulated on {simulated.proxy}: {rmse_name(simulated)} "
+        f"{figure(simulated.rmse)}, largest error {figure(simulated.max_error)}"
+    )
+
+
+def release_json(done: ReleaseReport) -> dict[str, object]:
+    """Return what `release --json` prints; budget amounts are exact decimal text.
+
+    Of RAP and adaptive measurement nobody knows the errors: `rmse` and `max_std_error` are null,
+    and what the plan simulated is under `simulated`.
+    """
+    mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
+    return {
+        "directory": str(done.directory),
+        "queries": done.spec.queries,
+        "mechanism": "linear" if isinstance(mechanism, LinearMechanism) else mechanism.planned.key,
+        "epsilon": float(guarantee.epsilon),
+        "delta": float(guarantee.delta),
+        **(
+            _linear_json(mechanism)
+            if isinstance(mechanism, LinearMechanism)
+            else _relaxed_json(mechanism)
+        ),
+        "free": done.free,
+        **({"facts": [vars(fact) for fact in done.facts]} if done.facts else {}),
+        "budget": room_json(done.room),
+        "currency": done.account.cap.currency,
+        **_account_json(done.account),
+        "parent": done.parent and {"dataset": done.parent.dataset, **_account_json(done.parent)},
+    }
+
+
+def _account_json(account: Account) -> dict[str, str]:
+    return {"spent": units_text(account.spent), "cap": units_text(account.cap.units)}
+
+
+def _linear_json(mechanism: LinearMechanism) -> dict[str, object]:
+    return {
+        "strategy": mechanism.priced.selection.best,
+        "noise": mechanism.priced.selection.noise,
+        "rmse": mechanism.priced.rmse,
+        "max_std_error": mechanism.priced.max_std_error,
+    }
+
+
+def _relaxed_json(mechanism: "RapMechanism | AdaptiveMechanism") -> dict[str, object]:
+    simulated = None if mechanism.simulated is None else vars(mechanism.simulated)
+    facts = {
+        "strategy": mechanism.planned.name,
+        "noise": "gaussian",
+        "rmse": None,
+        "max_std_error": None,
+    }
+    return facts | {"simulated": simulated}
+
+
+def answer_text(done: "AnswerReport") -> str:
+    """Return the lines that `answer` prints."""
+    head = f"{done.directory}: {count(done.queries, 'answer')} in {count(len(done.items), 'item')}"
+    if done.rmse is None or done.max_std_error is None:
+        errors = "no error bars: the release is of relaxed rows"
+        if done.guessed:
+            names = ", ".join(done.guessed)
+            errors += f"\na guess: values of {names} that it does not tell apart are taken as equal"
+    else:
+        largest = figure(done.max_std_error)
+        errors = f"RMSE {figure(done.rmse)}, largest standard error {largest}"
+    return f"{head}, from {done.release}\n{errors}"
+
+
+def answer_json(done: "AnswerReport") -> dict[str, object]:
+    """Return what `answer --json` prints."""
+    paths = {"directory": str(done.directory), "release": str(done.release)}
+    figures = {"rmse": done.rmse, "max_std_error": done.max_std_error, "charged": "0"}
+    sizes = {"queries": done.queries, "items": len(done.items), "guessed": list(done.guessed)}
+    return {**paths, **sizes, **figures}
+
+
+def report_grids(report: "Report") -> list[Grid]:
+    """Return what `error-report` prints: a line an item, the guarantee, a line a derived item."""
+    from dpquery.releases.report.figures import INTERVAL_COLUMNS, headline, to_rows
+
+    title, *notes = headline(report)
+    pairs = zip(to_rows(report), report.items, strict=True)
+    rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences
+    grids = [Grid(title, report.columns, rows, tuple(notes))]
+    if report.derived:
+        level = level_text(report.manifest.level)
+        derived = f"derived from the answers: half of the {level} interval, in its unit"
+        grids.append(
+            Grid(derived, INTERVAL_COLUMNS, tuple(item.summary for item in report.derived))
+        )
+    return grids

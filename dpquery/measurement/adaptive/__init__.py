@@ -1,1 +1,0 @@
-"""The private side of adaptive whole-table measurement: its budget, its draws and its rounds."""

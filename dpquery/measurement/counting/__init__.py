@@ -1,1 +1,0 @@
-"""From the bytes of a CSV file to exact integer answers of a strategy."""

@@ -1,0 +1,418 @@
+"""Running counts, and which tables are counted.
+
+Running counts of many tables over rows of codes: confidential.
+
+Counting rows costs most where there are very many tables: a table of five attributes is counted
+once, and gives its ten tables of three. Rows are held until there are many of them, so that each
+such sum is taken over many rows, and counts are added up in as few bytes as hold them.
+
+Which tables are counted, and the sums of them that are asked for.
+
+Codes of several attributes in as few 64-bit words as hold them, and back.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.arrays import Bits, Bools, Ints
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_COUNTED_CELLS
+from dpquery.strategy.algebra.subsets import Subset
+
+_SMALL = 2**17  # counts that stay in the cache of a core
+_RECENT = 32  # tables that one more is tried to be merged with
+_FEW = 64  # numbers that are summed at once: with fewer, most of the time goes into beginning
+_LISTED = 12  # attributes of a table whose subsets are all looked up
+
+
+def homes_of(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subset]:
+    """Return, for every subset, the superset whose tensor it is summed from.
+
+    Counting rows costs most, so subsets are merged while their tensor fits a cache; not,
+    though, where the merged tensors would be too large in all. What was found last is kept: a
+    release checks sizes before it is charged, and counts afterwards.
+
+    Raises:
+        UnsupportedWorkloadError: the tensors are too large in all.
+    """
+    return _homes_of(tuple(subsets), tuple(shape), _SMALL, MAX_COUNTED_CELLS)
+
+
+@lru_cache(maxsize=1)
+def _homes_of(
+    subsets: tuple[Subset, ...], shape: tuple[int, ...], small: int, most: int
+) -> dict[Subset, Subset]:
+    homes = _merged(subsets, shape, small, most) or _merged(subsets, shape, 0, most)
+    if homes is None:
+        total = sum(count_of_cells(subset, shape) for subset in set(subsets))
+        raise UnsupportedWorkloadError(
+            f"the strategy measures tables of {total:,} cells in all, and the limit is "
+            f"{most:,}; ask for marginals over fewer attributes or declare wider bins"
+        )
+    return homes
+
+
+def _merged(
+    subsets: Sequence[Subset], shape: Sequence[int], small: int, most: int
+) -> dict[Subset, Subset] | None:
+    """Return the same with tensors of up to `small` cells merged; None where all are too large."""
+    groups: list[set[int]] = []
+    cells: list[int] = []  # of each group's tensor
+    place = dict.fromkeys(subsets, -1)
+    of_subset = {subset: count_of_cells(subset, shape) for subset in place}
+    total = 0
+    for subset in sorted(place, key=lambda subset: (-of_subset[subset], subset)):
+        if place[subset] >= 0:
+            continue
+        # Unless tables are to be merged, only those are looked at whose subsets are not listed.
+        last = range(max(0, len(groups) - _RECENT), len(groups))
+        for k in (k for k in last if small or len(groups[k]) > _LISTED):
+            added = [i for i in subset if i not in groups[k]]
+            times = count_of_cells(added, shape)
+            if not added or cells[k] * times <= small:
+                total += cells[k] * (times - 1)
+                groups[k].update(added)
+                cells[k] *= times
+                place[subset] = k
+                break
+        else:
+            if len(subset) <= _LISTED:
+                smaller = (u for size in range(len(subset)) for u in combinations(subset, size))
+                place.update((u, len(groups)) for u in smaller if place.get(u) == -1)
+            place[subset] = len(groups)
+            groups.append(set(subset))
+            cells.append(of_subset[subset])
+            total += of_subset[subset]
+        if total > most:
+            return None
+    tensors = [tuple(sorted(group)) for group in groups]
+    return {subset: tensors[k] for subset, k in place.items()}
+
+
+def marginal_sums(
+    tensor: NDArray[np.integer], group: Subset, subsets: Sequence[Subset]
+) -> Iterator[tuple[Subset, Ints]]:
+    """Yield the marginals of a tensor over some subsets of its attributes, each with its subset.
+
+    Attributes are summed over one by one, those of most codes first, and subsets share the sums
+    that they have in common; no more than two tensors of the size of the first are alive.
+    """
+
+    def summed(
+        tensor: NDArray[np.integer], left: Subset, undecided: Subset, wanted: Sequence[Subset]
+    ) -> Iterator[tuple[Subset, Ints]]:
+        if not undecided:
+            yield left, np.asarray(tensor, np.int64)
+            return
+        i, later = undecided[0], undecided[1:]
+        if keeping := [subset for subset in wanted if i in subset]:
+            yield from summed(tensor, left, later, keeping)
+        if dropping := [subset for subset in wanted if i not in subset]:
+            axis = left.index(i)
+            rest = left[:axis] + left[axis + 1 :]
+            yield from summed(_summed_over(tensor, axis), rest, later, dropping)
+
+    sizes = dict(zip(group, tensor.shape, strict=True))
+    order = tuple(sorted(group, key=lambda i: -sizes[i]))
+    return summed(tensor, group, order, subsets) if subsets else iter(())
+
+
+def _summed_over(tensor: NDArray[np.integer], axis: int) -> Ints:
+    """Return the sum along an axis; einsum is faster than sum where that is followed by few."""
+    n, inner = tensor.shape[axis], math.prod(tensor.shape[axis + 1 :])
+    if inner >= _FEW or tensor.dtype != np.int64:
+        return np.asarray(tensor.sum(axis=axis, dtype=np.int64))
+    flat = tensor.reshape(-1, n, inner)
+    summed = np.einsum("aib->ab", flat) if inner > 1 else np.einsum("ai->a", flat[:, :, 0])
+    return np.asarray(summed.reshape(tensor.shape[:axis] + tensor.shape[axis + 1 :]))
+
+
+def counted_together(
+    tables: Sequence[Subset], shape: Sequence[int]
+) -> list[tuple[Subset, list[Subset]]]:
+    """Return tables to count rows in, each with those of the given tables that are summed from it.
+
+    One counts rows into a table of _SMALL cells as fast as into a smaller one. From a table that is
+    not covered yet, and as long as there is room, the attribute is added that covers the most
+    others of as many attributes; each given table is in one list.
+    """
+    left = dict.fromkeys(sorted(tables))
+    faces = _Faces(left, len(shape))
+    together = []
+    for seed in list(left):
+        if seed not in left:
+            continue
+        group, cells, size = seed, count_of_cells(seed, shape), len(seed)
+        gains = faces.gains(combinations(seed, size - 1)) if size else faces.gains(())
+        while len(group) < _LISTED:
+            fits = np.array([cells * n <= _SMALL for n in shape])
+            fits[list(group)] = False
+            best = int(np.argmax(np.where(fits, gains, 0)))
+            if not fits[best] or gains[best] == 0:
+                break
+            beside = combinations(group, size - 2) if size > 1 else ()
+            gains = gains + faces.gains(tuple(sorted((*face, best))) for face in beside)
+            group, cells = tuple(sorted((*group, best))), cells * shape[best]
+        covered = [seed] if group == seed else _inside(group, left)
+        for table in covered:
+            del left[table]
+            faces.remove(table)
+        together.append((group, covered))
+    return sorted(together)
+
+
+def _inside(group: Subset, left: Mapping[Subset, None]) -> list[Subset]:
+    """Return the tables below a group."""
+    sizes = range(len(group) + 1)
+    return [table for size in sizes for table in combinations(group, size) if table in left]
+
+
+class _Faces:
+    """Which attributes complete a set to a table: by how many tables an attribute covers more."""
+
+    def __init__(self, tables: Iterable[Subset], attributes: int) -> None:
+        self._none = np.zeros(attributes, np.int64)
+        self._rows: dict[Subset, NDArray[np.bool_]] = {}
+        for table in tables:
+            if len(table) <= _LISTED:
+                for face, i in self._faces(table):
+                    self._rows.setdefault(face, np.zeros(attributes, np.bool_))[i] = True
+
+    def gains(self, faces: Iterable[Subset]) -> Ints:
+        """Return for each attribute the number of faces that it completes to a table."""
+        rows = [self._rows[face] for face in faces if face in self._rows]
+        return np.asarray(np.sum(rows, axis=0, dtype=np.int64)) if rows else self._none
+
+    def remove(self, table: Subset) -> None:
+        """Take a table out: it is covered."""
+        for face, i in self._faces(table):
+            if face in self._rows:
+                self._rows[face][i] = False
+
+    @staticmethod
+    def _faces(table: Subset) -> Iterator[tuple[Subset, int]]:
+        for k, i in enumerate(table):
+            yield table[:k] + table[k + 1 :], i
+
+
+def count_of_cells(attributes: Iterable[int], shape: Sequence[int]) -> int:
+    """Return the number of cells of a table over some attributes."""
+    return math.prod(shape[i] for i in attributes)
+
+
+HELD = 2**24  # bytes of rows that are held before they are counted
+WIDE_CELLS = 2**24  # of all tables: from so many on they are counted in 32 bits, 64 MB or more
+_MOST = 2**32 - 1  # of a count in 32 bits
+_Codes = NDArray[np.int32]
+
+
+class TableCounts:
+    """The counts of the tables over some subsets of attributes.
+
+    Attributes:
+        homes: the tables that are counted, each a subset of attributes.
+    """
+
+    def __init__(self, subsets: Sequence[Subset], shape: Sequence[int]) -> None:
+        """Choose the tables to count.
+
+        Args:
+            subsets: of attributes, whose tables are wanted.
+            shape: number of codes of every attribute.
+
+        Raises:
+            UnsupportedWorkloadError: they are too large together.
+        """
+        self._subsets, self._shape = tuple(subsets), tuple(shape)
+        self._home_of = homes_of(subsets, shape)
+        self.homes = sorted(set(self._home_of.values()))
+        sizes = [count_of_cells(home, shape) for home in self.homes]
+        ends = np.cumsum(sizes).tolist()
+        self._slices = {
+            home: slice(end - size, end)
+            for home, size, end in zip(self.homes, sizes, ends, strict=True)
+        }
+        dtype = np.uint32 if sum(sizes) >= WIDE_CELLS else np.int64
+        self._cells: NDArray[np.integer] = np.zeros(sum(sizes), dtype)
+        self._groups = counted_together(self.homes, shape)
+        used = sorted({i for home in self.homes for i in home})
+        self._dtypes = {i: np.min_scalar_type(max(0, shape[i] - 1)) for i in used}
+        self._held: list[dict[int, NDArray[np.integer]]] = []
+        self._rows_held = self._rows = 0
+
+    def add(self, codes: Mapping[int, Ints], rows: int) -> None:
+        """Count rows: (rows,) codes of every attribute that some table has."""
+        self._held.append({i: codes[i].astype(dtype) for i, dtype in self._dtypes.items()})
+        self._rows_held += rows
+        if self._rows_held * sum(dtype.itemsize for dtype in self._dtypes.values()) >= HELD:
+            self._count_held()
+
+    def cells(self) -> Iterator[Ints]:
+        """Yield the cells that are not 0 as (2, n): numbers through all tables, and counts."""
+        self._count_held()
+        for home in self.homes:
+            place = self._slices[home]
+            counts = self._cells[place]
+            filled = np.flatnonzero(counts)
+            yield np.array([place.start + filled, counts[filled]], dtype=np.int64)
+
+    def add_cells(self, cells: Ints) -> None:
+        """Add cells of the same tables that were counted elsewhere, as `cells` has them.
+
+        Raises:
+            IndexError: there is no such cell.
+        """
+        numbers, counts = cells
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self._cells.size:
+            raise IndexError("a cell")
+        self._widen()
+        np.add.at(self._cells, numbers, counts)
+
+    def marginals(self) -> MutableMapping[Subset, Ints]:
+        """Return the table of each subset, summed from that which it was counted in."""
+        self._count_held()
+        below: dict[Subset, list[Subset]] = {}
+        for subset in set(self._subsets):
+            below.setdefault(self._home_of[subset], []).append(subset)
+        tensors: dict[Subset, NDArray[np.integer]] = {}
+        for home, subsets in below.items():
+            tensor = self._cells[self._slices[home]].reshape([self._shape[i] for i in home])
+            smaller = [subset for subset in subsets if subset != home]
+            tensors.update(marginal_sums(tensor, home, smaller))
+            if len(smaller) < len(subsets):
+                tensors[home] = tensor
+        return WidenedTables({subset: tensors[subset] for subset in self._subsets})
+
+    def _count_held(self) -> None:
+        """Count the rows that are held, and forget them."""
+        rows, held, used = self._rows_held, self._held, list(self._dtypes)
+        self._held, self._rows_held = [], 0
+        if not rows:
+            return
+        codes = {i: np.concatenate([part.pop(i) for part in held]).astype(np.int32) for i in used}
+        self._rows += rows
+        if self._rows > _MOST:
+            self._widen()
+        counter = _CellNumbers(codes, self._shape, rows)
+        for group, homes in self._groups:
+            size = count_of_cells(group, self._shape)
+            if homes == [group]:
+                self._add(group, counter.of(group), size)
+                continue
+            tensor = np.bincount(counter.of(group), minlength=size)
+            sums = marginal_sums(tensor.reshape([self._shape[i] for i in group]), group, homes)
+            for home, table in sums:
+                counts = self._cells[self._slices[home]]
+                np.add(counts, table.ravel(), out=counts, casting="unsafe")
+
+    def _add(self, home: Subset, numbers: _Codes, size: int) -> None:
+        """Add one to the count of each cell; O(rows) where the table is far larger."""
+        counts = self._cells[self._slices[home]]
+        if size > 4 * numbers.size:
+            np.add.at(counts, numbers, 1)
+        else:
+            np.add(counts, np.bincount(numbers, minlength=size), out=counts, casting="unsafe")
+
+    def _widen(self) -> None:
+        """Go on counting in 64 bits."""
+        self._cells = self._cells.astype(np.int64, copy=False)
+
+
+class WidenedTables(MutableMapping[Subset, Ints]):
+    """Tables by subset, of 64 bits each once it is looked up: few are in use at a time."""
+
+    def __init__(self, tables: dict[Subset, NDArray[np.integer]]) -> None:
+        """Take tables of any whole numbers."""
+        self._tables = tables
+
+    def __getitem__(self, subset: Subset) -> Ints:
+        return self._tables[subset].astype(np.int64, copy=False)
+
+    def __setitem__(self, subset: Subset, table: Ints) -> None:
+        self._tables[subset] = table
+
+    def __delitem__(self, subset: Subset) -> None:
+        del self._tables[subset]
+
+    def __iter__(self) -> Iterator[Subset]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+class _CellNumbers:
+    """The number of the cell that each row is in, in 32 bits: MAX_COUNTED_CELLS is below 2^31.
+
+    Tables in order share the numbers over the first attributes that they have in common.
+    """
+
+    def __init__(self, codes: Mapping[int, _Codes], shape: Sequence[int], rows: int) -> None:
+        self._codes, self._shape = codes, shape
+        self._path: list[tuple[int, _Codes]] = []
+        self._none = np.zeros(rows, np.int32)
+
+    def of(self, table: Subset) -> _Codes:
+        """Return the cell of each row, (rows,)."""
+        shared = 0
+        while shared < min(len(self._path), len(table)) and self._path[shared][0] == table[shared]:
+            shared += 1
+        del self._path[shared:]
+        for i in table[shared:]:
+            numbers = self._codes[i]
+            if self._path:
+                numbers = self._path[-1][1] * np.int32(self._shape[i])
+                numbers += self._codes[i]
+            self._path.append((i, numbers))
+        return self._path[-1][1] if self._path else self._none
+
+
+_ROOM = 2**63  # codes are int64
+
+
+class PackedCodes:
+    """How codes of attributes are packed: each word is a number of mixed radix."""
+
+    def __init__(self, attributes: Iterable[int], shape: Sequence[int]) -> None:
+        """Choose the attributes of each word.
+
+        Args:
+            attributes: whose codes are packed.
+            shape: number of codes of every attribute.
+        """
+        self._shape = tuple(shape)
+        self._words: list[list[int]] = [[]]
+        room = _ROOM
+        for i in attributes:
+            if room < shape[i]:
+                self._words.append([])
+                room = _ROOM
+            self._words[-1].append(i)
+            room //= shape[i]
+
+    @property
+    def words(self) -> int:
+        """Number of words of a row."""
+        return len(self._words)
+
+    def pack(self, codes: Mapping[int, Ints], rows: Bools) -> Bits:
+        """Return the codes of some rows, given by attribute, as (words, n)."""
+        packed = np.zeros((self.words, int(rows.sum())), np.int64)
+        for word, attributes in zip(packed, self._words, strict=True):
+            for i in attributes:
+                word *= self._shape[i]
+                word += codes[i][rows]
+        return packed.view(np.uint64)
+
+    def unpack(self, packed: Bits) -> dict[int, Ints]:
+        """Return the codes of rows by attribute."""
+        codes = {}
+        for word, attributes in zip(packed.view(np.int64), self._words, strict=True):
+            for i in reversed(attributes):
+                word, codes[i] = np.divmod(word, self._shape[i])
+        return codes

@@ -1,0 +1,469 @@
+"""Caps on record, parents, checks of a charge.
+
+A dataset's cap on record, and the parent whose cap bounds several datasets together.
+
+The people of a dataset may be in others too: the waves of a panel, or extracts of one register.
+What is spent on each is then spent on the same people, and the sum is bounded by the cap of a
+parent, whom their specs name. Every charge of a dataset is one of its parent too, in one event.
+
+A parent is registered with the first dataset that names it, and may be a dataset that is released
+from itself. It has no parent of its own: one level is what a sum over the same people needs. A
+dataset keeps the parent it was given, since a charge that is left out is never made up for. One
+that was charged before comes under a parent only as a change of the record that is asked for, and
+the parent then takes over all that was spent: refused instead, the operator's way out would be a
+new name, and its history would count nowhere.
+
+Losses add up in one currency and for one kind of unit. Persons are persons whatever the column is
+called that identifies them: that these are the same people is what naming the parent declares.
+
+A new name is a new budget. One that is probably another spelling of a name on record, a dataset's
+or a parent's, is refused unless whoever plans says that it is new.
+
+Checks of a charge against the record, before anything is charged, and their messages.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
+from dpquery.measurement.accounting import (
+    Cap,
+    Price,
+    budget_cap,
+    cap_counted_in,
+    unit_kind,
+    units_text,
+)
+from dpquery.measurement.ledger.events import (
+    JSON,
+    Account,
+    Entry,
+    EventKind,
+    LedgerState,
+    cap_fields,
+)
+from dpquery.measurement.ledger.funds import Funds, cap_text, times_left
+from dpquery.spec.spec import Dataset, Privacy, Spec
+
+RETRIES = 3
+
+
+class NoRoomError(BudgetExceededError):
+    """A cap has no room for a charge; whoever can price other epsilons adds what would fit.
+
+    Attributes:
+        funds: the accounts that were to be charged.
+        price: the charge.
+    """
+
+    def __init__(self, funds: Funds, price: Price) -> None:
+        """Keep what was refused."""
+        self.funds, self.price = funds, price
+        super().__init__(self.with_remedy(""), exactly=self._digits())
+
+    def with_remedy(self, remedy: str) -> str:
+        """Return the message with a remedy in it, if there is one."""
+        parts = [self._refusal(), *([remedy] if remedy else []), "nothing was charged"]
+        return f"dataset {self.funds.account.dataset!r}: {'; '.join(parts)}"
+
+    def _refusal(self) -> str:
+        """Return how far the charge is from what is left, by the sum that is closest to it."""
+        funds, price, tighter = self.funds, self.price, self.funds.tightest(self.price)
+        over = tighter.over(price.units, price.pure)
+        by_epsilons = len(tighter.sums) > 1 and over != tighter.over(price.units, None)
+        budget = f"the budget of {cap_text(tighter.cap, by_epsilons=by_epsilons)}"
+        if tighter is funds.parent:
+            budget += f" of its parent {tighter.dataset!r}, for all of its datasets together"
+        if over is not None:
+            return f"this release takes {times_left(over)} what is left of {budget}"
+        if price.pure is None and tighter.decisive.left > 0:
+            return f"nothing is left of {budget}, but for pure releases (Laplace noise)"
+        return f"nothing is left of {budget}"
+
+    def _digits(self) -> str:
+        """Return the charge, and what is left by each sum that could admit it, exactly."""
+        tighter = self.funds.tightest(self.price)
+        charges = (self.price.units, self.price.pure)
+        return " or ".join(
+            f"{one.currency} {units_text(charge)} where {units_text(max(0, one.left))} of "
+            f"{units_text(one.most)} is left"
+            for one, charge in zip(tighter.sums, charges, strict=False)
+            if charge is not None
+        )
+
+
+def account_of(state: LedgerState, dataset: str, *, ledger: Path) -> Account:
+    """Return a dataset's account; LedgerError if it is not registered."""
+    account = state.accounts.get(dataset)
+    if account is None:
+        raise LedgerError(
+            f"dataset {dataset!r} is not registered in the ledger at {ledger}; "
+            "run `dpquery plan` first"
+        )
+    return account
+
+
+def admitted(
+    state: LedgerState, dataset: str, *, key: str, price: Price, ledger: Path
+) -> Entry | None:
+    """Return the entry of a key that may go on, or None for a new one that the cap allows.
+
+    Raises:
+        BudgetExceededError: its cap or its parent's would be passed, or the key was begun too
+            often.
+        LedgerError: the dataset is not registered.
+        PlanConflictError: the key is on record with a smaller charge, or a cap is no longer of the
+            price's currency or unit.
+    """
+    account = account_of(state, dataset, ledger=ledger)
+    parent = state.parent_of(account)
+    check_price(account, price, parent=parent)
+    entry = state.entries.get(key)
+    if entry is None or entry.state == "abandoned":
+        check_funds(Funds(account, parent), price)
+        return None
+    # What an earlier version charged may be more than the price is now, and stands.
+    if entry.dataset != dataset or entry.units < price.units:
+        raise PlanConflictError(
+            f"key {key} is on record with another dataset or a smaller charge; plan again"
+        )
+    if entry.state == "reserved" and entry.retries >= RETRIES:
+        raise BudgetExceededError(
+            f"key {key} was begun {RETRIES + 1} times and never finished; mend the cause, then "
+            "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
+        )
+    return entry
+
+
+def check_price(account: Account, price: Price, *, parent: Account | None) -> None:
+    """Refuse a price worked out for another currency or unit than those on record by now.
+
+    A cap may be changed between the two, and the same units would be another loss.
+    """
+    recorded = [(account.cap.currency, account.cap.unit)]
+    priced = [(price.currency, price.unit)]
+    if parent is not None:
+        recorded.append((parent.cap.currency, unit_kind(parent.cap.unit)))
+        priced.append((price.currency, unit_kind(price.unit)))
+    if recorded != priced:
+        raise PlanConflictError(
+            f"the cap on record for dataset {account.dataset!r} was changed meanwhile; run the "
+            "command again; nothing was charged"
+        )
+
+
+def check_funds(funds: Funds, price: Price) -> None:
+    """Refuse a charge that the account's cap, or its parent's, has no room for."""
+    if price.units <= 0:
+        raise ValueError("a charge is a positive number of units")
+    if not funds.fits(price):
+        raise NoRoomError(funds, price)
+
+
+def check_unit(dataset: str, recorded: Cap, unit: str) -> None:
+    """Refuse a charge for another unit than the one on record."""
+    if recorded.unit != unit:
+        raise PlanConflictError(
+            f"dataset {dataset!r} is on record for the unit {recorded.unit!r} and the spec "
+            f"protects {unit!r}, and losses of different units do not add up; restore the unit in "
+            "the spec, or change the record with `dpquery plan --change-cap` if nothing was spent"
+        )
+
+
+def check_parent(account: Account, parent: str | None) -> None:
+    """Refuse a charge that would leave out the parent whom the spec declares.
+
+    A spec from before the dataset came under its parent names none; both are charged all the same.
+    """
+    if parent is not None and account.parent != parent:
+        recorded = "no parent" if account.parent is None else f"the parent {account.parent!r}"
+        raise PlanConflictError(
+            f"dataset {account.dataset!r} is on record with {recorded} and the spec names "
+            f"{parent!r}; run `dpquery plan` with this ledger first"
+        )
+
+
+Change = tuple[EventKind, dict[str, JSON]]
+
+
+@dataclass(frozen=True)
+class ParentCap:
+    """A parent and the cap that a spec declares for it."""
+
+    dataset: str
+    cap: Cap
+
+
+def parent_cap(dataset: Dataset, privacy: Privacy) -> ParentCap | None:
+    """Return the parent that a spec declares, if it does; its unit names no column.
+
+    Raises:
+        SpecError: an (epsilon, delta) too small to be counted.
+    """
+    if dataset.parent is None:
+        return None
+    cap = budget_cap(dataset.parent.budget, privacy)
+    return ParentCap(dataset.parent.id, replace(cap, unit=unit_kind(cap.unit)))
+
+
+def declared_funds(spec: Spec) -> Funds:
+    """Return the accounts that a spec declares, with nothing spent.
+
+    Raises:
+        SpecError: an (epsilon, delta) too small to be counted.
+    """
+    dataset, cap = spec.dataset, budget_cap(spec.budget, spec.privacy)
+    parent = parent_cap(dataset, spec.privacy)
+    if parent is None:
+        return Funds(Account(dataset.id, cap))
+    account = Account(dataset.id, cap, parent=parent.dataset)
+    return Funds(account, Account(parent.dataset, parent.cap))
+
+
+def registration(
+    state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None
+) -> Iterator[Change]:
+    """Yield the events that register a dataset; none where all is on record already.
+
+    Append each before taking the next; `check_families` looks at the outcome.
+
+    Raises:
+        PlanConflictError: the record says something else.
+    """
+    account = state.accounts.get(dataset)
+    parent_name = None if parent is None else parent.dataset
+    if parent is not None:
+        _check_level(state, dataset, parent=parent.dataset)
+        yield from _registered(state, parent.dataset, parent.cap, whose="parent")
+    if account is not None and account.parent != parent_name:
+        _check_same_parent(account, parent_name)
+        raise PlanConflictError(
+            f"dataset {dataset!r} is on record without a parent and the spec names "
+            f"{parent_name!r}; `dpquery plan --change-cap` puts it under that, and charges there "
+            "what was spent already, or leave `parent` out"
+        )
+    yield from _registered(state, dataset, cap, whose="dataset")
+    if account is None and parent_name is not None:
+        yield _adoption(state.accounts[dataset], parent=state.accounts[parent_name])
+
+
+def change(
+    state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None, *, ledger: Path
+) -> Iterator[Change]:
+    """Yield the events that change a dataset's record to its spec; see `registration`.
+
+    Raises:
+        PlanConflictError: another currency or unit after something was spent: the sum that bounds
+            the loss must be of one kind from the first charge to the last; or another parent.
+        BudgetExceededError: the parent has no room for what was spent already.
+        LedgerError: the dataset is not registered.
+    """
+    account = account_of(state, dataset, ledger=ledger)
+    parent_name = None if parent is None else parent.dataset
+    if account.parent != parent_name:
+        _check_same_parent(account, parent_name)
+    if parent is not None:
+        _check_level(state, dataset, parent=parent.dataset)
+        yield from _changed(state, parent.dataset, parent.cap)
+    yield from _changed(state, dataset, cap)
+    if parent_name is not None and account.parent is None:
+        yield _adoption(account, parent=state.accounts[parent_name])
+
+
+def check_new(
+    state: LedgerState, dataset: str, parent: ParentCap | None, *, earlier: Callable[[], str]
+) -> None:
+    """Refuse a new name that is probably one on record, spelled otherwise or given up.
+
+    Args:
+        state: what is on record.
+        dataset: the dataset to be registered, if it is new.
+        parent: its parent; the two may be alike, since charges of the one are charged to the other.
+        earlier: gives the dataset that the same spec was planned for before, or nothing.
+
+    Raises:
+        PlanConflictError: one of the two is new, and like one on record.
+    """
+    above = None if parent is None else parent.dataset
+    for new, other in ((dataset, above), (above, dataset)):
+        if new is None or new in state.accounts:
+            continue
+        known = [name for name in state.accounts if name != other]
+        like, how = next((name for name in known if _alike(new, name)), None), "which is like it"
+        if like is None and new == dataset and (before := earlier()) in known:
+            like = None if _same_but_for_digits(new, before) else before
+            how = "for which this spec was planned before"
+        if like is not None:
+            raise PlanConflictError(
+                f"dataset {new!r} is not on record, and {like!r} is, {how}; a new id is a new "
+                f"budget: restore {like!r} in the spec if the people are the same, or add "
+                "--new-dataset if they are others; nothing was put on record"
+            )
+
+
+def _alike(new: str, known: str) -> bool:
+    """Return whether two names differ in case and marks alone, or in a letter or two.
+
+    Names of the same letters and other digits are those of years or waves. Of fewer than three
+    letters none is like another, of eight or more each edit may be one of two.
+    """
+    first, second = _letters(new), _letters(known)
+    if first == second:
+        return not _same_but_for_digits(new, known)
+    longest = max(len(first), len(second))
+    return _within(first, second, edits=(longest >= 3) + (longest >= 8))
+
+
+def _same_but_for_digits(new: str, known: str) -> bool:
+    digits, known_digits = (re.sub("[^0-9]", "", name) for name in (new, known))
+    return _letters(new) == _letters(known) and digits != known_digits
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z]", "", name.lower())
+
+
+def _within(first: str, second: str, *, edits: int) -> bool:
+    """Return whether so many edits make one text of the other; two letters swapped are one."""
+    if abs(len(first) - len(second)) > edits:
+        return False
+    pairs = enumerate(zip(first, second, strict=False))
+    shared = min(len(first), len(second))
+    same = next((place for place, (one, other) in pairs if one != other), shared)
+    first, second = first[same:], second[same:]
+    if not edits or first == second:
+        return first == second
+    swapped = len(first) > 1 and first[:2] == second[1::-1]
+    return (
+        _within(first[1:], second[1:], edits=edits - 1)
+        or _within(first[1:], second, edits=edits - 1)
+        or _within(first, second[1:], edits=edits - 1)
+        or (swapped and _within(first[2:], second[2:], edits=edits - 1))
+    )
+
+
+def check_families(state: LedgerState) -> None:
+    """Refuse a record in which a charge cannot be added to a parent's.
+
+    Raises:
+        PlanConflictError: a parent has a parent, or another currency or unit than its dataset.
+    """
+    for account in state.accounts.values():
+        parent = state.parent_of(account)
+        if parent is None:
+            continue
+        pair = f"dataset {account.dataset!r} and its parent {parent.dataset!r}"
+        for recorded, of_dataset in (
+            (parent.cap.currency, account.cap.currency),
+            (unit_kind(parent.cap.unit), unit_kind(account.cap.unit)),
+        ):
+            if recorded != of_dataset:
+                raise PlanConflictError(
+                    f"{pair} cannot share a charge: one is on record for {of_dataset!r}, the other "
+                    f"for {recorded!r}; declare the same unit, neighbours and kind of budget for "
+                    "both, or name another parent"
+                )
+
+
+def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Iterator[Change]:
+    """Yield the event that registers a cap or the name of its person column, if one is needed."""
+    account = state.accounts.get(name)
+    if account is None:
+        yield "register", cap_fields(name, cap)
+        return
+    recorded, declared = account.cap, _with_column(cap, recorded=account.cap)
+    if recorded == declared:
+        return
+    if not account.spent and cap_counted_in(recorded, declared.currency) == declared:
+        yield "change-cap", cap_fields(name, declared)
+        for other in list(state.accounts.values()):  # none was charged, as their parent was not
+            if other.parent == name:
+                moved = cap_counted_in(other.cap, declared.currency)
+                yield "change-cap", cap_fields(other.dataset, moved)
+        return
+    if _names_column_first(declared, recorded=recorded):
+        recorded = replace(recorded, unit=declared.unit)  # only the budget can still differ
+        if recorded == declared:
+            yield "change-cap", cap_fields(name, declared)
+            return
+    check_unit(name, recorded, declared.unit)
+    raise PlanConflictError(
+        f"{whose} {name!r} is on record with a cap of {cap_text(recorded)} and the spec declares "
+        f"{cap_text(cap)}; restore the budget in the spec, or change the cap on record with "
+        "`dpquery plan --change-cap`"
+    )
+
+
+def _changed(state: LedgerState, name: str, cap: Cap) -> Iterator[Change]:
+    """Yield the event that registers or changes a cap, if one is needed."""
+    account = state.accounts.get(name)
+    if account is None:
+        yield "register", cap_fields(name, cap)
+        return
+    recorded, declared = account.cap, _with_column(cap, recorded=account.cap)
+    same_unit = recorded.unit == declared.unit or _names_column_first(declared, recorded=recorded)
+    if account.spent and not (recorded.currency == declared.currency and same_unit):
+        raise PlanConflictError(
+            f"dataset {name!r} has been charged in {recorded.currency} for {recorded.unit!r}, "
+            f"and that cannot become {declared.currency} for {declared.unit!r}; restore those "
+            "in the spec"
+        )
+    if recorded != declared:
+        yield "change-cap", cap_fields(name, declared)
+
+
+def _adoption(account: Account, *, parent: Account) -> Change:
+    """Return the event that puts a dataset under a parent, who takes over what was spent."""
+    over = parent.over(account.spent, account.pure)
+    if account.spent and not parent.admits(account.spent, account.pure):
+        spent = f"what was spent on dataset {account.dataset!r}"
+        budget = (
+            f"the budget of {cap_text(parent.cap)} of the parent {parent.dataset!r}, for all of "
+            "its datasets together"
+        )
+        raise BudgetExceededError(
+            f"{spent} is {times_left(over)} what is left of {budget}; nothing was changed"
+            if over is not None
+            else f"nothing is left of {budget}, to take over {spent}; nothing was changed"
+        )
+    fields: dict[str, JSON] = {"dataset": account.dataset, "parent": parent.dataset}
+    return "adopt", fields | {"units": str(account.spent)}
+
+
+def _check_level(state: LedgerState, dataset: str, *, parent: str) -> None:
+    """Refuse a second level of parents."""
+    above = state.accounts.get(parent)
+    children = [child.dataset for child in state.accounts.values() if child.parent == dataset]
+    if above is not None and above.parent is not None:
+        raise PlanConflictError(
+            f"{parent!r} cannot be a parent: it has the parent {above.parent!r} itself; name that "
+            f"one as the parent of {dataset!r}"
+        )
+    if children:
+        raise PlanConflictError(
+            f"dataset {dataset!r} cannot have a parent: it is that of {children[0]!r}, and a "
+            "parent has none; leave `parent` out of its spec"
+        )
+
+
+def _check_same_parent(account: Account, parent_name: str | None) -> None:
+    """Refuse to take a dataset away from its parent."""
+    if account.parent is not None:
+        named = "names none" if parent_name is None else f"names {parent_name!r}"
+        raise PlanConflictError(
+            f"dataset {account.dataset!r} is on record with the parent {account.parent!r} and the "
+            f"spec {named}; restore the parent in the spec: no charge to it may be left out"
+        )
+
+
+def _with_column(declared: Cap, *, recorded: Cap) -> Cap:
+    """Return the declared cap, in the unit on record where it only lacks the column's name."""
+    same_kind = unit_kind(recorded.unit) == declared.unit
+    return replace(declared, unit=recorded.unit) if same_kind else declared
+
+
+def _names_column_first(declared: Cap, *, recorded: Cap) -> bool:
+    """Return whether a parent known only by its datasets is now a dataset itself."""
+    return recorded.unit != declared.unit and recorded.unit == unit_kind(declared.unit)

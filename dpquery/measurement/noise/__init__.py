@@ -1,1 +1,0 @@
-"""Exact discrete noise: its scale for a sensitivity, how it is drawn, and by which libraries."""

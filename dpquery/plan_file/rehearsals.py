@@ -1,0 +1,328 @@
+"""What was rehearsed, as a plan keeps it: one Rehearsal for columns, RAP, adaptive.
+
+What a plan holds of mechanisms whose answers have no error bars, as they were rehearsed.
+
+Relaxed Adaptive Projection (RAP) has settings: how many rounds, how many queries in each. Adaptive
+tables have none. All of it is public and fixed in advance, and what is decoded may be hostile.
+
+The rehearsal of answers that may be biased, as a plan keeps it: what errs least.
+
+A plan is input from outside when it is read: what is decoded here may be hostile.
+"""
+
+import math
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from dpquery.exceptions import SpecError
+from dpquery.limits import (
+    LARGEST_INTEGER,
+    MAX_RAP_MEASURED,
+    MAX_RAP_ROUNDS,
+    MAX_RAP_SELECTED,
+    MAX_RELAXED_ROWS,
+)
+from dpquery.strategy.strategy import Objective
+from dpquery.untrusted.json_values import Count, Json, JsonValue, NotNegative, Within, record
+
+MechanismChoice = Literal["auto", "linear", "rap", "adaptive"]
+"""What carries a plan out; "auto" is what the plan prefers."""
+RELAXED_ROWS = 1_000
+SELECTED, LEAST_ROUNDS, MOST_ROUNDS = 4, 2, 64
+
+
+@dataclass(frozen=True)
+class RapSettings:
+    """T rounds that select and measure K queries each.
+
+    Attributes:
+        rounds: T.
+        selected: K; 0 with T = 1 is the non-adaptive case, in which all queries are measured.
+        relaxed_rows: n', the rows of the synthetic dataset.
+        seed: of the relaxed rows' start; public, and no noise depends on it.
+    """
+
+    rounds: int
+    selected: int
+    relaxed_rows: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rounds <= MAX_RAP_ROUNDS:
+            raise ValueError(f"RAP takes 1 to {MAX_RAP_ROUNDS} rounds")
+        if not (self.selected >= 1 or (self.selected == 0 and self.rounds == 1)):
+            raise ValueError("a round selects at least one query; 0 stands for all, in one round")
+        if self.selected > MAX_RAP_SELECTED or self.rounds * self.selected > MAX_RAP_MEASURED:
+            raise ValueError(
+                f"RAP selects at most {MAX_RAP_SELECTED} queries a round "
+                f"and {MAX_RAP_MEASURED} in all"
+            )
+        if not 1 <= self.relaxed_rows <= MAX_RELAXED_ROWS:
+            raise ValueError(f"RAP takes 1 to {MAX_RELAXED_ROWS} relaxed rows")
+        if not 0 <= self.seed <= LARGEST_INTEGER:
+            raise ValueError(f"a seed is a whole number from 0 to {LARGEST_INTEGER}")
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether queries are selected; if not, all are measured at once."""
+        return self.selected > 0
+
+
+def default_settings(*, rho: float, rows: int, queries: int) -> RapSettings:
+    """Return the settings of the rule of thumb: from the budget, the rows and the workload alone.
+
+    RAP's error depends on T K, the number of queries measured, before all else [RAP, 3.4.2]: too
+    few miss much of the data, too many leave each little budget. The best T K rises with the
+    signal, n sqrt(rho): the rows over the noise of one query that takes the whole budget. Along
+    the ridge many rounds of few queries are better than few rounds of many, the more so the more
+    queries overlap, at the price of a fit for every round.
+
+    Measured on Adult, r-of-4 thresholds, K = 4, largest error as a share of n: at epsilon 1 (signal
+    5,000) T = 8, 18, 36 gives 0.15, 0.063, 0.031 for r = 2 and 0.046, 0.023, 0.017 for r = 4; at
+    epsilon 0.1 T = 4, 8, 16 gives 0.67, 0.20, 0.08 and 0.091, 0.064, 0.073.
+
+    Args:
+        rho: the budget of the whole run, in zCDP.
+        rows: n, declared or on a proxy.
+        queries: m.
+    """
+    signal = rows * math.sqrt(rho)
+    rounds = round(min(max(math.sqrt(signal) / 2, LEAST_ROUNDS), MOST_ROUNDS))
+    if queries <= rounds * SELECTED:
+        return RapSettings(1, 0, RELAXED_ROWS, 0)
+    return RapSettings(rounds, SELECTED, RELAXED_ROWS, 0)
+
+
+def encode_settings(settings: RapSettings) -> dict[str, JsonValue]:
+    """Return the settings as JSON values."""
+    return asdict(settings)
+
+
+def decode_settings(raw: JsonValue) -> RapSettings:
+    """Return the settings from JSON values; SpecError where they are damaged.
+
+    >>> decode_settings(encode_settings(RapSettings(4, 16, 1000, 0)))
+    RapSettings(rounds=4, selected=16, relaxed_rows=1000, seed=0)
+    """
+    try:
+        return record(RapSettings, raw)
+    except (LookupError, TypeError, ValueError):
+        raise SpecError("the plan's settings of RAP are damaged; run `dpquery plan`") from None
+
+
+_EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
+_LEAST_DELTA = Fraction(1, 10**100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """A mechanism without error bars as it was rehearsed; errors in counts.
+
+    Attributes:
+        epsilon: of the guarantee that was rehearsed.
+        delta: of the same; above 0.
+        proxy: in words, what stood in for the data.
+        repetitions: how often it was rehearsed.
+        rmse: root mean square error over all queries, weighted as the workload weighs them: the
+            mean over the repetitions.
+        rmse_spread: its standard deviation over the repetitions; 0 where there was one.
+        max_error: the largest absolute error over all queries: the mean over the repetitions.
+        max_error_spread: as of the RMSE.
+        linear_rmse: what the better linear strategy is expected to reach: weighted RMSE.
+        linear_max_error: the same: largest absolute error over all queries.
+        margin: it is the better one where its error is below so many times the linear one.
+        preferred: whether a release takes it.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    proxy: str
+    repetitions: Count
+    rmse: NotNegative
+    rmse_spread: NotNegative
+    max_error: NotNegative
+    max_error_spread: NotNegative
+    linear_rmse: NotNegative
+    linear_max_error: NotNegative
+    margin: NotNegative
+    preferred: bool
+
+    def covers(self, epsilon: Fraction, delta: Fraction) -> bool:
+        """Whether a guarantee is the one that was rehearsed."""
+        return (self.epsilon, self.delta) == (epsilon, delta)
+
+    def error(self, objective: Objective) -> tuple[float, float, float]:
+        """Return what the objective minimises: its mean, its spread, and the linear one's."""
+        if objective == "rmse":
+            return self.rmse, self.rmse_spread, self.linear_rmse
+        return self.max_error, self.max_error_spread, self.linear_max_error
+
+    def weighed(self, objective: Objective) -> float:
+        """Return the error over what it has to stay below to be preferred: below 1 it may be."""
+        error, _, linear = self.error(objective)
+        return error / (self.margin * linear) if self.margin * linear > 0 else math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRap(Rehearsal):
+    """RAP as it was rehearsed.
+
+    Attributes:
+        settings: what was rehearsed, and what a release carries out.
+    """
+
+    settings: RapSettings
+
+    @property
+    def key(self) -> MechanismChoice:
+        """The option that asks for it."""
+        return "rap"
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return "RAP"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedAdaptive(Rehearsal):
+    """Adaptive measurement as it was rehearsed: what it may measure follows from the workload.
+
+    Attributes:
+        tables: how many tables may be measured.
+        rounds: how many rounds a rehearsal had: their mean, rounded.
+    """
+
+    tables: Count
+    rounds: Count
+
+    @property
+    def key(self) -> MechanismChoice:
+        """The option that asks for it."""
+        return "adaptive"
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return "adaptive measurement"
+
+
+PlannedFit = PlannedRap | PlannedAdaptive
+"""A mechanism that fits a model to what it measured, whose answers have no error bars."""
+
+
+def encode_rap(relaxed: PlannedRap) -> dict[str, JsonValue]:
+    """Return RAP as it was rehearsed as JSON values."""
+    return {"settings": encode_settings(relaxed.settings)} | _encoded_rehearsal(relaxed)
+
+
+def encode_adaptive(planned: PlannedAdaptive) -> dict[str, JsonValue]:
+    """Return adaptive measurement as they were rehearsed as JSON values."""
+    return _encoded_rehearsal(planned) | {"tables": planned.tables, "rounds": planned.rounds}
+
+
+def _encoded_rehearsal(rehearsal: Rehearsal) -> dict[str, JsonValue]:
+    values = {field.name: getattr(rehearsal, field.name) for field in fields(Rehearsal)}
+    return values | {"epsilon": str(rehearsal.epsilon), "delta": str(rehearsal.delta)}
+
+
+def decode_rap(raw: Json) -> PlannedRap:
+    """Return RAP as it was rehearsed; TypeError, ValueError or LookupError where it is damaged."""
+    # Plans were once compared without a margin.
+    relaxed = record(PlannedRap, {"margin": 1, **raw, "settings": decode_settings(raw["settings"])})
+    check_guarantee(relaxed.epsilon, relaxed.delta, least_delta=_LEAST_DELTA)
+    return relaxed
+
+
+def decode_adaptive(raw: Json) -> PlannedAdaptive:
+    """Return adaptive measurement as they were rehearsed.
+
+    Raises:
+        TypeError, ValueError, LookupError: they are damaged.
+    """
+    planned = record(PlannedAdaptive, raw)
+    check_guarantee(planned.epsilon, planned.delta, least_delta=_LEAST_DELTA)
+    return planned
+
+
+def check_guarantee(epsilon: Fraction, delta: Fraction, *, least_delta: Fraction | int = 0) -> None:
+    """Refuse, by ValueError, a guarantee that nothing was rehearsed at."""
+    if not _EPSILONS[0] <= epsilon <= _EPSILONS[1] or not least_delta <= delta < 1:
+        raise ValueError("guarantee")
+
+
+BiasedColumn = Literal["consistent", "shrunk"]
+AnswerColumn = Literal["estimate", BiasedColumn]
+"""The columns that are compared; the first is the unbiased one."""
+MOST_CONTENDERS = 64
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One column of the answers from one strategy; errors in counts.
+
+    Attributes:
+        strategy: the name of what is measured.
+        column: which of the answers.
+        rmse: weighted root mean square error over all queries: known for estimates, simulated for
+            the others: the mean over the runs.
+        rmse_spread: its standard deviation over the runs; 0 for estimates.
+        max_error: the largest absolute error, expected or simulated in the same way.
+        max_error_spread: as of the RMSE.
+    """
+
+    strategy: str
+    column: AnswerColumn
+    rmse: NotNegative
+    rmse_spread: NotNegative
+    max_error: NotNegative
+    max_error_spread: NotNegative
+
+    def error(self, objective: Objective) -> float:
+        """Return what the objective minimises."""
+        return self.rmse if objective == "rmse" else self.max_error
+
+
+@dataclass(frozen=True)
+class PlannedClosest:
+    """What was compared at a guarantee, and what a release gives its readers.
+
+    Attributes:
+        epsilon: of the guarantee.
+        delta: of the same.
+        proxy: in words, what stood in for the data.
+        repetitions: how many runs were simulated.
+        contenders: what was compared.
+        chosen: the place of the one that errs least.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    proxy: str
+    repetitions: Count
+    contenders: tuple[Contender, ...]
+    chosen: Annotated[int, Within(0, MOST_CONTENDERS)]
+
+    @property
+    def best(self) -> Contender:
+        """The contender that errs least."""
+        return self.contenders[self.chosen]
+
+
+def encode_closest(closest: PlannedClosest) -> dict[str, JsonValue]:
+    """Return the rehearsal as JSON values."""
+    return vars(closest) | {
+        "epsilon": str(closest.epsilon),
+        "delta": str(closest.delta),
+        "contenders": [asdict(contender) for contender in closest.contenders],
+    }
+
+
+def decode_closest(raw: Json) -> PlannedClosest:
+    """Return the rehearsal; TypeError, ValueError or LookupError where it is damaged."""
+    closest = record(PlannedClosest, raw)
+    check_guarantee(closest.epsilon, closest.delta)
+    if closest.chosen >= len(closest.contenders):
+        raise ValueError("chosen")
+    return closest

@@ -1,0 +1,251 @@
+"""Which sum, which noise is far.
+
+What a dataset's losses are added up as, where its spec leaves that open.
+
+It is said once, by the first plan, and stays: a sum that bounds the loss is of one kind from the
+first charge to the last. Gaussian noise of linear strategies is cheapest in GDP, and Laplace noise
+in zCDP, which is also what RAP is charged in. So the mechanism that the plan chose decides.
+
+Which of two kinds of noise is far from being taken for a release, by what both have so far.
+
+A release takes the kind of noise that errs less at an equal share of the budget (accounting.md).
+So a kind of noise is far from being taken where it errs more at every share of the budget, and
+`LEAD` times as much at the guarantee that the plan is asked for: more than long searches gain.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dpquery.measurement.accounting import CURRENCIES, Currency
+from dpquery.measurement.ledger.funds import Funds
+from dpquery.operators.blocks import Workload
+from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.plan import Plan, PlannedSelection
+from dpquery.plan_file.rehearsals import MechanismChoice
+from dpquery.planning.figures import AtShare, BudgetShares, planned
+from dpquery.planning.report import Terms
+from dpquery.planning.targets import least_epsilon, targets_score
+from dpquery.spec.spec import Accounting, Spec
+from dpquery.strategy.strategy import Noise
+
+if TYPE_CHECKING:
+    from dpquery.strategy.search.select import Selection
+
+
+CHEAPEST: dict[Noise, Accounting] = {"laplace": "zcdp", "gaussian": "gdp"}
+"""In what each kind of noise takes the least of a budget with a delta."""
+SUMS: dict[Accounting, str] = {"zcdp": "rho of zCDP", "gdp": "mu^2 of GDP"}
+"""What losses are added up as where a plan is free to choose, in words."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What losses are added up as.
+
+    Attributes:
+        accounting: in one word.
+        reason: why; empty where the spec says so.
+        settled: whether the spec, the record or the user said so, and not the choice of a plan.
+    """
+
+    accounting: Accounting
+    reason: str = ""
+    settled: bool = True
+
+    @property
+    def words(self) -> str:
+        """What to say of it; nothing where the spec says it."""
+        if not self.reason:
+            return ""
+        return f"losses are added up as {SUMS[self.accounting]}: {self.reason}"
+
+    def noted(self, plan: Plan) -> Plan:
+        """Return a plan that keeps it, where its spec does not say it."""
+        return replace(plan, accounting=self.accounting) if self.reason else plan
+
+    def given_up_for(self, plan: Plan) -> "Counted | None":
+        """Return what RAP is charged in, where a plan prefers it and this is not settled."""
+        if self.settled or plan.preferred is None:
+            return None
+        return Counted("zcdp", f"the plan prefers {plan.preferred.name}, which is charged in it")
+
+
+def settled_accounting(
+    spec: Spec, currencies: Mapping[str, Currency], mechanism: MechanismChoice
+) -> Counted | None:
+    """Return what losses are added up as before a plan is made; None where its choice decides.
+
+    A dataset's own record comes before its parent's. A record in epsilon says nothing: a budget
+    with a delta is then another one, which registration refuses or changes.
+
+    Args:
+        spec: declares the dataset and its parent.
+        currencies: of all datasets on record.
+        mechanism: that was asked for.
+    """
+    if spec.accounting is not None:
+        return Counted(spec.accounting)
+    parent = spec.dataset.parent
+    kinds: dict[Currency, Accounting] = {CURRENCIES[kind]: kind for kind in SUMS}
+    for name in [spec.dataset.id, *([] if parent is None else [parent.id])]:
+        if name in currencies and (kind := kinds.get(currencies[name])) is not None:
+            return Counted(kind, f"{name} is on record so")
+    if mechanism == "rap":
+        return Counted("zcdp", "RAP is charged in it")
+    if mechanism == "adaptive":
+        return Counted("zcdp", "adaptive measurement is charged in it")
+    return None
+
+
+@dataclass(frozen=True)
+class _CountedOffer:
+    """A selection in the accounting that suits its noise.
+
+    Attributes:
+        selection: the strategy.
+        shares: prices it.
+        asked: the guarantee's epsilon, and the unit noise there.
+        share: what it takes of the whole budget there; infinite where its noise cannot be drawn.
+    """
+
+    selection: PlannedSelection
+    shares: BudgetShares
+    asked: AtShare
+    share: float
+
+    def score_at(self, share: float) -> float:
+        """Return what the plan minimises where so much of the budget is spent."""
+        bought: AtShare | None = self.asked
+        if share < self.share:
+            bought = self.shares.bought(self.selection, share, near=self.asked.epsilon)
+        score = self.selection.score
+        return math.inf if bought is None or score is None else bought.std * score
+
+
+def by_noise(
+    plan: Plan,
+    spec: Spec,
+    workload: Workload,
+    funds: Mapping[Accounting, Funds],
+    terms: Terms,
+) -> Counted:
+    """Return what losses are best added up as for a plan's linear strategies.
+
+    Each kind of noise is priced in its own accounting. The one that errs less at an equal share of
+    the budget decides, or where the plan has targets the one that meets them with the smaller.
+
+    Args:
+        plan: the selections.
+        spec: leaves open what losses are added up as.
+        workload: what the strategies answer.
+        funds: the accounts that are charged, by what losses are added up as.
+        terms: the guarantee.
+    """
+
+    def offer(selection: PlannedSelection) -> _CountedOffer:
+        kind = CHEAPEST[selection.noise]
+        shares = BudgetShares(spec.counted_in(kind), workload, terms.delta, funds[kind])
+        return _offer(plan, selection, shares, terms)
+
+    offers = [
+        offer(selection)
+        for selection in plan.selections
+        if selection.noise == "laplace" or terms.delta > 0
+    ]
+    least = min(offer.share for offer in offers)
+    if (plan.targets or terms.derived) and terms.epsilon is None:
+        best = min(offers, key=lambda offer: (offer.share > 1, offer.share))
+    else:
+        best = min(offers, key=lambda offer: (offer.share > 1, offer.score_at(least)))
+    noise = best.selection.noise
+    reason = f"the plan prefers {noise.capitalize()} noise, which takes least in it"
+    return Counted(CHEAPEST[noise], reason, settled=False)
+
+
+def _offer(
+    plan: Plan, selection: PlannedSelection, shares: BudgetShares, terms: Terms
+) -> _CountedOffer:
+    epsilon = terms.epsilon
+    if epsilon is None and (plan.targets or terms.derived):
+        score = targets_score(plan, selection, terms.derived)
+        epsilon = least_epsilon(selection, shares.spec, delta=terms.delta, score=score)
+    epsilon = epsilon or Fraction(1)
+    share = shares.share_at(selection, epsilon)
+    return _CountedOffer(selection, shares, shares.at(selection, epsilon), share)
+
+
+LEAD = 2.0  # long searches lowered the error of quick candidates 1.5 times at most where measured
+LEAST_RATIO = 1e-9  # of scores, where the other one is infinite
+SHARES = (0.01, 0.1, 1.0)  # of the budget at which kinds of noise are compared, beside that asked
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """Compares two kinds of noise at equal shares of the budgets that a plan may be charged to.
+
+    Attributes:
+        spec: declares the unit.
+        compiled: its workload.
+        funds: the accounts that a release is charged to, by what losses are added up as: by one
+            thing, or where the plan decides by that in which each kind of noise is cheapest.
+        epsilon: that the plan is asked for.
+        delta: of the guarantee.
+    """
+
+    spec: Spec
+    compiled: CompiledSpec
+    funds: Mapping[Accounting, Funds]
+    epsilon: Fraction
+    delta: Fraction
+    _offers: dict["Selection", "_Offer"] = field(default_factory=dict, init=False)
+
+    def __call__(self, selection: "Selection", rival: "Selection") -> float:
+        """Return the share of its score below which a selection may be taken; 1 where it may be."""
+        one, other = self._offer(selection), self._offer(rival)
+        asked = min(1.0, one.asked, other.asked)
+        ratios = [_ratio(one.score_at(at), other.score_at(at)) for at in (asked, *SHARES)]
+        return min(1.0, max(LEAD / ratios[0], 1 / min(ratios)))
+
+    def _offer(self, selection: "Selection") -> "_Offer":
+        """Return a selection in the accounting that it would be charged in, worked out once."""
+        if selection not in self._offers:
+            self._offers[selection] = self._priced(selection)
+        return self._offers[selection]
+
+    def _priced(self, selection: "Selection") -> "_Offer":
+        kind = CHEAPEST[selection.noise] if len(self.funds) > 1 else next(iter(self.funds))
+        spec, workload = self.spec.counted_in(kind), self.compiled.workload
+        shares = BudgetShares(spec, workload, self.delta, self.funds[kind])
+        return _Offer(planned(selection, spec, self.compiled), shares, self.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class _Offer:
+    """A selection, what prices it, and the epsilon that it is asked for at."""
+
+    selection: PlannedSelection
+    shares: BudgetShares
+    epsilon: Fraction
+    _scores: dict[float, float] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def asked(self) -> float:
+        """The share of the budget that it takes there; infinite where it cannot be drawn."""
+        return self.shares.share_at(self.selection, self.epsilon)
+
+    def score_at(self, share: float) -> float:
+        """Return its score where so much of the budget is spent; infinite where nothing is."""
+        if share not in self._scores:
+            bought = self.shares.bought(self.selection, share, near=self.epsilon)
+            std = math.inf if bought is None else bought.std
+            self._scores[share] = std * (self.selection.score or math.inf)
+        return self._scores[share]
+
+
+def _ratio(score: float, other: float) -> float:
+    """Return a score over another one; next to nothing where the other is infinite."""
+    return score / other if other < math.inf else LEAST_RATIO

@@ -1,0 +1,566 @@
+"""Linear columns, RAP, adaptive: rehearsed alike, best preferred.
+
+The choice between linear strategies and those whose errors are simulated.
+
+A linear strategy's error is known exactly before any data are seen; RAP's depends on the data, so
+that it is rehearsed on a public proxy. Looking at the private data to choose is not an option: the
+choice itself would depend on them.
+
+What is simulated on one population is no more than likely on another, and these answers carry no
+error bars. So RAP and adaptive measurement are preferred only where they beat the linear figure,
+that of its best column, by a margin. On the made-up populations any margin from 0.85 to 1 has
+adaptive measurement picked alike on the four data sets that it was set on; 1 is taken. RAP's 0.7 is
+from 24 earlier choices between RAP and linear strategies, on thresholds of Adult. Both were judged
+on six data sets (tests/bench_choice.py); RAP was the best of all in two of 31 cells.
+
+The answers that err least, biased or not: columns of linear strategies, rehearsed and compared.
+
+Estimates are unbiased and their error is known. `consistent` and `shrunk` give that up: on tables
+of small counts they err far less, by how much depends on the data, and so they are simulated on
+public populations. A strategy that spends more on small tables (`sparse_variant`) is compared too.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean
+from time import process_time
+from typing import TypedDict
+
+import numpy as np
+
+from dpquery.exceptions import OutOfTimeError, SpecError, UnsupportedWorkloadError
+from dpquery.measurement import accounting
+from dpquery.measurement.rounds.selection import candidate_tables
+from dpquery.operators.blocks import Workload
+from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.plan import Plan, Target, decode_strategy
+from dpquery.plan_file.rehearsals import (
+    BiasedColumn,
+    Contender,
+    MechanismChoice,
+    PlannedAdaptive,
+    PlannedClosest,
+    PlannedRap,
+    default_settings,
+)
+from dpquery.planning.figures import SelectionAtBudget, planned
+from dpquery.planning.rehearsal.populations import Proxy, populations_in_words, proxies_for
+from dpquery.planning.rehearsal.runs import (
+    Errors,
+    LinearStage,
+    Rehearsed,
+    Stage,
+    errors_of,
+    mean_and_spread,
+    rehearse,
+    rehearse_columns,
+    search,
+)
+from dpquery.planning.report import PlanReport
+from dpquery.reconstruction.columns import ExtraColumn, check_columns
+from dpquery.reconstruction.intervals import expected_largest
+from dpquery.releases.words import figure
+from dpquery.spec.spec import Spec
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.search.candidates import Proposal
+from dpquery.strategy.search.select import Candidate, Flaw, Selection
+from dpquery.strategy.shapes.residual import ResidualStrategy, sparse_variant
+from dpquery.strategy.strategy import Noise, Objective, Strategy
+
+REPETITIONS = 3
+PRIOR_MARGINS, PROXY_MARGIN = {"rap": 0.7, "adaptive": 1.0}, 0.9
+"""A simulated error must be below so many times the linear one: made-up and named proxies."""
+
+
+@dataclass(frozen=True)
+class MechanismRequest:
+    """The mechanisms to compare, and the proxy to rehearse RAP on.
+
+    Attributes:
+        mechanism: "linear" rehearses nothing; "rap" prefers RAP whatever it reaches, and
+            "adaptive" adaptive measurement, with RAP rehearsed beside them.
+        proxy: a public CSV file or an earlier release; None for the default prior.
+        search: whether RAP's settings are searched on the proxy; otherwise by the rule.
+    """
+
+    mechanism: MechanismChoice = "auto"
+    proxy: Path | None = None
+    search: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Whether a mechanism that is rehearsed was asked for by its name."""
+        return self.mechanism in FIT_NAMES
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """What is rehearsed: RAP takes long, and is rehearsed alone where it is asked for."""
+        return ("rap",) if self.mechanism == "rap" else tuple(FIT_NAMES)
+
+    @property
+    def name(self) -> str:
+        """What is rehearsed, in words."""
+        return FIT_NAMES.get(self.mechanism, "adaptive measurement or RAP")
+
+
+FIT_NAMES = {"rap": "RAP", "adaptive": "adaptive measurement"}
+LINEAR = MechanismRequest("linear")
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """What is rehearsed.
+
+    Attributes:
+        columns: public populations to compare columns of answers on; none where estimates are
+            wanted.
+        rap: what the rehearsal of RAP needs; or why there is none, empty for no remark.
+    """
+
+    columns: tuple[Proxy, ...]
+    rap: Stage | str
+
+
+def stages_for(
+    spec: Spec,
+    compiled: CompiledSpec,
+    request: MechanismRequest,
+    *,
+    epsilon: Fraction | None,
+    delta: Fraction,
+    targets: tuple[tuple[Target, ...], tuple[Target, ...]],
+) -> Stages:
+    """Return what is rehearsed, at epsilon 1 unless said.
+
+    With targets on derived items, the second ones, a proxy is for those.
+
+    Raises:
+        SpecError: RAP, or a proxy to rehearse on, was asked for and cannot be had.
+    """
+    if targets[1]:
+        request = replace(request, proxy=None)
+    bounded, shown = any(targets), epsilon or Fraction(1)
+    proxies = _proxies(spec, compiled, request, targets=bounded)
+    stage = _stage(spec, compiled, request, proxies, shown, delta, targets=bounded)
+    return Stages(proxies if spec.prefer == "closest" else (), stage)
+
+
+def _proxies(
+    spec: Spec, compiled: CompiledSpec, request: MechanismRequest, *, targets: bool
+) -> tuple[Proxy, ...]:
+    """Return the public populations to rehearse on; none where nothing is to be rehearsed."""
+    closest, rows = spec.prefer == "closest", spec.dataset.rows
+    if closest and spec.states_facts:
+        raise SpecError(
+            "guesses that may be biased know no public facts; leave `impossible` and `known` out, "
+            "or `prefer: closest`"
+        )
+    if closest and targets:
+        raise SpecError(
+            "targets bound standard errors, and the closest answers have none; leave --target "
+            "out, or `prefer: closest`"
+        )
+    if rows is None or not (closest or request.named):
+        return ()
+    return proxies_for(request.proxy, spec, compiled, rows=rows.count)
+
+
+def _stage(
+    spec: Spec,
+    compiled: CompiledSpec,
+    request: MechanismRequest,
+    proxies: tuple[Proxy, ...],
+    epsilon: Fraction,
+    delta: Fraction,
+    *,
+    targets: bool,
+) -> Stage | str:
+    """Return what the rehearsal of RAP needs; or why there is none.
+
+    The reason is empty where RAP was neither requested nor possible.
+    """
+    closest = spec.prefer == "closest"
+    if request.mechanism == "linear" or (request.mechanism == "auto" and not closest):
+        if request.search or (request.proxy and not closest):
+            raise SpecError(
+                "--proxy and --rap-search are for answers that may be biased; write "
+                "`prefer: closest` in the spec, or give --mechanism rap or adaptive"
+            )
+        return ""
+    rows, reason = spec.dataset.rows, _missing(spec, delta, request.name, targets=targets)
+    if rows is None or reason:
+        if request == MechanismRequest():
+            return "" if rows is None else reason
+        raise SpecError(f"{request.name} cannot be rehearsed: {reason}")
+    return Stage(
+        compiled.workload,
+        proxies,
+        spec.privacy,
+        accounting.guarantee("gaussian", epsilon=epsilon, delta=delta),
+        rows,
+    )
+
+
+def with_fits(
+    report: PlanReport,
+    stage: Stage | str,
+    *,
+    request: MechanismRequest,
+    time_limit: float,
+) -> PlanReport:
+    """Rehearse what has no error bars beside the better linear strategy, and say what is preferred.
+
+    Args:
+        report: of the linear strategies, at the guarantee of the rehearsal.
+        stage: what the rehearsal needs; or why there is none, empty for no remark.
+        request: the mechanisms to compare, and the proxy.
+        time_limit: CPU seconds of each, half of them for the search of settings where one is
+            wanted.
+
+    Raises:
+        SpecError: what was asked for cannot answer this workload, or not in time.
+    """
+    if isinstance(stage, str):
+        return report.remarked(f"{request.name} was not compared: {stage}" if stage else "")
+    for key, rehearsed in (("adaptive", _with_tables), ("rap", _with_rap)):
+        if key not in request.compared:
+            continue
+        try:
+            report = rehearsed(report, stage, request, time_limit)
+        except (OutOfTimeError, SpecError) as reason:
+            if request.mechanism == key:
+                raise SpecError(f"{FIT_NAMES[key]} cannot be rehearsed: {reason}") from None
+            report = report.remarked(f"{FIT_NAMES[key]} was not compared: {reason}")
+    return _preferring(report.remarked(_beside_zero(report, stage)), request)
+
+
+def _preferring(report: PlanReport, request: MechanismRequest) -> PlanReport:
+    """Prefer what was asked for; else what errs least, margins and all, if any beats linear."""
+    plan = report.plan
+    best = min(
+        (each for each in plan.fits if request.mechanism in ("auto", each.key)),
+        key=lambda each: each.weighed(plan.objective),
+        default=None,
+    )
+    if best is None or (request.mechanism == "auto" and best.weighed(plan.objective) >= 1):
+        return report
+    preferred = replace(best, preferred=True)
+    if isinstance(preferred, PlannedRap):
+        return replace(report, plan=replace(plan, relaxed=preferred))
+    return replace(report, plan=replace(plan, adaptive=preferred))
+
+
+def _beside_zero(report: PlanReport, stage: Stage) -> str:
+    """Return the remark that nothing errs less than zero everywhere; empty where something does."""
+    zero = fmean(
+        errors_of(stage.workload, lambda _: np.zeros(1), proxy, rounds=0).rmse
+        for proxy in stage.proxies
+    )
+    least = min([_linear_errors(report, stage.workload)[0], *(f.rmse for f in report.plan.fits)])
+    if least < zero:
+        return ""
+    measure = f"{'weighted ' * report.spec.weighted}RMSE"
+    return (
+        "nothing that was compared errs less than answering zero everywhere, which would err by "
+        f"{figure(zero)} ({measure}, on {stage.words}); ask for less, or give more epsilon"
+    )
+
+
+def _with_tables(
+    report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
+) -> PlanReport:
+    """Rehearse adaptive measurement; once at least where it was asked for by its name."""
+    limited = replace(stage, end=process_time() + time_limit)
+    always = request.mechanism == "adaptive"
+    done = rehearse(limited, None, seeds=range(REPETITIONS), first_always=always)
+    margin = PRIOR_MARGINS["adaptive"] if request.proxy is None else PROXY_MARGIN
+    planned = PlannedAdaptive(
+        **_figures(done, stage, report, margin=margin),
+        preferred=False,
+        tables=len(candidate_tables(stage.workload).subsets),
+        rounds=round(fmean(run.rounds for run in done.runs)),
+    )
+    words = f"{len(done.runs)} of {REPETITIONS} rehearsals of adaptive measurement were finished"
+    remark = f"{words}; give --time-limit more seconds" * done.stopped
+    return replace(report.remarked(remark), plan=replace(report.plan, adaptive=planned))
+
+
+def _with_rap(
+    report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
+) -> PlanReport:
+    """Rehearse RAP."""
+    objective = report.plan.objective
+    done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)
+    if done.settings is None:
+        raise ValueError("RAP has settings")
+    margin = PRIOR_MARGINS["rap"] if request.proxy is None else PROXY_MARGIN
+    figures = _figures(done, stage, report, margin=margin)
+    relaxed = PlannedRap(**figures, settings=done.settings, preferred=False)
+    return replace(report.remarked(remark), plan=replace(report.plan, relaxed=relaxed))
+
+
+def _rehearsed(
+    stage: Stage, request: MechanismRequest, *, objective: Objective, time_limit: float
+) -> tuple[Rehearsed, str]:
+    """Return the rehearsal, and what of it was left unfinished."""
+    start = process_time()
+    rule = default_settings(
+        rho=float(stage.guarantee.amount),
+        rows=stage.rows.count,
+        queries=stage.workload.shape[0],
+    )
+    settings, remarks, seeds = rule, [], range(REPETITIONS)
+    if request.search:
+        half = replace(stage, end=start + time_limit / 2)
+        settings, finished = search(half, rule, objective=objective)
+        remarks += [] if finished else ["the search for RAP's settings was not finished"]
+    whole = replace(stage, end=start + time_limit)
+    done = rehearse(whole, rule, seeds=seeds)
+    if settings != rule:  # best in one run each: is it better than the rule's in other runs too?
+        try:
+            other = rehearse(whole, settings, seeds=seeds)
+            done = min(done, other, key=lambda rehearsed: rehearsed.error(objective))
+        except OutOfTimeError:
+            remarks.append("what the search for RAP's settings found was not rehearsed")
+    if done.stopped:
+        remarks.append(f"{len(done.runs)} of {REPETITIONS} rehearsals of RAP were finished")
+    return done, "; ".join(remarks) + "; give --time-limit more seconds" * bool(remarks)
+
+
+class _Figures(TypedDict):
+    """What a rehearsal says of a mechanism, but for whether it is preferred."""
+
+    epsilon: Fraction
+    delta: Fraction
+    proxy: str
+    repetitions: int
+    rmse: float
+    rmse_spread: float
+    max_error: float
+    max_error_spread: float
+    linear_rmse: float
+    linear_max_error: float
+    margin: float
+
+
+def _figures(done: Rehearsed, stage: Stage, report: PlanReport, *, margin: float) -> _Figures:
+    """Return the errors of a rehearsal beside those of the better linear strategy."""
+    rmse, largest = _linear_errors(report, stage.workload)
+    return _Figures(
+        epsilon=stage.guarantee.epsilon,
+        delta=stage.guarantee.delta,
+        proxy=stage.words,
+        repetitions=len(done.runs),
+        rmse=done.rmse[0],
+        rmse_spread=done.rmse[1],
+        max_error=done.largest[0],
+        max_error_spread=done.largest[1],
+        linear_rmse=rmse,
+        linear_max_error=largest,
+        margin=margin,
+    )
+
+
+def beside_fits(report: PlanReport, workload: Workload) -> PlanReport:
+    """Return the report of a plan that prefers what was rehearsed, with linear errors of now.
+
+    What they are charged in may be another accounting than that in which they were compared, and
+    linear strategies take more noise there.
+    """
+    plan = report.plan
+    if plan.preferred is None:
+        raise ValueError("the plan prefers a linear strategy")
+    rmse, largest = _linear_errors(report, workload)
+    if plan.relaxed is not None:
+        relaxed = replace(plan.relaxed, linear_rmse=rmse, linear_max_error=largest)
+        plan = replace(plan, relaxed=relaxed)
+    if plan.adaptive is not None:
+        adaptive = replace(plan.adaptive, linear_rmse=rmse, linear_max_error=largest)
+        plan = replace(plan, adaptive=adaptive)
+    return replace(report, plan=plan)
+
+
+def _linear_errors(report: PlanReport, workload: Workload) -> tuple[float, float]:
+    """Return the weighted RMSE and the largest error of a linear selection, to set beside RAP's.
+
+    They are those of its best column where columns were compared. RAP takes what Gaussian noise
+    does. A linear strategy that takes more is set beside it at an equal share of the budget, which
+    is then that of Gaussian noise, the cheapest selection.
+    """
+    closest, best = report.plan.closest, report.priced[0]
+    if closest is not None:
+        return closest.best.rmse, closest.best.max_error
+    if best.selection.noise != "gaussian" and best.equal is not None:
+        best = replace(best, std=best.equal.std)
+    return best.weighted_rmse, linear_largest(best, workload)
+
+
+def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
+    """Return the expected largest absolute error of a linear selection, in counts."""
+    selection = best.selection
+    strategy = decode_strategy(selection.strategy, noise=selection.noise, workload=workload)
+    noise_std = best.std * math.sqrt(squared_sensitivity(strategy, selection.change))
+    return expected_largest(strategy, workload, noise_std=noise_std)
+
+
+def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
+    """Return why a rehearsal is impossible, with the remedy; empty where it is possible."""
+    if targets:
+        return f"targets bound standard errors, and answers of {name} have none; leave --target out"
+    if spec.budget.counted == "gdp":
+        return (
+            f"the dataset's losses are added up as mu^2 of GDP, and {name}'s as rho of zCDP; "
+            "declare `accounting: zcdp` in the budget of a dataset that was not charged yet"
+        )
+    sums = [item.name for item in spec.items if item.summed is not None]
+    if sums:
+        return f"{name} answers counts, and the item {sums[0]!r} is a sum; leave its sums out"
+    if spec.states_facts:
+        return f"{name} knows no public facts; leave `impossible` and `known` out"
+    if any(item.share for item in spec.items):
+        return f"{name} splits its budget by itself; leave `share` out"
+    if delta == 0 or spec.budget.counted == "pure":
+        return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
+    if spec.dataset.rows is None:
+        return (
+            "the spec does not say how many rows the dataset holds; declare "
+            "`dataset: {rows: about 50000}`, from public knowledge"
+        )
+    return ""
+
+
+COLUMN_RUNS = 3
+BIASED_COLUMNS: tuple[BiasedColumn, ...] = ("consistent", "shrunk")
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnRehearsal:
+    """Compares the columns of a plan's strategies on public populations.
+
+    Attributes:
+        spec: what is asked.
+        compiled: the same.
+        proxies: the populations, one for each run in turn; without any nothing is compared.
+        objective: what is minimised.
+        flaw_of: see `select`.
+        time_limit: CPU seconds for all runs.
+    """
+
+    spec: Spec
+    compiled: CompiledSpec
+    proxies: tuple[Proxy, ...]
+    objective: Objective
+    flaw_of: Flaw
+    time_limit: float
+
+    def compared(
+        self,
+        plan: Plan,
+        selections: Mapping[Noise, Selection],
+        reported: Callable[[Plan], PlanReport],
+    ) -> PlanReport:
+        """Return the report of the plan with the strategy and the column that err least.
+
+        Args:
+            plan: by the error of its estimates.
+            selections: what it was made of.
+            reported: reports a plan.
+        """
+        report = reported(plan)
+        if not self.proxies:
+            return report
+        try:
+            return reported(self._plan(report, selections))
+        except (OutOfTimeError, UnsupportedWorkloadError) as reason:
+            return report.remarked(f"no columns were compared: {reason}")
+
+    def _plan(self, report: PlanReport, selections: Mapping[Noise, Selection]) -> Plan:
+        priced = report.priced[0]
+        selection = selections[priced.selection.noise]
+        sparse = self._sparse(selection)
+        compared, end = [selection.best, *sparse], process_time() + self.time_limit
+        contenders = [
+            contender
+            for candidate in compared
+            if candidate.proposal is not None
+            for contender in self._contenders(candidate.proposal.strategy, priced, end)
+        ]
+        chosen = min(range(len(contenders)), key=lambda k: contenders[k].error(self.objective))
+        closest = PlannedClosest(
+            report.epsilon,
+            report.delta,
+            populations_in_words(self.proxies),
+            COLUMN_RUNS,
+            tuple(contenders),
+            chosen,
+        )
+        best = next(c for c in compared if c.name == closest.best.strategy)
+        wider = replace(selection, best=best, candidates=(*selection.candidates, *sparse))
+        taken = planned(wider, self.spec, self.compiled)
+        return replace(
+            report.plan,
+            closest=closest,
+            selections=tuple(
+                taken if one.noise == taken.noise else one for one in report.plan.selections
+            ),
+        )
+
+    def _sparse(self, selection: Selection) -> tuple[Candidate, ...]:
+        """Return the sparse variant of the best OPT_R of a selection, if there is a sound one."""
+        residual = [
+            (candidate.score, candidate.proposal.strategy)
+            for candidate in selection.candidates
+            if candidate.proposal is not None
+            and isinstance(candidate.proposal.strategy, ResidualStrategy)
+        ]
+        if not residual or selection.noise != "gaussian":
+            return ()
+        strategy = sparse_variant(min(residual, key=lambda pair: pair[0])[1])
+        if self.flaw_of(strategy):
+            return ()
+        error = expected_error(strategy, self.compiled.workload, selection.change)
+        score = error.weighted_rmse if self.objective == "rmse" else error.max_std_error
+        return (Candidate(strategy.name, Proposal(strategy), error, score=score, sound=True),)
+
+    def _contenders(
+        self, strategy: Strategy, priced: SelectionAtBudget, end: float
+    ) -> list[Contender]:
+        """Return the estimates and the columns that can be made from a strategy."""
+        workload, change = self.compiled.workload, priced.selection.change
+        noise_std = priced.std * squared_sensitivity(strategy, change) ** 0.5
+        rmse = priced.std * expected_error(strategy, workload, change).weighted_rmse
+        largest = expected_largest(strategy, workload, noise_std=noise_std)
+        estimates = Contender(strategy.name, "estimate", rmse, 0.0, largest, 0.0)
+        columns = self._columns(strategy)
+        stage = LinearStage(self.spec, self.compiled, strategy, priced.selection.noise, noise_std)
+        runs = []
+        for seed in range(COLUMN_RUNS):
+            if process_time() > end:
+                raise OutOfTimeError("the CPU seconds of --time-limit are over; give more")
+            proxy = self.proxies[seed % len(self.proxies)]
+            made = [ExtraColumn(name) for name in columns]
+            runs.append(rehearse_columns(stage, made, proxy, seed=seed))
+        simulated = [
+            _contender(strategy.name, name, [run[k] for run in runs])
+            for k, name in enumerate(columns)
+        ]
+        return [estimates, *simulated]
+
+    def _columns(self, strategy: Strategy) -> list[BiasedColumn]:
+        """Return the columns that can be made from a strategy."""
+        possible: list[BiasedColumn] = []
+        for name in BIASED_COLUMNS:
+            try:
+                check_columns([ExtraColumn(name)], strategy, self.compiled.workload.blocks)
+            except UnsupportedWorkloadError:
+                continue
+            possible.append(name)
+        return possible
+
+
+def _contender(strategy: str, column: BiasedColumn, runs: Sequence[Errors]) -> Contender:
+    rmses, largest = [run.rmse for run in runs], [run.largest for run in runs]
+    return Contender(strategy, column, *mean_and_spread(rmses), *mean_and_spread(largest))

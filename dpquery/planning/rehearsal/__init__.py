@@ -1,1 +1,0 @@
-"""RAP simulated on public records: a prior, a named CSV, an earlier release."""

@@ -1,0 +1,594 @@
+"""One run of any mechanism on a public population (same loop, seeded chance).
+
+RAP and adaptive measurement rehearsed on a public proxy: what their errors are likely to be.
+
+The loops are the curator's own (run_rounds and run_tables in measurement), at the guarantee that
+is planned, with a seeded chance in place of the curator's: the same plan comes out the same every
+time.
+
+Linear strategies rehearsed on public populations: how far the columns beside the estimates err.
+
+The error of estimates is known exactly. That of the columns that give up being unbiased depends on
+the data, as RAP's does, so that they are simulated on the same populations.
+
+Errors of derived statistics on a public population: trials with simulated noise, no data.
+
+The error of a share, a mean or a median depends on the counts that it is made of, and plan knows
+none. So it is tried on a public or made-up population of the declared rows: its exact counts stand
+for the truth, the noise is drawn from a public seed, and the statistic is worked out as a release
+works it out. Differences and rates are linear: their errors are those of their answers, exactly.
+
+The draws are of unit noise, the same at every guarantee: errors at several are compared on the same
+chances. Least squares is linear, so that the noise of an answer is the answer to the noise.
+
+A seeded generator for rehearsals on public data: the same plan comes out the same every time.
+
+It gives NO privacy: whoever knows the seed takes the noise off. The curator makes its own
+generator, and takes none as an argument.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import fmean, stdev
+from time import process_time
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.arrays import Bools, Floats, Ints
+from dpquery.exceptions import OutOfTimeError
+from dpquery.limits import MAX_RAP_MEASURED
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.rounds.budget import adaptive_budget, rap_budget
+from dpquery.measurement.rounds.queries import Projection, noisy_total, run_rounds, scaled_total
+from dpquery.measurement.rounds.tables import TableFit, decoded_run, noisy_one_way, run_tables
+from dpquery.operators.blocks import Block, Workload, marginal
+from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.planning.rehearsal.populations import Proxy, populations_in_words
+from dpquery.progress import report_progress
+from dpquery.public_chance import PublicGenerator, public_generator
+from dpquery.reconstruction.adaptive_fits import AdaptiveFit
+from dpquery.reconstruction.columns import ExtraColumn, ExtraColumns, extra_columns
+from dpquery.reconstruction.derived import (
+    JointAnswers,
+    limits_of,
+    quantile_ends,
+    quantile_places,
+    rows_by_group,
+    rows_in,
+    variation_alone,
+    widest_quantile,
+)
+from dpquery.reconstruction.least_squares import reconstruct, table_answers
+from dpquery.reconstruction.relaxed.fits import RapProjection
+from dpquery.spec.columns import Domain
+from dpquery.spec.spec import (
+    Difference,
+    Privacy,
+    Quantiles,
+    Quotient,
+    Rate,
+    Rows,
+    Spec,
+    Statistic,
+    Table,
+)
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.expected_error import weighted_queries
+from dpquery.strategy.strategy import Noise, Objective, Strategy
+
+
+class SeededChance:
+    """The selection and the noise of RAP's loop in floats, from a seed: not private."""
+
+    def __init__(self, seed: int) -> None:
+        """Start the stream of a seed."""
+        self._rng = public_generator(seed)
+
+    def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:
+        """Return i with probability proportional to members[i] exp(rate scores[i])."""
+        with np.errstate(divide="ignore"):  # a level without members has probability 0
+            weights = np.log(np.array(members, dtype=np.float64))
+        weights += float(rate) * np.array(scores, dtype=np.float64)
+        return int(np.argmax(weights + self._rng.gumbel(size=weights.size)))
+
+    def below(self, bound: int) -> int:
+        """Return a uniform whole number from 0 to below the bound."""
+        return int(self._rng.integers(bound))
+
+    def add_noise(self, answers: Ints, *, budget: object, sensitivity: int, scale: float) -> Ints:
+        """Return answers with rounded normal noise of a scale; the budget is not used."""
+        noise = self._rng.normal(scale=scale, size=answers.shape)
+        return answers + np.rint(noise).astype(np.int64)
+
+
+MAX_SEARCHED = 64  # rounds that a search tries at most: each fits all relaxed rows again
+SEARCH_SEED = 1 << 32
+"""Of all runs of a search: none that settings are judged by afterwards, which count from 0."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one run over all queries, in counts: weighted RMSE, the largest; its rounds."""
+
+    rmse: float
+    largest: float
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """Errors of the repetitions that were finished; `stopped` if time ran out before the last.
+
+    The settings are RAP's; adaptive measurement has none.
+    """
+
+    settings: RapSettings | None
+    runs: tuple[Errors, ...]
+    stopped: bool
+
+    def error(self, objective: Objective) -> float:
+        """Return what the objective minimises: its mean over the repetitions."""
+        return (self.rmse if objective == "rmse" else self.largest)[0]
+
+    @property
+    def rmse(self) -> tuple[float, float]:
+        """Mean and standard deviation of the weighted RMSE over the repetitions."""
+        return mean_and_spread([run.rmse for run in self.runs])
+
+    @property
+    def largest(self) -> tuple[float, float]:
+        """Mean and standard deviation of the largest absolute error over the repetitions."""
+        return mean_and_spread([run.largest for run in self.runs])
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a rehearsal needs, all of it public.
+
+    Attributes:
+        workload: the queries.
+        proxies: each stands in for the data, in one run after the other.
+        privacy: whom the release protects.
+        guarantee: the rho that is planned.
+        rows: the declared number of records.
+        end: CPU seconds of this process at which a rehearsal is broken off.
+    """
+
+    workload: Workload
+    proxies: tuple[Proxy, ...]
+    privacy: Privacy
+    guarantee: Guarantee
+    rows: Rows
+    end: float = math.inf
+
+    @property
+    def words(self) -> str:
+        """What the proxies are."""
+        return populations_in_words(self.proxies)
+
+    def proxy_of(self, seed: int) -> Proxy:
+        """Return what stands in for the data in the run of a seed."""
+        return self.proxies[seed % len(self.proxies)]
+
+
+def rehearse(
+    stage: Stage,
+    settings: RapSettings | None,
+    *,
+    seeds: Sequence[int],
+    first_always: bool = False,
+) -> Rehearsed:
+    """Run RAP, or adaptive measurement, on the proxy once for every seed, with noise of its own.
+
+    Args:
+        stage: what it needs.
+        settings: of RAP; None for adaptive measurement.
+        seeds: of the runs.
+        first_always: whether the first run is finished however long it takes.
+
+    Raises:
+        OutOfTimeError: not even one repetition was finished in time.
+        UnsupportedWorkloadError, SpecError: it cannot be carried out so.
+    """
+    runs: list[Errors] = []
+    for seed in seeds:
+        limited = replace(stage, end=math.inf) if first_always and not runs else stage
+        try:
+            runs.append(_run(limited, settings, seed) if settings else _table_run(limited, seed))
+        except OutOfTimeError:
+            if not runs:
+                raise
+            return Rehearsed(settings, tuple(runs), stopped=True)
+    return Rehearsed(settings, tuple(runs), stopped=False)
+
+
+def search(stage: Stage, start: RapSettings, *, objective: Objective) -> tuple[RapSettings, bool]:
+    """Search the number of rounds T and of queries in each K, one run for each pair tried.
+
+    The error depends on T K before all else, and has one valley along it [RAP, 3.4.2]: K goes up or
+    down fourfold while that helps, and then T and K change against each other, twofold. The pair
+    that comes out was lucky in its run too: it is to be judged by runs of other seeds.
+
+    Returns:
+        The best settings found, and whether the search came to its end.
+
+    Raises:
+        OutOfTimeError: not even the first pair was finished in time.
+    """
+
+    def score(settings: RapSettings) -> float:
+        return rehearse(stage, settings, seeds=[SEARCH_SEED]).error(objective)
+
+    best, least = start, score(start)
+    try:
+        for moves in (((1, 4), (1, Fraction(1, 4))), ((2, Fraction(1, 2)), (Fraction(1, 2), 2))):
+            for more_rounds, more_selected in moves:
+                before = best
+                while (tried := _moved(best, more_rounds, more_selected, stage)) is not None:
+                    error = score(tried)
+                    if error >= least:
+                        break
+                    best, least = tried, error
+                if best != before:
+                    break  # one valley: what helped one way does not help the other
+    except OutOfTimeError:
+        return best, False
+    return best, True
+
+
+def _moved(
+    settings: RapSettings, rounds: Fraction | int, selected: Fraction | int, stage: Stage
+) -> RapSettings | None:
+    """Return the settings with T and K multiplied; None where that is no setting."""
+    T, K = settings.rounds * rounds, settings.selected * selected
+    allowed = int(T) == T and int(K) == K and K >= 1 and stage.workload.shape[0] >= T * K
+    if not allowed or T > MAX_SEARCHED or T * K > MAX_RAP_MEASURED:
+        return None
+    return replace(settings, rounds=int(T), selected=int(K))
+
+
+def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
+    workload, proxy = stage.workload, stage.proxy_of(seed)
+    mechanism = rap_budget(
+        workload, settings, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
+    )
+    chance = SeededChance(seed)
+    (steps,) = noisy_total(stage.rows.count, mechanism, chance)
+    total = scaled_total(int(steps), mechanism, stage.rows)
+    projection = _Timed(RapProjection(workload, settings, total), stage.end)
+    rounds = run_rounds(
+        lambda position: proxy.answers(workload.blocks[position]),
+        workload=workload,
+        mechanism=mechanism,
+        projection=projection,
+        chance=chance,
+    )
+    T, K = settings.rounds, settings.selected
+    for number, _ in enumerate(rounds):
+        report_progress(f"rehearsing RAP: T = {T}, K = {K}, round {number + 1}")
+    return errors_of(workload, projection.answers, proxy, rounds=T)
+
+
+def _table_run(stage: Stage, seed: int) -> Errors:
+    """Run adaptive measurement once."""
+    workload, proxy = stage.workload, stage.proxy_of(seed)
+    shape, chance = workload.shape_of_domain, SeededChance(seed)
+    budget = adaptive_budget(
+        workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
+    )
+    candidates = budget.candidates
+    tables = [proxy.answers(marginal(shape, subset)) for subset in candidates.subsets]
+    first = noisy_one_way(tables.__getitem__, budget, chance)
+    fit = AdaptiveFit(shape, candidates, decoded_run([first], budget, stage.rows))
+    rounds = run_tables(
+        tables.__getitem__, budget=budget, fit=_TimedFit(fit, stage.end), chance=chance
+    )
+    number = 0
+    for _ in rounds:
+        number += 1
+        report_progress(f"rehearsing adaptive measurement: round {number}")
+
+    model = fit.final()
+
+    def answers(position: int) -> NDArray[np.floating]:
+        return model.answer(workload.blocks[position])
+
+    return errors_of(workload, answers, proxy, rounds=number)
+
+
+def errors_of(
+    workload: Workload,
+    answers: Callable[[int], NDArray[np.floating]],
+    proxy: Proxy,
+    *,
+    rounds: int,
+) -> Errors:
+    """Return the errors of answers, a block at a time, against those of the proxy."""
+    squares, largest = 0.0, 0.0
+    for position, (block, weight) in enumerate(zip(workload.blocks, workload.weights, strict=True)):
+        error = answers(position).ravel() - proxy.answers(block)
+        squares += weight * float(np.square(error).sum())
+        largest = max(largest, float(np.abs(error).max()))
+    return Errors(math.sqrt(squares / weighted_queries(workload)), largest, rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Timed:
+    """A projection that gives up when time is up: between rounds, and between tables."""
+
+    projection: Projection
+    end: float
+
+    def answers(self, position: int) -> NDArray[np.floating]:
+        """Return the projection's answers, if there is time left."""
+        self._check()
+        return self.projection.answers(position)
+
+    def add(self, places: Ints, noisy: Floats, std: float) -> None:
+        """Pass a round on, if there is time left."""
+        self._check()
+        self.projection.add(places, noisy, std)
+
+    def _check(self) -> None:
+        check_time(self.end)
+
+
+@dataclass(frozen=True, eq=False)
+class _TimedFit:
+    """A fit of tables that gives up when time is up, likewise."""
+
+    fit: TableFit
+    end: float
+
+    def table(self, attributes: Subset) -> Floats:
+        """Return the fit's table, if there is time left."""
+        check_time(self.end)
+        return self.fit.table(attributes)
+
+    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
+        """Pass a table on, if there is time left."""
+        check_time(self.end)
+        self.fit.add(attributes, noisy, std)
+
+
+def check_time(end: float) -> None:
+    """Refuse to go on past so many CPU seconds of this process."""
+    if process_time() > end:
+        raise OutOfTimeError("not finished within the CPU seconds of --time-limit; give more")
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of some values and their standard deviation, 0 of one value."""
+    return fmean(values), stdev(values) if len(values) > 1 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class LinearStage:
+    """What the rehearsal of a linear strategy needs, all of it public.
+
+    Attributes:
+        spec: what is asked.
+        compiled: the same.
+        strategy: what is measured.
+        noise: the law of its noise.
+        noise_std: standard deviation of the noise on each measured row.
+    """
+
+    spec: Spec
+    compiled: CompiledSpec
+    strategy: Strategy
+    noise: Noise
+    noise_std: float
+
+    @property
+    def tables(self) -> Iterator[tuple[Table, int]]:
+        """Every table with the place of its block."""
+        for item, places in zip(self.spec.items, self.compiled.items, strict=True):
+            yield from zip(item.tables, places, strict=True)
+
+
+def rehearse_columns(
+    stage: LinearStage, columns: Sequence[ExtraColumn], proxy: Proxy, *, seed: int
+) -> list[Errors]:
+    """Release once on a public population and return the errors of each column.
+
+    Where a table has no value in a column, its reader takes the estimate, and so does this.
+
+    Args:
+        stage: the strategy.
+        columns: to judge.
+        proxy: stands in for the data.
+        seed: of the noise; public, it protects nothing.
+    """
+    rng, strategy = public_generator(seed), stage.strategy
+    noisy = [
+        float(rows.weight) * proxy.answers(rows.block) + _noise(rng, stage, rows.block.queries)
+        for rows in strategy.measurements
+    ]
+    estimates = reconstruct(strategy, noisy)
+    blocks, weights = stage.compiled.workload.blocks, stage.compiled.workload.weights
+    report_progress("rehearsing columns beside the estimates")
+    extra: ExtraColumns = extra_columns(
+        tuple(columns), strategy, noisy, estimates, blocks, noise_std=stage.noise_std
+    )
+    squares, largest = np.zeros(len(columns)), np.zeros(len(columns))
+    for table, place in stage.tables:
+        block = blocks[place]
+        answers = table_answers(
+            table,
+            block,
+            estimates,
+            strategy=strategy,
+            position=place,
+            noise_std=stage.noise_std,
+            level=0.95,
+        )
+        truth = proxy.answers(block).ravel()
+        for k, values in enumerate(extra.added_to(answers, block).extra):
+            error = (answers.estimate if values is None else values) - truth
+            squares[k] += weights[place] * float(np.square(error).sum())
+            largest[k] = max(largest[k], float(np.abs(error).max()))
+    queries = weighted_queries(stage.compiled.workload)
+    return [
+        Errors(math.sqrt(square / queries), float(most))
+        for square, most in zip(squares, largest, strict=True)
+    ]
+
+
+def _noise(rng: PublicGenerator, stage: LinearStage, queries: int) -> Floats:
+    if stage.noise == "laplace":
+        return rng.laplace(scale=stage.noise_std / math.sqrt(2), size=queries)
+    return rng.normal(scale=stage.noise_std, size=queries)
+
+
+TRIALS_SEED = 2027
+MOST_TRIALS, LEAST_TRIALS = 400, 40
+TRIED_NUMBERS = 4_000_000  # measured and derived numbers of all trials together, about
+USUAL_LEVEL = 0.95  # of the intervals of a release that says nothing else: what is lost in noise
+SELDOM = 0.05  # share of trials without an estimate from which a row counts as lost
+
+
+@dataclass(frozen=True, eq=False)
+class RowErrors:
+    """Errors of a derived item's rows, in its own unit.
+
+    Attributes:
+        std: (m,) root mean square of estimate less truth; NaN where the population has no truth.
+        lost: (m,) whether more than SELDOM of the trials have no estimate, being lost in noise.
+    """
+
+    std: Floats
+    lost: Bools
+
+
+class DerivedTrials:
+    """Derived statistics of one strategy on one population, under noise of any size."""
+
+    def __init__(
+        self,
+        statistics: Sequence[Statistic],
+        tables: Mapping[Table, tuple[Block, int | None]],
+        strategy: Strategy,
+        population: Proxy,
+        domain: Domain,
+    ) -> None:
+        """Draw the noise.
+
+        Args:
+            statistics: that are tried.
+            tables: the block of each of their tables, and its position in the plan's workload.
+            strategy: what would be measured.
+            population: public records, scaled to the declared rows.
+            domain: of the spec.
+        """
+        sizes = [rows.block.queries for rows in strategy.measurements]
+        numbers = sum(sizes) + sum(block.queries for block, _ in tables.values())
+        self.trials = max(LEAST_TRIALS, min(MOST_TRIALS, TRIED_NUMBERS // numbers))
+        self.domain, self.strategy = domain, strategy
+        self.truth = {
+            table: np.asarray(population.answers(block), dtype=np.float64).ravel()
+            for table, (block, _) in tables.items()
+        }
+        chance = public_generator(TRIALS_SEED)
+        noise: dict[Table, list[Floats]] = {table: [] for table in tables}
+        for trial in range(self.trials if any(map(_is_simulated, statistics)) else 1):
+            report_progress("trying derived statistics on made-up noise", trial / self.trials)
+            estimates = reconstruct(strategy, [_unit_noise(chance, strategy, n) for n in sizes])
+            for table, answers in noise.items():
+                answers.append(estimates.answer(*tables[table]).ravel())
+        self.noise = {table: np.array(answers) for table, answers in noise.items()}
+        self._joint = JointAnswers(tables, strategy, estimates, noise_std=1.0)
+        self._variances: dict[Table, Floats] = {}
+
+    def errors(self, statistic: Statistic, noise_std: float) -> RowErrors:
+        """Return the errors of a statistic's rows where measured rows have noise of this size."""
+        match statistic:
+            case Difference(first=first, second=second):
+                same = np.arange(first.size)
+                variance = self._variance(first) + self._variance(second)
+                variance = variance - 2 * self._joint.covariance(first, same, second, same)
+                return _exact(noise_std * np.sqrt(np.maximum(variance, 0.0)))
+            case Rate(rows=table, per=per, population=population):
+                scale = per / np.array(population)
+                return _exact(noise_std * np.sqrt(self._variance(table)) * scale)
+            case Quotient():
+                return self._of_quotients(statistic, noise_std)
+            case Quantiles():
+                return self._of_quantiles(statistic, noise_std)
+        assert_never(statistic)
+
+    def _of_quotients(self, statistic: Quotient, noise_std: float) -> RowErrors:
+        above, below = statistic.numerator, statistic.denominator
+        of_rows = rows_in(above, below)
+        with np.errstate(all="ignore"):
+            truth = self.truth[above] / self.truth[below][of_rows]
+        alone = variation_alone(self._joint, below, USUAL_LEVEL) * np.sqrt(self._variance(below))
+        under = (self.truth[below] + noise_std * self.noise[below])[:, of_rows]
+        over = self.truth[above] + noise_std * self.noise[above]
+        lost = limits_of(statistic).lost(under, noise_std * alone[of_rows])
+        with np.errstate(all="ignore"):
+            estimates = np.where(lost, np.nan, over / under)
+        return _spread(estimates, truth)
+
+    def _of_quantiles(self, statistic: Quantiles, noise_std: float) -> RowErrors:
+        table, places = statistic.cumulative, rows_by_group(statistic)
+        variances = self._variance(table)[places]
+        ends, bins = quantile_ends(statistic, self.domain)
+        least = widest_quantile(self._joint, USUAL_LEVEL) * noise_std * np.sqrt(variances[:, -1])
+
+        def of(counts: Floats, group: int, lost: bool) -> Floats:
+            if lost:
+                return np.full(len(statistic.probabilities), np.nan)
+            passed = quantile_places(
+                counts, variances[group], statistic.probabilities, interpolated=bins
+            )
+            return np.interp(passed, np.arange(len(ends)), ends)
+
+        exact = self.truth[table][places]
+        truth = [of(counts, g, counts[-1] <= 0) for g, counts in enumerate(exact)]
+        estimates = []
+        for noise in self.noise[table]:
+            noisy = exact + noise_std * noise[places]
+            lost = noisy[:, -1] <= least
+            estimates.append([of(counts, g, lost[g]) for g, counts in enumerate(noisy)])
+        flat = np.array(estimates).reshape(self.trials, -1)
+        return _spread(flat, np.array(truth).ravel())
+
+    def _variance(self, table: Table) -> Floats:
+        """Return the variances of a table's answers under unit noise: (m,)."""
+        if table not in self._variances:
+            rows = np.arange(table.size)
+            self._variances[table] = self._joint.covariance(table, rows, table, rows)
+        return self._variances[table]
+
+
+def _is_simulated(statistic: Statistic) -> bool:
+    """Whether errors depend on the counts."""
+    return isinstance(statistic, Quotient | Quantiles)
+
+
+def _unit_noise(chance: PublicGenerator, strategy: Strategy, size: int) -> Floats:
+    """Return noise of variance one on so many measured rows."""
+    if strategy.noise == "laplace":
+        return chance.laplace(scale=1 / np.sqrt(2), size=size)
+    return chance.normal(size=size)
+
+
+def _exact(std: Floats) -> RowErrors:
+    return RowErrors(std, np.zeros(len(std), dtype=np.bool_))
+
+
+def _spread(estimates: Floats, truth: Floats) -> RowErrors:
+    """Return errors of trials, (trials, m), about the truth, (m,); missing ones are left out."""
+    known = np.isfinite(truth)
+    given = np.isfinite(estimates)
+    squared = np.where(given, (estimates - np.where(known, truth, 0.0)) ** 2, 0.0)
+    with np.errstate(all="ignore"):
+        std = np.sqrt(squared.sum(axis=0) / given.sum(axis=0))
+    lost = known & (1 - given.mean(axis=0) > SELDOM)
+    return RowErrors(np.where(known, std, np.nan), lost)

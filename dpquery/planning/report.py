@@ -1,0 +1,391 @@
+"""PlanReport.
+
+A plan with its figures in counts, at one guarantee: what the commands print of it.
+
+The item of a plan that errs most, and how little it would err if nothing else were asked.
+
+What another objective would buy: a compared strategy that it prefers, and the price of it.
+
+Compile a spec whose tables are all small enough to be counted.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_TABLE_CELLS
+from dpquery.measurement.ledger.funds import Funds, Room
+from dpquery.operators.blocks import Block
+from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.plan_file.plan import CandidateFigures, Plan, PlannedSelection
+from dpquery.planning.figures import (
+    BudgetShares,
+    Exchange,
+    SelectionAtBudget,
+    exchanges,
+    prices,
+    selection_std,
+)
+from dpquery.planning.public_facts import check_facts, facts_words
+from dpquery.planning.targets import (
+    DerivedReached,
+    DerivedTargets,
+    LeastEpsilon,
+    Reached,
+    Sweep,
+    least_epsilons,
+    reached_targets,
+    rounded_up,
+    swept,
+)
+from dpquery.releases.words import count, figure, html_table
+from dpquery.spec.spec import Spec
+from dpquery.strategy.search.select import select
+from dpquery.strategy.strategy import Noise, Objective
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class WorstItem:
+    """What there is to know of the item with the largest RMSE, of sums over their unit.
+
+    Attributes:
+        name: of the item.
+        rmse: its expected root mean square error, in counts or in the unit of its sums.
+        alone: that of a quick strategy for this item alone, or `rmse` where that is less.
+        doubled: what all errors of the plan are multiplied by at twice the epsilon.
+        average: the mean of its answers where the declared records are spread evenly over all
+            values; None where their number is not declared, and of sums and thresholds.
+    """
+
+    name: str
+    rmse: float
+    alone: float
+    doubled: float
+    average: float | None
+
+
+def worst_item(
+    priced: SelectionAtBudget, spec: Spec, compiled: CompiledSpec, *, delta: Fraction
+) -> WorstItem:
+    """Return the item that errs most under a selection; the first of several."""
+    selection = priced.selection
+    units = [1 if item.summed is None else item.summed.largest for item in spec.items]
+    items = priced.items
+    place = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
+    item = items[place]
+    alone = item.rmse
+    if len(spec.items) > 1:
+        asked = compiled.workload.select(compiled.items[place])
+        noise, change = selection.noise, selection.change
+        only = select(asked, noises=[noise], time_limit=0, change=change, proving=False)
+        quick = only[noise].best.error
+        alone = alone if quick is None else min(alone, priced.std * units[place] * quick.rmse)
+    std = selection_std(selection, spec, epsilon=2 * priced.epsilon, delta=delta)
+    average = _average(spec, compiled, place)
+    return WorstItem(item.name, item.rmse, alone, std / priced.std, average)
+
+
+def _average(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
+    """Return the mean answer of an item; marginals have it whatever the records are."""
+    blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
+    rows, summed = spec.dataset.rows, spec.items[place].summed
+    if rows is None or summed is not None or not all(block.is_product for block in blocks):
+        return None
+    shares = (
+        math.prod(float(f.row_sums.sum()) / f.shape[1] for f in block.factors) for block in blocks
+    )
+    return rows.count * math.fsum(shares) / sum(block.queries for block in blocks)
+
+
+EPSILON_STEPS = 20  # of epsilon, between what either kind of noise needs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PlanReport:
+    """A plan priced at one guarantee: the better noise first.
+
+    Attributes:
+        spec: what was planned.
+        plan: the plan.
+        epsilon: of the guarantee; where there are targets, the least that meets them.
+        delta: of the guarantee.
+        priced: the selections there.
+        least: for each noise the least epsilon that meets the targets, if there are any.
+        reached: the targets with what the better noise reaches.
+        sweep: the selections at each requested epsilon.
+        rooms: for each noise that can be drawn what the budget has room for, at this time.
+        exchanges: for each other noise what it and the better one buy with each other's share.
+        worst: the item that errs most under the better noise.
+        counted: what losses are added up as and why, where the spec leaves it open.
+        derived: the targets on derived items with what the better noise is expected to reach.
+        derived_words: how that is known.
+        facts: what public facts do to the errors, in words; none where there are none.
+        remark: what rehearsals left unfinished, or why there are none; see plan.relaxed and
+            plan.closest.
+        new: what was put on record for the first time: the dataset, its parent.
+    """
+
+    spec: Spec
+    plan: Plan
+    epsilon: Fraction
+    delta: Fraction
+    priced: tuple[SelectionAtBudget, ...]
+    least: tuple[LeastEpsilon, ...]
+    reached: tuple[Reached, ...]
+    sweep: tuple[Sweep, ...]
+    rooms: Mapping[Noise, Room]
+    exchanges: Mapping[Noise, Exchange]
+    worst: WorstItem
+    counted: str = ""
+    derived: tuple[DerivedReached, ...] = ()
+    derived_words: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    remark: str = ""
+    new: tuple[str, ...] = ()
+
+    def remarked(self, remark: str) -> "PlanReport":
+        """Return the report with one more remark, if that is one."""
+        remarks = [words for words in (self.remark, remark) if words]
+        return replace(self, remark="; ".join(remarks))
+
+    @property
+    def targets_beyond_budget(self) -> bool:
+        """Whether no kind of noise meets the targets within the whole budget."""
+        return bool(self.least) and all(needed.share > 1 for needed in self.least)
+
+    @property
+    def room(self) -> Room | None:
+        """What the budget has room for, by the preferred mechanism; RAP is priced as Gaussian."""
+        noise = "gaussian" if self.plan.preferred else self.priced[0].selection.noise
+        return self.rooms.get(noise)
+
+    @property
+    def errors(self) -> "pd.DataFrame":
+        """Expected errors, one row an item, under the better kind of noise.
+
+        In counts; those of sums in the unit of what is added up.
+        """
+        import pandas as pd
+
+        items = self.priced[0].items
+        rows = [(item.name, item.queries, item.rmse, item.max_std_error) for item in items]
+        return pd.DataFrame(rows, columns=["item", "queries", "rmse", "max_std_error"])
+
+    @property
+    def candidates(self) -> "pd.DataFrame":
+        """The compared strategies with their errors in counts; missing where not applicable."""
+        import pandas as pd
+
+        rows = [
+            (
+                selection.noise,
+                figures.name,
+                *_errors_in_counts(priced, figures),
+                figures.name == selection.best,
+            )
+            for priced in self.priced
+            for selection in [priced.selection]
+            for figures in selection.candidates
+        ]
+        columns = ["noise", "strategy", "rmse", "weighted_rmse", "max_std_error", "chosen"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        """Return what was planned and what was chosen, in one line."""
+        return f"<PlanReport: {self._title}; {self._choice}>"
+
+    def _repr_html_(self) -> str:
+        """Return the expected error of every item, for notebooks."""
+        rows = [
+            (
+                item.name,
+                f"{item.queries:,}",
+                figure(item.rmse),
+                figure(item.max_std_error),
+            )
+            for item in self.priced[0].items
+        ]
+        notes = [self._choice, self.remark] if self.remark else [self._choice]
+        return html_table(self._title, ("item", "queries", "RMSE", "max std error"), rows, notes)
+
+    @property
+    def _title(self) -> str:
+        delta = f", delta = {float(self.delta):g}" if self.delta else ""
+        return (
+            f"{self.spec.dataset.id}: {count(self.spec.queries, 'query')} in "
+            f"{count(len(self.spec.items), 'item')}, epsilon = {float(self.epsilon):g}{delta}"
+        )
+
+    @property
+    def _choice(self) -> str:
+        best = self.priced[0]
+        noise = best.selection.noise.capitalize()
+        return f"{best.selection.best} with {noise} noise, expected RMSE {figure(best.rmse)}"
+
+
+def _errors_in_counts(priced: SelectionAtBudget, figures: CandidateFigures) -> list[float | None]:
+    """Return the RMSE, the weighted RMSE and the largest standard error in counts."""
+    unit_noise = (figures.rmse, figures.weighted_rmse, figures.max_std_error)
+    return [None if value is None else priced.std * value for value in unit_noise]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a report is asked for.
+
+    Attributes:
+        epsilon: of the guarantee; None for 1, or for the least that meets the plan's targets.
+        delta: of the guarantee.
+        sweep: other epsilons at which errors are wanted.
+        derived: targets on derived items; None without any.
+    """
+
+    epsilon: Fraction | None
+    delta: Fraction
+    sweep: Sequence[Fraction]
+    derived: DerivedTargets | None = None
+
+
+def report_of(
+    plan: Plan, spec: Spec, compiled: CompiledSpec, funds: Funds, terms: Terms, counted: str
+) -> PlanReport:
+    """Price a plan; `counted` is what to say of how its losses are added up."""
+    delta, derived = terms.delta, terms.derived
+    shares = BudgetShares(spec, compiled.workload, delta, funds)
+    least = least_epsilons(plan, shares, derived) if plan.targets or derived else ()
+    epsilon = terms.epsilon or (least[0].epsilon if least else Fraction(1))
+    if terms.epsilon is None and derived is not None:
+        epsilon = _meeting_all(least, plan, shares)
+    priced = prices(plan, shares, epsilon=epsilon)
+    best = priced[0]
+    return PlanReport(
+        spec,
+        plan,
+        epsilon,
+        delta,
+        priced,
+        least,
+        reached_targets(best, plan.targets),
+        swept(plan, shares, terms.sweep),
+        {
+            one.selection.noise: funds.room_for(shares.pricing(one.selection), epsilon=epsilon)
+            for one in priced
+            if one.share < math.inf
+        },
+        exchanges(priced, shares),
+        worst_item(best, spec, compiled, delta=delta),
+        counted,
+        () if derived is None else derived.reached(best.selection.noise, best.std),
+        () if derived is None else derived.words,
+        facts_words(spec, compiled, shares.calibrated(best.selection)[0]),
+    )
+
+
+def _meeting_all(least: Sequence[LeastEpsilon], plan: Plan, shares: BudgetShares) -> Fraction:
+    """Return about the least epsilon at which the noise that a release takes meets all targets.
+
+    A release takes the noise that errs less on the items, which need not be the one that needs
+    least for the derived ones, and may be another one at another epsilon.
+    """
+    of_noise = {needed.noise: needed.epsilon for needed in least}
+    low, high = min(of_noise.values()), max(of_noise.values())
+    steps = [float(low) * float(high / low) ** (k / EPSILON_STEPS) for k in range(EPSILON_STEPS)]
+    for epsilon in [low, *(rounded_up(step) for step in steps[1:])]:
+        if epsilon >= of_noise[prices(plan, shares, epsilon=epsilon)[0].selection.noise]:
+            return epsilon
+    return high
+
+
+MUCH_LESS, LITTLE_MORE = 0.7, 0.5
+"""Another objective is pointed to for 30 % less of its figure, at 50 % more of this one at most."""
+
+
+@dataclass(frozen=True)
+class Trade:
+    """A compared strategy that another objective prefers, at unit noise.
+
+    Attributes:
+        name: of the strategy.
+        figure: what the other objective minimises.
+        in_place_of: the same of the chosen strategy.
+        costs: how much larger what the plan minimised is, as a share.
+    """
+
+    name: str
+    figure: float
+    in_place_of: float
+    costs: float
+
+
+def trade_of(selection: PlannedSelection, objective: Objective) -> Trade | None:
+    """Return the candidate that the other objective prefers, if it gains more than it costs.
+
+    It was compared for this plan, so that its figures are known; the other objective may find
+    better ones.
+    """
+    chosen = selection.figures
+    if not (chosen.score and chosen.rmse and chosen.max_std_error):
+        return None
+    trades = []
+    for other in selection.candidates:
+        if not (other.score and other.rmse and other.max_std_error):
+            continue
+        pair = (other.max_std_error, chosen.max_std_error)
+        if objective == "max":
+            pair = (other.rmse, chosen.rmse)
+        trades.append(Trade(other.name, *pair, other.score / chosen.score - 1))
+    best = min(trades, key=lambda trade: trade.figure)
+    worth_it = best.figure <= MUCH_LESS * best.in_place_of and best.costs <= LITTLE_MORE
+    return best if worth_it else None
+
+
+_COARSER = "ask it of fewer attributes, or of coarser sets of their values"
+
+
+def compile_countable(spec: Spec) -> CompiledSpec:
+    """Build the operators of a spec of whose tables none has more than MAX_TABLE_CELLS cells.
+
+    Every query of a table depends on all of its cells, so each strategy, and RAP, counts them.
+
+    Raises:
+        UnsupportedWorkloadError: a line for every item with a wider table, with its place.
+        SpecError: public facts leave an item nothing to measure.
+    """
+    compiled = compile_spec(spec)
+    too_wide = []
+    for item, places in zip(spec.items, compiled.items, strict=True):
+        widest = max((compiled.workload.blocks[k] for k in places), key=_cells, default=None)
+        if widest is not None and _cells(widest) > MAX_TABLE_CELLS:
+            names = " x ".join(spec.domain.attributes[i].name for i in widest.attributes)
+            remedy = _COARSER
+            declared = [_declared(compiled, spec, i) for i in widest.attributes]
+            if math.prod(declared) <= MAX_TABLE_CELLS:
+                remedy = f"with `other: drop` it has {math.prod(declared):,}; or {remedy}"
+            too_wide.append(
+                f"{item.place}: item {item.name!r} has a table over {names} of {_cells(widest):,} "
+                f"cells to measure, and the limit is {MAX_TABLE_CELLS:,}; {remedy}"
+            )
+    if too_wide:
+        raise UnsupportedWorkloadError("\n".join(too_wide))
+    check_facts(spec, compiled)
+    return compiled
+
+
+def _declared(compiled: CompiledSpec, spec: Spec, i: int) -> int:
+    """Return the number of classes of an attribute's codes, less those of other texts alone."""
+    attribute, classes = spec.domain.attributes[i], compiled.classes[i]
+    if attribute.merged or not attribute.in_data:
+        return int(classes.max()) + 1
+    return len(np.unique(classes[: attribute.length]))
+
+
+def _cells(block: Block) -> int:
+    return math.prod(block.table_shape)

@@ -1,1 +1,0 @@
-"""From noisy measurements to answers, each with its error; post-processing only."""

@@ -1,1 +1,0 @@
-"""The fits of whole tables that were measured adaptively: relaxed rows, and shrunk tables."""

@@ -1,0 +1,219 @@
+"""The fit of a run of tables, and unbiased answers.
+
+What all tables are, from some that were measured: relaxed rows fitted to them.
+
+The public side of an adaptive run: a model fitted closely after every table, and one at the end.
+
+It sees what was measured and never the data; the same measurements give the same model.
+
+Unbiased answers from the tables that an adaptive run measured, whatever was fitted to them.
+
+What all measured tables say of a component is their mean, weighed by precision, and components are
+independent: together they are a measurement of the kind of OPT_R, whose answers and their errors
+are in closed form ([MATH] 6, 10.9). It holds the tables that were measured and all their margins.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpquery.arrays import Floats
+from dpquery.measurement.rounds.selection import CandidateTables
+from dpquery.measurement.rounds.tables import AdaptiveMeasurement
+from dpquery.operators.blocks import Block
+from dpquery.reconstruction.components import Sizes, StackedSets, residual
+from dpquery.reconstruction.intervals import standard_errors
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.relaxed.fits import FittedRows
+from dpquery.reconstruction.relaxed.misfit import MeasuredTable, merged_tables
+from dpquery.strategy.algebra.query_powers import total_of
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.splits import CenteredCore
+from dpquery.strategy.strategy import BITS
+
+
+def fit_tables(
+    class_counts: tuple[int, ...],
+    measured: Sequence[MeasuredTable],
+    total: float,
+    start: FittedRows | None = None,
+    *,
+    closer: bool = False,
+) -> FittedRows:
+    """Fit a model to measured tables; the same arguments give the same model.
+
+    Args:
+        class_counts: classes of each attribute.
+        measured: tables, a set of attributes as often as it was measured.
+        total: the number of records, positive.
+        start: the model of the tables measured before, to go on from.
+        closer: whether rows go on beyond what noise explains, to select the next table by.
+
+    Raises:
+        ValueError: a table has other classes than the domain, or there are no records.
+
+    Privacy:
+        Post-processing: a function of noisy tables and public inputs.
+    """
+    if not total > 0:
+        raise ValueError("a model of no records")
+    for table in measured:
+        if table.values.shape != tuple(class_counts[i] for i in table.attributes):
+            raise ValueError(f"a table of {table.values.shape} over attributes {table.attributes}")
+    merged, total = merged_tables(measured), float(total)  # a float of numpy would widen the rows
+    return FittedRows(class_counts, merged, total, start, closer=closer)
+
+
+class AdaptiveFit:
+    """A close fit to all noisy tables so far, by which the next table is selected.
+
+    Attributes:
+        model: as it was fitted last.
+
+    Privacy:
+        Post-processing: a function of noisy tables, and of public inputs.
+    """
+
+    def __init__(
+        self,
+        class_counts: tuple[int, ...],
+        candidates: CandidateTables,
+        measurement: AdaptiveMeasurement,
+    ) -> None:
+        """Fit the tables of one attribute; rounds are added one by one."""
+        self._class_counts, self._total = class_counts, measurement.total
+        self._measured: list[MeasuredTable] = []
+        self._measured += _one_way_tables(class_counts, candidates, measurement)
+        self.model = fit_tables(class_counts, self._measured, self._total, closer=True)
+
+    def table(self, attributes: Subset) -> Floats:
+        """Return the model's table over ascending attributes, in counts."""
+        return self.model.table(attributes)
+
+    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
+        """Take in a measured table, (cells,) counts with noise of a standard deviation; fit."""
+        self._measured.append(_table(self._class_counts, attributes, noisy, std))
+        self.model = fit_tables(
+            self._class_counts, self._measured, self._total, self.model, closer=True
+        )
+
+    def final(self) -> FittedRows:
+        """Return the model of all tables so far as it is released: fitted afresh."""
+        return fit_tables(self._class_counts, self._measured, self._total)
+
+
+def final_model(
+    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
+) -> FittedRows:
+    """Return the model of all tables that a run measured, fitted afresh."""
+    tables = tables_of_run(class_counts, candidates, measurement)
+    return fit_tables(class_counts, tables, measurement.total)
+
+
+def tables_of_run(
+    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
+) -> list[MeasuredTable]:
+    """Return all tables that a run measured, in order: those of one attribute, then by round."""
+    return _one_way_tables(class_counts, candidates, measurement) + [
+        _table(class_counts, candidates.subsets[each.number], each.noisy, each.budget.std)
+        for each in measurement.rounds
+    ]
+
+
+def _one_way_tables(
+    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
+) -> list[MeasuredTable]:
+    pairs = zip(candidates.subsets, measurement.one_way, strict=False)
+    return [_table(class_counts, each, noisy, measurement.one_way_std) for each, noisy in pairs]
+
+
+def _table(
+    class_counts: tuple[int, ...], attributes: Subset, noisy: Floats, std: float
+) -> MeasuredTable:
+    return MeasuredTable(attributes, noisy.reshape([class_counts[i] for i in attributes]), std**2)
+
+
+DECLARED_PRECISION = 1e12
+"""Of a number of records that is public, over what was measured: it has no noise."""
+
+
+class UnbiasedAnswers:
+    """Least squares on measured tables alone: unbiased answers, each with its standard error.
+
+    Privacy:
+        Post-processing: a function of noisy tables and public inputs.
+    """
+
+    def __init__(
+        self, class_counts: tuple[int, ...], measured: Sequence[MeasuredTable], total: int | None
+    ) -> None:
+        """Take the tables, and the number of records where that is public.
+
+        Sets of attributes may be there more than once.
+        """
+        tables = merged_tables(measured)
+        if total is not None:
+            variance = min(table.variance for table in tables) / DECLARED_PRECISION
+            tables = (*tables, MeasuredTable((), np.asarray(float(total)), variance))
+        sets = StackedSets(class_counts, [(), *(table.attributes for table in tables)])
+        components, noise = merged_components(sets, tables)
+        # A component of noise s^2 a degree of freedom is a core of weight 1 / (s prod n).
+        weights = {
+            subset: 1 / (math.sqrt(noise[sizes][place]) * math.prod(sizes))
+            for sizes, group in sets.groups.items()
+            for place, subset in enumerate(group)
+        }
+        self._noise_std = float(1 << 2 * BITS) / min(weights.values())
+        whole = {subset: round(weight * self._noise_std) for subset, weight in weights.items()}
+        cores = tuple(CenteredCore(n) if n > 1 else None for n in class_counts)
+        self._strategy = ResidualStrategy("measured tables", "gaussian", cores, whole)
+        answers = [
+            weight * math.prod(sets.sizes_of(subset)) * components[sizes][sets.places[subset]]
+            for subset, weight in whole.items()
+            for sizes in [sets.sizes_of(subset)]
+        ]
+        self._estimates = reconstruct(self._strategy, [each.ravel() for each in answers])
+
+    def holds(self, block: Block) -> bool:
+        """Return whether a measured table has all attributes of a block."""
+        return self._strategy.supports(block)
+
+    def answer(self, block: Block) -> tuple[Floats, Floats]:
+        """Return the answers of a block that is held, and their standard errors: (m,) counts."""
+        std = standard_errors(self._strategy, block, position=None, noise_std=self._noise_std)
+        return self._estimates.answer(block, None).ravel(), std
+
+    def squared_errors(self, block: Block) -> float:
+        """Return the sum of the variances of the answers of a block, in counts squared."""
+        terms = self._strategy.variances(block, position=None)
+        return total_of(terms, block) * self._noise_std**2
+
+
+def merged_components(
+    sets: StackedSets, measured: Sequence[MeasuredTable]
+) -> tuple[dict[Sizes, Floats], dict[Sizes, Floats]]:
+    """Return what all measured tables say of every component, and the variance of its noise.
+
+    A table of cell variance v says of the component of a subset: that of its margin, whose cells
+    have v times as much noise as cells were added up. Components of different subsets have
+    independent noise, so that nothing is lost by taking each by itself.
+
+    Returns:
+        values: (count, *sizes) for each sizes, as StackedSets stacks them.
+        noise: (count,) the variance a degree of freedom.
+    """
+    sums = {sizes: np.zeros((len(group), *sizes)) for sizes, group in sets.groups.items()}
+    precision = {sizes: np.zeros(len(group)) for sizes, group in sets.groups.items()}
+    for table in measured:
+        for subset in subsets_of(table.attributes):
+            sizes, place = sets.sizes_of(subset), sets.places[subset]
+            margin = table.margin(subset)
+            sums[sizes][place] += residual(margin.values[None])[0] / margin.variance
+            precision[sizes][place] += 1 / margin.variance
+    tiny = np.finfo(float).tiny
+    for sizes, each in precision.items():
+        np.maximum(each, tiny, out=each)
+        sums[sizes] /= each.reshape(-1, *[1] * len(sizes))
+    return sums, {sizes: 1 / each for sizes, each in precision.items()}

@@ -1,0 +1,334 @@
+"""`consistent`: tables that agree, without negative cells.
+
+Tables without negative cells that agree with one another: `consistent` of all that is asked.
+
+Tables that share an attribute, by way of others too, are fitted together. Where the joint classes
+of all their attributes are few enough, they are margins of one joint table (joint_counts), whatever
+is asked: levels, prefixes, ranges, overlapping groups, thresholds. Beyond that, each table is
+fitted by its components (nonnegative_tables), which the tables share. A component has one variance
+where each attribute is asked for its values and its total alone, or has two classes; where ranges,
+prefixes or groups are asked of an attribute, its noise is small just for these (noise_shapes).
+
+All answers of a table are read off its cells, so that totals and margins are the sums of what they
+are made of.
+
+The nearest tables that agree with one another and have no negative cell.
+
+Tables over many attribute sets agree if one component for each subset makes them all. Those
+components that are nearest to given ones, each weighed by its precision, and leave no cell below
+zero minimise a convex function. The alternating direction method of multipliers takes turns
+between components, which have a closed form as they are orthogonal, and cells, which are cut at
+zero ([MATH] 16; [Mullins24] poses the problem). The state of a cell is one number: with w the cell
+plus its multiplier, the cut cell is max(w, 0), the multiplier min(w, 0), and components see |w|.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.blocks import Block, kron_apply, marginal, outer_product
+from dpquery.operators.factors import Factor, Identity, IdentityRows, Ones, Stacked, Valued
+from dpquery.reconstruction.components import (
+    Components,
+    FittableTables,
+    KeptAxes,
+    Sizes,
+    StackedSets,
+    Stacks,
+    fittable_tables,
+    margin,
+    noise_of_tables,
+    per_table,
+    proper_axes,
+    residual,
+    spread_below,
+    table_chunks,
+    unshrunk_components,
+    varying,
+)
+from dpquery.reconstruction.joint_counts import JointCounts, Measured, attributes_together
+from dpquery.reconstruction.nearest import SHAPED, noise_shape, onto_simplex, whole_cells
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+
+ITERATIONS = 10  # after which the error of shrunk tables stands still: see docs/benchmarks.md
+
+
+class NonnegativeTables:
+    """Tables over many sets, moved towards the nearest that agree and have no negative cell."""
+
+    def __init__(self, components: Components) -> None:
+        """Take the components that the tables are to be near to, and start from their tables."""
+        self._sets, self._given = components.sets, components
+        self._values = {sizes: values.copy() for sizes, values in components.values.items()}
+        self._widest = _widest_sets(self._sets)
+        self._shaped = {
+            sizes: [
+                (place, subset)
+                for place, subset in enumerate(group)
+                if not components.shapes.keys().isdisjoint(subset)
+            ]
+            for sizes, group in self._sets.groups.items()
+        }
+        every = [each for sizes, each in components.precision.items() if len(sizes) > 1]
+        self._step = float(np.median(np.concatenate(every))) if every else 1.0
+        self._states: Stacks = {}
+        for sizes, places in self._widest.items():
+            self._states[sizes] = np.empty((len(places), *sizes))
+            for part in table_chunks(len(places), sizes):
+                self._states[sizes][part] = self._tables(sizes, places[part])
+
+    def improve(self, iterations: int = ITERATIONS) -> None:
+        """Take so many steps towards the nearest tables."""
+        for _ in range(iterations):
+            self._solve_components()
+            self._cut_cells()
+
+    @property
+    def total(self) -> float:
+        """The number of records, which every table adds up to but for what is cut at zero."""
+        return max(float(self._values[()][0]), 0.0)
+
+    def table(self, subset: Subset) -> Floats:
+        """Return the table over a set, of the sizes of its attributes; no cell is negative.
+
+        What is still below zero after some steps is cut off: the sum is higher by so much.
+        """
+        sizes = self._sets.sizes_of(subset)
+        place = np.array([self._sets.places[subset]])
+        return np.asarray(np.maximum(self._tables(sizes, place)[0], 0.0))
+
+    def _tables(self, sizes: Sizes, places: Ints) -> Floats:
+        """Return tables of one group from the components. (count, *sizes)."""
+        below = spread_below(self._sets, self._values, sizes, places)
+        return below + self._values[sizes][places]
+
+    def _solve_components(self) -> None:
+        """Move every component to its best value, given the cells of the tables that share it."""
+        sums = {sizes: np.zeros_like(values) for sizes, values in self._given.values.items()}
+        weights = {sizes: np.zeros_like(each) for sizes, each in self._given.precision.items()}
+        for sizes, places in self._widest.items():
+            for part in table_chunks(len(places), sizes):
+                cells = np.abs(self._states[sizes][part])
+                sums[sizes][places[part]] += self._step * residual(cells)
+                weights[sizes][places[part]] += self._step
+                for axes, sums_of_cells in _margins_of(cells):
+                    part_sizes = tuple(sizes[k] for k in axes)
+                    share = self._step * math.prod(part_sizes) / math.prod(sizes)
+                    targets = self._sets.below(sizes, axes)[places[part]]
+                    np.add.at(sums[part_sizes], targets, share * residual(sums_of_cells))
+                    np.add.at(weights[part_sizes], targets, share)
+        for sizes, total in sums.items():
+            self._weigh_given(sizes, total, weights[sizes])
+        self._values = sums
+
+    def _weigh_given(self, sizes: Sizes, sums: Floats, weights: Floats) -> None:
+        """Put the best components in the place of the weighted sums of what the cells say."""
+        precision, given = self._given.precision[sizes], self._given.values[sizes]
+        shaped = {
+            place: self._best_where_shaped(subset, sums[place], weights[place])
+            for place, subset in self._shaped[sizes]
+        }
+        sums += given * per_table(precision, len(sizes))
+        sums /= per_table(weights + precision, len(sizes))
+        for place, best in shaped.items():
+            sums[place] = best
+
+    def _best_where_shaped(self, subset: Subset, sums: Floats, weight: float) -> Floats:
+        """Return the best component where noise is not white: each contrast is one by itself."""
+        sizes = self._sets.sizes_of(subset)
+        place = self._sets.places[subset]
+        shapes = [self._given.shapes.get(i) for i in subset]
+        bases = [None if shape is None else shape.basis for shape in shapes]
+        into = [None if basis is None else basis.T.__matmul__ for basis in bases]
+        back = [None if basis is None else basis.__matmul__ for basis in bases]
+        relative = outer_product(
+            [
+                np.ones(size) if shape is None else shape.precision
+                for size, shape in zip(sizes, shapes, strict=True)
+            ]
+        )
+        precision = self._given.precision[sizes][place] * relative
+        given = kron_apply(into, self._given.values[sizes][place])
+        best = (kron_apply(into, sums) + precision * given) / (weight + precision)
+        return np.asarray(kron_apply(back, best))
+
+    def _cut_cells(self) -> None:
+        """Set the cells to the tables of the components, cut at zero, and move the multipliers."""
+        for sizes, places in self._widest.items():
+            for part in table_chunks(len(places), sizes):
+                rest = np.minimum(self._states[sizes][part], 0.0)
+                self._states[sizes][part] = self._tables(sizes, places[part]) + rest
+
+
+def _margins_of(tables: Floats) -> Iterator[tuple[KeptAxes, Floats]]:
+    """Yield all proper margins of a stack of tables, each from a larger one, with its axes."""
+    known = {tuple(range(tables.ndim - 1)): tables}
+    for axes in reversed(proper_axes(tables.ndim - 1)):
+        wider = next(wide for wide in reversed(known) if set(axes) < set(wide))
+        known[axes] = margin(known[wider], tuple(wider.index(k) for k in axes))
+        yield axes, known[axes]
+
+
+def _widest_sets(sets: StackedSets) -> dict[Sizes, Ints]:
+    """Return the places of the sets that are within no other, in their groups."""
+    within = {
+        smaller
+        for group in sets.groups.values()
+        for subset in group
+        for smaller in subsets_of(subset)
+        if len(smaller) == len(subset) - 1
+    }
+    widest = {
+        sizes: [place for place, subset in enumerate(group) if subset not in within]
+        for sizes, group in sets.groups.items()
+    }
+    return {sizes: np.array(places) for sizes, places in widest.items() if places}
+
+
+AGREEING_STEPS = 200  # towards the nearest tables: what is then below zero is far below the noise
+
+
+class AgreeingTables:
+    """The consistent answers of all blocks, fitted when they are first asked for.
+
+    Attributes:
+        reasons: of each block, why it has none; empty where it has.
+    """
+
+    def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
+        """Say which tables can be fitted.
+
+        Args:
+            measured: what is known of them.
+            blocks: what is asked for, of the release and later; others have no answers.
+
+        Privacy:
+            Post-processing: a function of noisy answers and public inputs.
+        """
+        self._measured = measured
+        strategy = measured.strategy
+        linked = [block.attributes for block in blocks]
+        linked += [rows.block.attributes for rows in strategy.measurements]
+        together = attributes_together(strategy.shape, linked)
+        self._joint: dict[Block, JointCounts] = {}
+        lone: set[Block] = set()
+        for attributes in [*together, ()]:
+            asked = [block for block in blocks if _within(block, attributes)]
+            joint = JointCounts(measured, attributes, asked)
+            if joint.fits:
+                self._joint |= dict.fromkeys(asked, joint)
+            if len({(block.attributes, _keys(block)) for block in asked}) == 1:
+                lone |= set(asked)
+        self._lone = frozenset(lone)
+        beyond = [block for block in blocks if block not in self._joint]
+        self._tables_apart = _TablesApart(measured, beyond)
+        apart = dict(zip(beyond, self._tables_apart.scope.reasons, strict=True))
+        self.reasons = tuple(_sums(block) or apart.get(block, "") for block in blocks)
+        self._refused = {block for block, why in zip(blocks, self.reasons, strict=True) if why}
+
+    def alone(self, block: Block) -> bool:
+        """Return whether no other table shares an attribute with a block."""
+        return block in self._lone
+
+    def answer(self, block: Block) -> Floats | None:
+        """Return the answers of a block, of shape block.row_shape; None where it has none."""
+        if block in self._refused:
+            return None
+        if block in self._joint:
+            return self._joint[block].answer(block)
+        return self._tables_apart.answer(block)
+
+    def whole_numbers(self, block: Block) -> Ints | None:
+        """Return the same in whole numbers that add up; int64."""
+        if block in self._refused:
+            return None
+        if block in self._joint:
+            return self._joint[block].whole_numbers(block)
+        return self._tables_apart.whole_numbers(block)
+
+
+class _TablesApart:
+    """Tables whose joint classes are too many: they share components, and agree as far as these."""
+
+    def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
+        strategy = measured.strategy
+        self._shaped = {
+            i
+            for block in blocks
+            for i, factor in zip(block.attributes, block.factors, strict=True)
+            if factor.shape[1] > 2 and not _white(factor)
+        }
+
+        def refusal(block: Block) -> str:
+            wide = [i for i in self._shaped & set(block.attributes) if strategy.shape[i] > SHAPED]
+            if not wide:
+                return ""
+            return (
+                f"ranges, prefixes or groups are asked of an attribute of more than {SHAPED:,} "
+                "classes, and the tables that it shares attributes with have too many cells "
+                "together"
+            )
+
+        self.scope: FittableTables = fittable_tables(strategy, blocks, refusal)
+        self._measured = measured
+        self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
+        self._whole: dict[tuple[int, ...], Ints] = {}
+
+    def answer(self, block: Block) -> Floats:
+        return block.apply(self._cells(block).reshape(block.table_shape))
+
+    def whole_numbers(self, block: Block) -> Ints:
+        subset = varying(block)
+        if subset not in self._whole:
+            cells = self._cells(block)
+            self._whole[subset] = whole_cells(cells, [None] * cells.ndim)
+        counted = block.apply(self._whole[subset].reshape(block.table_shape))
+        return np.asarray(np.rint(counted), dtype=np.int64)
+
+    @cached_property
+    def _tables(self) -> NonnegativeTables:
+        measured = self._measured
+        shape = measured.strategy.shape
+
+        def table_of(subset: tuple[int, ...]) -> Floats:
+            return measured.estimates.answer(marginal(shape, subset), None)
+
+        noise_of = noise_of_tables(measured.strategy, noise_std=measured.noise_std)
+        sets = StackedSets(shape, self.scope.sets)
+        fitted = {i for subset in self.scope.sets for i in subset}
+        shapes = {i: noise_shape(measured.strategy, i) for i in sorted(self._shaped & fitted)}
+        tables = NonnegativeTables(unshrunk_components(sets, table_of, noise_of, shapes))
+        tables.improve(AGREEING_STEPS)
+        return tables
+
+    def _cells(self, block: Block) -> Floats:
+        """Return the cells of a block's table: none negative, of the estimated total."""
+        cells = self._tables.table(varying(block))
+        flat, total = cells.reshape(1, -1), np.array([self._tables.total])
+        return onto_simplex(flat, np.ones_like(flat), total).reshape(cells.shape)
+
+
+def _within(block: Block, attributes: Sequence[int]) -> bool:
+    """Return whether a block looks at some attributes that belong together, or at none."""
+    looked_at = varying(block)
+    return bool(looked_at) == bool(attributes) and set(looked_at) <= set(attributes)
+
+
+def _keys(block: Block) -> tuple[object, ...]:
+    return (block.at_least, *(factor.key for factor in block.factors))
+
+
+def _sums(block: Block) -> str:
+    """Return why a block of sums has no answers; nothing for counts."""
+    valued = any(isinstance(factor, Valued) for factor in block.factors)
+    return "its queries are sums, not counts" if valued else ""
+
+
+def _white(factor: Factor) -> bool:
+    """Return whether a factor asks for single values and the total alone."""
+    if isinstance(factor, Stacked):
+        return all(map(_white, factor.parts))
+    return isinstance(factor, Identity | IdentityRows | Ones)

@@ -1,0 +1,501 @@
+"""Columns beside the estimates: refused early, then filled.
+
+Post-processed columns, beside the unbiased estimates and never in their place.
+
+Every column is a function of one table's estimates and standard errors, but for two that come from
+all measurements: `graphical` (graphical_model) and `shrunk` (shrunk_tables); and `consistent` and
+`integer` where queries of a table overlap (agreeing_tables). What a column gains on
+sparse tables it pays for with bias: sums of many of its cells can be far worse than the same sums
+of estimates, and the noise intervals are those of the estimates.
+
+The extra columns of a release by least squares: refused early, then filled table by table.
+
+Which answers of a table are consistent: those that one set of records could give.
+
+A table is consistent if some table of counts, none negative, gives all its answers. For each set of
+predicates on an attribute that means:
+  disjoint   (identity, total, groups and ranges that do not overlap) no answer is negative
+  prefix     no answer is negative, and none is larger than the next
+  all ranges the same for the ranges from the first code on; any other is a difference of two
+  + total    (disjoint ones that miss no code, and the total) no answer is negative, and the total
+             is the sum of the others; where the disjoint ones miss a code, at least that sum
+One attribute of a table may have one of the last three; the others are disjoint. Then the nearest
+such answers have a closed form. Where queries overlap in any other way (r of k, overlapping groups
+or ranges, prefixes of two attributes), or other tables share attributes, they come from
+agreeing_tables.
+
+The size of a table, the number of records that some query counts, is an estimate too. Kept at that
+estimate it stays unbiased (unless negative), while cells move: that is what keeps projection from
+inventing people.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Literal, assert_never, get_args
+
+import numpy as np
+
+from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.operators.blocks import Block, marginal
+from dpquery.progress import report_progress
+from dpquery.reconstruction.agreeing_tables import AgreeingTables
+from dpquery.reconstruction.components import fittable_tables
+from dpquery.reconstruction.graphical_model import GraphicalModel, check_graphical, fit_graphical
+from dpquery.reconstruction.joint_counts import Measured
+from dpquery.reconstruction.least_squares import Estimates, TableAnswers
+from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
+from dpquery.reconstruction.shrunk_tables import ShrunkTables, not_shrunk
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+    ranges,
+)
+from dpquery.spec.problems import quoted, suggestion
+from dpquery.spec.spec import Table
+from dpquery.strategy.shapes.informed import InformedStrategy
+from dpquery.strategy.strategy import Strategy
+
+QueryKind = Literal["disjoint", "prefix", "ranges", "summed", "bounded", "overlapping"]
+
+
+@dataclass(frozen=True)
+class QueryStructure:
+    """How the queries of a table overlap, which decides what its consistent answers are.
+
+    Attributes:
+        kind: of the one axis that is not disjoint; "disjoint" where there is none.
+        axis: its place among the table's axes; 0 where there is none.
+        whole: which query of that axis is the sum of the disjoint ones among them.
+        reason: why there are no consistent answers; empty where there are.
+    """
+
+    kind: QueryKind
+    axis: int = 0
+    whole: int = 0
+    reason: str = ""
+
+
+def query_structure(table: Table) -> QueryStructure:
+    """Return how the queries of a table overlap."""
+    if table.summed is not None:
+        return QueryStructure("overlapping", reason="its queries are sums, not counts")
+    if table.threshold < len(table.axes):
+        return QueryStructure(
+            "overlapping", reason="a record can be counted by several of its queries"
+        )
+    kinds = [query_kind(predicates) for _, predicates in table.axes]
+    special = [place for place, kind in enumerate(kinds) if kind != "disjoint"]
+    if not special:
+        return QueryStructure("disjoint")
+    if any(kinds[place] == "overlapping" for place in special):
+        return QueryStructure(
+            "overlapping", reason="the predicates of one of its attributes overlap"
+        )
+    if len(special) > 1:
+        return QueryStructure(
+            "overlapping", reason="several of its attributes have prefixes, ranges or totals"
+        )
+    (axis,) = special
+    predicates = table.axes[axis][1]
+    return QueryStructure(kinds[axis], axis, _whole(predicates))
+
+
+def below_zero(table: Table) -> str:
+    """Return why true answers may be negative; nothing where none can be."""
+    if table.summed is None or min(table.summed.values) >= 0:
+        return ""
+    return "its sums may be negative"
+
+
+def query_kind(predicates: PredicateSet) -> QueryKind:
+    """Return how the predicates of one attribute overlap."""
+    match predicates:
+        case IdentitySet() | TotalSet():
+            return "disjoint"
+        case PrefixSet():
+            return "prefix" if len(predicates) > 1 else "disjoint"
+        case AllRangesSet():
+            return "ranges" if len(predicates) > 1 else "disjoint"
+        case WidthSet(width=width):
+            return "disjoint" if width == 1 or len(predicates) == 1 else "overlapping"
+        case IntervalSet():
+            pairs = pairwise(sorted(ranges(predicates)))
+            disjoint = all(last < first for (_, last), (first, _) in pairs)
+            return "disjoint" if disjoint else "overlapping"
+        case GroupSet(groups=groups):
+            codes = [code for _, codes_of_group in groups for code in codes_of_group]
+            return "disjoint" if len(codes) == len(set(codes)) else "overlapping"
+        case StackedSet(parts=parts):
+            return _with_total(parts)
+    assert_never(predicates)
+
+
+def _with_total(parts: Sequence[PredicateSet]) -> QueryKind:
+    """Return whether disjoint queries sum to the total beside them, or to no more than it."""
+    non_totals = [part for part in parts if not isinstance(part, TotalSet)]
+    if len(parts) != 2 or len(non_totals) != 1:
+        return "overlapping"
+    match non_totals[0]:
+        case IdentitySet() as cells:
+            return "summed" if len(cells) == cells.size else "bounded"
+        case GroupSet(size=size, groups=groups) as cells if query_kind(cells) == "disjoint":
+            return "summed" if sum(len(codes) for _, codes in groups) == size else "bounded"
+        case _:
+            return "overlapping"
+
+
+def _whole(predicates: PredicateSet) -> int:
+    """Return the place of the query that counts whatever any of the others counts."""
+    match predicates:
+        case AllRangesSet(length=length):
+            return length - 1
+        case StackedSet(parts=parts) if isinstance(parts[0], TotalSet):
+            return 0
+        case _:
+            return len(predicates) - 1
+
+
+ColumnName = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical", "shrunk"]
+COLUMN_NAMES: tuple[ColumnName, ...] = get_args(ColumnName)
+COLUMN_MEANINGS: dict[ColumnName, str] = {
+    "nonnegative": "the estimate, or zero where it is negative",
+    "consistent": "the nearest answers, in standard errors, that a table of counts without "
+    "negative cells could have, totals before what they are made of; all records together stay as "
+    "many as estimated, or none if that is negative",
+    "thresholded": "the estimate, or zero where it is below {z}",
+    "integer": "the consistent answers rounded up or down to whole numbers that add up",
+    "graphical": "the answers of the graphical model (Private-PGM) that fits all measurements best",
+    "shrunk": "the best guess: what the measurements say beyond smaller tables, as far as it "
+    "stands out of its noise, and no cell below zero",
+}
+
+
+@dataclass(frozen=True)
+class ExtraColumn:
+    """An extra column; `z` is its threshold in standard errors, None for the universal one."""
+
+    name: ColumnName
+    z: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The column as it is asked for."""
+        return self.name if self.z is None else f"{self.name}:{self.z:g}"
+
+    @property
+    def meaning(self) -> str:
+        """What the column holds, in words."""
+        z = "sqrt(2 ln m)" if self.z is None else f"{self.z:g}"
+        rows = ", m being the rows of its table" if self.z is None else ""
+        return COLUMN_MEANINGS[self.name].format(z=f"{z} standard errors{rows}")
+
+
+def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
+    """Read the columns asked for, in order.
+
+    >>> parse_columns(["consistent", "thresholded:2"])
+    (ExtraColumn(name='consistent', z=None), ExtraColumn(name='thresholded', z=2.0))
+
+    Raises:
+        SpecError: a name is not known or repeated, or a threshold is not a positive number.
+    """
+    columns = tuple(_parse(text) for text in texts)
+    names = [column.name for column in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(f"--also {name} is given twice; a release has one column of a name")
+    return columns
+
+
+def _parse(text: str) -> ExtraColumn:
+    given, colon, option = text.partition(":")
+    name = next((known for known in COLUMN_NAMES if known == given), None)
+    if given in ("csv", "xlsx"):
+        raise SpecError(
+            f"--also {given} is no column; a release is written as {given} too by "
+            f"`dpquery package --also {given}`, which is free"
+        )
+    if name is None:
+        raise SpecError(f"--also {quoted(given)} is not known{suggestion(given, COLUMN_NAMES)}")
+    if not colon:
+        return ExtraColumn(name)
+    if name != "thresholded":
+        raise SpecError(f"--also {name} takes no number; leave {quoted(colon + option)} out")
+    try:
+        z = float(option)
+    except ValueError:
+        z = math.nan
+    if not 0 < z < math.inf:
+        raise SpecError(
+            f"--also {quoted(text)}: expected a positive number of standard errors after the "
+            "colon, such as thresholded:2"
+        )
+    return ExtraColumn(name, z)
+
+
+def with_columns(
+    answers: TableAnswers,
+    columns: Sequence[ExtraColumn],
+    *,
+    fitted: Mapping[ColumnName, Floats | Ints | None] = MappingProxyType({}),
+) -> TableAnswers:
+    """Return a table's answers with the columns asked for; the estimates are as they were.
+
+    Args:
+        answers: of one table.
+        columns: in order.
+        fitted: (m,) the answers of the columns that are fitted to all measurements; None where
+            this table has none.
+    """
+    extra = tuple(_values(answers, column, fitted) for column in columns)
+    return replace(answers, extra=extra)
+
+
+def _values(
+    answers: TableAnswers, column: ExtraColumn, fitted: Mapping[ColumnName, Floats | Ints | None]
+) -> Floats | Ints | None:
+    match column.name:
+        case "nonnegative" | "thresholded" if below_zero(answers.table):
+            return None
+        case "nonnegative":
+            return np.maximum(answers.estimate, 0.0)
+        case "consistent":
+            values = fitted.get("consistent")
+            return consistent(answers) if values is None else values
+        case "thresholded":
+            return thresholded(answers, column.z)
+        case "integer":
+            whole = fitted.get("integer")
+            return whole_numbers(answers) if whole is None else whole
+        case "graphical" | "shrunk":
+            return fitted[column.name]
+    assert_never(column.name)
+
+
+def thresholded(answers: TableAnswers, z: float | None) -> Floats:
+    """Return the estimates, and zero for those below z standard errors. (m,).
+
+    Args:
+        answers: of one table, with standard errors.
+        z: None for sqrt(2 ln m): the largest of m normal errors rarely passes it, so that a table
+            of zeros stays one (Donoho and Johnstone 1994: the universal threshold).
+    """
+    if answers.std_error is None:
+        raise ValueError("answers without standard errors have no threshold")
+    limit = math.sqrt(2 * math.log(max(len(answers.estimate), 1))) if z is None else z
+    noise = (answers.estimate < limit * answers.std_error) | (answers.estimate < 0)
+    return np.where(noise, 0.0, answers.estimate)
+
+
+def consistent(answers: TableAnswers) -> Floats | None:
+    """Return the consistent answers of a table; None where its queries overlap too much. (m,).
+
+    A table of disjoint queries is projected onto the simplex of its size. Where one axis has
+    prefixes, ranges or a total, the queries that count all of that axis are projected so first,
+    and then, for each of them, the others given their whole.
+    """
+    structure = query_structure(answers.table)
+    return None if structure.reason else _consistent(answers, structure)
+
+
+def _consistent(answers: TableAnswers, structure: QueryStructure) -> Floats:
+    fibres = _Fibres(answers.table.shape, structure)
+    y = fibres.split(answers.estimate)
+    v = fibres.split(relative_variances(answers.std_error, answers.estimate.shape))
+    wholes, spread = y[:, structure.whole], v[:, structure.whole]
+    size = np.maximum(wholes.sum(keepdims=True), 0.0)
+    total = onto_simplex(wholes[None, :], spread[None, :], size)[0]
+    match structure.kind:
+        case "summed":
+            cells = fibres.cells(y.shape[1])
+            solved = onto_simplex(y[:, cells], v[:, cells], total)
+        case "bounded":
+            cells = fibres.cells(y.shape[1])
+            solved = np.maximum(y[:, cells], 0.0)
+            over = solved.sum(axis=1) > total
+            solved[over] = onto_simplex(y[over][:, cells], v[over][:, cells], total[over])
+        case "prefix" | "ranges":
+            first = slice(structure.whole + 1)
+            solved = onto_chain(y[:, first], v[:, first], total)
+        case _:
+            solved = total[:, None]
+    return fibres.join(fibres.complete(solved, total))
+
+
+def whole_numbers(answers: TableAnswers) -> Ints | None:
+    """Return the consistent answers as whole numbers that are consistent again. (m,) int64."""
+    structure = query_structure(answers.table)
+    if structure.reason:
+        return None
+    fibres = _Fibres(answers.table.shape, structure)
+    x = fibres.split(_consistent(answers, structure))
+    wholes = x[:, structure.whole]
+    total = to_whole(wholes[None, :], np.rint(wholes.sum(keepdims=True)))[0]
+    match structure.kind:
+        case "summed":
+            solved = to_whole(x[:, fibres.cells(x.shape[1])], total)
+        case "bounded":
+            cells = x[:, fibres.cells(x.shape[1])]
+            rest = np.maximum(wholes - cells.sum(axis=1), 0.0)
+            solved = to_whole(np.column_stack([cells, rest]), total)[:, :-1]
+        case "prefix" | "ranges":
+            first = slice(structure.whole + 1)
+            solved = np.minimum(np.rint(x[:, first]).astype(np.int64), total[:, None])
+            solved[:, -1] = total
+        case _:
+            solved = total[:, None]
+    return fibres.join(fibres.complete(solved, total))
+
+
+@dataclass(frozen=True)
+class _Fibres:
+    """Fibres of a table along its one axis that is not disjoint; without one, its cells."""
+
+    shape: tuple[int, ...]
+    structure: QueryStructure
+
+    def split(self, values: Floats) -> Floats:
+        """Return (fibres, queries of the axis)."""
+        if self.structure.kind == "disjoint":
+            return values.reshape(-1, 1)
+        moved = np.moveaxis(values.reshape(self.shape), self.structure.axis, -1)
+        return np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
+
+    def join(self, fibres: Numbers) -> Numbers:
+        """Undo split."""
+        if self.structure.kind == "disjoint":
+            return fibres.ravel()
+        axis = self.structure.axis
+        others = self.shape[:axis] + self.shape[axis + 1 :]
+        moved = np.moveaxis(fibres.reshape(*others, fibres.shape[1]), -1, axis)
+        return np.asarray(np.ascontiguousarray(moved).ravel())
+
+    def cells(self, queries: int) -> Ints:
+        """Return the places of the queries that the whole is the sum of."""
+        return np.delete(np.arange(queries), self.structure.whole)
+
+    def complete(self, solved: Numbers, total: Numbers) -> Numbers:
+        """Return all queries of each fibre from those solved for."""
+        match self.structure.kind:
+            case "summed" | "bounded":
+                place = 0 if self.structure.whole == 0 else solved.shape[1]
+                return np.insert(solved, place, total, axis=1)
+            case "ranges":
+                first, last = np.triu_indices(solved.shape[1])
+                below = np.concatenate([np.zeros_like(solved[:, :1]), solved], axis=1)
+                return np.asarray(solved[:, last] - below[:, first])
+            case _:
+                return solved
+
+
+OF_ESTIMATES: tuple[ColumnName, ...] = ("nonnegative", "thresholded")
+"""Columns that each estimate alone decides."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExtraColumns:
+    """Adds columns to the answers of one table at a time.
+
+    Attributes:
+        columns: in order.
+        model: the graphical model, where a column asks for it.
+        shrunk: the shrunk tables, where a column asks for them.
+        agreeing: the consistent cells of all tables, where a column asks for them.
+    """
+
+    columns: tuple[ExtraColumn, ...]
+    model: GraphicalModel | None
+    shrunk: ShrunkTables | None
+    agreeing: AgreeingTables | None
+
+    def added_to(self, answers: TableAnswers, block: Block) -> TableAnswers:
+        """Return a table's answers with the columns; `block` is the table's in the workload."""
+        fitted: dict[ColumnName, Floats | Ints | None] = {}
+        if self.model is not None:
+            fitted["graphical"] = self.model.answer(block).ravel()
+        if self.shrunk is not None:
+            values = self.shrunk.answer(block)
+            fitted["shrunk"] = None if values is None else values.ravel()
+        if self.agreeing is not None and not self._by_itself(answers, block):
+            values, whole = self.agreeing.answer(block), self.agreeing.whole_numbers(block)
+            fitted["consistent"] = None if values is None else values.ravel()
+            fitted["integer"] = None if whole is None else whole.ravel()
+        return with_columns(answers, self.columns, fitted=fitted)
+
+    def _by_itself(self, answers: TableAnswers, block: Block) -> bool:
+        """Return whether a table is fitted in closed form, as it has none to agree with."""
+        alone = self.agreeing is not None and self.agreeing.alone(block)
+        return alone and not query_structure(answers.table).reason
+
+
+def check_columns(
+    columns: Sequence[ExtraColumn], strategy: Strategy, blocks: Sequence[Block]
+) -> None:
+    """Refuse, before anything is charged, columns that could not be made from a strategy.
+
+    Args:
+        columns: in order.
+        strategy: what is or was measured.
+        blocks: what is asked of it.
+    """
+    uninformed = [column.text for column in columns if column.name not in OF_ESTIMATES]
+    if isinstance(strategy, InformedStrategy) and uninformed:
+        raise UnsupportedWorkloadError(
+            f"--also {uninformed[0]} knows no public facts, which the spec has; leave the column "
+            "out"
+        )
+    if _among(columns, "graphical"):
+        check_graphical(strategy)
+    if _among(columns, "shrunk"):
+        scope = fittable_tables(strategy, blocks, not_shrunk)
+        if not scope.sets:
+            raise UnsupportedWorkloadError(
+                f"--also shrunk: no table can be shrunk: {scope.reasons[0]}; leave the column out"
+            )
+
+
+def extra_columns(
+    columns: tuple[ExtraColumn, ...],
+    strategy: Strategy,
+    noisy: Sequence[Floats],
+    estimates: Estimates,
+    blocks: Sequence[Block],
+    *,
+    noise_std: float,
+) -> ExtraColumns:
+    """Return the extra columns of all tables; what is fitted to all measurements is fitted here.
+
+    Args:
+        columns: in order; checked by check_columns.
+        strategy: what was measured.
+        noisy: the answers of its measurements, as reconstruct takes them.
+        estimates: the least-squares solution, which gives the number of records.
+        blocks: what is asked, and what else its tables are to agree with.
+        noise_std: standard deviation of the noise on each of them.
+    """
+    model = shrunk = agreeing = None
+    if _among(columns, "graphical"):
+        report_progress("fitting the graphical model")
+        total = float(estimates.answer(marginal(strategy.shape, ()), 0))
+        model = fit_graphical(strategy, noisy, noise_std=noise_std, total=total)
+    if _among(columns, "shrunk"):
+        report_progress("shrinking the tables")
+        shrunk = ShrunkTables(strategy, noisy, blocks, noise_std=noise_std)
+    if _among(columns, "consistent") or _among(columns, "integer"):
+        agreeing = AgreeingTables(Measured(strategy, noisy, estimates, noise_std), blocks)
+    return ExtraColumns(columns, model, shrunk, agreeing)
+
+
+def _among(columns: Sequence[ExtraColumn], name: ColumnName) -> bool:
+    return any(column.name == name for column in columns)

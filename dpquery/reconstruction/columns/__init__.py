@@ -1,1 +1,0 @@
-"""Post-processed columns beside the unbiased estimates, never in their place."""

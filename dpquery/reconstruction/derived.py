@@ -1,0 +1,544 @@
+"""Shares, means, differences, rates, quantiles.
+
+Answers of several tables, and how their noise varies together.
+
+Quantiles of an ordered attribute from noisy counts up to each of its values.
+
+With noisy counts P_j up to value j and T of all, the p-quantile is where P_j - p T passes from
+below to above zero. Its interval is the set of all values at which that could be so, tested with
+the joint covariance of the counts: of whole values it holds at least its level, and where values
+are interpolated within bins it holds it exactly but for gaps in the set, which are filled.
+The estimate is where the rising counts nearest to the noisy ones (weighted least squares) pass
+p T ([MATH] 24).
+
+Quotients of two noisy answers, with intervals that hold their level [F54].
+
+With answers n and d of true values v and w, Fieller's interval of v / w is the set of all t for
+which n - t d could be noise alone: |n - t d| <= q(t) sd(n - t d). Under Gaussian noise q is one
+number. Under Laplace noise it depends on t, by how much each measured row has to do with n - t d.
+
+A row is printed only where d passes a threshold, and among those that do d is too large by chance:
+Fieller's interval does not hold among them. So it is given only where d is SURE times as large;
+of the others no more is said than what is known of v / w beforehand ([MATH] 24).
+
+What a derived item is, worked out from noisy answers and their joint covariance.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import assert_never
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpquery.arrays import Bools, Floats, Ints
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import ROW_CHUNK
+from dpquery.reconstruction.intervals import laplace_quantile, largest_quantile
+from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.spec.columns import Bins, Domain, Integers
+from dpquery.spec.predicates import IntervalSet
+from dpquery.spec.spec import Difference, Quantiles, Quotient, Rate, Statistic, Table
+from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
+from dpquery.strategy.strategy import Strategy
+
+MAX_UNITS = 1 << 12  # measured rows whose part in every answer is worked out one by one
+MAX_COEFFICIENTS = 1 << 25  # of all answers on them: 256 MB
+
+
+@dataclass(frozen=True, eq=False)
+class JointAnswers:
+    """The answers of some tables of one release, and how their noise varies together.
+
+    Attributes:
+        blocks: of each table, and its position in the plan's workload if it has one there.
+        strategy: what was measured.
+        estimates: the result of `reconstruct` on the measurements.
+        noise_std: standard deviation of the noise on each measured row.
+    """
+
+    blocks: Mapping[Table, tuple[Block, int | None]]
+    strategy: Strategy
+    estimates: Estimates
+    noise_std: float
+
+    def estimate(self, table: Table) -> Floats:
+        """Return the answers of a table in row order: (m,)."""
+        block, position = self.blocks[table]
+        return self.estimates.answer(block, position).ravel()
+
+    def covariance(self, table: Table, rows: Ints, other: Table, other_rows: Ints) -> Floats:
+        """Return covariances of rows of two tables; their numbers are broadcast."""
+        (block, position), (against, place) = self.blocks[table], self.blocks[other]
+        pairs = QueryPairs(QueryRows(block, rows, position), QueryRows(against, other_rows, place))
+        return np.asarray(self.strategy.covariances(pairs) * self.noise_std**2)
+
+    @cached_property
+    def coefficients(self) -> dict[Table, Floats] | None:
+        """What each answer makes of the measured rows: (m, rows) for every table.
+
+        None where they are not needed, since the noise is normal, and where they are too many.
+        """
+        if self.strategy.noise == "gaussian":
+            return None
+        sizes = [rows.block.queries for rows in self.strategy.measurements]
+        answered = sum(block.queries for block, _ in self.blocks.values())
+        if sum(sizes) > MAX_UNITS or sum(sizes) * answered > MAX_COEFFICIENTS:
+            return None
+        ends = np.cumsum(sizes)[:-1]
+        columns: dict[Table, list[Floats]] = {table: [] for table in self.blocks}
+        nothing = reconstruct(self.strategy, np.split(np.zeros(sum(sizes)), ends))
+        for unit in np.eye(sum(sizes)):
+            solved = reconstruct(self.strategy, np.split(unit, ends))
+            for table, (block, position) in self.blocks.items():
+                moved = solved.answer(block, position) - nothing.answer(block, position)
+                columns[table].append(moved.ravel())  # public facts add what no row does
+        return {table: np.array(of_units).T for table, of_units in columns.items()}
+
+
+def rows_in(table: Table, margin: Table) -> Ints:
+    """Return for every row of a table that row of a margin, which has some of its axes: (m,)."""
+    sizes = {i: len(predicates) for i, predicates in table.axes}
+    places = np.unravel_index(np.arange(table.size), table.shape) if sizes else ()
+    chosen = dict(zip(sizes, places, strict=True))
+    kept: Sequence[Ints] = [np.asarray(chosen[i]) for i, _ in margin.axes]
+    if not kept:
+        return np.zeros(table.size, dtype=np.int64)
+    return np.asarray(np.ravel_multi_index(tuple(kept), margin.shape), dtype=np.int64)
+
+
+REFINEMENTS = 4  # of the quantile at either end of an interval
+SURE = 2.2  # thresholds from which a denominator is large by more than chance; 2 misses by 0.2 %
+BEYOND_NOISE = 10  # standard errors
+Critical = Callable[[Floats], Floats]
+"""The quantile of |noise of n - t d| in its standard deviations, given t for every row."""
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedRows:
+    """Figures of a statistic, one a row.
+
+    Attributes:
+        estimate: (m,), NaN where there is none.
+        std_error: (m,), NaN where there is none.
+        low: (m,) lower ends of intervals, NaN where there is none.
+        high: (m,) upper ends.
+        lost: (m,) where the reason holds that there is no estimate.
+        reason: why.
+    """
+
+    estimate: Floats
+    std_error: Floats
+    low: Floats
+    high: Floats
+    lost: Bools
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class KnownRange:
+    """What is known of a quotient beforehand.
+
+    Attributes:
+        low: it is no smaller.
+        high: it is no larger.
+        positive: whether its denominator is not below 0, so that only noise is.
+    """
+
+    low: float = -np.inf
+    high: float = np.inf
+    positive: bool = True
+
+    def lost(self, below: Floats, least: Floats) -> Bools:
+        """Return which noisy denominators are not above what noise alone may be."""
+        return np.asarray((below if self.positive else np.abs(below)) <= least)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyPairs:
+    """Pairs of noisy answers with their variances and covariance, (m,) each."""
+
+    above: Floats
+    below: Floats
+    above_variance: Floats
+    below_variance: Floats
+    covariance: Floats
+
+    def deviation(self, t: Floats) -> Floats:
+        """Return the standard deviation of above - t below: (m,)."""
+        mixed = self.above_variance - 2 * t * self.covariance + t**2 * self.below_variance
+        return np.sqrt(np.maximum(mixed, 0.0))
+
+
+def quotient_rows(
+    pairs: NoisyPairs,
+    critical: Critical,
+    denominator: float | Floats,
+    limits: KnownRange | None = None,
+) -> DerivedRows:
+    """Return quotients with their intervals.
+
+    Args:
+        pairs: numerators and denominators, whole numbers but for their noise.
+        critical: the quantile, in standard deviations, at the level of the intervals.
+        denominator: that of the denominator's own noise, in standard deviations.
+        limits: what is known of the quotients; default: denominators are not below 0.
+    """
+    limits = limits or KnownRange()
+    least = denominator * np.sqrt(pairs.below_variance)
+    lost = limits.lost(pairs.below, least)
+    # A denominator other than 0 is 1 or more.
+    most = np.abs(pairs.above) + BEYOND_NOISE * np.sqrt(pairs.above_variance)
+    with np.errstate(all="ignore"):
+        estimate = np.where(lost, np.nan, pairs.above / pairs.below)
+        std_error = pairs.deviation(estimate) / np.abs(pairs.below)
+        ends = []
+        for sign in (-1.0, 1.0):
+            end = estimate
+            for _ in range(REFINEMENTS):
+                end = _end(pairs, critical(np.where(np.isnan(end), 0.0, end)), sign)
+            ends.append(end)
+    unsure = (np.abs(pairs.below) <= SURE * least) | np.isnan(ends).any(axis=0)
+    low = np.where(unsure, np.fmin(np.maximum(limits.low, -most), estimate), ends[0])
+    high = np.where(unsure, np.fmax(np.minimum(limits.high, most), estimate), ends[1])
+    estimate, std_error, low, high = (
+        np.where(lost, np.nan, values) for values in (estimate, std_error, low, high)
+    )
+    return DerivedRows(estimate, std_error, low, high, lost, "the denominator is lost in noise")
+
+
+def difference_rows(pairs: NoisyPairs, critical: Critical) -> DerivedRows:
+    """Return differences, above less below, with their intervals."""
+    estimate, ones = pairs.above - pairs.below, np.ones_like(pairs.above)
+    std_error = pairs.deviation(ones)
+    half = critical(ones) * std_error
+    never = np.zeros(len(estimate), dtype=np.bool_)
+    return DerivedRows(estimate, std_error, estimate - half, estimate + half, never)
+
+
+def _end(pairs: NoisyPairs, q: Floats, sign: float) -> Floats:
+    """Return one root of (n - t d)^2 = q^2 var(n - t d), where the set between them is bounded."""
+    square = pairs.below**2 - q**2 * pairs.below_variance
+    mixed = pairs.above * pairs.below - q**2 * pairs.covariance
+    # mixed^2 - square (above^2 - q^2 above_variance), without the squares that cancel in it.
+    spread = (pairs.below * pairs.deviation(pairs.above / pairs.below)) ** 2
+    both = pairs.above_variance * pairs.below_variance - pairs.covariance**2
+    root = q * np.sqrt(np.maximum(spread - q**2 * both, 0.0))
+    return np.where(square > 0, (mixed + sign * root) / square, np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyDistributions:
+    """Noisy counts up to each value, of several groups, with the covariances that quantiles need.
+
+    Attributes:
+        counts: (g, n) up to each value; the last are those of all.
+        variances: (g, n) of them.
+        with_next: (g, n - 1) covariance of each with the next.
+        with_all: (g, n) covariance of each with the last.
+    """
+
+    counts: Floats
+    variances: Floats
+    with_next: Floats
+    with_all: Floats
+
+    @property
+    def lost(self) -> Floats:
+        """The number of records of each group in standard deviations of its noise: (g,)."""
+        return self.counts[:, -1] / np.sqrt(np.maximum(self.variances[:, -1], 1e-300))
+
+
+def quantile_rows(
+    noisy: NoisyDistributions,
+    probabilities: tuple[float, ...],
+    q: float,
+    *,
+    ends: Floats,
+    interpolated: bool,
+) -> DerivedRows:
+    """Return quantiles with their intervals, group by group: (g * probabilities,).
+
+    Args:
+        noisy: the counts.
+        probabilities: of the quantiles.
+        q: two-sided quantile of the noise, in standard deviations, at the level of the intervals.
+        ends: what values are called: (n,) values, or (n + 1,) the edges of bins.
+        interpolated: whether values are bins, within which quantiles are interpolated.
+    """
+    groups, several = len(noisy.counts), len(probabilities)
+    estimate, low, high = (np.full((groups, several), np.nan) for _ in range(3))
+    lost = noisy.lost <= q
+    for g in range(groups):
+        if lost[g]:
+            continue
+        estimated = quantile_places(
+            noisy.counts[g], noisy.variances[g], probabilities, interpolated=interpolated
+        )
+        for k, (p, place) in enumerate(zip(probabilities, estimated, strict=True)):
+            one = _Crossing.of(noisy, g, p)
+            span = one.within_bins(q) if interpolated else one.whole_values(q)
+            span = (min(span[0], place), max(span[1], place))
+            places = np.array([place, *span])
+            estimate[g, k], low[g, k], high[g, k] = np.interp(places, np.arange(len(ends)), ends)
+    flat = np.repeat(lost, several)
+    unknown = np.full(groups * several, np.nan)
+    reason = "the number of records is lost in noise"
+    return DerivedRows(estimate.ravel(), unknown, low.ravel(), high.ravel(), flat, reason)
+
+
+def quantile_places(
+    counts: Floats, variances: Floats, probabilities: tuple[float, ...], *, interpolated: bool
+) -> list[float]:
+    """Return where quantiles of one group stand, in places of values or of edges of bins.
+
+    Args:
+        counts: (n,) noisy counts up to each value.
+        variances: (n,) of them.
+        probabilities: of the quantiles.
+        interpolated: whether values are bins, within which quantiles are interpolated.
+    """
+    from scipy.optimize import isotonic_regression  # slow to import; few releases need it
+
+    weights = 1 / np.maximum(variances, 1e-12 * variances.max() + 1e-300)
+    rising, places = isotonic_regression(counts, weights=weights).x, []
+    for p in probabilities:
+        passed = int(np.argmax(rising >= p * rising[-1]))
+        if not interpolated:
+            places.append(float(passed))
+            continue
+        before = rising[passed - 1] if passed else 0.0
+        step = rising[passed] - before
+        share = (p * rising[-1] - before) / step if step > 0 else 0.5
+        places.append(passed + float(np.clip(share, 0, 1)))
+    return places
+
+
+@dataclass(frozen=True, eq=False)
+class _Crossing:
+    """P_j - p T of one group for j = -1, 0, .., n - 1, where P_-1 is 0: (n + 1,)."""
+
+    level: Floats
+    variance: Floats
+    with_next: Floats
+
+    @classmethod
+    def of(cls, noisy: NoisyDistributions, g: int, p: float) -> "_Crossing":
+        counts = np.concatenate([[0.0], noisy.counts[g]])
+        variances = np.concatenate([[0.0], noisy.variances[g]])
+        with_all = np.concatenate([[0.0], noisy.with_all[g]])
+        with_next = np.concatenate([[0.0], noisy.with_next[g]])
+        every = p**2 * variances[-1]
+        return cls(
+            counts - p * counts[-1],
+            np.maximum(variances - 2 * p * with_all + every, 0.0),
+            with_next - p * (with_all[:-1] + with_all[1:]) + every,
+        )
+
+    def whole_values(self, q: float) -> tuple[float, float]:
+        """Return the first and last value that P_j - p T could first reach zero at."""
+        margin = q * np.sqrt(self.variance)
+        possible = (self.level[1:] + margin[1:] >= 0) & (self.level[:-1] - margin[:-1] < 0)
+        places = np.flatnonzero(possible)
+        return (float(places[0]), float(places[-1])) if len(places) else (np.inf, -np.inf)
+
+    def within_bins(self, q: float) -> tuple[float, float]:
+        """Return the first and last place, in bins, at which P - p T could be zero.
+
+        Within a bin it is a + b w, with a variance that is quadratic in w in [0, 1].
+        """
+        a, b = self.level[:-1], np.diff(self.level)
+        v, u, c = self.variance[:-1], self.variance[1:], self.with_next
+        square = b**2 - q**2 * (v + u - 2 * c)
+        mixed = a * b - q**2 * (c - v)
+        plain = a**2 - q**2 * v
+        start, stop = plain <= 0, square + 2 * mixed + plain <= 0
+        with np.errstate(all="ignore"):
+            root = np.sqrt(np.maximum(mixed**2 - square * plain, 0.0))
+            roots = np.stack([(-mixed - root) / square, (-mixed + root) / square])
+        exists = (mixed**2 >= square * plain) & np.isfinite(roots) & (roots >= 0) & (roots <= 1)
+        first = np.where(start, 0.0, np.where(exists, roots, np.inf).min(axis=0))
+        last = np.where(stop, 1.0, np.where(exists, roots, -np.inf).max(axis=0))
+        places = np.arange(len(a))
+        return float((places + first).min()), float((places + last).max())
+
+
+def derived_rows(
+    statistic: Statistic,
+    joint: JointAnswers,
+    domain: Domain,
+    *,
+    level: float,
+    other: JointAnswers | None = None,
+) -> DerivedRows:
+    """Return the figures of a statistic, one a row.
+
+    Args:
+        statistic: of which tables it is made.
+        joint: their answers.
+        other: those of another release, for a difference from it.
+        domain: of the spec.
+        level: of the intervals.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs.
+    """
+    match statistic:
+        case Quotient(numerator=above, denominator=below):
+            pairs = _pairs(joint, above, below, rows_in(above, below))
+            critical, alone = _critical(joint, above, below, rows_in(above, below), level)
+            return quotient_rows(pairs, critical, alone, limits_of(statistic))
+        case Difference(first=first, second=second):
+            if other is not None:
+                return _between_releases(first, joint, other, level)
+            same = np.arange(first.size)
+            critical, _ = _critical(joint, first, second, same, level)
+            return difference_rows(_pairs(joint, first, second, same), critical)
+        case Rate(rows=table, per=per, population=population):
+            scale = per / np.array(population)
+            rows, nothing = np.arange(table.size), np.zeros(table.size)
+            variance = joint.covariance(table, rows, table, rows) * scale**2
+            noisy = NoisyPairs(joint.estimate(table) * scale, nothing, variance, nothing, nothing)
+            critical, _ = _critical(joint, table, table, rows, level)
+            return difference_rows(noisy, lambda t: critical(np.zeros_like(t)))
+        case Quantiles():
+            return _quantiles(statistic, joint, domain, level)
+    assert_never(statistic)
+
+
+def limits_of(statistic: Quotient) -> KnownRange:
+    """Return what is known of a quotient of any data: a share is not above 1."""
+    above, below = statistic.numerator, statistic.denominator
+    values, others = ((0, 1) if t.summed is None else t.summed.values for t in (above, below))
+    positive = min(others) >= 0
+    low = 0.0 if positive and min(values) >= 0 else -np.inf
+    if statistic.kind == "share" and low == 0:
+        return KnownRange(0.0, 1.0)
+    if statistic.kind == "mean" and _counts_what_is_summed(above, below):
+        return KnownRange(min(values), max(values))
+    return KnownRange(low, positive=positive)
+
+
+def _counts_what_is_summed(total: Table, count: Table) -> bool:
+    """Return whether a table counts the records of a sum, but for those that may add nothing."""
+    if total.summed is None or replace(count, where=total.where) != replace(total, summed=None):
+        return False
+    if not set(total.where) <= set(count.where):
+        return False
+    for i, kept in set(count.where) - set(total.where):
+        if i != total.summed.attribute or not isinstance(kept, IntervalSet):
+            return False
+        counted = {code for first, last in kept.bounds for code in range(first, last + 1)}
+        if any(value for k, value in enumerate(total.summed.values) if k not in counted):
+            return False
+    return True
+
+
+def _pairs(joint: JointAnswers, above: Table, below: Table, of_rows: Ints) -> NoisyPairs:
+    """Return every row of a table beside its row of another."""
+    rows, others = np.arange(above.size), np.arange(below.size)
+    return NoisyPairs(
+        joint.estimate(above),
+        joint.estimate(below)[of_rows],
+        joint.covariance(above, rows, above, rows),
+        joint.covariance(below, others, below, others)[of_rows],
+        joint.covariance(above, rows, below, of_rows),
+    )
+
+
+def _between_releases(
+    table: Table, joint: JointAnswers, other: JointAnswers, level: float
+) -> DerivedRows:
+    """Return a table of one release less that of another, whose noise is independent."""
+    rows = np.arange(table.size)
+    first, second = (one.covariance(table, rows, table, rows) for one in (joint, other))
+    estimates, apart = (joint.estimate(table), other.estimate(table)), np.zeros(len(rows))
+    pairs = NoisyPairs(*estimates, first, second, apart)
+    q = max(widest_quantile(one, level) for one in (joint, other))
+    return difference_rows(pairs, lambda t: np.full(t.shape, q))
+
+
+def _critical(
+    joint: JointAnswers, above: Table, below: Table, of_rows: Ints, level: float
+) -> tuple[Critical, float | Floats]:
+    """Return quantiles of the noise of above - t below, and that of below alone.
+
+    Where Laplace noise is that of too many rows, the largest of any sum of it stands for all.
+    """
+    if joint.coefficients is None:
+        q = widest_quantile(joint, level)
+        return lambda t: np.full(t.shape, q), q
+    first, second = joint.coefficients[above], joint.coefficients[below]
+    of_mixture = partial(_laplace_critical, first, second, of_rows, level)
+    return of_mixture, variation_alone(joint, below, level)[of_rows]
+
+
+def variation_alone(joint: JointAnswers, table: Table, level: float) -> Floats:
+    """Return quantiles of a table's noise in its standard deviations: (m,).
+
+    A denominator below its own is lost in noise.
+    """
+    if joint.coefficients is None:
+        return np.full(table.size, widest_quantile(joint, level))
+    rows = joint.coefficients[table]
+    return _laplace_critical(rows, rows, np.arange(len(rows)), level, np.zeros(len(rows)))
+
+
+def widest_quantile(joint: JointAnswers, level: float) -> float:
+    """Return a quantile that holds for all sums of the noise."""
+    if joint.strategy.noise == "gaussian":
+        return float(ndtri((1 + level) / 2))
+    return largest_quantile(level)
+
+
+def _laplace_critical(
+    first: Floats, second: Floats, of_rows: Ints, level: float, t: Floats
+) -> Floats:
+    """Return the quantile of first - t second times unit Laplace noise, in standard deviations."""
+    out = np.empty(len(t))
+    step = max(1, ROW_CHUNK // max(1, first.shape[1]))
+    for start in range(0, len(t), step):
+        rows = slice(start, start + step)
+        squares = (first[rows] - t[rows, None] * second[of_rows[rows]]) ** 2
+        total = squares.sum(axis=1)
+        shares = squares / np.where(total > 0, total, 1.0)[:, None]
+        powers = (shares**2).sum(axis=1), (shares**3).sum(axis=1)
+        out[rows] = laplace_quantile(*powers, level)
+    return out
+
+
+def _quantiles(
+    statistic: Quantiles, joint: JointAnswers, domain: Domain, level: float
+) -> DerivedRows:
+    table, places = statistic.cumulative, rows_by_group(statistic)
+    noisy = NoisyDistributions(
+        joint.estimate(table)[places],
+        joint.covariance(table, places, table, places),
+        joint.covariance(table, places[:, :-1], table, places[:, 1:]),
+        joint.covariance(table, places, table, np.broadcast_to(places[:, -1:], places.shape)),
+    )
+    ends, bins = quantile_ends(statistic, domain)
+    q = widest_quantile(joint, level)
+    return quantile_rows(noisy, statistic.probabilities, q, ends=ends, interpolated=bins)
+
+
+def rows_by_group(statistic: Quantiles) -> Ints:
+    """Return the rows of the cumulative counts, group by group: (groups, n)."""
+    table = statistic.cumulative
+    axis = [i for i, _ in table.axes].index(statistic.attribute)
+    places = np.arange(table.size).reshape(table.shape)
+    return np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
+
+
+def quantile_ends(statistic: Quantiles, domain: Domain) -> tuple[Floats, bool]:
+    """Return what the values are called, and whether they are bins: (n,), or (n + 1,) edges."""
+    kind = domain.attributes[statistic.attribute].columns[0].kind
+    codes = domain.shape[statistic.attribute]
+    match kind:
+        case Bins(edges=edges):
+            return np.array(edges), True
+        case Integers(low=low):
+            return low + np.arange(float(codes)), False
+        case _:
+            return np.arange(float(codes)), False  # places of periods

@@ -1,1 +1,0 @@
-"""Statistics derived from noisy answers, with intervals from their joint covariance."""

@@ -1,0 +1,357 @@
+"""Tables of counts that hold all measured margins at once.
+
+The joint counts of attributes whose tables are to agree: none negative, nearest to all measured.
+
+Attributes belong together where a table, or a measurement, looks at both. Every measured row has
+noise of one scale, so that the counts nearest to the noisy answers, row by row, are nearest by the
+true covariances of all estimates, whatever the strategy ([MATH] 16). All answers are read off the
+one table: totals, levels, prefixes and overlapping groups agree because they count the same cells.
+
+What was measured, as rows over the joint cells of some attributes; the rows are never written.
+
+Every measurement is answered from a margin of the joint table. Margins are summed from one another,
+the narrow from the least wide, and gradients go back the same way.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.limits import MAX_JOINT_COUNT_WORK, MAX_JOINT_COUNTS
+from dpquery.operators.blocks import Block, Product, kron_apply, marginal, outer_product
+from dpquery.operators.cells import CellClassBlock
+from dpquery.operators.factors import Dense, Factor, Identity
+from dpquery.reconstruction.least_squares import Estimates
+from dpquery.reconstruction.nearest import (
+    SHAPED,
+    nearest_counts,
+    noise_shape,
+    order_of_codes,
+    whole_cells,
+)
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.strategy import Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyRows:
+    """Queries, and what noise made of their answers.
+
+    Attributes:
+        block: the queries.
+        weight: what each is multiplied by, so that all rows have noise of one scale.
+        answers: (m,) the noisy answers to the weighted queries.
+    """
+
+    block: Block | CellClassBlock
+    weight: float
+    answers: Floats
+
+    def gram(self, table: Floats) -> Numbers:
+        """Return B'B times a table of the block's attributes, B its unweighted queries."""
+        if self._grams is None:
+            return self.block.adjoint(self.block.apply(table))
+        return kron_apply(self._grams, table)
+
+    @cached_property
+    def _grams(self) -> list[Product | None] | None:
+        """For each attribute the product with the Gram of its factor; None for no product."""
+        if not isinstance(self.block, Block) or not self.block.is_product:
+            return None
+        return [
+            None if isinstance(factor, Identity) else _gram_product(factor)
+            for factor in self.block.factors
+        ]
+
+
+@dataclass(frozen=True)
+class _Margin:
+    """A margin of the joint table.
+
+    Attributes:
+        attributes: that it keeps.
+        wider: the place of the margin that it is summed from; None of the joint table itself.
+        axes: of that one which are summed over.
+    """
+
+    attributes: Subset
+    wider: int | None
+    axes: tuple[int, ...]
+
+
+class MeasuredMargins:
+    """Measurements over the joint cells of some attributes, and their noisy answers."""
+
+    def __init__(self, shape: Sequence[int], attributes: Subset, rows: Iterable[NoisyRows]) -> None:
+        """Take the measurements.
+
+        Args:
+            shape: sizes of all attributes of the domain.
+            attributes: of the joint table: all that measurements tell apart.
+            rows: all that was measured of them.
+        """
+        self.attributes = attributes
+        self.cells_shape = tuple(shape[i] for i in attributes)
+        self._measured: dict[Subset, list[NoisyRows]] = {}
+        for each in rows:
+            kept = tuple(i for i in each.block.attributes if shape[i] > 1)
+            self._measured.setdefault(kept, []).append(each)
+        self._margins = _margins(shape, attributes, self._measured)
+
+    @property
+    def rows(self) -> int:
+        """Number of measured rows."""
+        return sum(rows.block.queries for each in self._measured.values() for rows in each)
+
+    def target(self) -> Floats:
+        """Return A'y over the joint cells, A the measured rows and y their noisy answers."""
+        parts = [
+            sum(
+                (rows.weight * _over_table(rows) for rows in self._of(margin)),
+                start=np.zeros(()),
+            )
+            for margin in self._margins
+        ]
+        return self._back(parts)
+
+    def gram(self, cells: Floats) -> Floats:
+        """Return A'A times a vector of joint cells."""
+        tables: list[Floats] = []
+        parts: list[Floats] = []
+        for margin in self._margins:
+            wider = cells if margin.wider is None else tables[margin.wider]
+            table = wider.sum(axis=margin.axes) if margin.axes else wider
+            tables.append(table)
+            part: Floats = np.zeros(())
+            for rows in self._of(margin):
+                product = rows.gram(table.reshape(rows.block.table_shape))
+                part = part + (rows.weight**2 * product).reshape(table.shape)
+            parts.append(part)
+        return self._back(parts)
+
+    def _of(self, margin: _Margin) -> list[NoisyRows]:
+        return self._measured.get(margin.attributes, [])
+
+    def _back(self, parts: list[Floats]) -> Floats:
+        """Return the sum of what stands on each margin, spread over the joint cells."""
+        sizes = dict(zip(self.attributes, self.cells_shape, strict=True))
+        for place in reversed(range(1, len(parts))):
+            margin = self._margins[place]
+            if margin.wider is None:
+                raise ValueError("a margin that is summed from none")
+            part = parts[place].reshape([sizes[i] for i in margin.attributes])
+            spread = np.expand_dims(part, margin.axes)
+            parts[margin.wider] = parts[margin.wider] + spread
+        return np.asarray(np.broadcast_to(parts[0], self.cells_shape))
+
+
+def _gram_product(factor: Factor) -> Product:
+    """Return the product with a factor's Gram, which is formed where the factor is dense."""
+    if isinstance(factor, Dense):
+        gram = np.asarray(factor.gram(), dtype=np.float64)
+        return gram.__matmul__
+    return factor.gram_matmat
+
+
+def _over_table(rows: NoisyRows) -> Floats:
+    block = rows.block
+    table = block.adjoint(rows.answers.reshape(block.row_shape))
+    return np.asarray(table).reshape([size for size in block.table_shape if size > 1])
+
+
+def _margins(
+    shape: Sequence[int], attributes: Subset, measured: Iterable[Subset]
+) -> tuple[_Margin, ...]:
+    """Return the margins, wide ones first, each with the smallest that it can be summed from."""
+    margins = [_Margin(attributes, None, ())]
+    widths = {attributes: math.prod(shape[i] for i in attributes)}
+    for kept in sorted(set(measured) - {attributes}, key=lambda each: (-len(each), each)):
+        wide = min(
+            (place for place, each in enumerate(margins) if set(kept) < set(each.attributes)),
+            key=lambda place: widths[margins[place].attributes],
+        )
+        wider = margins[wide].attributes
+        axes = tuple(axis for axis, i in enumerate(wider) if i not in kept)
+        margins.append(_Margin(kept, wide, axes))
+        widths[kept] = math.prod(shape[i] for i in kept)
+    return tuple(margins)
+
+
+TOLERANCE = 1e-4  # of the squared noise of a measured row: far less than what noise leaves open
+FIRM = 10.0  # times their precision: counts of single attributes come before those of cells
+WHOLE_JOINTLY = 32  # times the cells of its largest table: larger ones are not rounded as wholes
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured, and what it was made of.
+
+    Attributes:
+        strategy: the measurements.
+        noisy: (m_k,) the noisy answers of each, in units of the integer strategy.
+        estimates: the least-squares solution.
+        noise_std: standard deviation of the noise on each measured row.
+    """
+
+    strategy: Strategy
+    noisy: Sequence[Floats]
+    estimates: Estimates
+    noise_std: float
+
+    @cached_property
+    def total(self) -> float:
+        """The number of records as it is estimated; zero if that is negative."""
+        everything = marginal(self.strategy.shape, ())
+        return max(float(self.estimates.answer(everything, None)), 0.0)
+
+
+class JointCounts:
+    """The joint counts of some attributes that belong together; fitted when first asked for."""
+
+    def __init__(self, measured: Measured, attributes: Subset, blocks: Sequence[Block]) -> None:
+        """Take what was measured.
+
+        Args:
+            measured: of these attributes and of others.
+            attributes: those that belong together, of more than one class.
+            blocks: all that is asked of them.
+        """
+        self._measured, self.attributes = measured, attributes
+        self._blocks = tuple(blocks)
+        self.shape = tuple(measured.strategy.shape[i] for i in attributes)
+        self._whole: dict[Subset, Ints] = {}
+
+    @property
+    def fits(self) -> bool:
+        """Whether the joint table is small enough to be fitted."""
+        cells = math.prod(self.shape)
+        return cells <= MAX_JOINT_COUNTS and cells * self._margins <= MAX_JOINT_COUNT_WORK
+
+    @property
+    def _margins(self) -> int:
+        every = {rows.block.attributes for rows in self._measured.strategy.measurements}
+        return sum(not set(self.attributes).isdisjoint(kept) for kept in every)
+
+    def answer(self, block: Block) -> Floats:
+        """Return the answers of a block over some of the attributes, of its row_shape."""
+        return block.apply(self._margin(self._counts, block))
+
+    def whole_numbers(self, block: Block) -> Ints:
+        """Return answers in whole numbers that some table of whole numbers has; int64.
+
+        All blocks' are of one table, unless it is far larger than any of theirs: then each table is
+        rounded by itself, as sums of many small cells would be off by more than their rounding.
+        """
+        if self._rounded_jointly:
+            counted: Numbers = self._margin(self._whole_counts, block)
+        else:
+            kept = tuple(i for i in block.attributes if i in self.attributes)
+            if kept not in self._whole:
+                cells = self._margin(self._counts, block)
+                shape = [self._measured.strategy.shape[i] for i in kept]
+                self._whole[kept] = whole_cells(cells.reshape(shape), self._orders(kept))
+            counted = self._whole[kept].reshape(block.table_shape)
+        return np.asarray(np.rint(block.apply(counted)), dtype=np.int64)
+
+    @property
+    def _rounded_jointly(self) -> bool:
+        largest = max((math.prod(block.table_shape) for block in self._blocks), default=1)
+        return math.prod(self.shape) <= WHOLE_JOINTLY * largest
+
+    @cached_property
+    def _whole_counts(self) -> Ints:
+        return whole_cells(self._counts, self._orders(self.attributes))
+
+    def _orders(self, attributes: Subset) -> list[Ints | None]:
+        sizes = self._measured.strategy.shape
+        return [order_of_codes(factors_of(self._blocks, i), sizes[i]) for i in attributes]
+
+    def _margin(self, counts: Numbers, block: Block) -> Numbers:
+        beyond = tuple(axis for axis, i in enumerate(self.attributes) if i not in block.attributes)
+        return np.asarray(counts.sum(axis=beyond)).reshape(block.table_shape)
+
+    @cached_property
+    def _counts(self) -> Floats:
+        measured, strategy = self._measured, self._measured.strategy
+        rows = [
+            NoisyRows(rows.block, rows.weight, answers)
+            for rows, answers in zip(strategy.measurements, measured.noisy, strict=True)
+            if not set(rows.block.attributes).isdisjoint(self.attributes)
+        ]
+        single = self._single_counts()
+        firm = [
+            NoisyRows(marginal(strategy.shape, (i,)), weight, weight * counts)
+            for i, (weight, counts) in single.items()
+        ]
+        margins = MeasuredMargins(strategy.shape, self.attributes, [*rows, *firm])
+        return nearest_counts(
+            margins.gram,
+            margins.target(),
+            self._start({i: counts for i, (_, counts) in single.items()}),
+            total=measured.total,
+            tolerance=TOLERANCE * margins.rows * measured.noise_std**2,
+        )
+
+    def _single_counts(self) -> dict[int, tuple[float, Floats]]:
+        """Return the counts of single attributes, fitted first, with the weight of their rows."""
+        measured, strategy = self._measured, self._measured.strategy
+        single: dict[int, tuple[float, Floats]] = {}
+        for i in self.attributes if len(self.attributes) > 1 else ():
+            block = marginal(strategy.shape, (i,))
+            if strategy.shape[i] <= SHAPED and strategy.supports(block):
+                shape = noise_shape(strategy, i)
+                counts = measured.estimates.answer(block, None)
+                weight = math.sqrt(FIRM / shape.variance)
+                single[i] = (weight, shape.nearest(counts, measured.total))
+        return single
+
+    def _start(self, single: Mapping[int, Floats]) -> Floats:
+        """Return the estimated cells, or those of independent attributes where there are none."""
+        strategy, total = self._measured.strategy, max(self._measured.total, 1.0)
+        every = marginal(strategy.shape, self.attributes)
+        if strategy.supports(every):
+            return self._measured.estimates.answer(every, None).reshape(self.shape)
+        sizes = zip(self.attributes, self.shape, strict=True)
+        return total * outer_product(
+            [single[i] / total if i in single else np.full(n, 1 / n) for i, n in sizes]
+        )
+
+
+def factors_of(blocks: Iterable[Block], attribute: int) -> list[Factor]:
+    """Return what blocks ask of one attribute."""
+    return [
+        factor
+        for block in blocks
+        for i, factor in zip(block.attributes, block.factors, strict=True)
+        if i == attribute
+    ]
+
+
+def attributes_together(shape: Sequence[int], sets: Iterable[Sequence[int]]) -> list[Subset]:
+    """Return the attributes of more than one class, those together that some set links.
+
+    >>> attributes_together((3, 2, 4, 5), [(0, 1), (1, 2), (3,)])
+    [(0, 1, 2), (3,)]
+    """
+    leader = list(range(len(shape)))
+
+    def leading(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    used: set[int] = set()
+    for each in sets:
+        wide = [i for i in each if shape[i] > 1]
+        used |= set(wide)
+        for i in wide[1:]:
+            leader[leading(i)] = leading(wide[0])
+    groups: dict[int, list[int]] = {}
+    for i in sorted(used):
+        groups.setdefault(leading(i), []).append(i)
+    return sorted(tuple(group) for group in groups.values())

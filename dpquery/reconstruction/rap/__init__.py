@@ -1,1 +1,0 @@
-"""RAP's public side: relaxed rows, fitted to noisy answers."""

@@ -1,1 +1,0 @@
-"""Noisy answers as files that explain themselves: tables, errors, manifest, statement, report."""

@@ -1,0 +1,147 @@
+"""The facts on extra columns: for release.json, for statement.md and for the screen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+from dpquery.reconstruction import graphical_model
+from dpquery.reconstruction.columns import ColumnName, ExtraColumn, below_zero, query_structure
+from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest
+from dpquery.releases.manifest_facts import AdaptiveFacts
+from dpquery.releases.words import count, figure
+from dpquery.spec.spec import Item, Spec
+
+READING = """\
+The extra columns are made from the noisy answers alone and take no budget. They are biased: in
+small cells they tend to err less than `estimate`, in sums of many cells they can err far more. \
+`std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` belong to `estimate`, and to no other \
+column."""
+
+READING_UNBIASED = """\
+`unbiased` is made from the noisy tables alone, and takes no budget. Its noise interval is \
+`unbiased` plus and minus 1.96 times `unbiased_std_error` (95 %). Where it is filled in, it is the \
+one to test and to compare with; `estimate` tends to err less in small cells, by how much nobody \
+can say."""
+
+
+@dataclass(frozen=True)
+class FittedFacts:
+    """What is to be said of columns that are fitted to all tables together.
+
+    Attributes:
+        reasons: for each such column, and each item, why some of its tables have no values; empty
+            where all have.
+        expected_rmse: of shrunk answers, as estimated from the noisy values, in counts; None where
+            no count was shrunk, or noise hides it.
+    """
+
+    reasons: Mapping[ColumnName, Mapping[str, str]]
+    expected_rmse: float | None
+
+
+def with_extra(
+    manifest: Manifest,
+    spec: Spec,
+    columns: Sequence[ExtraColumn],
+    fitted: FittedFacts | None = None,
+) -> Manifest:
+    """Return a manifest with the facts on a release's extra columns.
+
+    Args:
+        manifest: of the release without them.
+        spec: what was asked.
+        columns: in order; none leave the manifest as it is.
+        fitted: of columns that are fitted to all tables.
+    """
+    if not columns:
+        return manifest
+    names = {column.name for column in columns}
+    libraries = graphical_model.LIBRARIES if "graphical" in names else ()
+    versions = dict(manifest.libraries) | {name: version(name) for name in libraries}
+    texts = ", ".join(column.text for column in columns)
+    return replace(
+        manifest,
+        libraries=tuple(sorted(versions.items())),
+        postprocessing=f"none of the estimates; beside them stand the extra columns {texts}",
+        extra=tuple(_facts(column, spec, fitted) for column in columns),
+    )
+
+
+def _facts(column: ExtraColumn, spec: Spec, fitted: FittedFacts | None) -> ColumnFacts:
+    reasons = None if fitted is None else fitted.reasons.get(column.name)
+    if reasons is None:
+        reasons = {item.name: _reason(item, column) for item in spec.items}
+    empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
+    expected = fitted.expected_rmse if fitted is not None and column.name == "shrunk" else None
+    return ColumnFacts(column.name, column.text, column.meaning, empty, expected)
+
+
+def _reason(item: Item, column: ExtraColumn) -> str:
+    """Return why a column is empty in some tables of an item; nothing where it is in none."""
+    match column.name:
+        case "consistent" | "integer":
+            reasons = (query_structure(table).reason for table in item.tables)
+        case "nonnegative" | "thresholded":
+            reasons = (below_zero(table) for table in item.tables)
+        case "graphical" | "shrunk":
+            return ""
+    return next(filter(None, reasons), "")
+
+
+def extra_lines(manifest: Manifest) -> list[str]:
+    """Return the lines of the statement on the extra columns: what they hold, and how to read."""
+    if not manifest.extra:
+        return []
+    lines = [
+        f"- `{facts.name}`: {facts.meaning}.{_expected_words(facts)}{_empty_words(facts)}"
+        for facts in manifest.extra
+    ]
+    return [*lines, "", READING if manifest.error_bars else READING_UNBIASED]
+
+
+def _expected_words(column: ColumnFacts) -> str:
+    """Return the estimated error of a column in a sentence, where there is one."""
+    if column.expected_rmse is None:
+        return ""
+    error = figure(column.expected_rmse)
+    return (
+        f" Estimated from the noisy values, its answers err by {error} (root mean square, all "
+        "counts together); this figure is uncertain itself, most of all where noise prevails."
+    )
+
+
+def _empty_words(column: ColumnFacts) -> str:
+    """Return the items without values in a column; one sentence for each reason."""
+    items: dict[str, list[str]] = {}
+    for empty in column.empty:
+        items.setdefault(empty.reason, []).append(f"`{empty.item}`")
+    return "".join(
+        f" Empty in tables of {', '.join(names)}: {reason}." for reason, names in items.items()
+    )
+
+
+def extra_note(manifest: Manifest) -> str:
+    """Return one line for the error report: whose the errors are."""
+    if (run := manifest.adaptive) is not None:
+        return unbiased_words(run)
+    names = ", ".join(column.asked for column in manifest.extra)
+    expected = [
+        f"; {column.name} errs by some {figure(column.expected_rmse)} (estimated from noisy values)"
+        for column in manifest.extra
+        if column.expected_rmse is not None
+    ]
+    return (
+        f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "
+        f"estimates{''.join(expected)}"
+    )
+
+
+def unbiased_words(run: AdaptiveFacts) -> str:
+    """Return how many answers have an unbiased estimate too, and what these err by."""
+    if run.unbiased_rmse is None:
+        return "no answer has an unbiased estimate: none of the measured tables holds one"
+    return (
+        f"{count(run.unbiased, 'answer')} {'has' if run.unbiased == 1 else 'have'} an unbiased "
+        "estimate too, with its standard error: columns `unbiased` and `unbiased_std_error`, root "
+        f"mean square error {figure(run.unbiased_rmse)}"
+    )

@@ -1,0 +1,615 @@
+"""Release.json, written and read.
+
+The manifest, release.json: all that is public about a release, and nothing else.
+
+No seed, no hash of the data, no number of records, no timing, no host and no path: the same release
+made again, anywhere, has the same bytes.
+
+The reader of release.json: refuses one that no release could have written.
+
+It comes from outside: its names become file names and its words pages, so that each must be of the
+form that a release gives it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_JSON_BYTES
+from dpquery.measurement.accounting import UNIT, Guarantee, units_text
+from dpquery.measurement.ledger.ledger import MANIFEST_FILE
+from dpquery.measurement.noise.calibration import CalibratedNoise
+from dpquery.measurement.noise.exact_noise import versions
+from dpquery.releases.manifest_facts import (
+    AdaptiveFacts,
+    DerivedFacts,
+    ItemFacts,
+    PublicFactUse,
+    RapFacts,
+    derived_facts,
+    item_facts,
+)
+from dpquery.spec.columns import Domain
+from dpquery.spec.parsing.fields import IDENTIFIER, NEIGHBOURS
+from dpquery.spec.parsing.item_fields import NAME
+from dpquery.spec.spec import Privacy, PublicationRules, Spec
+from dpquery.strategy.strategy import Law, Noise
+from dpquery.untrusted.files import read_outside
+from dpquery.untrusted.json_values import LEAST_FIGURE, decode, mapping, parsed, text_of
+from dpquery.version import __version__
+
+SCHEMA_VERSION = "dpquery.release/1"
+STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"
+MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
+RELAXED_ROWS_FILE = "relaxed_rows.parquet"
+MECHANISMS: dict[Law, str] = {
+    "laplace": "discrete Laplace",
+    "gaussian": "discrete Gaussian",
+    "rounded": "rounded Gaussian",
+}
+RAP, ADAPTIVE = "relaxed adaptive projection", "adaptive measurement"
+
+
+def mechanisms_of(noise: Noise) -> list[str]:
+    """Return the names of the laws of a kind of noise."""
+    laws: tuple[Law, ...] = ("gaussian", "rounded") if noise == "gaussian" else ("laplace",)
+    return [MECHANISMS[law] for law in laws]
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """The declared population of records."""
+
+    id: str
+    version: str
+
+
+@dataclass(frozen=True)
+class PrivacyFacts:
+    """The privacy unit ("row", or "person" by a column of that name) and what neighbours are.
+
+    `keep` is "random" where the rows that count of a person were chosen at random; None, and left
+    out of the file, where they are the first, or the unit is a row.
+    """
+
+    unit: str
+    person: str | None
+    max_rows: int
+    neighbours: str
+    keep: str | None = None
+
+    def content(self) -> dict[str, str | int | None]:
+        """Return the facts by name, as files hold them."""
+        content: dict[str, str | int | None] = asdict(self)
+        if self.keep is None:
+            del content["keep"]
+        return content
+
+
+@dataclass(frozen=True)
+class GuaranteeFacts:
+    """The privacy guarantee of a release.
+
+    Attributes:
+        mechanism: "discrete Laplace", "discrete Gaussian" or "rounded Gaussian" where one noise on
+            fixed measurements is all there is; "relaxed adaptive projection" where measurements
+            were chosen in rounds.
+        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP, "gdp" for mu-GDP.
+        epsilon: as asked for.
+        delta: as asked for; 0 where the guarantee is pure.
+        rho: of zCDP; None where the guarantee is of another kind.
+        charged: the epsilon (pure), the rho (zcdp) or the squared mu (gdp) in exact decimals.
+        cumulative: one sentence on what the dataset has spent up to this release.
+        mu: of GDP; None, and left out, where the guarantee is of another kind.
+    """
+
+    mechanism: str
+    kind: str
+    epsilon: float
+    delta: float
+    rho: float | None
+    charged: str
+    cumulative: str
+    mu: float | None = None
+
+
+@dataclass(frozen=True)
+class NoiseFacts:
+    """The noise on every measured row.
+
+    Attributes:
+        scale: in grid steps of 2^shift.
+        shift: of the grid.
+        sensitivity: what it hides, in grid steps: D1, or D2 squared; where there were rounds, this
+            and the scale are those of the round with the most noise.
+        source: what drew it; where that was not kept, there was OpenDP alone.
+    """
+
+    scale: float
+    shift: int
+    sensitivity: str
+    source: str = "OpenDP"
+
+
+@dataclass(frozen=True)
+class StrategyFacts:
+    """The strategy and its errors, in counts at this release's guarantee.
+
+    Attributes:
+        name: the strategy's.
+        kind: its shape, by the plan's word for it.
+        rmse: root mean square standard error of all answers; None where the errors depend on the
+            data and are not known.
+        max_std_error: largest standard error of any query; None likewise.
+        lower_bound: no strategy has a smaller rmse, as the workload weighs its queries; None where
+            no bound is known.
+        bound_kind: what proves the bound.
+        ratio: rmse, as the workload weighs its queries, over lower_bound.
+        sha256: of the strategy as the plan holds it.
+    """
+
+    name: str
+    kind: str
+    rmse: float | None
+    max_std_error: float | None
+    lower_bound: float | None
+    bound_kind: str
+    ratio: float | None
+    sha256: str
+
+
+@dataclass(frozen=True)
+class CountedFacts:
+    """What became of values that are not declared: the attributes by what they do with these.
+
+    Attributes:
+        count: those under which such a record is in totals alone.
+        show: those that show it as `other`.
+        drop: those that leave the whole record out.
+        rows: most rows of a person that a table tells from more; left out of the file if 0.
+    """
+
+    count: tuple[str, ...]
+    show: tuple[str, ...]
+    drop: tuple[str, ...]
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class LedgerFacts:
+    """The event of the ledger that committed this release, and the parent charged too, if any."""
+
+    seq: int
+    head: str
+    parent: str | None = None
+
+
+@dataclass(frozen=True)
+class EmptyFacts:
+    """An item of which an extra column has no values for some tables, and why."""
+
+    item: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """An extra column of every item's file: what was made of the estimates.
+
+    Attributes:
+        name: the column's.
+        asked: as it was asked for: the name, with its option if it has one.
+        meaning: what it holds, in words.
+        empty: where it holds nothing.
+        expected_rmse: its root mean square error, where it can be estimated from noisy values.
+    """
+
+    name: str
+    asked: str
+    meaning: str
+    empty: tuple[EmptyFacts, ...]
+    expected_rmse: float | None = None
+
+
+@dataclass(frozen=True)
+class AnsweredFacts:
+    """What answers to later questions were computed from: the same plan and its noisy values.
+
+    Attributes:
+        release: key of the release.
+        measurements: digest of its noisy values.
+        charged: the budget that the questions took: nothing.
+        guessed: attributes some of whose values the questions distinguish, and the release does
+            not: such values were taken to be equally likely.
+    """
+
+    release: str
+    measurements: str
+    charged: str = "0"
+    guessed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of release.json.
+
+    Attributes:
+        schema_version: of this file.
+        tool: version of dpquery.
+        libraries: (name, version) of every library that had a part in making these files, and of
+            Python. What drew the noise is in `noise.source`, and never changes; these are newer
+            where a release is made again, from the ledger, with newer ones.
+        dataset: the population of records.
+        privacy: the unit that is protected, and what neighbours are.
+        guarantee: of its privacy.
+        noise: the noise on what was measured.
+        strategy: what was measured.
+        plan: sha256 of the plan file.
+        key: names the measurement; two releases of one key hold the same noise.
+        ledger: where it was charged.
+        level: of the noise intervals.
+        items: the files, in spec order.
+        error_by_epsilon: (epsilon, rmse) of the same strategy and noise at other epsilons.
+        postprocessing: what was made of the estimates, which are left as they came out.
+        measurements: sha256 of the noisy values in measurements.parquet, as little-endian 64-bit
+            integers, as the ledger has it; empty where the folder does not hold them.
+        rap: the run of relaxed adaptive projection; None where others made the answers.
+        adaptive: the run of adaptive measurement; left out of the file where there is none.
+        extra: the columns that post-processing added, in file order.
+        answered: of answers to questions asked later; None for a release.
+        counted: what became of values that are not declared; None in releases from plans that an
+            older dpquery made, which keep the bytes that they had.
+        derived: statistics made of the noisy answers; left out of the file where there are none.
+        facts: what became of public facts; left out of the file where the spec declares none.
+        tables: edition of the tables, as the plan has it; left out of the file where it is 1.
+    """
+
+    schema_version: str
+    tool: str
+    libraries: tuple[tuple[str, str], ...]
+    dataset: DatasetFacts
+    privacy: PrivacyFacts
+    guarantee: GuaranteeFacts
+    noise: NoiseFacts
+    strategy: StrategyFacts
+    plan: str
+    key: str
+    ledger: LedgerFacts
+    level: float
+    items: tuple[ItemFacts, ...]
+    error_by_epsilon: tuple[tuple[float, float], ...]
+    postprocessing: str = "none"
+    measurements: str = ""
+    rap: RapFacts | None = None
+    adaptive: AdaptiveFacts | None = None
+    extra: tuple[ColumnFacts, ...] = ()
+    answered: AnsweredFacts | None = None
+    counted: CountedFacts | None = None
+    derived: tuple[DerivedFacts, ...] = ()
+    facts: tuple[PublicFactUse, ...] = ()
+    tables: int = 1
+
+    @property
+    def described(self) -> bool:
+        """Whether the tables' columns have one type in all files and are described in them."""
+        return self.tables >= 2
+
+    @property
+    def error_bars(self) -> bool:
+        """Whether every answer has a standard error."""
+        return self.fitted is None
+
+    @property
+    def fitted(self) -> RapFacts | AdaptiveFacts | None:
+        """The run whose relaxed rows the answers are read from; None where there are none."""
+        return self.rap or self.adaptive
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files of the release, the manifest last."""
+        items = tuple(file for item in self.items for file in item.files)
+        items += tuple(item.file for item in self.derived)
+        sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
+        relaxed = () if self.error_bars or self.answered else (RELAXED_ROWS_FILE,)
+        return (*items, *relaxed, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
+
+
+def manifest_of(
+    spec: Spec,
+    *,
+    mechanism: CalibratedNoise,
+    noise_source: str,
+    strategy: StrategyFacts,
+    plan: str,
+    key: str,
+    ledger: LedgerFacts,
+    cumulative: str,
+    level: float,
+    error_by_epsilon: Sequence[tuple[float, float]] = (),
+    measurements: str = "",
+    rap: RapFacts | None = None,
+    adaptive: AdaptiveFacts | None = None,
+    labelled_tables: int | None = None,
+    tables: int = 1,
+) -> Manifest:
+    """Return the manifest of a release.
+
+    Args:
+        spec: what was asked.
+        mechanism: what made it private.
+        noise_source: what drew the noise.
+        strategy: what was measured.
+        plan: sha256 of the plan file.
+        key: of the measurement.
+        ledger: the event that committed the measurement.
+        cumulative: what the dataset had spent at that event, in one sentence. It must not change
+            when the same release is made again later.
+        level: of the noise intervals.
+        error_by_epsilon: (epsilon, rmse), for the report's curve.
+        measurements: digest of the noisy values that go with it.
+        rap: of a release by relaxed adaptive projection; `mechanism` is then that of the counts.
+        adaptive: of one by adaptive measurement, likewise.
+        labelled_tables: rows of items of more tables are numbered; None: of none.
+        tables: edition of the tables.
+    """
+    name = RAP if rap is not None else ADAPTIVE if adaptive is not None else ""
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        tool=__version__,
+        libraries=versions(),
+        dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
+        privacy=_privacy_facts(spec.privacy),
+        guarantee=_guarantee_facts(mechanism.guarantee, cumulative, name),
+        noise=NoiseFacts(
+            mechanism.scale, mechanism.shift, str(mechanism.sensitivity), noise_source
+        ),
+        strategy=strategy,
+        plan=plan,
+        key=key,
+        ledger=ledger,
+        level=level,
+        items=item_facts(spec, labelled_tables=labelled_tables),
+        error_by_epsilon=tuple((float(epsilon), float(rmse)) for epsilon, rmse in error_by_epsilon),
+        measurements=measurements,
+        rap=rap,
+        adaptive=adaptive,
+        counted=None if spec.first_edition else counted_facts(spec.domain),
+        derived=derived_facts(spec),
+        tables=tables,
+    )
+
+
+def counted_facts(domain: Domain) -> CountedFacts:
+    """Return the attributes by what they do with values that are not declared.
+
+    A column of a merged attribute goes by both names.
+    """
+    names: dict[str, list[str]] = {"count": [], "show": [], "drop": []}
+    for attribute in domain.in_data:
+        for column in attribute.columns:
+            merged = f"{attribute.name} ({column.name})"
+            names[column.other].append(merged if attribute.merged else attribute.name)
+    rows = sum(attribute.length - 1 for attribute in domain.attributes if not attribute.in_data)
+    count, show, drop = (tuple(names[mode]) for mode in ("count", "show", "drop"))
+    return CountedFacts(count, show, drop, rows)
+
+
+def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
+    unit = "row" if privacy.person is None else "person"
+    keep = None if privacy.person is None or privacy.keep == "first" else privacy.keep
+    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep)
+
+
+def _guarantee_facts(guarantee: Guarantee, cumulative: str, name: str) -> GuaranteeFacts:
+    return GuaranteeFacts(
+        mechanism=name or MECHANISMS[guarantee.law],
+        kind=guarantee.kind,
+        epsilon=float(guarantee.epsilon),
+        delta=float(guarantee.delta),
+        rho=float(guarantee.amount) if guarantee.kind == "zcdp" else None,
+        charged=units_text(math.ceil(guarantee.amount * UNIT)),
+        cumulative=cumulative,
+        mu=math.sqrt(guarantee.amount) if guarantee.kind == "gdp" else None,
+    )
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
+    content = asdict(manifest) | {
+        "libraries": dict(manifest.libraries),
+        "privacy": manifest.privacy.content(),
+    }
+    for name in ("rap", "adaptive", "extra", "answered", "counted", "derived", "facts"):
+        if not content[name]:
+            del content[name]  # only a release that it says something of names it
+    for column in content.get("extra", ()):
+        if column["expected_rmse"] is None:
+            del column["expected_rmse"]
+    for item in content["items"]:
+        for name in ("published", "summed", "numbered", "levels"):
+            if not item[name]:
+                del item[name]
+    if manifest.tables == 1:
+        del content["tables"]
+    if manifest.guarantee.mu is None:
+        del content["guarantee"]["mu"]
+    if manifest.counted is not None and not manifest.counted.rows:
+        del content["counted"]["rows"]
+    if manifest.ledger.parent is None:
+        del content["ledger"]["parent"]
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
+_DIGEST = re.compile(r"[0-9a-z]{1,64}")
+_AMOUNT = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?")
+_WHOLE = re.compile(r"[0-9]{1,1000}")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a release; SpecError if the directory holds none that can be read."""
+    try:
+        content = read_outside(directory / MANIFEST_FILE, most=MAX_JSON_BYTES)
+        raw = mapping(parsed(content))
+        version = raw["schema_version"]
+        if version == SCHEMA_VERSION:
+            libraries = sorted(mapping(raw["libraries"]).items())
+            manifest = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
+            _check_facts(manifest, place=directory / MANIFEST_FILE)
+            return manifest
+        version = text_of(version)[:40]
+    except (FileNotFoundError, NotADirectoryError):
+        raise SpecError(
+            f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
+            "name the folder that `dpquery release` wrote"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise SpecError(
+            f"{directory / MANIFEST_FILE} is damaged; run `dpquery release` again, which is free: "
+            "the ledger holds the measurements"
+        ) from None
+    raise SpecError(
+        f"{directory / MANIFEST_FILE} has format {version!r}, not {SCHEMA_VERSION!r}; "
+        "read it with the version of dpquery that wrote it"
+    )
+
+
+def _check_facts(manifest: Manifest, *, place: Path) -> None:
+    """Refuse a manifest with a fact in another form than a release gives it.
+
+    Args:
+        manifest: as it was read: every value has its type.
+        place: of its file.
+
+    Raises:
+        SpecError: some fact has another form; names the first.
+    """
+    for what, holds in _facts(manifest):
+        if not holds:
+            raise SpecError(
+                f"{place} is damaged: its {what} is none that a release states; run `dpquery "
+                "release` again, which is free: the ledger holds the measurements"
+            )
+
+
+def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
+    """Yield every fact by name, and whether a release could have stated it."""
+    privacy, guarantee, noise = manifest.privacy, manifest.guarantee, manifest.noise
+    names = [item.name for item in manifest.items]
+    parent = manifest.ledger.parent
+    yield "digest", all(_DIGEST.fullmatch(digest) for digest in _digests(manifest))
+    yield "dataset's id", _matches(IDENTIFIER, manifest.dataset.id)
+    yield "dataset's version", _matches(IDENTIFIER, manifest.dataset.version)
+    yield "parent", parent is None or _matches(IDENTIFIER, parent)
+    yield "privacy unit", privacy.unit == ("row" if privacy.person is None else "person")
+    yield "kind of neighbours", privacy.neighbours in NEIGHBOURS
+    yield "number of rows a person", privacy.max_rows >= 1
+    yield (
+        "choice of rows",
+        privacy.keep is None or (privacy.keep == "random" and privacy.person is not None),
+    )
+    rows = 0 if manifest.counted is None else manifest.counted.rows
+    yield "rows of persons", rows == 0 or (rows > 0 and privacy.person is not None)
+    yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP, ADAPTIVE)
+    stated = (guarantee.rho is not None, guarantee.mu is not None)
+    kinds = {"pure": (False, False), "zcdp": (True, False), "gdp": (False, True)}
+    yield "kind of guarantee", kinds.get(guarantee.kind) == stated
+    yield "charge", _AMOUNT.fullmatch(guarantee.charged) is not None
+    yield "delta", 0 <= guarantee.delta < 1
+    yield "noise's shift", -WIDEST_SHIFT <= noise.shift <= WIDEST_SHIFT
+    yield "sensitivity", _WHOLE.fullmatch(noise.sensitivity) is not None
+    yield "level", 0 < manifest.level < 1
+    yield "edition of tables", manifest.tables in (1, 2)
+    yield "list of items", len(set(names)) == len(names) > 0
+    yield "name of an item", all(_matches(NAME, name) for name in names)
+    yield "file of an item", all(item.file == f"{item.name}.parquet" for item in manifest.items)
+    yield "derived item", _derived_are_believable(manifest.derived, names)
+    yield (
+        "rule of publication",
+        all(_rules_are_believable(item.published) for item in manifest.items),
+    )
+    yield "number of queries", all(item.queries > 0 for item in manifest.items)
+    sums = [item.summed for item in manifest.items if item.summed is not None]
+    yield "largest value of a sum", all(summed.largest >= 1 for summed in sums)
+    yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
+    fitted = manifest.fitted
+    yield "run", (manifest.rap is None or manifest.adaptive is None)
+    yield "run of RAP", fitted is None or _run_is_believable(fitted)
+
+
+def _derived_are_believable(derived: Sequence[DerivedFacts], items: Sequence[str]) -> bool:
+    names = [*items, *(item.name for item in derived)]
+    return len(set(names)) == len(names) and all(
+        _matches(NAME, item.name) and item.file == f"{item.name}.parquet" and item.rows > 0
+        for item in derived
+    )
+
+
+def _rules_are_believable(rules: PublicationRules | None) -> bool:
+    if rules is None:
+        return True
+    stated = (rules.rel_error, rules.below, rules.round_to)
+    return (
+        any(rule is not None for rule in stated)
+        and (rules.rel_error is None or rules.rel_error >= LEAST_FIGURE)
+        and (rules.round_to is None or rules.round_to >= 1)
+    )
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(pattern, text) is not None
+
+
+def _digests(manifest: Manifest) -> Iterator[str]:
+    yield from (manifest.plan, manifest.key, manifest.strategy.sha256, manifest.ledger.head)
+    if manifest.measurements:
+        yield manifest.measurements
+    if manifest.fitted is not None and manifest.fitted.rows_sha256:
+        yield manifest.fitted.rows_sha256
+    if manifest.answered is not None:
+        yield from (manifest.answered.release, manifest.answered.measurements)
+
+
+def _above_zero(manifest: Manifest) -> Iterator[float]:
+    strategy = manifest.strategy
+    yield from (manifest.guarantee.epsilon, manifest.noise.scale)
+    errors = (strategy.rmse, strategy.max_std_error, strategy.lower_bound, strategy.ratio)
+    for figure in (manifest.guarantee.rho, manifest.guarantee.mu, *errors):
+        if figure is not None:
+            yield figure
+    for point in manifest.error_by_epsilon:
+        yield from point
+
+
+def _run_is_believable(run: RapFacts | AdaptiveFacts) -> bool:
+    counts = [run.relaxed_rows, *([] if run.declared is None else [run.declared])]
+    figures = [*run.noise_std]
+    if isinstance(run, AdaptiveFacts):
+        counts += [run.one_way, run.candidates + 1 - run.one_way]
+        figures.append(run.one_way_std)
+        figures += [] if run.unbiased_rmse is None else [run.unbiased_rmse]
+        measured = (run.unbiased > 0) == (run.unbiased_rmse is not None)
+        rounds = len(run.rounds) == len(run.noise_std) and run.unbiased >= 0 and measured
+    else:
+        counts.append(run.rounds)
+        figures += [] if run.selection_scale is None else [run.selection_scale]
+        rounds = run.selected >= 0
+    errors = [0.0]
+    if run.simulated is not None:
+        counts.append(run.simulated.repetitions)
+        simulated = run.simulated
+        errors = [simulated.rmse, simulated.max_error]
+        errors += [simulated.rmse_spread, simulated.max_error_spread]
+    figures += [] if run.total_std is None else [run.total_std]
+    return (
+        min(counts) >= 1
+        and rounds
+        and len(run.noise_std) > 0
+        and min(figures) >= LEAST_FIGURE
+        and all(error == 0 or error >= LEAST_FIGURE for error in errors)
+    )

@@ -1,0 +1,413 @@
+"""What the manifest says of items, of RAP runs and of public facts.
+
+The items of a release: their files, and what their answers add up.
+
+What release.json says of a run whose answers are read from relaxed rows.
+
+The facts on derived items: for release.json, for statement.md and for the screen.
+
+The public facts that a release relies on: for release.json, the statement and the screen.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dpquery.reconstruction.checks import LEAST_CHANCE
+from dpquery.releases.words import count, one_line
+from dpquery.spec.columns import Domain
+from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, StackedSet
+from dpquery.spec.spec import Item, PublicationRules, Spec
+
+
+@dataclass(frozen=True)
+class SummedFacts:
+    """What the answers of an item add up; where records are counted there is none.
+
+    Attributes:
+        of: the attribute whose value is added up.
+        largest: the most that one record adds or takes away. Figures over several items take the
+            errors of this one over it.
+        other: what a record adds whose text is not declared; None where such records are dropped.
+    """
+
+    of: str
+    largest: int
+    other: int | None
+
+    @property
+    def words(self) -> str:
+        """The same in a sentence without its first word and full stop."""
+        other = "" if self.other is None else f", and one without a declared value {self.other:,}"
+        return f"sums of {self.of}: one record adds at most {self.largest:,} either way{other}"
+
+
+@dataclass(frozen=True)
+class LevelFacts:
+    """The levels of one attribute's hierarchy that rows of an item are groups of.
+
+    Attributes:
+        attribute: its name.
+        levels: their names, in the order of the rows.
+    """
+
+    attribute: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ItemFacts:
+    """One item of the release, and the file of its answers.
+
+    Attributes:
+        name: the item's.
+        file: of its answers.
+        queries: number of its rows.
+        description: what the table shows, for its readers.
+        published: rules of the column `published`; None, and left out, where there is none.
+        summed: what its answers add up; None, and left out, where they count records.
+        numbered: whether rows say by numbers what they count, and two more files what these mean;
+            left out of the file where they say it in words.
+        levels: of hierarchies that its rows are asked by; left out of the file where there is none.
+    """
+
+    name: str
+    file: str
+    queries: int
+    description: str
+    published: PublicationRules | None = None
+    summed: SummedFacts | None = None
+    numbered: bool = False
+    levels: tuple[LevelFacts, ...] = ()
+
+    @property
+    def level_words(self) -> str:
+        """The levels in a sentence, after a full stop; nothing where there are none."""
+        words = [f"{facts.attribute} by {', '.join(facts.levels)}" for facts in self.levels]
+        return f". Rows of {'; '.join(words)}" if words else ""
+
+    @property
+    def tables_file(self) -> str:
+        """The file that says which attributes each numbered table has."""
+        return f"{self.name}.tables.parquet"
+
+    @property
+    def labels_file(self) -> str:
+        """The file that says how the values on these attributes are called."""
+        return f"{self.name}.labels.parquet"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All its files."""
+        more = (self.tables_file, self.labels_file) if self.numbered else ()
+        return (self.file, *more)
+
+
+def item_facts(spec: Spec, *, labelled_tables: int | None) -> tuple[ItemFacts, ...]:
+    """Return the items with their files; those of more tables than that are numbered."""
+    return tuple(
+        ItemFacts(
+            item.name,
+            f"{item.name}.parquet",
+            item.size,
+            item.description,
+            item.publish,
+            summed_facts(item, spec.domain),
+            labelled_tables is not None and len(item.tables) > labelled_tables,
+            tuple(_level_facts(item, spec.domain)),
+        )
+        for item in spec.items
+    )
+
+
+def over_units(items: Sequence[ItemFacts]) -> str:
+    """Return what figures over several items make of sums; nothing where there are none."""
+    if all(item.summed is None for item in items):
+        return ""
+    return ", those of sums over the most that one record adds"
+
+
+def summed_facts(item: Item, domain: Domain) -> SummedFacts | None:
+    """Return what an item adds up; None where it counts records."""
+    summed = item.summed
+    if summed is None:
+        return None
+    attribute = domain.attributes[summed.attribute]
+    other = None if attribute.columns[0].drops else summed.values[-1]
+    return SummedFacts(attribute.name, summed.largest, other)
+
+
+def _level_facts(item: Item, domain: Domain) -> Iterator[LevelFacts]:
+    """Yield the levels that an item asks for, for each attribute that has a hierarchy."""
+    for index, attribute in enumerate(domain.attributes):
+        if attribute.levels:
+            lowest = attribute.levels[-1].name
+            every = [(*table.axes, *table.where) for table in item.tables]
+            sets = [predicates for axes in every for i, predicates in axes if i == index]
+            names = [name for predicates in sets for name in _level_names(predicates, lowest)]
+            if names:
+                yield LevelFacts(attribute.name, tuple(dict.fromkeys(names)))
+
+
+def _level_names(predicates: PredicateSet, lowest: str) -> Iterator[str]:
+    """Yield the level of every query that is a group of one; of all values the lowest once."""
+    match predicates:
+        case StackedSet(parts=parts):
+            for part in parts:
+                yield from _level_names(part, lowest)
+        case GroupSet(named=named):
+            yield from dict.fromkeys(level for level, _ in named)
+        case IdentitySet():
+            yield lowest
+        case _:
+            pass
+
+
+@dataclass(frozen=True)
+class SimulatedFacts:
+    """Errors on public data in place of the records, simulated when the plan was made.
+
+    Attributes:
+        proxy: the public data, in words.
+        repetitions: number of runs.
+        rmse: root mean square error of all answers, as the workload weighs them, in counts: the
+            mean of the runs.
+        rmse_spread: standard deviation of that from run to run.
+        max_error: largest error of any answer, in counts, the mean of the runs.
+        max_error_spread: standard deviation of that from run to run.
+        weighted: whether the workload weighs its items differently.
+    """
+
+    proxy: str
+    repetitions: int
+    rmse: float
+    rmse_spread: float
+    max_error: float
+    max_error_spread: float
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
+class RapFacts:
+    """A run of relaxed adaptive projection: what was chosen and measured, and the resulting rows.
+
+    Attributes:
+        rounds: times that queries were chosen and measured; one round of none chosen measures all.
+        selected: queries that each round chose.
+        relaxed_rows: rows of the relaxed data that every answer is read from.
+        total: the number of records that answers are scaled to: counted with noise and weighed with
+            the declared number, or as it was declared.
+        total_std: standard deviation of the noise it was counted with; None where it was declared.
+        selection_scale: a query is e times as likely to be chosen as one whose answer was this
+            many counts less wrong; None where no query had to be chosen.
+        noise_std: for each round the standard deviation of the noise on its counts, in counts.
+        simulated: errors on public data at this guarantee; None where the plan has none.
+        declared: the number of records that the noisy count was weighed with, by inverse variances,
+            as if it had a standard deviation of half of itself; None where there was no weighing.
+        rows_sha256: of the numbers in relaxed_rows.parquet, row after row, as little-endian 32-bit
+            floats; empty where an older dpquery did not keep it.
+    """
+
+    rounds: int
+    selected: int
+    relaxed_rows: int
+    total: float
+    total_std: float | None
+    selection_scale: float | None
+    noise_std: tuple[float, ...]
+    simulated: SimulatedFacts | None
+    declared: int | None = None
+    rows_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class AdaptiveFacts:
+    """A run of adaptive measurement: what was chosen and measured, and the resulting rows.
+
+    Attributes:
+        candidates: tables that could be measured.
+        one_way: tables of one attribute, each of which was measured first.
+        one_way_std: standard deviation of the noise on their counts, in counts.
+        rounds: attributes of the table that each round chose and measured, as "age x sex".
+        noise_std: for each round the standard deviation of the noise on its counts.
+        relaxed_rows: as of RAP; and so are the others.
+        total: the number of records that answers are scaled to: estimated from the noisy tables of
+            one attribute and weighed with the declared number, or as it was declared.
+        total_std: standard deviation of the noise of that estimate; None where it was declared.
+        simulated: errors on public data at this guarantee; None where the plan has none.
+        declared: the number of records that the estimate was weighed with; None where it was not.
+        rows_sha256: of the numbers in relaxed_rows.parquet.
+        unbiased: number of answers that the measured tables give an unbiased estimate of too.
+        unbiased_rmse: root mean square of the standard errors of these; None where there are none.
+    """
+
+    candidates: int
+    one_way: int
+    one_way_std: float
+    rounds: tuple[str, ...]
+    noise_std: tuple[float, ...]
+    relaxed_rows: int
+    total: float
+    total_std: float | None
+    simulated: SimulatedFacts | None
+    declared: int | None
+    rows_sha256: str
+    unbiased: int = 0
+    unbiased_rmse: float | None = None
+
+
+READING_DERIVED = """\
+Derived items are made from the noisy answers alone and take no budget. Their intervals hold with \
+the noise of all answers together: adding up squares of `std_error` of answers would not, since \
+answers share noise. A row that is lost in noise has no estimate, and `reason` says why."""
+
+QUANTILES_IN_BINS = (
+    "A quantile of values in bins is interpolated within its bin, as if values were spread evenly "
+    "there: its interval is of that figure, and says nothing of how the values lie in the bin."
+)
+
+
+@dataclass(frozen=True)
+class DerivedFacts:
+    """A statistic derived from items, and its file.
+
+    Attributes:
+        name: the derived item's.
+        file: of its rows.
+        rows: how many there are.
+        kind: share, ratio, mean, difference, rate or quantiles.
+        definition: how it is worked out, in words.
+        description: what it shows, for its readers.
+    """
+
+    name: str
+    file: str
+    rows: int
+    kind: str
+    definition: str
+    description: str
+
+
+def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
+    """Return the derived items with their files."""
+    return tuple(
+        DerivedFacts(
+            item.name,
+            f"{item.name}.parquet",
+            item.size,
+            item.statistic.kind,
+            item.definition,
+            item.description,
+        )
+        for item in spec.derived
+    )
+
+
+def derived_lines(items: Sequence[DerivedFacts]) -> list[str]:
+    """Return the lines of the statement on derived items; none where there are none."""
+    if not items:
+        return []
+    return [*(f"- `{item.file}`: {item.definition}." for item in items), "", READING_DERIVED]
+
+
+def derived_note(items: Sequence[DerivedFacts]) -> str:
+    """Return one line for the error report: which items are derived."""
+    named = ", ".join(f"{item.name} ({item.kind})" for item in items)
+    return f"derived from the answers, in files of their own: {named}"
+
+
+KNOWN_WORDS = """\
+**The {answers} of `{item}` are public and ARE NOT PROTECTED by anything in this release.** They \
+are not computed from the records: they stand in the file `{file}` (SHA-256 {digest}) and are \
+public because: {why}."""
+KNOWN_EXACT = """\
+They are published as they stand there, without noise and with the flag `known`."""
+IMPOSSIBLE_WORDS = """\
+By public knowledge no record has {facts}. Records that have it all the same were measured and are \
+protected as any other."""
+ZERO = """\
+{answers} of this release that count only such records are 0, and have the flag `impossible`."""
+RELIED_ON = "The other answers are estimated given this, and err less."
+NOT_CORRECTED = """\
+The other answers are estimated without this, and need not add up to these zeros."""
+NOT_RELIED_ON = """\
+**The noisy answers contradict this, and it was not relied on:** {test}. All answers are \
+estimated without it, with the errors that they then have."""
+AGREES = "The noisy answers do not contradict it: {test}."
+
+
+@dataclass(frozen=True)
+class PublicFactUse:
+    """A source of public facts, and what became of it.
+
+    Attributes:
+        source: `impossible`, or the item that is known.
+        words: which records are impossible, or why the item's answers are public.
+        answers: how many answers of the release it states.
+        tested: how many equalities the noisy answers were held against; 0 where others do not take
+            it into account.
+        statistic: the sum of squares of what they are off, in variances of the noise.
+        p_value: the chance that noise makes it so large where the facts are true.
+        relied_on: whether answers rest on it: not where that chance is below 1e-6.
+        file: that the answers of an item stand in; empty of what is impossible.
+        sha256: of its text, as UTF-8.
+    """
+
+    source: str
+    words: str
+    answers: int
+    tested: int
+    statistic: float
+    p_value: float
+    relied_on: bool
+    file: str = ""
+    sha256: str = ""
+
+    @property
+    def test(self) -> str:
+        """The test in words."""
+        below = "below " if self.p_value <= LEAST_CHANCE else ""
+        return (
+            f"chi-square {self.statistic:.4g} with {count(self.tested, 'degree')} of freedom, "
+            f"p = {below}{self.p_value:.2g}"
+        )
+
+
+def facts_lines(facts: Sequence[PublicFactUse]) -> list[str]:
+    """Return the paragraphs of the statement on public facts; none where there are none."""
+    lines = []
+    for fact in facts:
+        answers = count(fact.answers, "answer")
+        if fact.file:
+            source = {"item": fact.source, "file": one_line(fact.file), "digest": fact.sha256}
+            why = one_line(fact.words).rstrip(".")
+            known = KNOWN_WORDS.format(answers=answers, why=why, **source)
+        else:
+            known = IMPOSSIBLE_WORDS.format(facts=one_line(fact.words))
+        zero = KNOWN_EXACT if fact.file else ZERO.format(answers=answers)
+        if not fact.relied_on:
+            became = NOT_RELIED_ON.format(test=fact.test)
+        elif fact.tested:
+            became = f"{zero} {RELIED_ON} {AGREES.format(test=fact.test)}"
+        else:
+            became = f"{zero} {NOT_CORRECTED}"
+        lines += ["", f"**Public facts.** {known} {became}"]
+    return lines
+
+
+def facts_notes(facts: Sequence[PublicFactUse]) -> list[str]:
+    """Return a line for every source, for the screen and the report."""
+    return [_note(fact) for fact in facts]
+
+
+def _note(fact: PublicFactUse) -> str:
+    name = f"public facts of {fact.source} ({count(fact.answers, 'answer')})"
+    if fact.file:
+        name = f"public facts of {fact.source} ({count(fact.answers, 'answer')}, NOT PROTECTED)"
+    if not fact.relied_on:
+        return (
+            f"warning: the noisy answers contradict the {name}: {fact.test}; they were not relied "
+            "on, and answers are estimated without them"
+        )
+    if fact.tested:
+        return f"{name}: the noisy answers do not contradict them: {fact.test}"
+    return f"{name}: the other answers do not take them into account"

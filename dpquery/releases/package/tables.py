@@ -1,0 +1,312 @@
+"""Tables as CSV files.
+
+The tables of a release as a package has them: each with its columns, read back in batches.
+
+The tables of a release as CSV: UTF-8, commas, a header, and CSV on the Web metadata beside.
+
+A cell that a spreadsheet would take for a formula has an apostrophe before it: a text that begins
+with = + - @, a tab or a carriage return, and is no number. Empty cells are missing values, except
+in columns of texts that are never missing, where they are empty texts.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from dpquery.exceptions import SpecError
+from dpquery.releases.manifest import ERRORS_FILE, Manifest
+from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts
+from dpquery.releases.tables.file_fields import (
+    ANSWER_FIELDS,
+    ERRORS_FIELDS,
+    LABELS_FIELDS,
+    TABLES_FIELDS,
+    Category,
+    FileField,
+    derived_item_fields,
+    item_fields,
+    other_fields,
+)
+from dpquery.releases.tables.item_table import BATCH_ROWS
+from dpquery.spec.columns import Attribute, Domain
+from dpquery.spec.spec import About
+from dpquery.untrusted.parquet import UNREADABLE, opened
+
+MAX_CATEGORIES = 1000
+"""Values of a column that are listed; of more, their number is said, and they stand in the file."""
+MAX_KEY_ROWS = 5_000_000
+"""Rows of a file in which a key is looked for; of more, none is stated."""
+
+
+@dataclass(frozen=True)
+class PackagedTable:
+    """One table of a release.
+
+    Attributes:
+        name: the file's, without its ending.
+        path: of its Parquet file.
+        description: what it shows, in the words of the spec if it has any.
+        rows: how many it has.
+        fields: its columns, in order.
+        unique: whether the fields that say what a row is are not the same in any two rows.
+    """
+
+    name: str
+    path: Path
+    description: str
+    rows: int
+    fields: tuple[FileField, ...]
+    unique: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the columns that distinguish the rows; none where some rows are asked twice."""
+        return tuple(field.name for field in self.fields if field.key) if self.unique else ()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows.
+
+        Raises:
+            SpecError: the file is damaged.
+        """
+        with saying_damage(self.path), opened(self.path, rows=self.rows) as file:
+            yield from file.iter_batches(BATCH_ROWS)
+
+
+@contextmanager
+def saying_damage(path: Path) -> Iterator[None]:
+    """Turn what a damaged file raises into one error that says what to do."""
+    try:
+        yield
+    except UNREADABLE:
+        raise SpecError(
+            f"{path} is missing or not as a release has it; run `dpquery release` again, which "
+            "is free: the ledger holds the measurements"
+        ) from None
+
+
+def packaged_tables(
+    directory: Path, manifest: Manifest, domain: Domain | None
+) -> tuple[PackagedTable, ...]:
+    """Return the tables of a release: its items in order, what is derived, and the errors of all.
+
+    Args:
+        directory: the folder of the release.
+        manifest: of the release.
+        domain: of its spec; None where that is not at hand.
+
+    Raises:
+        SpecError: a file is missing or damaged.
+    """
+    tables = []
+    for facts in manifest.items:
+        with saying_damage(directory / facts.file):
+            tables.append(_item_table(directory / facts.file, facts, manifest, domain))
+        if facts.numbered:
+            lists = ((facts.tables_file, TABLES_FIELDS), (facts.labels_file, LABELS_FIELDS))
+            words = ("the attributes of its tables", "the labels of its rows")
+            for (name, meanings), word in zip(lists, words, strict=True):
+                description = f"{facts.name}: {word}"
+                with saying_damage(directory / name):
+                    tables.append(_other_table(directory / name, description, meanings))
+    for derived in manifest.derived:
+        with saying_damage(directory / derived.file):
+            tables.append(_derived_table(directory / derived.file, derived, manifest, domain))
+    with saying_damage(directory / ERRORS_FILE):
+        title = "What the answers of each item are worth, in short"
+        tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS_FIELDS))
+    return tuple(tables)
+
+
+def _item_table(
+    path: Path, facts: ItemFacts, manifest: Manifest, domain: Domain | None
+) -> PackagedTable:
+    with opened(path, rows=facts.queries) as file:
+        fields = item_fields(file.schema_arrow, facts, manifest, domain)
+        attributes = {} if domain is None else {a.name: a for a in domain.attributes}
+        fields = _with_categories(file, fields, attributes)
+        unique = _is_unique(file, [field.name for field in fields if field.key])
+    description = facts.description or _shows(facts, fields)
+    return PackagedTable(facts.name, path, description, facts.queries, fields, unique)
+
+
+def _derived_table(
+    path: Path, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
+) -> PackagedTable:
+    with opened(path, rows=facts.rows) as file:
+        fields = derived_item_fields(file.schema_arrow, facts, manifest, domain)
+        attributes = {} if domain is None else {a.name: a for a in domain.attributes}
+        fields = _with_categories(file, fields, attributes)
+        unique = _is_unique(file, [field.name for field in fields if field.key])
+    description = facts.description or f"Worked out as: {facts.definition}"
+    return PackagedTable(facts.name, path, description, facts.rows, fields, unique)
+
+
+def _shows(facts: ItemFacts, fields: tuple[FileField, ...]) -> str:
+    """Return what an item shows where the spec has no words for it."""
+    if facts.numbered:
+        return f"Rows by number: see {facts.name}.tables and {facts.name}.labels"
+    by = [field.name for field in fields if field.key and field.name not in ANSWER_FIELDS]
+    return f"By {', '.join(by)}" if by else "One number"
+
+
+def _other_table(
+    path: Path, description: str, meanings: dict[str, tuple[str, str]]
+) -> PackagedTable:
+    with opened(path, rows=None) as file:
+        fields = other_fields(file.schema_arrow, meanings)
+        rows = file.metadata.num_rows
+    return PackagedTable(path.name.removesuffix(".parquet"), path, description, rows, fields)
+
+
+def _with_categories(
+    file: pq.ParquetFile, fields: tuple[FileField, ...], attributes: dict[str, Attribute]
+) -> tuple[FileField, ...]:
+    """Return the fields with the values that their dictionaries hold, in order."""
+    names = [field.name for field in file.schema_arrow if pa.types.is_dictionary(field.type)]
+    values: dict[str, dict[str, None]] = {name: {} for name in names}
+    for batch in file.iter_batches(BATCH_ROWS, columns=names) if names else ():
+        for name in names:
+            values[name].update(dict.fromkeys(batch[name].dictionary.to_pylist()))
+    return tuple(
+        _listed(field, [*values[field.name]], attributes) if field.name in values else field
+        for field in fields
+    )
+
+
+def _listed(field: FileField, values: list[str], attributes: dict[str, Attribute]) -> FileField:
+    """Return a field with its categories, or with their number in its meaning."""
+    if len(values) > MAX_CATEGORIES:
+        return replace(field, meaning=f"{field.meaning}; {len(values):,} different texts")
+    coded = attributes.get(field.name.removesuffix("_code"))
+    labels: dict[str, str] = {}
+    if field.name not in attributes and coded is not None:
+        labels = {code: coded.label(place) for place, code in enumerate(coded.codes)}
+    categories = tuple(Category(value, labels.get(value, value)) for value in values)
+    return replace(field, categories=categories)
+
+
+def _is_unique(file: pq.ParquetFile, names: list[str]) -> bool:
+    if not names or file.metadata.num_rows > MAX_KEY_ROWS:
+        return False
+    keys = file.read(columns=names)
+    texts = pa.table(
+        [
+            column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+            for column in keys.columns
+        ],
+        names,
+    )
+    return bool(texts.group_by(names).aggregate([]).num_rows == keys.num_rows)
+
+
+CSVW_SUFFIX = "csv-metadata.json"
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DATATYPES = {
+    "text": "string",
+    "integer": "integer",
+    "number": "number",
+    "boolean": "boolean",
+    "date": "date",
+}
+
+
+def csv_text(text: str) -> str:
+    """Return a text as a cell has it: no spreadsheet takes it for a formula.
+
+    >>> csv_text("=1+1"), csv_text("-5"), csv_text("-5 to -1"), csv_text("North")
+    ("'=1+1", '-5', "'-5 to -1", 'North')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def write_csv_file(table: PackagedTable, path: Path) -> None:
+    """Write a table as CSV; the same table gives the same bytes."""
+    schema = pa.schema([(csv_text(f.name), _cell_type(f)) for f in table.fields])
+    options = pyarrow.csv.WriteOptions(quoting_style="needed")
+    with pyarrow.csv.CSVWriter(path, schema, write_options=options) as writer:
+        for batch in table.batches():
+            columns = [_cells(column) for column in batch.columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def csvw_metadata(table: PackagedTable, about: About, *, url: str) -> str:
+    """Return the CSV on the Web metadata of a table's CSV file, as JSON.
+
+    Args:
+        table: the table.
+        about: what the spec says of the publication.
+        url: name of the CSV file, beside this one.
+    """
+    content: dict[str, object] = {
+        "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
+        "url": url,
+        "dc:title": table.name,
+    }
+    if table.description:
+        content["dc:description"] = table.description
+    if about.licence is not None:
+        content["dc:license"] = about.licence
+    schema: dict[str, object] = {"columns": [_csvw_column(field) for field in table.fields]}
+    if table.key:
+        schema["primaryKey"] = [_csvw_name(name) for name in table.key]
+    content["tableSchema"] = schema
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _csvw_column(field: FileField) -> dict[str, object]:
+    datatype: str | dict[str, object] = _DATATYPES[field.kind]
+    limits = {"minimum": field.low, "maximum": field.high}
+    stated = {name: limit for name, limit in limits.items() if limit is not None}
+    if stated:
+        datatype = {"base": datatype, **stated}
+    column: dict[str, object] = {
+        "name": _csvw_name(field.name),
+        "titles": csv_text(field.name),
+        "datatype": datatype,
+        "dc:description": field.meaning,
+    }
+    if field.unit:
+        column["schema:unitText"] = field.unit
+    if not field.nullable and not may_be_blank(field):
+        column["required"] = True
+    return column
+
+
+def may_be_blank(field: FileField) -> bool:
+    """Return whether an empty text is among the values of a column of texts, as far as known."""
+    known = [category.value for category in field.categories]
+    return field.kind == "text" and (not known or "" in known)
+
+
+def _csvw_name(name: str) -> str:
+    """Return a column's name as a variable of a URI template, which has few characters."""
+    encoded = quote(name, safe="").replace("-", "%2D").replace("~", "%7E")
+    return f"%5F{encoded[1:]}" if encoded.startswith("_") else encoded
+
+
+def _cell_type(field: FileField) -> pa.DataType:
+    kinds = {"text": pa.string(), "boolean": pa.bool_(), "date": pa.date32()}
+    return kinds.get(field.kind, pa.int64() if field.kind == "integer" else pa.float64())
+
+
+def _cells(column: pa.Array) -> pa.Array:
+    """Return a column as it is written: texts made safe, whole numbers of one width."""
+    if pa.types.is_dictionary(column.type):
+        texts = pa.array([csv_text(text) for text in column.dictionary.to_pylist()], pa.string())
+        return texts.take(column.indices)
+    if pa.types.is_string(column.type):
+        texts = [None if text is None else csv_text(text) for text in column.to_pylist()]
+        return pa.array(texts, pa.string())
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.float64()) if pa.types.is_floating(column.type) else column

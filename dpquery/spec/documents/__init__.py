@@ -1,1 +1,0 @@
-"""What is written from the table of fields: JSON Schema, starter spec, reference page."""

@@ -1,1 +1,0 @@
-"""From YAML text to a Spec, with every mistake at its place."""

@@ -1,0 +1,337 @@
+"""The `domain` section of a spec: attributes, their columns and the values that these may hold."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+
+from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_CODES
+from dpquery.spec.calendar import DateFormat
+from dpquery.spec.columns import (
+    Attribute,
+    Bins,
+    Boolean,
+    Categorical,
+    Column,
+    ColumnKind,
+    Dates,
+    Integers,
+    Other,
+)
+from dpquery.spec.numbers import NumberFormat, number
+from dpquery.spec.parsing.fields import (
+    EDGE,
+    EDGES,
+    AttributeFields,
+    BooleanFields,
+    ColumnFields,
+    DateFields,
+    MergedFields,
+    ValuesFileFields,
+)
+from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
+from dpquery.spec.parsing.hierarchies import hierarchical, level_lists
+from dpquery.spec.parsing.listed_values import ListedValue, categorical, read_lines, read_values
+from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
+from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
+
+RELEASE_COLUMNS = frozenset(
+    {"table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"}
+    | {"nonnegative", "consistent", "thresholded", "integer", "graphical", "shrunk"}
+)
+
+
+def read_domain(
+    entries: Iterable[tuple[TextNode, Node]],
+    problems: Problems,
+    read_file: Callable[[str], str],
+    decimal: str = ".",
+    *,
+    other: Other,
+) -> dict[str, Attribute | None]:
+    """Return the declared attributes in file order; None for one whose mistakes are reported.
+
+    Args:
+        entries: name and declaration of each.
+        problems: takes every mistake in them.
+        read_file: returns the text of a value list; SpecError if it cannot.
+        decimal: the decimal mark of the data.
+        other: what other texts do in a column that does not say.
+    """
+    reader = _DomainReader(problems, read_file, decimal, other)
+    declared: dict[str, Attribute | None] = {}
+    for key, value in entries:
+        declared[key.text] = None
+        with problems.collected():
+            _check_name(key, declared)
+            attribute = reader.attribute(key, value)
+            _check_code_column(key, attribute, declared)
+            _check_edge_column(key, attribute, declared)
+            declared[key.text] = attribute
+    return declared
+
+
+def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
+    """Refuse names that cannot head a column of the release, or would head two of them."""
+    name = key.text
+    if not name or name != name.strip() or len(name) > 100 or not name.isprintable():
+        raise key.mistake(
+            f"{quoted(name)} cannot name an attribute; write 1 to 100 characters on one line, "
+            "with no space at either end"
+        )
+    ends = [name.removesuffix(end) for end in ("_from", "_to") if name.endswith(end)]
+    ends += [other for other in declared if other in (f"{name}_from", f"{name}_to")]
+    if name in RELEASE_COLUMNS or any(other != name and other in declared for other in ends):
+        raise key.mistake(
+            f"{quoted(name)} is the name of a column that the release adds; name the attribute "
+            f"otherwise and give its header as {{column: {name}}}"
+        )
+
+
+def _check_edge_column(
+    key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
+) -> None:
+    """Refuse a name that also heads the upper edges of an attribute of bins."""
+    binned, named = declared.get(key.text.removesuffix("_below")), f"{key.text}_below"
+    before = key.text.endswith("_below") and binned is not None and _is_binned(binned)
+    if before or (_is_binned(attribute) and named in declared):
+        clash = key.text if before else named
+        raise key.mistake(
+            f"{quoted(clash)} is the column in which the release shows the upper edges of "
+            f"{quoted(clash.removesuffix('_below'))}; name one of the attributes otherwise and "
+            "give its header under `column`"
+        )
+
+
+def _is_binned(attribute: Attribute) -> bool:
+    return not attribute.merged and isinstance(attribute.columns[0].kind, Bins)
+
+
+def _check_code_column(
+    key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
+) -> None:
+    """Refuse a name that also heads the codes, or the levels, of an attribute that has such."""
+    for end, what in (("_code", "codes"), ("_level", "levels")):
+        other, named = declared.get(key.text.removesuffix(end)), f"{key.text}{end}"
+        before = key.text.endswith(end) and other is not None and getattr(other, what)
+        if before or (getattr(attribute, what) and named in declared):
+            clash = key.text if before else named
+            raise key.mistake(
+                f"{quoted(clash)} is the column in which the release shows the {what} of "
+                f"{quoted(clash.removesuffix(end))}; name one of the attributes otherwise and "
+                "give its header under `column`"
+            )
+
+
+class _DomainReader:
+    """Reads attributes one by one, and remembers which columns are taken."""
+
+    def __init__(
+        self, problems: Problems, read_file: Callable[[str], str], decimal: str, other: Other
+    ) -> None:
+        self._problems = problems
+        self._other: Other = other
+        self._read_file = read_file
+        self._decimal = decimal
+        self._taken: dict[str, Place] = {}
+
+    def attribute(self, key: TextNode, node: Node) -> Attribute:
+        """Return one attribute: a column, or several merged."""
+        if isinstance(node, MapNode) and any(
+            entry_key.text == "merge" for entry_key, _ in node.entries
+        ):
+            attribute = Attribute(key.text, self._merged(key, node))
+        else:
+            attribute = Attribute(key.text, (self._column(key, node, AttributeFields),))
+        if attribute.size > MAX_CODES:
+            remedy = "declare bins or fewer values"
+            declared = math.prod(column.length for column in attribute.columns)
+            if attribute.merged and declared <= MAX_CODES:
+                remedy = (
+                    f"with `other: drop` its columns have no code for other texts, and it has "
+                    f"{declared:,}; or declare them as attributes of their own"
+                )
+            raise node.mistake(
+                f"attribute {quoted(key.text)} has {attribute.size:,} values, more than the "
+                f"{MAX_CODES:,} that one may have; {remedy}"
+            )
+        return attribute
+
+    def _merged(self, key: TextNode, node: Node) -> tuple[Column, ...]:
+        what = f"the merged attribute {quoted(key.text)}"
+        given = MergedFields.read(node, self._problems, what=what)
+        parts = ByName(f"the columns of {what}", ref("column")).read(given.merge, self._problems)
+        if len(parts) < 2:
+            raise given.merge.mistake(f"{what} needs at least two columns")
+        # A merged column goes by its header in conditions and labels: it has no second name.
+        return tuple(self._problems.each(parts, lambda part: self._column(*part, ColumnFields)))
+
+    def _column(self, key: TextNode, node: Node, fields: type[ColumnFields]) -> Column:
+        if isinstance(node, TextNode) and node.text == "boolean":
+            return Column(self._header(key), Boolean(), self._other)
+        if not isinstance(node, MapNode):
+            raise node.mistake(
+                f"expected what {quoted(key.text)} may hold, `boolean` or a mapping with "
+                f"{listed((*fields.kinds, 'merge'))}, found {described(node)}"
+            )
+        what = f"attribute {quoted(key.text)}"
+        given = fields.read(node, self._problems, what=what)
+        if "levels" in given and "hierarchy" not in given:
+            message = f"{what} has levels and no hierarchy; name its file under `hierarchy`"
+            self._problems.add(given.node("levels").place, message)
+        header = given.node("column") if "column" in given else key
+        name = self._problems.attempt(lambda: self._header(header))
+        kind = self._kind(given, column=name or key.text)
+        other = self._problems.attempt(lambda: given.other) or self._other
+        if other == "show" and isinstance(kind, Categorical) and "other" in kind.labels:
+            message = f"{what} has a value of its own that is shown as 'other'; label it otherwise"
+            place = (given.node("other") if "other" in given else node).place
+            self._problems.add(place, message)
+        written = self._problems.attempt(lambda: self._number(given, kind))
+        if name is None:
+            raise UnreadableError(None)
+        return Column(name, kind, other, written)
+
+    def _number(self, given: ColumnFields, kind: ColumnKind) -> NumberFormat | None:
+        """Return how the texts of a column write numbers, where that is said."""
+        if given.number is None:
+            return None
+        if not isinstance(kind, Integers | Bins):
+            raise given.node("number").mistake(
+                "number says how the texts of a range or of bins are written; leave it out"
+            )
+        thousands, sign = given.number.thousands or "", given.number.sign or ""
+        decimal = given.number.decimal or self._decimal
+        if thousands == decimal:
+            raise given.number.node("thousands").mistake(
+                f"{quoted(decimal)} stands before decimals too; give `decimal` another mark"
+            )
+        if sign != sign.strip() or any(letter.isdigit() or letter in "+-" for letter in sign):
+            raise given.number.node("sign").mistake(
+                f"{quoted(sign)} cannot be told from numbers; write a sign without digits, plus, "
+                "minus and spaces around it"
+            )
+        return NumberFormat(thousands, decimal, sign)
+
+    def _header(self, node: Node) -> str:
+        """Return the header of a column and take it."""
+        name = TextForm("a column's header").read(node, self._problems)
+        if name in self._taken:
+            raise node.mistake(
+                f"column {quoted(name)} is used twice, first in line {self._taken[name].line}; "
+                "a column belongs to one attribute"
+            )
+        self._taken[name] = node.place
+        return name
+
+    def _kind(self, given: ColumnFields, *, column: str) -> ColumnKind:
+        match given.chosen:
+            case "range":
+                return _integers(given)
+            case "bins":
+                return _bins(given.bins, self._problems)
+            case "boolean":
+                return _boolean(given.boolean)
+            case "values":
+                values = read_values(given.values, self._problems)
+                return categorical(values, self._problems, self._decimal, column=column)
+            case "date":
+                return _dates(given.date)
+            case "hierarchy" if isinstance(given, AttributeFields):
+                lists = level_lists(given, self._problems)
+                source = self._file(given.hierarchy, given.node("hierarchy"))
+                return hierarchical(source, lists, self._problems, self._decimal, column=column)
+            case _:
+                values = self._file_values(given, column)
+                return categorical(values, self._problems, self._decimal, column=column)
+
+    def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
+        """Return the values in a file beside the spec."""
+        name, content, delimiter = self._file(given.values_file, given.node("values_file"))
+        return read_lines(name, content, self._problems, column=column, delimiter=delimiter)
+
+    def _file(self, file: str | ValuesFileFields, node: Node) -> tuple[str, str, str]:
+        """Return name, text and declared delimiter of a file beside the spec."""
+        name, delimiter = (file, "") if isinstance(file, str) else (file.name, file.delimiter)
+        if not isinstance(file, str):
+            node = file.node("name")
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+            raise node.mistake(
+                f"{quoted(name)} leads out of the spec's folder; put the file beside the spec, "
+                "with / between folders"
+            )
+        try:
+            content = self._read_file(name)
+        except SpecError as error:
+            raise node.mistake(str(error)) from None
+        if not content.removeprefix("\ufeff").strip():
+            raise node.mistake(f"the file {quoted(name)} lists no value")
+        return name, content, delimiter
+
+
+def _integers(given: ColumnFields) -> Integers:
+    low, high = given.range
+    if high < low:
+        raise given.node("range").mistake(
+            f"the range [{low}, {high}] is empty; put the lowest value first"
+        )
+    return Integers(low, high)
+
+
+def _bins(node: Node, problems: Problems) -> Bins:
+    edges: list[float] = []
+
+    def read_edge(node_of_edge: Node) -> None:
+        edge = EDGE.read(node_of_edge, problems)
+        if edges and edge <= edges[-1]:
+            raise node_of_edge.mistake(
+                f"the edge {described(node_of_edge)} does not lie above the one before it, so that "
+                "bins would overlap; edges increase strictly"
+            )
+        edges.append(edge)
+
+    problems.each(EDGES.read(node, problems), read_edge)
+    if len(edges) < 2:
+        raise node.mistake("one edge makes no bin; give at least two")
+    return Bins(tuple(edges))
+
+
+def _boolean(given: BooleanFields) -> Boolean:
+    true = {key for word in given.true for key in (word.casefold(), number(word))} - {None}
+    both = [word for word in given.false if word.casefold() in true or number(word) in true]
+    if both:
+        raise given.node().mistake(
+            f"{quoted(both[0])} would be both true and false; case does not count"
+        )
+    return Boolean(given.true, given.false)
+
+
+def _dates(given: DateFields) -> Dates:
+    first, last = given.from_.first, given.to.last
+    if last < first:
+        raise given.node("to").mistake(f"{last} is before {first}; put the first day under `from`")
+    by, text = given.by, given.format
+    try:
+        date_format = DateFormat("" if text is None else text)
+    except SpecError as error:
+        raise given.node("format").mistake(f"{error}; correct it") from None
+    dates = Dates(first, last, by, date_format)
+    needed = ["year", *["month"] * (by != "year"), *["day"] * (by in ("day", "week"))]
+    missing = [part for part in ("year", "month", "day") if not date_format.has(part)]
+    if lacking := [part for part in needed if part in missing]:
+        raise given.node("format").mistake(
+            f"the format does not say the {lacking[0]}, without which no {by} is known; add it"
+        )
+    if missing and first != dates.start(0):
+        raise given.node("from").mistake(
+            f"the format does not say the {missing[0]}, so that the first {by} cannot be cut; "
+            f"begin with {dates.start(0)}"
+        )
+    for name, day in (("from", dates.start(0)), ("to", last)):
+        read = date_format.read(date_format.write(day))
+        if read is None or read.year != day.year:
+            raise given.node(name).mistake(
+                f"the format cannot say the year {day.year}: %y is 1969 to 2068; write %Y"
+            )
+    return dates

@@ -1,0 +1,210 @@
+"""Read a spec: YAML text to Spec, with every mistake reported at once and at its place."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_SPEC_BYTES
+from dpquery.spec.columns import Domain
+from dpquery.spec.parsing.derived import read_derived
+from dpquery.spec.parsing.domain import read_domain
+from dpquery.spec.parsing.fields import SpecFields
+from dpquery.spec.parsing.hierarchies import check_levels_named
+from dpquery.spec.parsing.items import read_person_rows, read_workload
+from dpquery.spec.parsing.mappings import Fields
+from dpquery.spec.parsing.predicate_sets import Scope
+from dpquery.spec.parsing.sections import (
+    about_of,
+    budget_of,
+    check_currency,
+    counted_rows,
+    dataset_of,
+    file_of,
+    of_first_edition,
+    prefer_of,
+    privacy_of,
+    publication_rules,
+    read_impossible,
+)
+from dpquery.spec.parsing.yaml_nodes import MapNode, Node, read_yaml
+from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted
+from dpquery.spec.spec import Spec
+from dpquery.untrusted.files import kind_of, read_outside, seems_to_be
+
+ORDER = (
+    "write `dpquery plan SPEC`, `dpquery check DATA SPEC`, `dpquery release DATA` or "
+    "`dpquery answer RELEASE QUESTIONS`"
+)
+_MOST_KEYS = 100  # of a text that are looked at, to see what it is
+
+
+def load_spec(path: Path) -> Spec:
+    """Read a spec from its file, and the value lists that it names from beside it.
+
+    Raises:
+        SpecError: a file cannot be read, or the spec has mistakes: one line for each, with its
+            place.
+    """
+    return parse(read_text(path, otherwise=ORDER), name=str(path), files=beside(path))
+
+
+def beside(path: Path) -> Callable[[str], str]:
+    """Return how to get the value lists that a spec names: from its own folder, and no other."""
+
+    def read_file(name: str) -> str:
+        inside, target = path.parent.resolve(), path.parent / name
+        try:
+            leaves = not target.resolve().is_relative_to(inside)
+        except (OSError, RuntimeError, ValueError):  # a link that leads to itself, a NUL
+            leaves = True
+        if leaves:
+            raise SpecError(f"{target} leads out of the spec's folder; put the file itself there")
+        return read_text(target)
+
+    return read_file
+
+
+def parse(
+    text: str,
+    *,
+    name: str,
+    files: Callable[[str], str] | Mapping[str, str],
+    first_edition: bool = False,
+) -> Spec:
+    """Read a spec from its text alone; what a plan carries gives the same spec again.
+
+    Args:
+        text: the YAML text.
+        name: what messages call the text, such as its path.
+        files: the texts of value lists by name, or how to get one (SpecError if it cannot).
+        first_edition: whether the text is from a plan of format 1, when `other` was drop where it
+            was left out.
+
+    Raises:
+        SpecError: the spec has mistakes: one line for each, `name:line:column: message`.
+    """
+    problems = Problems(name)
+    used: dict[str, str] = {}
+
+    def read_file(file: str) -> str:
+        if callable(files):
+            used[file] = files(file)
+        elif file in files:
+            used[file] = files[file]
+        else:
+            raise SpecError(f"the value list {quoted(file)} is missing; put it beside the spec")
+        return used[file]
+
+    spec = problems.attempt(lambda: _spec(text, name, problems, read_file, first_edition))
+    problems.raise_if_any()
+    if spec is None:
+        raise SpecError(f"{name}: the spec cannot be read; compare it with `dpquery init`")
+    return replace(spec, files=used, first_edition=first_edition)
+
+
+def read_text(path: Path, *, otherwise: str = "") -> str:
+    """Return the text of a spec or of a value list; SpecError if it cannot be read.
+
+    `otherwise` is what to do where another file was meant.
+    """
+    try:
+        content = read_outside(path, most=MAX_SPEC_BYTES)
+        if kind_of(content):
+            seems = seems_to_be(content, path.name)
+            remedy = otherwise or "write it as text"
+            raise SpecError(f"{path}:1:1: this is no text: it seems to be {seems}; {remedy}")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}; check the path") from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        message = f"{path}:{line}:1: this is not UTF-8; save the file as UTF-8"
+        raise SpecError("; ".join(filter(None, [message, otherwise]))) from None
+
+
+def read_document(text: str, name: str, problems: Problems, fields: type[Fields]) -> Node:
+    """Return the root of a spec, or of a file of questions; a text that is none is not repeated.
+
+    It may be a file of records that was named in its place. What is meant to be a spec has at least
+    two of its keys, and questions one.
+
+    Raises:
+        SpecError: the text is something else.
+        UnreadableError: it is no YAML, or too large.
+    """
+    known = fields.fields
+    least = max(1, min(2, sum(field.required for field in known.values())))
+    try:
+        root = read_yaml(text, file=name, problems=problems)
+        keys = [key.text for key, _ in root.entries] if isinstance(root, MapNode) else []
+    except UnreadableError:
+        keys = re.findall(r"""^["']?(\w+)["']?\s*:""", text, re.MULTILINE)
+        if _is_meant(keys, known, least) or not re.search(r"^\s*[^#\s]", text, re.MULTILINE):
+            raise
+    if _is_meant(keys, known, least):
+        return root
+    seems = seems_to_be(text.encode(), name)
+    what = fields.what.removeprefix("the ").removeprefix("a ")
+    raise SpecError(f"{name}:1:1: this is no {what}: it seems to be {seems}; {ORDER}")
+
+
+def _is_meant(keys: Iterable[str], known: Collection[str], least: int) -> bool:
+    """Return whether so many keys are known ones, or near one."""
+    return sum(nearest(key, known) is not None for key in islice(keys, _MOST_KEYS)) >= least
+
+
+def _spec(
+    text: str,
+    name: str,
+    problems: Problems,
+    read_file: Callable[[str], str],
+    first_edition: bool,
+) -> Spec:
+    root = read_document(text, name, problems, SpecFields)
+    given = SpecFields.read(of_first_edition(root) if first_edition else root, problems)
+    entries = problems.attempt(lambda: given.domain) or ()
+    file = problems.attempt(lambda: file_of(given.file))
+    decimal = file.decimal if file else "."
+    declared = read_domain(entries, problems, read_file, decimal, other=given.other)
+    attributes = [attribute for attribute in declared.values() if attribute is not None]
+    positions = {name: (i, attribute) for i, (name, attribute) in enumerate(declared.items())}
+    dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))
+    privacy = problems.attempt(lambda: privacy_of(given.privacy, attributes))
+    budget = problems.attempt(lambda: budget_of(given.budget))
+    nodes = problems.attempt(lambda: given.workload) or ()
+    rows = read_person_rows(nodes, entries, privacy, problems)
+    scope = Scope(problems, positions, None if rows is None else (len(positions), rows))
+    publish = problems.attempt(lambda: publication_rules(given.publish, positions))
+    about = problems.attempt(lambda: about_of(given.about))
+    items = problems.attempt(lambda: read_workload(given.workload, scope, publish, read_file))
+    impossible = problems.attempt(lambda: read_impossible(given.impossible, scope)) or ()
+    taken = [item.name for item in items or ()]
+    derived = problems.attempt(
+        lambda: read_derived(given.derived, items or (), scope, read_file, taken)
+    )
+    if rows is not None:
+        attributes.append(rows)
+    if dataset and privacy:
+        with problems.collected():
+            dataset = counted_rows(given.dataset, dataset, privacy, attributes)
+    prefer = problems.attempt(lambda: prefer_of(given, dataset))
+    if dataset and budget:
+        with problems.collected():
+            check_currency(given.dataset, dataset, budget)
+    if not (dataset and privacy and budget and file and items and attributes):
+        raise UnreadableError(None)
+    if about is None or prefer is None:
+        raise UnreadableError(None)
+    problems.raise_if_any()
+    check_levels_named(entries, problems)
+    domain = Domain(tuple(attributes))
+    return Spec(
+        *(dataset, privacy, budget, domain, items, file, derived or ()),
+        text=text,
+        about=about,
+        prefer=prefer,
+        impossible=impossible,
+    )

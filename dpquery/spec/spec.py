@@ -1,0 +1,489 @@
+"""Spec, Item, Table, Privacy, Budget, DerivedItem, facts.
+
+What a spec says, once parsed: dataset, privacy, budget, domain and the workload's items.
+
+What is known of the records without looking at them: public facts that a spec declares.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+from dpquery.spec.columns import Domain
+from dpquery.spec.predicates import PredicateSet
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A combination of values that no record has.
+
+    Attributes:
+        where: (attribute index, one-query predicate set), sorted by index: a record that meets all
+            of them cannot exist.
+        place: where it stands in the spec, file:line:column.
+    """
+
+    where: tuple[tuple[int, PredicateSet], ...]
+    place: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class KnownTotals:
+    """The answers of an item that are published anyway.
+
+    Attributes:
+        values: of its rows, in row order.
+        file: that they stand in, beside the spec.
+        why: they are public, in the spec's words.
+        lines: of the file, for each row.
+        place: where the file is named, file:line:column.
+    """
+
+    values: tuple[int, ...]
+    file: str
+    why: str
+    lines: tuple[int, ...] = field(default=(), compare=False)
+    place: str = field(default="", compare=False)
+
+
+Neighbours = Literal["add-remove", "replace"]
+Keep = Literal["random", "first"]
+Prefer = Literal["unbiased", "closest"]
+"""Which answers readers are to have: without bias, or those that err least, biased or not."""
+Accounting = Literal["pure", "zcdp", "gdp"]
+"""What losses are added up as: epsilon, rho of zCDP, or the square of mu of GDP."""
+
+
+@dataclass(frozen=True)
+class SummedValues:
+    """What a record adds to a sum: a whole number for every code of one attribute.
+
+    Attributes:
+        attribute: its index.
+        values: of every code, that of other texts among them; one of them at least is not 0.
+    """
+
+    attribute: int
+    values: tuple[int, ...]
+
+    @cached_property
+    def largest(self) -> int:
+        """The most that one record adds or takes away."""
+        return max(map(abs, self.values))
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a workload item: a query for every combination of its axes' predicates.
+
+    A query counts the records that satisfy its predicates, or adds up a value of theirs.
+
+    Attributes:
+        axes: (attribute index, predicate set), sorted by index. The rows of the table are the
+            C-order product of the sets; attributes not named are summed over.
+        where: (attribute index, one-query predicate set) that every query also demands.
+        at_least: how many of the axes' predicates a record must satisfy: len(axes) for a product,
+            1 for any-of, r for an r-of-k threshold.
+        summed: what is added up, over an ordinary product; None where records are counted.
+    """
+
+    axes: tuple[tuple[int, PredicateSet], ...]
+    where: tuple[tuple[int, PredicateSet], ...] = ()
+    at_least: int | None = None
+    summed: SummedValues | None = None
+
+    @property
+    def unit(self) -> int:
+        """The most that one record changes a query: 1 for a count."""
+        return 1 if self.summed is None else self.summed.largest
+
+    @property
+    def threshold(self) -> int:
+        """The r of r-of-k; k where the table is an ordinary product."""
+        return len(self.axes) if self.at_least is None else self.at_least
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of predicates on each axis."""
+        return tuple(len(predicates) for _, predicates in self.axes)
+
+    @property
+    def size(self) -> int:
+        """Number of queries."""
+        return math.prod(self.shape)
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """Indices of all attributes with predicates, sorted."""
+        return tuple(sorted(i for i, _ in (*self.axes, *self.where)))
+
+    @property
+    def told_apart(self) -> tuple[tuple[int, PredicateSet | SummedValues], ...]:
+        """All that tells codes of an attribute apart, with the attribute's index."""
+        summed = () if self.summed is None else ((self.summed.attribute, self.summed),)
+        return (*self.axes, *self.where, *summed)
+
+
+@dataclass(frozen=True)
+class PublicationRules:
+    """What the column `published` shows of an estimate: nothing, or the estimate, rounded.
+
+    Rules look at noisy values alone, so that they take no budget and protect nobody.
+
+    Attributes:
+        rel_error: estimates with a relative error of so much or more are left out; None: none are.
+        below: estimates below this are left out; None: none are.
+        round_to: the others are rounded to the nearest multiple of this; None: they stay as they
+            are.
+    """
+
+    rel_error: float | None = None
+    below: int | None = None
+    round_to: int | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """A named, weighted entry of the workload: tables of counts, or of sums of the same values.
+
+    `weight` scales the squared error of its queries, that of sums over their `unit` squared.
+    `place` is where it stands in the spec, file:line:column. `publish` are the rules of its column
+    `published`, `known` its answers where they are public, `share` its fixed share of the budget.
+    """
+
+    name: str
+    tables: tuple[Table, ...]
+    weight: float = 1.0
+    description: str = ""
+    place: str = field(default="", compare=False)
+    publish: PublicationRules | None = None
+    known: KnownTotals | None = None
+    share: Fraction | None = None
+
+    @cached_property
+    def size(self) -> int:
+        """Number of queries."""
+        return sum(table.size for table in self.tables)
+
+    @property
+    def summed(self) -> SummedValues | None:
+        """What its queries add up; None where they count records."""
+        return self.tables[0].summed
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The protected unit: a row, or a person (a CSV column) with at most `max_rows` rows each.
+
+    `keep` is which rows of a person with more count: any, each as likely, or the first.
+    """
+
+    person: str | None = None
+    max_rows: int = 1
+    neighbours: Neighbours = "add-remove"
+    delta: Fraction = Fraction(0)
+    keep: Keep = "random"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The cap on all releases of a dataset: pure epsilon, (epsilon, delta), or rho (zCDP).
+
+    `accounting` is what losses are added up as; None where the record, or a plan, is to say.
+    """
+
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+    accounting: Accounting | None = None
+
+    @property
+    def fixed(self) -> Accounting | None:
+        """What losses are added up as, where the budget leaves no choice."""
+        if self.accounting is not None:
+            return self.accounting
+        if self.rho is not None:
+            return "zcdp"
+        return "pure" if self.delta == 0 else None
+
+    @property
+    def counted(self) -> Accounting:
+        """The same, and zCDP where there is a choice that was not made: the older way."""
+        return self.fixed or "zcdp"
+
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            return f"rho {float(self.rho or 0):g}"
+        counted = "" if self.accounting is None else f", accounting {self.accounting}"
+        return f"epsilon {float(self.epsilon):g}, delta {float(self.delta):g}{counted}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The declared number of records: public, as the spec is, and never read from the data.
+
+    Attributes:
+        count: how many.
+        exact: whether that is the number in every table, which neighbours that replace one row
+            leave public where no column drops records; else no guarantee, and no answer, may rest
+            on it.
+    """
+
+    count: int
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Parent:
+    """Whose people a dataset's are among: what is spent on it is spent on them as well.
+
+    Attributes:
+        id: of the parent, which may be a dataset of its own.
+        budget: the cap on all releases of all datasets that name this parent, and of its own.
+    """
+
+    id: str
+    budget: Budget
+
+    def __str__(self) -> str:
+        return f"{self.id} with a budget of {self.budget}"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The declared population of records; all versions share one budget."""
+
+    id: str
+    version: str = "1"
+    rows: Rows | None = None
+    parent: Parent | None = None
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How text files write their records; declared, since a guess would depend on the data.
+
+    Attributes:
+        delimiter: the byte between two fields.
+        encoding: utf-8, utf-16 (with a byte order mark), utf-16-le, utf-16-be, latin-1 or cp1252.
+        decimal: the mark before a number's decimals.
+        quote: the mark around a field that holds delimiters; empty where there is none.
+        newlines_in_quotes: whether a quoted field may hold line feeds: a record is then as many
+            lines as its quotes span, and one line otherwise.
+    """
+
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    decimal: str = "."
+    quote: str = '"'
+    newlines_in_quotes: bool = False
+
+
+QuotientKind = Literal["share", "ratio", "mean"]
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """Answers of one table over those of another, which has some of its axes.
+
+    Attributes:
+        kind: what it is called.
+        numerator: whose rows are those of the statistic.
+        denominator: each of its axes is one of the numerator's.
+    """
+
+    kind: QuotientKind
+    numerator: Table
+    denominator: Table
+
+    @property
+    def rows(self) -> Table:
+        """The table that says what the rows are."""
+        return self.numerator
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.numerator, self.denominator)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Answers of one table less those of another of the same axes.
+
+    Attributes:
+        first: of the one group.
+        second: of the other.
+        rows: the table that says what the rows are.
+        release: the folder of the release whose the second is; empty where it is the same one.
+    """
+
+    first: Table
+    second: Table
+    rows: Table
+    release: str = ""
+
+    kind: Literal["difference"] = "difference"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Answers of a table per so many of a public population.
+
+    Attributes:
+        rows: the table.
+        per: how many.
+        population: of every row of the table, above 0.
+    """
+
+    rows: Table
+    per: float
+    population: tuple[float, ...]
+
+    kind: Literal["rate"] = "rate"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.rows,)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Quantiles of an ordered attribute, of all records or by group.
+
+    Attributes:
+        rows: the table that says which groups there are.
+        attribute: index of the ordered attribute.
+        cumulative: the groups by prefixes of the attribute.
+        probabilities: in (0, 1), rising.
+    """
+
+    rows: Table
+    attribute: int
+    cumulative: Table
+    probabilities: tuple[float, ...]
+
+    kind: Literal["quantiles"] = "quantiles"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.cumulative,)
+
+
+Statistic = Quotient | Difference | Rate | Quantiles
+
+
+@dataclass(frozen=True)
+class DerivedItem:
+    """A named statistic derived from items.
+
+    Attributes:
+        name: becomes a file name, as an item's does.
+        statistic: what it is.
+        description: what it shows, for its readers.
+        definition: how it is worked out, in words.
+        place: where it stands in the spec, file:line:column.
+        items: names of those that it is made of.
+    """
+
+    name: str
+    statistic: Statistic
+    description: str = ""
+    definition: str = ""
+    place: str = ""
+    items: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        several = self.statistic.probabilities if isinstance(self.statistic, Quantiles) else (0.5,)
+        return self.statistic.rows.size * len(several)
+
+
+@dataclass(frozen=True)
+class About:
+    """What readers of a release are told, in the spec's words; None where it says nothing.
+
+    It is printed as it stands: no plan, key or number depends on it.
+
+    Attributes:
+        title: of the publication.
+        description: what it is about.
+        contact: who answers questions about it.
+        licence: what others may do with it.
+        period: the time that the records are from.
+        area: where they are from.
+        next_update: when the next release is due.
+        notes: what else a reader should know.
+    """
+
+    title: str | None = None
+    description: str | None = None
+    contact: str | None = None
+    licence: str | None = None
+    period: str | None = None
+    area: str | None = None
+    next_update: str | None = None
+    notes: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole.
+
+    `first_edition`: it is from a plan of format 1. `impossible`: combinations that no record has.
+    `prefer`: what plan compares mechanisms and columns by.
+    """
+
+    dataset: Dataset
+    privacy: Privacy
+    budget: Budget
+    domain: Domain
+    items: tuple[Item, ...]
+    file: FileFormat = FileFormat()
+    derived: tuple[DerivedItem, ...] = ()
+    text: str = field(repr=False, default="")
+    files: Mapping[str, str] = field(repr=False, default_factory=dict)
+    first_edition: bool = False
+    about: About = About()
+    prefer: Prefer = "unbiased"
+    impossible: tuple[Impossible, ...] = ()
+
+    @cached_property
+    def queries(self) -> int:
+        """Number of queries in the whole workload."""
+        return sum(item.size for item in self.items)
+
+    @property
+    def accounting(self) -> Accounting | None:
+        """What losses are added up as; None where neither the budget nor its parent's says."""
+        parent = self.dataset.parent
+        return self.budget.fixed or (None if parent is None else parent.budget.fixed)
+
+    def counted_in(self, accounting: Accounting) -> "Spec":
+        """Return the spec with budgets that add up losses as this."""
+        dataset = self.dataset
+        if dataset.parent is not None:
+            budget = replace(dataset.parent.budget, accounting=accounting)
+            dataset = replace(dataset, parent=replace(dataset.parent, budget=budget))
+        return replace(self, dataset=dataset, budget=replace(self.budget, accounting=accounting))
+
+    @property
+    def states_facts(self) -> bool:
+        """Whether it says what is publicly known of the answers."""
+        return any((self.impossible, *(item.known for item in self.items)))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether items weigh differently: a weighted RMSE is then another than the plain one."""
+        return len({item.weight for item in self.items}) > 1

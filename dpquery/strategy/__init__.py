@@ -1,1 +1,0 @@
-"""Which noisy measurements answer a workload best, chosen and proven without any data."""

@@ -1,1 +1,0 @@
-"""Mathematics that strategies share: subsets, marginals, side-by-side products."""

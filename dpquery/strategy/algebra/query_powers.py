@@ -1,0 +1,365 @@
+r"""Powers of coefficients and covariances of pairs of queries.
+
+Powers of an r-of-k query's coefficients, as sums of outer products over the rows of a block.
+
+Under marginals and cores the part of a query in a set b of attributes is one difference of the
+threshold in b, taken at the levels of the other predicates: squared or to the fourth power it stays
+one number wherever those levels are one number a table. Attributes whose predicates have several
+levels, and strategies that mix a query with the total, take powers of a sum of k + 1 products, with
+one term for each choice of `order` of them.
+
+Figures of every row of a block, as sums of outer products: their total, and written out.
+
+Pairs of queries, and what bilinear forms of one attribute make of their predicates.
+
+The covariance of two answers is q C r' with C that of the cells. Where C is a sum of Kronecker
+products of symmetric matrices, it is a sum of products over attributes of q_i M_i r_i', and each is
+worked out for distinct predicates alone: no matrix of the size of an attribute squared is formed
+([MATH] 24).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.blocks import Block, differences, node_weights, product, threshold_nodes
+from dpquery.operators.factors import ROW_CHUNK, Dense, Factor, total
+from dpquery.strategy.algebra.subsets import Subset
+
+RowTerms = list[tuple[float, list[Floats]]]
+"""sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
+RowSums = RowTerms | Floats
+"""A figure for every row of a block: outer products, or the tensor that they would add up to."""
+
+
+def scaled(sums: RowSums, factor: float) -> RowSums:
+    """Return the figures times a factor."""
+    if isinstance(sums, np.ndarray):
+        return np.asarray(sums * factor)
+    return [(coef * factor, vectors) for coef, vectors in sums]
+
+
+def total_of(terms: RowSums, block: Block) -> float:
+    """Return the sum over all rows of the block."""
+    if isinstance(terms, np.ndarray):
+        return float(terms.sum()) * (block.queries // terms.size)  # axes of length 1 stand for all
+    total = 0.0
+    for coef, vectors in terms:
+        sums = [
+            float(v.sum()) * (m // len(v)) for v, m in zip(vectors, block.row_shape, strict=True)
+        ]
+        total += coef * math.prod(sums)
+    return total
+
+
+def expand(terms: RowSums, row_shape: Sequence[int] | None = None) -> Floats:
+    """Return the outer products as a tensor; without a row shape axes of length 1 stay so."""
+    total: Floats = np.zeros(())
+    if isinstance(terms, np.ndarray):
+        total = terms
+    else:
+        for coef, vectors in terms:
+            outer = np.array(coef)
+            for vector in vectors:
+                outer = np.multiply.outer(outer, vector)
+            total = total + outer
+    return total if row_shape is None else np.broadcast_to(total, tuple(row_shape))
+
+
+class SplitPowers:
+    """Powers of the parts of a block's queries, by the set of attributes that a part lies in.
+
+    Where a row takes predicate i its value is `inside` on a part that lies in i and its level on
+    one that does not; where it takes all ones instead, 0 and 1.
+    """
+
+    def __init__(
+        self, block: Block, levels: Sequence[Floats], inside: Mapping[int, Floats], *, order: int
+    ) -> None:
+        """Take the levels of all predicates, (m_k,) or one number, and powers of their rests."""
+        self.block, self.levels, self.inside, self.order = block, levels, inside, order
+        counted = [
+            k for k, is_counted in enumerate(block.counted) if is_counted and not block.is_product
+        ]
+        even = [k for k in counted if len(levels[k]) == 1]
+        even.sort(key=lambda k: block.attributes[k] in inside)  # what no part lies in comes first
+        self.even, self.uneven = even, [k for k in counted if k not in even]
+        level = [float(levels[k][0]) for k in even]
+        r = block.at_least if counted else 0
+        self.values = differences(level, r, beside=len(self.uneven))
+
+    def terms(self, b: Subset) -> RowTerms:
+        """Return the order-th power of the part of every query in b; none where there is none."""
+        S, (row, values) = self.block.attributes, (0, self.values)
+        for k in self.even:
+            row = 2 * row + (S[k] in b)
+        values = values[row]
+        for k in self.uneven:
+            values = np.diff(values) if S[k] in b else values
+        left = [k for k in self.uneven if S[k] not in b]
+        if not np.any(values):
+            return []
+        fixed = [self._vector(k, b) for k in range(len(S))]
+        if len(values) == 1:  # one level: every product, and most thresholds
+            return [(math.prod([float(values[0])] * self.order), fixed)]
+        terms: RowTerms = []
+        for coef, points in _powers(node_weights(values), threshold_nodes(len(left)), self.order):
+            vectors = list(fixed)
+            for k in left:
+                factors = (1 + (x - 1) * self.levels[k] for x in points)
+                vectors[k] = math.prod(factors, start=np.ones(1))
+            terms.append((coef, vectors))
+        return terms
+
+    def _vector(self, k: int, b: Subset) -> Floats:
+        """Return what the k-th predicate contributes alone."""
+        i = self.block.attributes[k]
+        if i in b:
+            return self.inside[i]
+        return np.ones(1) if k in self.even else np.asarray(self.levels[k] ** self.order)
+
+
+def _powers(
+    alphas: Floats, points: Floats, order: int
+) -> Iterator[tuple[float, tuple[float, ...]]]:
+    """Yield the terms of (sum_j alpha_j kron(x_j))^order: their coefficient and its points."""
+    for chosen in combinations_with_replacement(range(len(points)), order):
+        times = math.factorial(order)
+        for count in Counter(chosen).values():
+            times //= math.factorial(count)
+        coef = times * math.prod(float(alphas[j]) for j in chosen)
+        if coef:
+            yield coef, tuple(float(points[j]) for j in chosen)
+
+
+def mixed_powers(block: Block, forms: Sequence[Mapping[int, Floats]], order: int) -> RowTerms:
+    """Return the order-th power of every query, given those of predicates mixed with the total.
+
+    Args:
+        block: whose queries.
+        forms: for each factor and each count c of `counts`, the sum of products of c copies of a
+            predicate's coefficients and order - c of the total's: (m,), or one number.
+        order: how many copies are multiplied.
+    """
+    if block.is_product:
+        return [(1.0, [form[order] for form in forms])]
+    k = sum(block.counted)
+    alphas = node_weights((np.arange(k + 1) >= block.at_least).astype(np.float64))
+    terms: RowTerms = []
+    lone = 0.0
+    for coef, points in _powers(alphas, threshold_nodes(k), order):
+        shares = _expanded([x - 1 for x in points])
+        vectors = [
+            _mixed(form, shares) if counted else form[order]
+            for form, counted in zip(forms, block.counted, strict=True)
+        ]
+        if all(len(v) == 1 for v in vectors):
+            lone += coef * math.prod(float(v[0]) for v in vectors)
+        else:
+            terms.append((coef, vectors))
+    return [*terms, (lone, [np.ones(1)] * len(forms))] if lone else terms
+
+
+def _mixed(form: Mapping[int, Floats], shares: Sequence[float]) -> Floats:
+    """Return sum_c shares[c] coefs[c]."""
+    total: Floats = np.zeros(1)
+    for c, share in enumerate(shares):
+        if share:
+            total = total + share * form[c]
+    return total
+
+
+def _expanded(points: Sequence[float]) -> list[float]:
+    """Return the coefficients of prod_x (1 + x t), constant first."""
+    coefs = [1.0]
+    for x in points:
+        coefs = [a + x * b for a, b in zip([*coefs, 0.0], [0.0, *coefs], strict=True)]
+    return coefs
+
+
+def counts(block: Block, order: int) -> list[list[int]]:
+    """Return, for each factor, of how many copies of its predicate `mixed_powers` asks."""
+    every = list(range(order + 1))
+    return [every if counted and not block.is_product else [order] for counted in block.counted]
+
+
+MAX_CROSSED = 1 << 24  # pairs of distinct queries whose values are held at once
+Contract = Callable[[Floats, Floats], Floats]
+"""Inner products of rows: each with each, or row by row."""
+
+
+@dataclass(frozen=True, eq=False)
+class QueryRows:
+    """Some rows of a block.
+
+    Attributes:
+        block: of queries.
+        places: of the rows in the block, in C order, in an array of any shape.
+        position: of the block in the workload that its strategy was made for; None for one that
+            the workload does not hold.
+    """
+
+    block: Block
+    places: Ints
+    position: int | None = None
+
+    @cached_property
+    def predicates(self) -> dict[int, tuple[Factor, Ints]]:
+        """For each attribute of the block its predicates, and which of them every row has."""
+        if not self.block.attributes:
+            return {}
+        chosen = np.unravel_index(self.places, self.block.row_shape)
+        named = zip(self.block.attributes, self.block.factors, chosen, strict=True)
+        return {i: (factor, np.asarray(rows)) for i, factor, rows in named}
+
+    def products(self) -> Iterator[tuple[float, "QueryRows"]]:
+        """Yield the rows as a sum of Kronecker products, each with its coefficient."""
+        if self.block.is_product:
+            yield 1.0, self
+            return
+        for coef, sides in self.block.summands:
+            named = zip(self.block.attributes, self.block.factors, sides, strict=True)
+            factors: dict[int, Factor] = {i: Dense(a + b * F.dense()) for i, F, (a, b) in named}
+            whole = product(self.block.shape_of_domain, factors)
+            yield coef, QueryRows(whole, self.places)
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPairs:
+    """Pairs of queries: their places are broadcast against each other."""
+
+    left: QueryRows
+    right: QueryRows
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a figure for every pair."""
+        return np.broadcast_shapes(self.left.places.shape, self.right.places.shape)
+
+    def sides(self, i: int) -> tuple[tuple[Factor, Ints], tuple[Factor, Ints]]:
+        """Return the predicates on an attribute on both sides; of a block without it the total."""
+        every = (total(self.left.block.shape_of_domain[i]), np.zeros((), dtype=np.int64))
+        return self.left.predicates.get(i, every), self.right.predicates.get(i, every)
+
+    def over_products(self, covariances: Callable[["QueryPairs"], Floats]) -> Floats:
+        """Return the covariances of all pairs, given those of rows of Kronecker products."""
+        values = np.zeros(self.shape)
+        for before, left in self.left.products():
+            for after, right in self.right.products():
+                values += before * after * covariances(replace(self, left=left, right=right))
+        return values
+
+    def product_of(self, forms: Mapping[int, "SymmetricForm"]) -> Floats:
+        """Return the product over attributes of q M r', each with its own form.
+
+        An attribute of one class may have none: predicates on it are what they add.
+        """
+        values: Floats = np.ones(())
+        for i in sorted({*forms, *self.left.block.attributes, *self.right.block.attributes}):
+            sides = self.sides(i)
+            values = values * (forms[i].of_pairs(*sides) if i in forms else sums_of_pairs(*sides))
+        return np.broadcast_to(values, self.shape)
+
+    def crossed(self, width: int, values: Callable[[Ints, Ints, Contract], Floats]) -> Floats:
+        """Return a figure of every pair, worked out for distinct queries or for some at a time.
+
+        Args:
+            width: numbers that are written out for a query.
+            values: of the places of left and of right queries and how rows of theirs are
+                contracted: each with each, (l, r), or as pairs, (c,).
+        """
+        lefts, left_of = np.unique(self.left.places, return_inverse=True)
+        rights, right_of = np.unique(self.right.places, return_inverse=True)
+        few = (len(lefts) + len(rights)) * width <= ROW_CHUNK
+        if few and len(lefts) * len(rights) <= MAX_CROSSED:
+            table = values(lefts, rights, lambda a, b: a @ b.T)
+            left_of = left_of.reshape(self.left.places.shape)
+            right_of = right_of.reshape(self.right.places.shape)
+            return np.broadcast_to(table[left_of, right_of], self.shape)
+        places = np.broadcast_arrays(self.left.places, self.right.places)
+        left, right = (np.ravel(side) for side in places)
+        out, step = np.empty(len(left)), max(1, ROW_CHUNK // (2 * width))
+        for start in range(0, len(left), step):
+            part = slice(start, start + step)
+            out[part] = values(left[part], right[part], _row_by_row)
+        return out.reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetricForm:
+    """q M r' for the predicates of one attribute.
+
+    Attributes:
+        times: M X for X of shape (n, k).
+        quadratic: q M q' of every row of a factor.
+    """
+
+    times: Callable[[Floats], Floats]
+    quadratic: Callable[[Factor], Floats]
+
+    def of_pairs(self, left: tuple[Factor, Ints], right: tuple[Factor, Ints]) -> Floats:
+        """Return q M r' of pairs of rows of two factors, whose numbers are broadcast."""
+        (F, rows), (G, others) = left, right
+        if F.key == G.key and (rows is others or np.array_equal(rows, others)):
+            return np.asarray(self.quadratic(F)[rows], dtype=np.float64)
+        lefts, left_of = np.unique(rows, return_inverse=True)
+        rights, right_of = np.unique(others, return_inverse=True)
+        left_of, right_of = left_of.reshape(rows.shape), right_of.reshape(others.shape)
+        if len(lefts) < len(rights):
+            return self._crossed(G, rights, F, lefts, right_of, left_of)
+        return self._crossed(F, lefts, G, rights, left_of, right_of)
+
+    def _crossed(
+        self, F: Factor, rows: Ints, G: Factor, others: Ints, row_of: Ints, other_of: Ints
+    ) -> Floats:
+        """Work out F M G' for the fewer rows of G; for the pairs that are there where it is large.
+
+        Args:
+            F: predicates.
+            rows: of F that occur.
+            G: predicates, of which no more occur.
+            others: those of G.
+            row_of: for each pair the place in `rows`.
+            other_of: for each pair the place in `others`.
+        """
+        n = F.shape[1]
+        if len(rows) * len(others) <= MAX_CROSSED:
+            table = np.empty((len(rows), len(others)))
+            step = max(1, ROW_CHUNK // max(n, F.shape[0], G.shape[0]))
+            for start in range(0, len(others), step):
+                some = others[start : start + step]
+                table[:, start : start + step] = F.matmat(self.times(rows_of(G, some)))[rows]
+            return np.asarray(table[row_of, other_of])
+        shape = np.broadcast_shapes(row_of.shape, other_of.shape)
+        pairs = np.ravel(row_of * len(others) + other_of)
+        distinct, pair_of = np.unique(pairs, return_inverse=True)
+        values = np.empty(len(distinct))
+        step = max(1, ROW_CHUNK // max(n, F.shape[0], G.shape[0]))
+        for start in range(0, len(distinct), step):
+            row, other = np.divmod(distinct[start : start + step], len(others))
+            seen = self.times(rows_of(G, others[other]))
+            values[start : start + step] = (rows_of(F, rows[row]) * seen).sum(axis=0)
+        return values[pair_of].reshape(shape)
+
+
+def rows_of(factor: Factor, rows: Ints) -> Floats:
+    """Return some rows of a factor as columns: (n, k)."""
+    units = np.zeros((factor.shape[0], len(rows)), dtype=np.int64)
+    units[rows, np.arange(len(rows))] = 1
+    return np.asarray(factor.rmatmat(units), dtype=np.float64)
+
+
+def sums_of_pairs(left: tuple[Factor, Ints], right: tuple[Factor, Ints]) -> Floats:
+    """Return the product of the row sums of pairs: what predicates on one class are."""
+    (F, rows), (G, others) = left, right
+    return np.asarray(F.row_sums[rows] * G.row_sums[others], dtype=np.float64)
+
+
+def _row_by_row(left: Floats, right: Floats) -> Floats:
+    return np.asarray(np.einsum("cj,cj->c", left, right))

@@ -1,1 +1,0 @@
-"""Lower bounds on the loss of every strategy, and the root traces that they take."""

@@ -1,1 +1,0 @@
-"""Goals beside the weighted RMSE: targets, minimax, and weights of single queries."""

@@ -1,1 +1,0 @@
-"""The candidates and the baselines that plan compares, and the choice of the best."""

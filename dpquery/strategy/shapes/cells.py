@@ -1,0 +1,425 @@
+"""Over classes of cells and over orbits (OPT_C, OPT_S).
+
+Classes of cells that no query tells apart, measured as the codes of one attribute (OPT_C).
+
+Rows that treat interchangeable codes alike, over the cells of several attributes (OPT_S).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import product as combinations
+from typing import ClassVar, Self
+
+import numpy as np
+
+from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_CELL_CLASSES, MAX_CLASSED_CELLS, MAX_ORBIT_COMPONENTS
+from dpquery.operators.blocks import Block, Workload, kron_apply, marginal, product
+from dpquery.operators.cells import (
+    BETWEEN,
+    CellClassBlock,
+    CellClasses,
+    Component,
+    OrbitAxis,
+    OrbitRows,
+    cell_classes,
+)
+from dpquery.operators.factors import Dense, Factor
+from dpquery.strategy.algebra.query_powers import Contract, QueryPairs, QueryRows, RowSums, expand
+from dpquery.strategy.factor_json import pack, unpack
+from dpquery.strategy.shapes.marginals import ProductStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.strategy import Noise, PowerPair, Strategy, WeightedBlock, column_matrices
+from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping, text_of
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+
+@dataclass(frozen=True, eq=False)
+class CellClassesStrategy(Strategy):
+    """A strategy of one attribute whose codes are classes of cells ([MATH] 21).
+
+    A record is in one cell and so in one class: columns, sensitivity and least squares are those of
+    the inner strategy. The classes are not in a plan: they follow from the workload.
+
+    Attributes:
+        classes: of cells.
+        inner: what is measured of their counts.
+    """
+
+    kind: ClassVar[str] = "cell-classes"
+    may_be_part: ClassVar[bool] = False  # its columns are of its classes, those of others of codes
+
+    classes: CellClasses
+    inner: ProductStrategy | ResidualStrategy
+
+    def __post_init__(self) -> None:
+        if self.inner.shape != (self.classes.count,):
+            raise ValueError("a strategy of other classes of cells")
+        object.__setattr__(self, "shape", self.classes.shape_of_domain)
+
+    @cached_property
+    def measurements(self) -> tuple[WeightedBlock, ...]:
+        return tuple(
+            WeightedBlock(rows.weight, CellClassBlock(self.classes, rows.block))
+            for rows in column_matrices(self.inner.measurements)
+        )
+
+    @property
+    def spans_its_sets(self) -> bool:
+        return False
+
+    def supports(self, block: Block) -> bool:
+        try:
+            return self.inner.supports(self.classes.by_class(block))
+        except UnsupportedWorkloadError:
+            return False
+
+    def serves(self, workload: Workload) -> bool:
+        """Return whether the inner strategy tells all classes apart, which the workload made."""
+        return self.inner.serves(_counts_of(self.classes))
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
+        sums = self.inner.power_sums(self.classes.by_class(block), position=None, order=order)
+        return None if sums is None else self._by_query(sums, block)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        left, right = (
+            QueryRows(self.classes.by_class(rows.block), rows.places)
+            for rows in (pairs.left, pairs.right)
+        )
+        return self.inner.covariances(QueryPairs(left, right))
+
+    def coefficient_sums(self, block: Block) -> PowerPair | None:
+        pair = self.inner.coefficient_sums(self.classes.by_class(block))
+        if pair is None:
+            return None
+        fourth, sixth = (self._by_query(sums, block) for sums in pair)
+        return fourth, sixth
+
+    def _by_query(self, sums: RowSums, block: Block) -> RowSums:
+        """Return a figure of every query over classes with an axis for each attribute again."""
+        return np.ascontiguousarray(expand(sums, (block.queries,))).reshape(block.row_shape)
+
+    @property
+    def written_factors(self) -> Sequence[Factor]:
+        return self.inner.written_factors
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        return {"inner": self.inner.encode()}
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the strategy over the classes of a workload that JSON values hold."""
+        try:
+            classes = cell_classes(workload, most=MAX_CELL_CLASSES)
+        except UnsupportedWorkloadError:
+            raise ValueError("classes of cells") from None
+        raw = mapping(encoded["inner"])
+        inner = SHAPES_OF_CLASSES[text_of(raw["shape"])]
+        strategy = inner.decode(raw, text_of(raw["name"]), noise, _counts_of(classes))
+        return cls(name, noise, classes, strategy)
+
+
+def _counts_of(classes: CellClasses) -> Workload:
+    """Return the workload of one attribute that asks for the count of every class."""
+    shape = (classes.count,)
+    return Workload(shape, (marginal(shape, (0,)),), (1.0,))
+
+
+SHAPES_OF_CLASSES: Mapping[str, type[ProductStrategy] | type[ResidualStrategy]] = {
+    shape.kind: shape for shape in (ProductStrategy, ResidualStrategy)
+}
+"""The shapes that a strategy of classes may have."""
+
+
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
+
+ILL_CONDITIONED = 1e-6  # of a core times its inverse, off the identity
+
+
+@dataclass(frozen=True, eq=False)
+class OrbitsStrategy(Strategy):
+    """For every component a square core, times the codes within orbits against their mean.
+
+    Components say nothing of each other, so that all is in closed form ([MATH] 22).
+
+    Attributes:
+        whole: sizes of the domain's attributes.
+        attributes: those that are measured.
+        rows: what is measured of their cells.
+    """
+
+    kind: ClassVar[str] = "orbits"
+    may_be_part: ClassVar[bool] = False  # its columns are of its cells, those of others of codes
+
+    whole: tuple[int, ...]
+    attributes: tuple[int, ...]
+    rows: OrbitRows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.whole)
+
+    @cached_property
+    def measurements(self) -> tuple[WeightedBlock, ...]:
+        cells = self.rows.shape[1]
+        each = CellClasses(self.shape, self.attributes, np.arange(cells))
+        return (WeightedBlock(1, CellClassBlock(each, product((cells,), {0: self.rows}))),)
+
+    @property
+    def spans_its_sets(self) -> bool:
+        return False
+
+    def supports(self, block: Block) -> bool:
+        wide = {i for i in block.attributes if self.shape[i] > 1}
+        if not block.is_product or not wide <= set(self.attributes):
+            return False
+        asked = []
+        for axis, queries in zip(self.rows.axes, self._queries(block), strict=True):
+            within = np.any(_within(axis, queries, 2) > 0, axis=0)
+            asked.append([BETWEEN, *np.flatnonzero(within).tolist()])
+        return math.prod(map(len, asked)) <= MAX_ORBIT_COMPONENTS and all(
+            b in self.rows.cores for b in combinations(*asked)
+        )
+
+    def _queries(self, block: Block) -> list[Floats]:
+        """Return the queries on every measured attribute, written out: (m, n)."""
+        factors = dict(zip(block.attributes, block.factors, strict=True))
+        return [
+            np.asarray(factors[i].dense(), dtype=np.float64)
+            if i in factors
+            else np.ones((1, self.shape[i]))
+            for i in self.attributes
+        ]
+
+    @cached_property
+    def inverses(self) -> dict[Component, Floats]:
+        """The inverse of every core.
+
+        Raises:
+            ValueError: a core is singular, or too ill-conditioned for floats.
+        """
+        inverses = {}
+        for b, core in self.rows.cores.items():
+            inverse = np.linalg.inv(core.astype(np.float64))
+            if not float(np.abs(core @ inverse - np.eye(len(core))).max()) <= ILL_CONDITIONED:
+                raise ValueError("an ill-conditioned core")
+            inverses[b] = inverse
+        return inverses
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums:
+        """Return sum_r c_r^order; powers of Kronecker products are products of powers."""
+        if not self.supports(block):
+            raise UnsupportedWorkloadError("it asks for what is not measured")
+        levels, insides, kinds = [], [], []
+        for axis, Q in zip(self.rows.axes, self._queries(block), strict=True):
+            level, inside = _levels(axis, Q), _within(axis, Q, order)
+            both = np.concatenate([level, inside], axis=1)
+            _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
+            levels.append(level[first])
+            insides.append(inside[first])
+            kinds.append(which.ravel())
+        total = np.zeros([len(level) for level in levels])
+        for b, inverse in self.inverses.items():
+            total += self._component_sums(b, inverse, levels, insides, order)
+        by_row = total[np.ix_(*kinds)]
+        sizes = dict(zip(self.attributes, by_row.shape, strict=True))
+        by_row = np.ascontiguousarray(by_row).reshape([sizes.get(i, 1) for i in block.attributes])
+        for place, (i, factor) in enumerate(zip(block.attributes, block.factors, strict=True)):
+            if i not in self.attributes:  # one class, times what a sum adds for it
+                shape = [-1 if k == place else 1 for k in range(by_row.ndim)]
+                by_row = by_row * (factor.dense()[:, 0].astype(float) ** order).reshape(shape)
+        return by_row
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        if not (self.supports(pairs.left.block) and self.supports(pairs.right.block)):
+            raise UnsupportedWorkloadError("it asks for what is not measured")
+
+        def values(left: Ints, right: Ints, contract: Contract) -> Floats:
+            first = self._entries(pairs.left.block, left)
+            second = self._entries(pairs.right.block, right)
+            lone = (
+                self._lone(rows.block, at)
+                for rows, at in ((pairs.left, left), (pairs.right, right))
+            )
+            return self._shared(first, second, contract) * contract(*lone)
+
+        return pairs.crossed(self.rows.shape[1], values)
+
+    def _entries(self, block: Block, places: Ints) -> list[Floats]:
+        """Return the predicates of rows on every measured attribute: (rows, n) each."""
+        chosen = QueryRows(block, places).predicates
+        return [
+            table[chosen[i][1]] if i in chosen else np.repeat(table, len(places), axis=0)
+            for i, table in zip(self.attributes, self._queries(block), strict=True)
+        ]
+
+    def _lone(self, block: Block, places: Ints) -> Floats:
+        """Return what the predicates on attributes that are not measured add: (rows, 1)."""
+        added = np.ones(len(places))
+        for i, (factor, rows) in QueryRows(block, places).predicates.items():
+            if i not in self.attributes:
+                added *= factor.row_sums[rows]
+        return added[:, None]
+
+    def _shared(
+        self, left: Sequence[Floats], right: Sequence[Floats], contract: Contract
+    ) -> Floats:
+        """Return the sum over components of what two queries share in each."""
+        axes = self.rows.axes
+        sides = [
+            (
+                [_levels(axis, Q) for axis, Q in zip(axes, side, strict=True)],
+                [_beside(axis, Q) for axis, Q in zip(axes, side, strict=True)],
+            )
+            for side in (left, right)
+        ]
+        values: Floats = np.zeros(())
+        for b, inverse in self.inverses.items():
+            orbits = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
+            term = contract(
+                *(
+                    _rowwise([levels[k] for k in orbits], len(levels[0])) @ inverse
+                    for levels, _ in sides
+                )
+            )
+            for k, orbit in enumerate(b):
+                if orbit != BETWEEN:
+                    codes = axes[k].place == orbit
+                    term = term * contract(*(beside[k][:, codes] for _, beside in sides))
+            values = values + term
+        return values
+
+    def _component_sums(
+        self,
+        b: Component,
+        inverse: Floats,
+        levels: list[Floats],
+        insides: list[Floats],
+        order: int,
+    ) -> Floats:
+        """Return a component's share for every combination of distinct queries."""
+        shape = [len(level) for level in levels]
+        between = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
+        products = [partial(np.matmul, levels[k]) for k in between]
+        tensor = kron_apply(products, inverse.reshape(*self.rows.between(b), -1))
+        sums = (tensor**order).sum(axis=-1)
+        sums = sums.reshape([n if k in between else 1 for k, n in enumerate(shape)])
+        for k, orbit in enumerate(b):
+            if orbit != BETWEEN:
+                inside = insides[k][:, orbit]
+                sums = sums * inside.reshape([-1 if axis == k else 1 for axis in range(len(b))])
+        return np.asarray(sums)
+
+    def cells(self, noisy: Numbers) -> Floats:
+        """Return the estimated count of every cell of the measured attributes.
+
+        Args:
+            noisy: answers of the measured rows: (rows,).
+        """
+        rows = self.rows
+        tensor = np.zeros((*rows.split_sizes, 1))
+        for b, answers in rows.by_component(noisy.reshape(-1, 1)).items():
+            solved = np.tensordot(self.inverses[b], answers, axes=1)
+            rows.put(tensor, b, solved)
+        counts = kron_apply([partial(_recovered, axis) for axis in rows.axes], tensor)
+        return np.asarray(counts.reshape(rows.sizes))
+
+    @property
+    def written_factors(self) -> tuple[Factor, ...]:
+        return tuple(Dense(core) for core in self.rows.cores.values())
+
+    @property
+    def listings(self) -> dict[str, tuple[int, int]]:
+        return {
+            "components": (len(self.rows.cores), MAX_ORBIT_COMPONENTS),
+            "cells": (self.rows.shape[1], MAX_CLASSED_CELLS),
+        }
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        return {
+            "attributes": list(self.attributes),
+            "places": [list(axis.place.tolist()) for axis in self.rows.axes],
+            "cores": [[list(b), pack(core)] for b, core in self.rows.cores.items()],
+        }
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the strategy that JSON values hold; orbits are numbered by their first codes."""
+        whole = workload.shape_of_domain
+        attributes = tuple(integer(i, 0) for i in list_of(encoded["attributes"], 1))
+        if list(attributes) != sorted(set(attributes)) or attributes[-1] >= len(whole):
+            raise ValueError("attributes")
+        if math.prod(whole[i] for i in attributes) > MAX_CLASSED_CELLS:
+            raise ValueError("cells")
+        pairs = zip(attributes, list_of(encoded["places"]), strict=True)
+        axes = [_decode_axis(raw, whole[i]) for i, raw in pairs]
+        cores: dict[Component, Numbers] = {}
+        for pair in list_of(encoded["cores"], 1):
+            orbits, matrix = list_of(pair)
+            b = tuple(integer(orbit, BETWEEN) for orbit in list_of(orbits))
+            for axis, orbit in zip(axes, b, strict=True):
+                if orbit >= axis.count or (orbit != BETWEEN and axis.sizes[orbit] < 2):
+                    raise ValueError("component")
+            size = math.prod(
+                axis.count for axis, orbit in zip(axes, b, strict=True) if orbit == BETWEEN
+            )
+            core = unpack(matrix, size)
+            if len(core) != size or b in cores:
+                raise ValueError("core")
+            cores[b] = core
+        strategy = cls(name, noise, whole, attributes, OrbitRows(axes, cores))
+        _ = strategy.inverses  # refuses cores that are singular
+        return strategy
+
+
+def _decode_axis(raw: JsonValue, n: int) -> OrbitAxis:
+    """Return the orbits of an attribute of n classes, numbered by their first codes."""
+    place = np.array([integer(orbit, 0) for orbit in list_of(raw)], dtype=np.int64)
+    known, first = np.unique(place, return_index=True)
+    if len(place) != n or known[-1] + 1 != len(known) or np.any(np.diff(first) < 0):
+        raise ValueError("orbits")
+    return OrbitAxis(place)
+
+
+def _levels(axis: OrbitAxis, queries: Floats) -> Floats:
+    """Return the mean of every query over each orbit: (m, k)."""
+    sums = np.add.reduceat(queries[:, axis.order], axis.starts, axis=1)
+    return np.asarray(sums / axis.sizes)
+
+
+def _rowwise(tables: Sequence[Floats], rows: int) -> Floats:
+    """Return the Kronecker product of rows of several tables, row by row: (rows, columns)."""
+    out = np.ones((rows, 1))
+    for table in tables:
+        out = (out[:, :, None] * table[:, None, :]).reshape(rows, -1)
+    return out
+
+
+def _beside(axis: OrbitAxis, queries: Floats) -> Floats:
+    """Return (query - mean of its orbit) / size of the orbit of every code: (m, n)."""
+    means = _levels(axis, queries)[:, axis.place]
+    entries = (queries - means) / axis.sizes[axis.place]
+    entries[np.abs(queries - means) < 1e-12] = 0.0  # a mean of equal entries may be rounded
+    return np.asarray(entries)
+
+
+def _within(axis: OrbitAxis, queries: Floats, order: int) -> Floats:
+    """Return the sum of even powers of (query - mean) / size over each orbit: (m, k)."""
+    entries = _beside(axis, queries)
+    return np.asarray(np.add.reduceat(entries[:, axis.order] ** order, axis.starts, axis=1))
+
+
+def _recovered(axis: OrbitAxis, Y: Floats) -> Floats:
+    """Return counts from sums of orbits and what is beside them: (k + n, c) -> (n, c)."""
+    sums, beside = Y[: axis.count], Y[axis.count :]
+    places, sizes = axis.place[axis.order], axis.sizes[:, None]
+    means = np.add.reduceat(beside, axis.starts, axis=0) / sizes
+    sorted_codes = ((sums - means) / sizes)[places] + beside / sizes[places]
+    X = np.empty_like(sorted_codes)
+    X[axis.order] = sorted_codes
+    return X

@@ -1,1 +1,0 @@
-"""Everything from outside, read with bounds: files, JSON, Parquet; and files written whole."""
