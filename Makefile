@@ -101,7 +101,7 @@ audit: $(READY) ## the audit of the installed versions in its short form
 	$(BIN)/dpquery audit --quick
 
 trust: $(READY) ## all that speaks for dpquery in one table: the audit, hostile input, crashes, mutants
-	$(BIN)/python tests/trust.py
+	$(BIN)/python tests/house/trust.py
 
 lint: $(READY) ## ruff: lint and format
 	$(BIN)/ruff check .
@@ -127,54 +127,57 @@ lock: ## lock the newest versions of all dependencies by their hashes (needs Pyt
 	    --output-file dpquery/audit/requirements.txt pyproject.toml
 	rm -rf build/lock
 
+# Small matrices: threads that wait for each other take most of the time.
+BENCH := OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests/harness $(BIN)/python
+
 bench-strategies: $(READY) ## our errors against the published ones and the bound: half an hour
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_strategies.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_office.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_unions.py
+	$(BENCH) tests/bench/bench_strategies.py
+	$(BENCH) tests/bench/bench_office.py
+	$(BENCH) tests/bench/bench_unions.py
 
 bench-plans: $(READY) ## CPU seconds of plan for the shipped specs: until its choice was at hand, and in all
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_plans.py
+	$(BENCH) tests/bench/bench_plans.py
 
 bench-tuning: $(READY) ## what a weight on a part of a workload does to the rest
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_tuning.py
+	$(BENCH) tests/bench/bench_tuning.py
 
 bench-thresholds: $(READY) ## thresholds on Adult: planned, measured and simulated errors
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_thresholds.py
+	$(BENCH) tests/bench/bench_thresholds.py
 
 bench-rap: $(READY) ## RAP on Adult against published runs, and later questions (plots bench/future.svg)
 	@mkdir -p bench
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_rap.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_future.py bench/future.json bench/future.svg
+	$(BENCH) tests/bench/bench_rap.py
+	$(BENCH) tests/bench/bench_future.py bench/future.json bench/future.svg
 
 bench-closest: $(READY) ## what `prefer: closest` takes, judged on ten data sets (needs the extra bench): an hour
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_choice.py
+	$(BENCH) tests/bench/bench_choice.py
 
 bench-answers: $(READY) ## 126 million answers, from the file to Parquet, stage by stage
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_answers.py
+	$(BENCH) tests/bench/bench_answers.py
 
 bench-postprocess: $(READY) ## what the columns beside the estimates gain on Adult
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_postprocess.py
+	$(BENCH) tests/bench/bench_postprocess.py
 
 bench-adaptive: $(READY) ## adaptive whole tables beside linear releases and AIM (needs the extra bench): hours, and it goes on where it stopped
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_adaptive.py
+	$(BENCH) tests/bench/bench_adaptive.py
 
 bench-derived: $(READY) ## how often intervals of shares, means, differences and quantiles hold the truth
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_derived.py
+	$(BENCH) tests/bench/bench_derived.py
 
 bench-accounting: $(READY) ## sigma by every accounting, for 1, 4 and 16 releases of one budget
-	$(BIN)/python tests/bench_accounting.py
+	$(BENCH) tests/bench/bench_accounting.py
 
 bench-noise: $(READY) ## draws of exact noise a CPU second
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_noise.py
+	$(BENCH) tests/bench/bench_noise.py
 
 bench-sources: $(READY) ## 10 million rows from every kind of source, beside pyarrow, DuckDB and polars
-	$(BIN)/python tests/bench_sources.py
+	$(BENCH) tests/bench/bench_sources.py
 
 bench-replace: $(READY) ## replace-one neighbours: noise now over what was drawn before, on the shipped workloads
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_replace.py
+	$(BENCH) tests/bench/bench_replace.py
 
 bench-persons: $(READY) ## what persons cost beside rows, at 10 million rows
-	$(BIN)/python tests/bench_persons.py
+	$(BENCH) tests/bench/bench_persons.py
 
 clean: ## remove what the demo and the pipeline made (never a ledger of yours)
 	rm -rf build release report.html dpquery.plan

