@@ -18,12 +18,11 @@ Eigenvalues of Grams: cleaned of rounding, and by halves where a Gram allows it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.arrays import Bits, Bools, Floats, Ints, numbered_by_first
+from dpquery.arrays import Bits, Floats, Ints, numbered_by_first
 from dpquery.operators.cells import told_apart
 from dpquery.operators.factors import IdentityRows
 from dpquery.operators.gram import (
@@ -280,60 +279,6 @@ class ReducedAxis:
     sizes: Ints
     place: Ints
 
-    @classmethod
-    def of_codes(cls, n: int) -> "ReducedAxis":
-        """Return the codes themselves: none is interchangeable with another."""
-        return cls(np.ones(n, dtype=np.int64), np.arange(n))
-
-    @cached_property
-    def within(self) -> Ints:
-        """The orbits of more than one code: (z,)."""
-        return np.flatnonzero(self.sizes > 1)
-
-    @cached_property
-    def orbit(self) -> Ints:
-        """The orbit of each coordinate: (m + z,)."""
-        return np.concatenate([np.arange(len(self.sizes)), self.within])
-
-    @cached_property
-    def times(self) -> Floats:
-        """The dimensions that each coordinate stands for: (m + z,)."""
-        return np.concatenate([np.ones(len(self.sizes)), self.sizes[self.within] - 1.0])
-
-    @cached_property
-    def free(self) -> Bools:
-        """Whether an entry of a reduced matrix may differ from zero: (m + z, m + z)."""
-        m, r = len(self.sizes), len(self.orbit)
-        free = np.eye(r, dtype=bool)
-        free[:m, :m] = True
-        return free
-
-    def counted(self, orbits: Orbits) -> Floats:
-        """Return matrices reduced, with zero-sum entries as often as they stand for: (k, r, r)."""
-        inside = orbits.inside[:, self.within] * self.times[len(self.sizes) :]
-        return np.stack([self._joined(*pair) for pair in zip(orbits.levels, inside, strict=True)])
-
-    def averaged(self, X: Floats) -> Floats:
-        """Return the mean of a matrix over all swaps within orbits, reduced: (r, r)."""
-        m, order = len(self.sizes), np.argsort(self.place, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        summed = np.add.reduceat(np.add.reduceat(X[order], starts)[:, order], starts, axis=1)
-        level = summed / np.sqrt(np.outer(self.sizes, self.sizes))
-        traces = np.bincount(self.place, np.diagonal(X), minlength=m)
-        zero_sum = (traces - np.diagonal(level))[self.within] / self.times[m:]
-        return self._joined((level + level.T) / 2, zero_sum)
-
-    def expanded(self, reduced: Floats) -> Floats:
-        """Return a reduced matrix over the codes: (n, n). Entries alike are equal to the bit."""
-        m = len(self.sizes)
-        roots = np.sqrt(self.sizes)
-        level, inside = reduced[:m, :m] / np.outer(roots, roots), np.zeros(m)
-        inside[self.within] = np.diagonal(reduced)[m:]
-        level[np.diag_indices(m)] -= inside / self.sizes
-        X = level[self.place[:, None], self.place]
-        X[np.diag_indices(len(X))] += inside[self.place]
-        return np.asarray(X)
-
     def indicators(self, level: Floats) -> Floats:
         """Return vectors over the codes, given on normalised indicators of orbits: (n, k)."""
         return np.asarray((level / np.sqrt(self.sizes)[:, None])[self.place])
@@ -346,7 +291,7 @@ class ReducedAxis:
         n, m = len(self.place), len(self.sizes)
         vectors, orbit = np.zeros((n, n - m)), np.repeat(np.arange(m), self.sizes - 1)
         first = 0
-        for o in self.within:
+        for o in np.flatnonzero(self.sizes > 1):
             codes, size = np.flatnonzero(self.place == o), int(self.sizes[o])
             before = np.arange(1, size)
             block = np.triu(np.ones((size, size - 1)))
@@ -354,13 +299,6 @@ class ReducedAxis:
             vectors[codes, first : first + size - 1] = block / np.sqrt(before * (before + 1.0))
             first += size - 1
         return vectors, orbit
-
-    def _joined(self, level: Floats, inside: Floats) -> Floats:
-        m, r = len(self.sizes), len(self.orbit)
-        joined = np.zeros((r, r))
-        joined[:m, :m] = level
-        joined[np.arange(m, r), np.arange(m, r)] = inside
-        return joined
 
 
 def reduced_axis(arrays: Sequence[Floats]) -> tuple[ReducedAxis, Orbits] | None:

@@ -1,6 +1,4 @@
-"""OPT_+: groups, products, pairs solved together.
-
-OPT_+: several product strategies side by side, each for a part of the workload ([HDMM18] 6.3).
+"""OPT_+: several product strategies side by side, each for a part of the workload ([HDMM18] 6.3).
 
 With losses L_k and budget shares beta_k the loss is sum_k L_k / beta_k^2 while parts are answered
 alone. Shares of an L1 budget add to one: beta_k goes with L_k^(1/3). Shares of an
@@ -25,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_DENSE_CLASSES, MAX_JOINT_CLASSES
+from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Factor
 from dpquery.operators.gram import Gram, Mixture, array_of, gram, grams, is_mixture, trace
@@ -34,7 +32,6 @@ from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.optimize.descents import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_pair import opt_pair
 from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 from dpquery.strategy.strategy import Noise
 
@@ -147,26 +144,17 @@ def greedy_groups(
     pricing: Pricing,
     noise: Noise,
     max_cells: float,
-) -> tuple[list[Merged], list[Merged]]:
-    """Return the groups after merging while the loss falls, and two groups.
-
-    Returns:
-        The groups where no merge gains, and the two groups; none of those if they do not fit.
-    """
+) -> list[Merged]:
+    """Return the groups after merging while the loss falls."""
     state = _Merging(terms, shape, pricing, noise, min(max_cells, MERGED_CELLS))
     for k in range(len(terms)):
         if not time_left(f"OPT_+ compares group {k + 1} of {len(terms)}"):
             break
         state.compare(k, range(k))
-    two, best = state.groups(), state.groups()
-    while state.merge(LEAST_GAIN):
-        best = state.groups()
-        two = best if len(best) > 1 else two
+    while state.merge():
         if not time_left(f"OPT_+ merges groups: {len(state.alive)} left"):
             break
-    while len(state.alive) > 2 and state.merge(-math.inf):
-        two = state.groups()
-    return best, two if len(two) == 2 else []
+    return state.groups()
 
 
 class _Merging:
@@ -205,10 +193,10 @@ class _Merging:
         """Return the groups that are left."""
         return [(self.members[k], tuple(self.choices[k].tolist())) for k in self.alive]
 
-    def merge(self, least: float) -> bool:
-        """Merge the pair that gains most; False where none gains so much, in proportion."""
+    def merge(self) -> bool:
+        """Merge the pair that gains most; False where none gains LEAST_GAIN of the whole."""
         j, k = (int(v) for v in np.unravel_index(int(np.argmax(self.gains)), self.gains.shape))
-        if not self.gains[j, k] > least * self.roots[self.alive].sum():
+        if not self.gains[j, k] > LEAST_GAIN * self.roots[self.alive].sum():
             return False
         self.terms[j] = _joined(self.terms[j], self.terms[k])
         self.members[j] += self.members[k]
@@ -247,7 +235,7 @@ class UnionSelection:
     Attributes:
         factors: of each part, one for each attribute.
         shares: beta_k, adding to one (Laplace) or with squares adding to one (Gaussian).
-        loss: with each part answered from its own strategy alone, or of two solved together.
+        loss: with each part answered from its own strategy alone.
         groups: the places of the blocks that each part serves.
         converged: whether every optimiser met its tolerance.
     """
@@ -269,8 +257,7 @@ def opt_union(
     """Return groups of blocks, a product strategy for each, and the split of the budget.
 
     Groups are merged greedily from one for each kind of block. Compared with what that ends in are
-    one group for every maximal attribute set, one for all, and, under Gaussian noise, two groups
-    whose products are improved for being solved together.
+    one group for every maximal attribute set, and one for all.
 
     Args:
         workload: the queries.
@@ -281,10 +268,10 @@ def opt_union(
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
     """
-    kinds, V, shape = group_by_kind(workload), gram(workload), workload.shape_of_domain
-    attribute_palettes = palettes(V, noise=noise, rng=rng)
+    kinds, shape = group_by_kind(workload), workload.shape_of_domain
+    attribute_palettes = palettes(gram(workload), noise=noise, rng=rng)
     terms = [(group_gram.index, group_gram.weights) for group_gram in grams(workload, kinds)]
-    merged, pair = greedy_groups(
+    merged = greedy_groups(
         terms,
         shape,
         pricing=Pricing(attribute_palettes),
@@ -310,22 +297,7 @@ def opt_union(
     for groups in dict.fromkeys((best, *fitting)):
         if not selections or time_left(f"OPT_+ with {len(groups)} groups"):
             selections.append(opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known))
-    if pair and noise == "gaussian" and max(shape) <= MAX_JOINT_CLASSES:
-        two = tuple(select(*merge) for merge in pair)
-        apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)
-        selections.append(_together(V, apart))
     return min(selections, key=lambda selection: selection.loss)
-
-
-def _together(V: Gram, apart: UnionSelection) -> UnionSelection:
-    """Return two products with their factors improved for being solved together."""
-    first, second = apart.factors
-    together = opt_pair(V, (first, second), (apart.shares[0], apart.shares[1]))
-    if together is None:
-        return apart
-    return UnionSelection(
-        together.factors, together.shares, together.loss, apart.groups, together.converged
-    )
 
 
 def opt_parts(

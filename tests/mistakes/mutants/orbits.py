@@ -8,16 +8,7 @@ VARIANCES = "test_orbits.py::test_variances_are_those_of_least_squares_row_by_ro
 HOSTILE = "test_orbits.py::test_a_hostile_plan_of_orbits_is_refused"
 KEYS = "test_orbits.py::test_keys_tell_orbits_and_cores_apart"
 AUDITED = "test_orbits.py::test_the_audit_reads_the_same_rows_from_a_plan_of_orbits"
-MERGED = "test_opt_pair.py::test_codes_merged_into_orbits_have_the_loss_and_gradient_of_the_codes"
 ORBITS = (
-    Mutant(
-        "two products count zero-sum vectors of an orbit once",
-        "an error is promised that leaves out most codes",
-        "ReducedAxis.counted",
-        "orbits.inside[:, self.within] * self.times[len(self.sizes) :]",
-        "orbits.inside[:, self.within]",
-        (MERGED,),
-    ),
     Mutant(
         "a basis over orbits forgets what zero-sum vectors are divided by",
         "estimates are solved in a basis that is not that of the rows",
