@@ -40,7 +40,6 @@ MAX_STRATEGY_CELLS = 1 << 28  # of all tables of a strategy, and its rows: at mo
 MAX_MATRIX_BYTES = 1 << 29  # of one matrix: of 8192 codes, whose inverse takes a minute
 MAX_MATRICES_BYTES = 1 << 31  # of all matrices of a strategy
 MAX_MARGINAL_SETS = 1 << 22  # of all sets that marginals measure: each is looked at
-MAX_QUADTREE_LEVELS = 64  # the size of its blocks doubles at least now and then
 MAX_ALGEBRA_ATTRIBUTES = 20  # of one table in the algebra of marginals: its 2^20 subsets are listed
 MAX_RESIDUAL_ATTRIBUTES = 12  # of one table of OPT_R: the 2^12 subsets below it have Grams each
 MAX_MINIMAX_COEFFICIENTS = 1 << 24  # of the matrix that says what a budget does to a target

@@ -254,13 +254,6 @@ def _strategy_rows(
             for triple in map(list_of, list_of(encoded.get("block_cores", []))):
                 within[tuple(_integers(triple[0])), int(str(triple[1]))] = _unpacked(triple[2])
             return _weighted(encoded, matrices, within)
-        case "quad-tree":
-            pair = _integers(encoded["pair"])
-            levels = [_integers(level) for level in list_of(encoded["levels"])]
-            return [
-                DenseRows(w, tuple(pair), (_blocks(shape[pair[0]], a), _blocks(shape[pair[1]], b)))
-                for a, b, w in levels
-            ]
         case other:
             raise ValueError(f"no strategy has the shape {other}")
 
@@ -426,8 +419,6 @@ def _matrix(raw: Json) -> Numbers:
         case "hierarchy":
             levels = [_integers(level) for level in list_of(raw["levels"])]
             return np.concatenate([weight * _blocks(n, size) for size, weight in levels])
-        case "haar":
-            return _haar(n)
         case other:
             raise ValueError(f"no factor is of kind {other}")
 
@@ -447,18 +438,6 @@ def _tree(parents: Sequence[list[int]], weights: Sequence[list[int]]) -> Numbers
         for block, weight in enumerate(of_blocks):
             if weight:
                 rows.append([weight * (block == holder) for holder in lies_in])
-    return np.array(rows, dtype=object)
-
-
-def _haar(n: int) -> Numbers:
-    rows = [[1] * n]
-    half = 1
-    while half < n:
-        for start in range(0, n, 2 * half):
-            sign = [(start <= j < start + half) - (start + half <= j < start + 2 * half)
-                    for j in range(n)]  # fmt: skip
-            rows.append([int(entry) for entry in sign])
-        half *= 2
     return np.array(rows, dtype=object)
 
 

@@ -29,9 +29,9 @@ from dpquery.planning.targets import DerivedReached, Reached
 from dpquery.releases.manifest_facts import SummedFacts, summed_facts
 from dpquery.releases.words import count, figure, percent, rows_counted
 from dpquery.spec.spec import Spec
-from dpquery.strategy.search.select import BASELINES, LEFT_OUT
+from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT
 
-PUBLISHED = {name for name, _ in BASELINES}
+PUBLISHED = {name for name, _ in CLOSED_FORMS}
 TARGETS = "x targets"
 FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
 BEYOND_BUDGET = (

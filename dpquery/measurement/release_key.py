@@ -73,7 +73,7 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.spec import Dataset, FileFormat, Privacy, Spec
@@ -161,7 +161,6 @@ _BY_SHAPE: dict[type[Factor], str] = {
     Prefix: "prefix",
     AllRanges: "all-ranges",
     WidthRanges: "width",
-    Haar: "haar",
 }
 
 

@@ -17,7 +17,7 @@ from dpquery.operators.factors import Dense, Factor, Groups, Ones, PIdentity, St
 from dpquery.operators.gram import Matrix, Mixture, Structured, diagonal, times, trace_with
 from dpquery.operators.p_identity import BlockInverse, BlockPIdentity
 from dpquery.operators.ranges import OrderedInverse
-from dpquery.operators.trees import Haar, Hierarchy, Tree, TreeInverse
+from dpquery.operators.trees import Hierarchy, Tree, TreeInverse
 
 INVERSE_RESIDUAL = 1e-3  # of a Gram times its inverse, off the identity, on a few vectors
 
@@ -68,9 +68,6 @@ def least_squares(factor: Factor) -> Callable[[Floats], Floats]:
     """
     if isinstance(factor, Hierarchy | Tree | BlockPIdentity):
         return factor.recover
-    if isinstance(factor, Haar):
-        tree = factor.tree  # all weights are alike: its condition number is that of n
-        return lambda answers: tree.matmat(factor.rmatmat(answers))
     if isinstance(factor, PIdentity):
         n, d = factor.shape[1], factor.diagonal.astype(np.float64)
         C = factor.rows / d
@@ -93,7 +90,7 @@ def inverse_gram(factor: Factor) -> Inverse:
     Raises:
         LinAlgError: it has not that rank, or is too ill-conditioned for floats.
     """
-    if isinstance(factor, Hierarchy | Haar | Tree):
+    if isinstance(factor, Hierarchy | Tree):
         return factor.tree  # sums of positive numbers: nothing cancels
     M: Inverse
     match factor:

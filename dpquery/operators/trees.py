@@ -14,9 +14,8 @@ Hierarchical strategies of one ordered attribute: sums of blocks of codes, level
 
 Level l holds the blocks of size_l codes that follow one another, each size a multiple of the one
 before and the finest 1; where the size does not divide n the last block is cut off. A code is in
-one block of each level, so all columns have one norm. The Haar wavelet has the Gram of such a
-hierarchy too (Haar.tree). (A'A)^-1 goes up the tree by contrasts within blocks (TreeInverse): exact
-for cut-off blocks, O(n) a level, and no (n, n) array.
+one block of each level, so all columns have one norm. (A'A)^-1 goes up the tree by contrasts within
+blocks (TreeInverse): exact for cut-off blocks, O(n) a level, and no (n, n) array.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -36,7 +35,7 @@ from dpquery.operators.factors import (
     Ones,
     Stacked,
 )
-from dpquery.operators.ranges import Columns, ListedRanges, OrderedInverse, Ranges
+from dpquery.operators.ranges import Columns, OrderedInverse, Ranges
 
 INVERSE_CODES = 4096  # codes up to which the inverse is written out for columns of other factors
 
@@ -483,67 +482,6 @@ class Hierarchy(Factor):
         )
 
 
-class Haar(Factor):
-    """The Haar wavelet in integers: the total, and left half less right half of every block.
-
-    Codes are thought of as the first n of the next power of two; rows of none of them are left out.
-    """
-
-    def __init__(self, n: int) -> None:
-        self.sizes = tuple(1 << k for k in range((n - 1).bit_length() + 1))
-        self.counts = [-(-n // size) for size in self.sizes[1:]]
-        self.shape = (1 + sum(self.counts), n)
-
-    @property
-    def key(self) -> Hashable:
-        return ("haar", *self.shape)
-
-    def matmat(self, X: Numbers) -> Numbers:
-        rows = []
-        for sums in _block_sums(X, self.sizes[:-1]):
-            even = np.concatenate([sums, np.zeros_like(sums[:1])]) if len(sums) % 2 else sums
-            rows.append(even[::2] - even[1::2])
-        return np.concatenate([X.sum(axis=0, keepdims=True), *rows])
-
-    def rmatmat(self, Y: Numbers) -> Numbers:
-        n = self.shape[1]
-        total = np.repeat(Y[:1], n, axis=0)
-        pieces = np.split(Y[1:], np.cumsum(self.counts)[:-1])
-        for size, piece in zip(self.sizes[:-1], pieces, strict=False):
-            sides = np.stack([piece, -piece], axis=1).reshape(-1, Y.shape[1])
-            total = total + np.repeat(sides, size, axis=0)[:n]
-        return total
-
-    def column_norms(self, power: int) -> Ints:
-        return np.full(self.shape[1], len(self.sizes), dtype=np.int64)
-
-    def column_counts(self) -> Ints:
-        return self.column_norms(1)
-
-    def max_abs(self) -> int:
-        return 1
-
-    @cached_property
-    def tree(self) -> TreeInverse:
-        """The inverse of its Gram: that of the halves of the blocks, but for the whole.
-
-        The square of left less right is twice the squares of both halves less that of the block.
-        """
-        halves = self.sizes[:-1]
-        if not halves:
-            return tree_of_blocks(1, (1,), (1.0,))
-        return tree_of_blocks(self.shape[1], halves, (2.0, *(1.0 for _ in halves[1:])))
-
-    @cached_property
-    def row_squares(self) -> Ints:
-        n = self.shape[1]
-        starts = [np.arange(0, n, size) for size in self.sizes[1:]]
-        lengths = [
-            np.minimum(n - start, size) for start, size in zip(starts, self.sizes[1:], strict=True)
-        ]
-        return np.concatenate([[n], *lengths])
-
-
 def tree_of_blocks(n: int, sizes: Sequence[int], squares: Sequence[float]) -> TreeInverse:
     """Return the inverse of the Gram of blocks of equal sizes, finest first, one weight a level."""
     _check_sizes(n, tuple(sizes))
@@ -553,13 +491,6 @@ def tree_of_blocks(n: int, sizes: Sequence[int], squares: Sequence[float]) -> Tr
         for count, (size, above) in zip(counts, pairwise(sizes), strict=False)
     ]
     return TreeInverse(parents, [np.full(*pair) for pair in zip(counts, squares, strict=True)])
-
-
-def equal_blocks(n: int, size: int) -> Factor:
-    """Return the 0/1 matrix of the blocks of `size` codes that follow one another."""
-    if size == 1:
-        return Identity(n)
-    return ListedRanges(n, [(first, min(first + size, n) - 1) for first in range(0, n, size)])
 
 
 def _block_sums(X: Numbers, sizes: Sequence[int]) -> Iterator[Numbers]:

@@ -52,7 +52,6 @@ from dpquery.spec.spec import Accounting, Spec
 from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
-from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
 from dpquery.strategy.strategy import (
@@ -89,6 +88,10 @@ FORMAT = "dpquery.plan/3"
 TABLES_EDITION = 2
 """Of the tables of a release from a new plan. From 2 on a column has one type in all files, their
 metadata describe the columns, and bins have `_below` in place of `_to`."""
+NO_LONGER_READ = (
+    "the plan was made with a strategy that is no longer read (a quad-tree or a wavelet); dpquery "
+    "0.1 makes its release again free, and a release of a new plan is charged"
+)
 PLAN_MARK = b'"format": "dpquery.plan/'
 """What stands in the second line of every plan."""
 
@@ -370,7 +373,6 @@ SHAPES: dict[str, type[Strategy]] = {
         MarginalsStrategy,
         ResidualStrategy,
         UnionStrategy,
-        QuadTreeStrategy,
         DirectStrategy,
         CellClassesStrategy,
         CoarserStrategy,
@@ -421,6 +423,9 @@ def _check_packed(encoded: Json) -> None:
             if 8 * rows * columns > MAX_MATRIX_BYTES or total > MAX_MATRICES_BYTES:
                 raise ValueError("size")
         elif isinstance(value, dict | list):
+            named = value if isinstance(value, dict) else {}
+            if named.get("shape") == "quad-tree" or named.get("kind") == "haar":
+                raise SpecError(NO_LONGER_READ)
             remaining += value.values() if isinstance(value, dict) else value
 
 

@@ -34,7 +34,6 @@ from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
-from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
 from dpquery.strategy.shapes.splits import SplitStrategy
@@ -235,29 +234,6 @@ class _ResidualEstimates(_SplitEstimates):
         return np.multiply(recovered, scale, out=recovered if b else None)
 
 
-class _QuadTreeEstimates:
-    """x = sum_l shares[l] C_l A'y, C_l the mean over the blocks of level l."""
-
-    def __init__(self, strategy: QuadTreeStrategy, answers: Sequence[Floats]) -> None:
-        self.strategy, self.answers = strategy, answers
-
-    @cached_property
-    def cells(self) -> Floats:
-        measurements = self.strategy.measurements
-        summed: Floats = np.zeros(measurements[0].block.table_shape)
-        for rows, noisy in zip(measurements, self.answers, strict=True):
-            summed += rows.weight * rows.block.adjoint(noisy.reshape(rows.block.row_shape))
-        total = np.zeros_like(summed)
-        for rows, level, share in zip(
-            measurements, self.strategy.levels, self.strategy.shares, strict=True
-        ):
-            total += share / math.prod(level.sizes) * rows.block.adjoint(rows.block.apply(summed))
-        return total
-
-    def answer(self, block: Block, position: int | None) -> Floats:
-        return _answer_from(self.cells, self.strategy.pair, block)
-
-
 class _DirectEstimates:
     """The noisy answers themselves."""
 
@@ -384,7 +360,6 @@ ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
     MarginalsStrategy: _MarginalEstimates,
     ResidualStrategy: _ResidualEstimates,
     UnionStrategy: _UnionEstimates,
-    QuadTreeStrategy: _QuadTreeEstimates,
     DirectStrategy: _DirectEstimates,
     CellClassesStrategy: _CellClassesEstimates,
     CoarserStrategy: _CoarserEstimates,

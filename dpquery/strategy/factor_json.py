@@ -15,7 +15,7 @@ from dpquery.limits import LARGEST_INTEGER
 from dpquery.operators.factors import Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.operators.inverses import inverse_gram
 from dpquery.operators.p_identity import BlockPIdentity
-from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import (
     Json,
@@ -27,7 +27,7 @@ from dpquery.untrusted.json_values import (
     text_of,
 )
 
-OF_SIZE: dict[str, type[Factor]] = {"identity": Identity, "total": Ones, "haar": Haar}
+OF_SIZE: dict[str, type[Factor]] = {"identity": Identity, "total": Ones}
 """Factors that are known by their number of classes."""
 
 
@@ -65,8 +65,6 @@ def decode_factor(raw: Json, n: int) -> Factor:
             factor = total(n)
         case "identity" if integer(raw["n"], 1) == n:
             factor = Identity(n)
-        case "haar" if integer(raw["n"], 1) == n:
-            factor = Haar(n)
         case "hierarchy" if integer(raw["n"], 1) == n:
             pairs = [
                 [integer(number, 1) for number in list_of(level)]

@@ -38,7 +38,7 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.factors import Dense, Factor, Identity, Ones, PIdentity, Sent
 from dpquery.operators.p_identity import BlockPIdentity
-from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.strategy.algebra.query_powers import QueryPairs, RowSums
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import Json, JsonValue
@@ -369,7 +369,7 @@ def _limit(what: str, number: int, most: int) -> None:
 def _matrix_bytes(factor: Factor) -> tuple[int, ...]:
     """Return the bytes of each matrix of integers that stands for a factor in a plan."""
     rows, columns = factor.shape
-    if isinstance(factor, Identity | Ones | Haar | Hierarchy):
+    if isinstance(factor, Identity | Ones | Hierarchy):
         return (0,)
     if isinstance(factor, Tree):
         return tuple(8 * len(level) for level in (*factor.parents, *factor.weights))

@@ -12,22 +12,27 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from baselines import BASELINES
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Factor
+from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.progress import reporting
 from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.goals import largest_standard_error
-from dpquery.strategy.search.candidates import goal_candidates
-from dpquery.strategy.search.select import BASELINES, SEARCHES, Objective, select
+from dpquery.strategy.search.candidates import Problem, goal_candidates
+from dpquery.strategy.search.select import CLOSED_FORMS, SEARCHES, Objective, select
 from dpquery.strategy.strategy import Noise
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +138,7 @@ def measured(case: Case) -> Row:
     """Select a strategy and return one row of the table."""
     marks: list[tuple[str, float]] = []
     goal = largest_standard_error(case.workload) if case.objective == "max" else ()
-    names = {name for name, _ in (*BASELINES, *SEARCHES, *goal_candidates(goal))}
+    names = {name for name, _ in (*CLOSED_FORMS, *SEARCHES, *goal_candidates(goal))}
 
     def mark(text: str) -> None:
         name = text.removeprefix(f"{case.noise}: ")
@@ -153,6 +158,7 @@ def measured(case: Case) -> Row:
         for k, candidate in enumerate(selection.candidates)
         if candidate.error is not None
     }
+    candidates |= published_by_others(case, unit, field)
     return Row(
         case.name,
         case.noise,
@@ -164,6 +170,17 @@ def measured(case: Case) -> Row:
         end - start,
         candidates,
     )
+
+
+def published_by_others(case: Case, unit: float, field: str) -> dict[str, tuple[float, float]]:
+    """Return the figures and CPU seconds of the strategies of other papers that apply."""
+    problem, figures = Problem(case.workload, gram(case.workload), case.noise, seed=0), {}
+    for name, build in BASELINES.items():
+        begun = time.process_time()
+        with suppress(UnsupportedWorkloadError):
+            error = expected_error(build(problem).strategy, case.workload)
+            figures[name] = (unit * getattr(error, field), time.process_time() - begun)
+    return figures
 
 
 def line(row: Row) -> str:

@@ -28,12 +28,11 @@ from dpquery.operators.factors import (
     total,
 )
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.operators.trees import Hierarchy
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
-from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.side_by_side import UnionStrategy
 from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
@@ -86,7 +85,7 @@ RACES = Hierarchy(5, (1, 2, 4), (3, 2, 70001))
 CELLS = tuple(Identity(n) for n in SHAPE)
 PARTS = (
     ProductStrategy("a", "laplace", (AGES, CELLS[1], *(total(n) for n in SHAPE[2:]))),
-    ProductStrategy("b", "laplace", (Haar(8), Ones(1, 2), *CELLS[2:])),
+    ProductStrategy("b", "laplace", (Hierarchy(8, (1, 2), (3, 1)), Ones(1, 2), *CELLS[2:])),
 )
 CORES = (
     CenteredCore(8),
@@ -98,15 +97,12 @@ SETS = {(): 7, (0,): 5, (2,): 3 << 40, (0, 2): 1}
 STRATEGIES = {
     "product": ProductStrategy("p", "laplace", (AGES, CELLS[1], STATES, total(3), YES, RACES)),
     "permuted columns": ProductStrategy(
-        "c", "laplace", (Columns(Haar(8), np.arange(8)[::-1]), *CELLS[1:])
+        "c", "laplace", (Columns(Hierarchy(8, (1, 4), (2, 3)), np.arange(8)[::-1]), *CELLS[1:])
     ),
     "marginals": MarginalsStrategy("m", "laplace", SHAPE, {(0, 1): 5, (2, 3, 4): 9, (): 1}),
     "factors": MarginalsStrategy("f", "laplace", SHAPE, {(0, 1): 5, (0, 2): 9}, {0: AGES}),
     "residual": ResidualStrategy("r", "laplace", CORES, SETS),
     "union": UnionStrategy("u", "laplace", PARTS, (3, 2), ((0, 1), (2, 3, 4, 5, 6, 7))),
-    "quad-tree": QuadTreeStrategy(
-        "q", "laplace", SHAPE, (0, 2), (Level((1, 1), 3), Level((2, 1), 4), Level((4, 2), 1 << 20))
-    ),
     "workload": DirectStrategy("d", "laplace", WORKLOAD, tuple(range(2, 10))),
 }
 

@@ -27,7 +27,7 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
@@ -171,7 +171,6 @@ def random_measured_factor(rng, n):
         Identity(n),
         PIdentity(rng.integers(1, 400, n), rows[:n]),  # a plan holds no more rows than classes
         Dense(triangle),
-        Haar(n),
         random_block_p_identity(rng, n),
         Hierarchy(n, (1, 2, 4)[: 1 + (n > 1) + (n > 2)], weights[: 1 + (n > 1) + (n > 2)]),
         Tree([rng.permutation(n) % 2 if n > 1 else [0]], [weights[0] + np.arange(n), [4, 0][:n]]),

@@ -33,7 +33,7 @@ def plain(problem):
 
 
 def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
-    monkeypatch.setattr(select, "BASELINES", (("wide", wide), ("plain", plain)))
+    monkeypatch.setattr(select, "CLOSED_FORMS", (("wide", wide), ("plain", plain)))
     monkeypatch.setattr(select, "SEARCHES", ())
     chosen = select.select(WORKLOAD, noises=["laplace"])["laplace"]
     refused, *_ = chosen.candidates

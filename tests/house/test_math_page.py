@@ -251,16 +251,6 @@ def test_section_12_the_inverse_of_a_hierarchy_adds_up_contrasts(rng):
     assert total + mass @ mean**2 == pytest.approx(q @ np.linalg.inv(G) @ q)
 
 
-def test_section_12_the_haar_wavelet_has_the_gram_of_a_hierarchy():
-    rows = [np.ones(8)]
-    for size in (2, 4, 8):
-        step = np.repeat([1.0, -1.0], size // 2)
-        rows += list(np.kron(np.eye(8 // size), step))
-    A = np.array(rows)
-    blocks = {size: np.kron(np.eye(8 // size), np.ones((size, size))) for size in (1, 2, 4)}
-    assert 2 * blocks[1] + blocks[2] + blocks[4] == pytest.approx(A.T @ A)
-
-
 def test_section_13_the_sum_over_poles_is_never_above_the_root():
     h, whole = 1.0, 7.0
     u = np.exp(0.5 * math.log(1e-11 * whole) + h * np.arange(80))

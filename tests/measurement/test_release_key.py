@@ -9,12 +9,11 @@ from dpquery.spec.parsing.read import parse
 
 KEYS = {
     "product": "ab2f089d499099dc342ffebbdbcbffa41944d79095eb9d5030cd1a4da7a0eadd",
-    "permuted columns": "6cc7793bde4a864a5082ce3693b695d6380d0a996d0c8ad8149710bb296b170c",
+    "permuted columns": "91c3b20c97dee7cc67919df8571e9a0490adefac4e2a8eeb1fae65e33f78f3d5",
     "marginals": "c390d13076a7cc3089c4a1472810f4ab42fdc4db79651f593b8e6129402bfcba",
     "factors": "8daa7e872393c8c62b3bfbe910551c71a48711aa8719f380a99386d327fa0ae5",
     "residual": "42c2394aec12a2693124ab50ed07c0ff499efe8c75dbd5e705d2de53ce737505",
-    "union": "bd516c55256beaf3a4ba29bd99bacab137119e80b3facc528735a4626dd925d6",
-    "quad-tree": "ffda96c161640937c67ffbc7123dfbae58438f59ce212779d53fa5079db4d51f",
+    "union": "39d77450e3f3c5b408cd0131d405590255d4bbadf3a4da0ebcce08e6839d3043",
     "workload": "622b91d938372c637610adefabca515af4b55806b4456e59f7c596c8769a1593",
     "sums": "e1fb73b2516a0ecd7e9d6cfcb21f9250297079d68912bdc34fbc291ceaa154b5",
     "gaussian noise": "a8ad86fe64a386089ef4ae826aac8a2e6901dc40aba2f0d31317e4fff978004f",

@@ -26,7 +26,7 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.strategy import WeightedBlock
 
@@ -35,7 +35,6 @@ FACTORS = {
     Identity: ({"n": 4}, {"n": 5}),
     Ones: ({"m": 1, "n": 4}, {"m": 2, "n": 5}),
     Centered: ({"n": 4}, {"n": 5}),
-    Haar: ({"n": 4}, {"n": 5}),
     Prefix: ({"n": 4, "length": 3}, {"n": 5, "length": 4}),
     AllRanges: ({"n": 4, "length": 3}, {"n": 5, "length": 4}),
     WidthRanges: ({"n": 4, "width": 2}, {"n": 5, "width": 3}),
@@ -81,7 +80,7 @@ FACTORS = {
     ),
     Columns: (
         {"inner": Prefix(4), "codes": np.array([1, 0])},
-        {"inner": Haar(4), "codes": np.array([0, 1])},
+        {"inner": Hierarchy(4, (1, 2), (1, 1)), "codes": np.array([0, 1])},
     ),
     Valued: (
         {"inner": Prefix(2), "values": np.array([3, -1])},
@@ -89,7 +88,7 @@ FACTORS = {
     ),
     Spread: (
         {"inner": Prefix(2), "classes": np.array([0, 0, 1])},
-        {"inner": Haar(2), "classes": np.array([0, 1, 1])},
+        {"inner": Identity(2), "classes": np.array([0, 1, 1])},
     ),
     OrbitRows: (
         {

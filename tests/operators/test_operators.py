@@ -42,7 +42,7 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.operators.trees import Hierarchy
 
 
 def prefix_bounds(n):
@@ -60,17 +60,6 @@ def hierarchy_rows(n, levels):
             for size, weight in levels.items()
         ]
     )
-
-
-def haar_rows(n):
-    rows, size = [np.ones(n, dtype=int)], 2
-    while size < 2 * n:
-        for k in range(0, n, size):
-            rows.append(
-                [int(k <= j < k + size) * (1 if j < k + size // 2 else -1) for j in range(n)]
-            )
-        size *= 2
-    return np.array(rows)
 
 
 SIGNED = np.random.default_rng(1).integers(-9, 10, (4, 5))
@@ -145,9 +134,6 @@ FACTORS = [
     (Hierarchy(5, (1, 2, 4), (3, 1, 2)), hierarchy_rows(5, {1: 3, 2: 1, 4: 2})),
     (Hierarchy(6, (1, 3, 6), (1, 1, 1)), hierarchy_rows(6, {1: 1, 3: 1, 6: 1})),
     (Hierarchy(4, (1,), (7,)), 7 * np.eye(4, dtype=int)),
-    (Haar(4), np.array([[1, 1, 1, 1], [1, -1, 0, 0], [0, 0, 1, -1], [1, 1, -1, -1]])),
-    (Haar(5), haar_rows(5)),
-    (Haar(1), np.array([[1]])),
     (
         Columns(AllRanges(5), np.array([3, 0, 4, 1, 2])),
         interval_rows(5, all_bounds(5))[:, [3, 0, 4, 1, 2]],

@@ -35,21 +35,12 @@ from dpquery.mechanisms.fitted import rap_mechanism
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.p_identity import BlockPIdentity
-from dpquery.operators.trees import Haar, Hierarchy, Tree
+from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.shapes.marginals import ProductStrategy
-from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 
-SQUARE = """\
-dataset: {id: town}
-privacy: {unit: {person: name, max_rows: 3}, neighbours: replace}
-budget: {epsilon: 4}
-other: drop
-domain: {x: {range: [0, 3]}, y: {range: [0, 3]}}
-workload: [{name: blocks, ranges: {x: all, y: all}}]
-"""
-SHAPES = ("product", "hierarchy", "tree", "haar", "blocks", "marginals", "factors", "residual")
+SHAPES = ("product", "hierarchy", "tree", "blocks", "marginals", "factors", "residual")
 SHAPES = (*SHAPES, "union", "direct", "cell-classes")
 
 
@@ -70,17 +61,9 @@ def plans(planned_town, planned_gaussian_town, tmp_path_factory):
     local, over = np.arange(2 * n).reshape(2, n), np.full((1, -(-n // 3)), 5)
     blocks = BlockPIdentity(np.arange(3, 3 + n), local, over, 3)
     kinds["blocks"] = ProductStrategy("b", "laplace", (blocks, *rest))
-    kinds["haar"] = ProductStrategy("w", "laplace", (Haar(n), *rest))
     for shape in SHAPES:
         plan = put(documents["laplace"], ("selections", 0, "strategy"), kinds[shape].encode())
         documents[shape] = with_true_figures(plan)
-    folder = tmp_path_factory.mktemp("square")
-    plan_town(folder, SQUARE)
-    square = json.loads((folder / "dpquery.plan").read_text())
-    levels = (Level((1, 1), 5), Level((2, 2), 3), Level((4, 4), 2))
-    tree = QuadTreeStrategy("q", "laplace", (4, 4), (0, 1), levels)
-    place = ("selections", 0, "strategy")
-    documents["quad-tree"] = with_true_figures(put(square, place, tree.encode()))
     return documents
 
 
@@ -149,7 +132,7 @@ def test_the_check_of_privacy_sees_a_scale_that_is_too_small(plans):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("shape", [*SHAPES, "quad-tree", "gaussian"])
+@pytest.mark.parametrize("shape", [*SHAPES, "gaussian"])
 def test_changed_strategies_are_refused_or_charged_for_what_they_are(plans, shape, record_property):
     draw, plan = chance(len(shape)), plans[shape]
     place, noise = strategy_place(shape)
@@ -169,7 +152,7 @@ def test_changed_strategies_are_refused_or_charged_for_what_they_are(plans, shap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [*SHAPES, "quad-tree", "gaussian"])
+@pytest.mark.parametrize("shape", [*SHAPES, "gaussian"])
 def test_every_leaf_of_a_strategy_may_hold_anything(plans, shape, record_property):
     plan, (place, noise) = plans[shape], strategy_place(shape)
     inside = [path for path in paths(plan) if path[:3] == place]
@@ -341,7 +324,7 @@ BOMBS = {
             "weights": [[[], 1], [[60], 1], [list(range(60)), 1]],
         },
     ),
-    "levels without end": (
+    "a shape that is no longer read": (
         PAIR,
         {"name": "q", "shape": "quad-tree", "pair": [0, 1], "levels": [[1, 1, 1]] * 100_000},
     ),

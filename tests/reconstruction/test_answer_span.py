@@ -14,13 +14,11 @@ from strategies_support import (
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.operators.trees import equal_blocks
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.shapes.cells import OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
-from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.side_by_side import UnionStrategy
 from dpquery.strategy.strategy import measured_sets
 
@@ -89,23 +87,6 @@ def test_a_new_question_is_answered_by_least_squares_or_refused_as_the_span_says
 
 def rows_of(strategy):
     return sum(measurement.block.queries for measurement in strategy.measurements)
-
-
-def test_a_quad_tree_answers_any_question_of_its_pair():
-    shape = (4, 1, 8)
-    levels = (Level((1, 1), 3), Level((2, 2), 5), Level((4, 8), 2))
-    strategy = QuadTreeStrategy("q", "laplace", shape, (0, 2), levels)
-    blocks = [
-        product(shape, {0: Prefix(4), 2: Stacked((equal_blocks(8, 4), total(8)))}),
-        Block(shape, (0, 2), (Identity(4), Prefix(8)), (True, True), 1),
-        product(shape, {2: AllRanges(8)}),
-    ]
-    for block in blocks:
-        assert strategy.supports(block)
-        C = check(strategy, block)
-        np.testing.assert_allclose(
-            C, coefficients(strategy, dense_block(block).astype(float)), atol=1e-9
-        )
 
 
 def test_of_the_parts_of_a_union_that_can_answer_the_one_with_least_noise_does(monkeypatch):

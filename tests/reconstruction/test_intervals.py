@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from laplace_support import LEVELS, check_half_widths, exact_tails
 from scipy.special import ndtri
-from strategies_support import coefficients, dense_block, random_block, random_strategies
+from strategies_support import coefficients, dense_block, random_strategies
 
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
@@ -20,7 +20,6 @@ from dpquery.reconstruction.intervals import (
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
-from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
 EVERY_LEVEL = (*LEVELS, 0.9999)
@@ -138,17 +137,6 @@ def test_half_widths_of_a_union_by_parts_are_those_of_the_exact_law(monkeypatch)
         check_block(strategy, block, position)
 
 
-def tree(shape=(4, 1, 6), pair=(0, 2)):
-    levels = (Level((1, 1), 5), Level((2, 3), 9), Level((4, 3), 4))
-    return QuadTreeStrategy("tree", "laplace", shape, pair, levels)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_half_widths_of_a_quad_tree_are_those_of_the_exact_law(seed, monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.shapes.quad_tree.ROW_CHUNK", 50)
-    check_block(tree(), random_block(np.random.default_rng(seed), (4, 1, 6)), None)
-
-
 def wide_thresholds():
     shape = (2, 3, 2, 2, 2, 2, 2, 2, 3)
     weights = {(): 9, (1, 3): 4, tuple(range(9)): 2, (8,): 7, (0, 1, 2, 8): 3}
@@ -181,7 +169,7 @@ def test_wide_tables_take_their_distinct_queries_one_by_one(monkeypatch):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("which", ["marginals", "tree", "union"])
+@pytest.mark.parametrize("which", ["marginals", "union"])
 def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkeypatch):
     shape = (4, 1, 6)
     block = Block(shape, (0, 2), (Identity(4), Prefix(6)), (True, True), 1)
@@ -196,11 +184,10 @@ def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkey
     )
     strategy = {
         "marginals": MarginalsStrategy("m", "laplace", shape, {(): 3, (0, 2): 5}),
-        "tree": tree(),
         "union": UnionStrategy("u", "laplace", parts, (1, 2, 3), ((0,), (), ())),
     }[which]
     check_block(strategy, block, 0)
-    for shape_file in ("marginals", "quad_tree", "side_by_side"):
+    for shape_file in ("marginals", "side_by_side"):
         monkeypatch.setattr(f"dpquery.strategy.shapes.{shape_file}.MAX_COEFFICIENT_WORK", 0)
     assert strategy.fourth_and_sixth(block, position=0) is None
     C = coefficients(strategy, dense_block(block).astype(float), 0)

@@ -5,24 +5,23 @@ from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 
+import baselines
 import numpy as np
 import pytest
-from strategies_support import dense_block, dense_strategy, dense_workload, random_workload
+from strategies_support import dense_strategy, dense_workload, random_workload
 
-from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
-from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
+from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.plan_file.plan import decode_strategy
-from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.read import load_spec
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
-from dpquery.strategy.search import baselines
-from dpquery.strategy.search.baselines import budgeted_quad_tree, opt_h, quad_tree
+from dpquery.strategy.search import closed_forms
 from dpquery.strategy.search.candidates import Problem
-from dpquery.strategy.search.select import BASELINES
+from dpquery.strategy.search.select import CLOSED_FORMS
 from dpquery.strategy.shapes.direct import DirectStrategy
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -60,7 +59,7 @@ def marginals_of(shape, sets, weights=None):
 
 def every_baseline(workload, noise):
     problem, proposals = problem_of(workload, noise), {}
-    for name, build in BASELINES:
+    for name, build in (*CLOSED_FORMS, *baselines.BASELINES.items()):
         with suppress(UnsupportedWorkloadError):
             proposals[name] = build(problem)
     return proposals
@@ -94,8 +93,10 @@ def test_the_error_of_every_hierarchy_is_that_of_its_integer_matrix(kind, n, noi
     shape = (n, 3)
     blocks = (product(shape, {0: kind(n), 1: Identity(3)}), marginal(shape, [0]))
     workload = Workload(shape, blocks, (1.0, 3.0))
-    proposals = every_baseline(workload, noise) | {"OPT_H": opt_h(problem_of(workload, noise))}
-    for name in ("H2", "HB", "Haar", "GreedyH", "OPT_H"):
+    proposals = every_baseline(workload, noise) | {
+        "OPT_H": closed_forms.opt_h(problem_of(workload, noise))
+    }
+    for name in ("H2", "HB", "OPT_H"):
         proposal = proposals[name]
         assert loss_of(proposal, workload) == pytest.approx(
             dense_loss(proposal.strategy, workload), rel=1e-6
@@ -104,73 +105,14 @@ def test_the_error_of_every_hierarchy_is_that_of_its_integer_matrix(kind, n, noi
         assert squared_sensitivity(read) == squared_sensitivity(proposal.strategy)
 
 
-@noises
-@pytest.mark.parametrize("sizes", [(4, 8), (6, 4), (3, 5), (2, 2)])
-def test_the_error_of_a_quad_tree_is_that_of_its_integer_matrix(sizes, noise):
-    shape = (sizes[0], 1, sizes[1])
-    blocks = (
-        product(shape, {0: AllRanges(sizes[0]), 2: Prefix(sizes[1])}),
-        product(shape, {2: Prefix(sizes[1])}),
-        Block(
-            shape,
-            (0, 2),
-            (Identity(sizes[0]), WidthRanges(sizes[1], 2)),
-            (True, True),
-            1,
-        ),
-        product(shape, {}),
-    )
-    workload = Workload(shape, blocks, (1.0, 2.0, 0.5, 3.0))
-    problem = problem_of(workload, noise)
-    plain, best = quad_tree(problem), budgeted_quad_tree(problem)
-    for proposal in (plain, best):
-        assert loss_of(proposal, workload) == pytest.approx(
-            dense_loss(proposal.strategy, workload), rel=1e-6
-        )
-        read = decode_strategy(proposal.strategy.encode(), noise=noise, workload=workload)
-        assert loss_of(type(proposal)(read), workload) == loss_of(proposal, workload)
-        A = dense_strategy(proposal.strategy.measurements).astype(float)
-        y = np.random.default_rng(0).normal(size=len(A))
-        answers = np.split(
-            y, np.cumsum([m.block.shape[0] for m in proposal.strategy.measurements])[:-1]
-        )
-        estimates, x = reconstruct(proposal.strategy, answers), np.linalg.lstsq(A, y)[0]
-        for position, block in enumerate(blocks):
-            assert estimates.answer(block, position).ravel() == pytest.approx(
-                dense_block(block) @ x, rel=1e-8, abs=1e-12
-            )
-    assert loss_of(best, workload) <= loss_of(plain, workload) * (1 + 1e-6)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"pair": [0, 0]},
-        {"pair": [0, 7]},
-        {"pair": [1]},
-        {"levels": []},
-        {"levels": [[2, 2, 1]]},
-        {"levels": [[1, 1, 1], [3, 1, 1]]},
-        {"levels": [[1, 1, 0]]},
-        {"levels": [[1, 1]]},
-    ],
-)
-def test_a_damaged_quad_tree_is_refused_when_it_is_read(damage):
-    workload = marginals_of((4, 8), [(0, 1)])
-    encoded = quad_tree(problem_of(workload)).strategy.encode()
-    decode_strategy(encoded, noise="laplace", workload=workload)
-    with pytest.raises(SpecError, match="plan"):
-        decode_strategy(encoded | damage, noise="laplace", workload=workload)
-
-
 CUBE = marginals_of((2, 2, 2), [(0,), (0, 1)])
 
 
 def test_the_worked_example_of_the_data_cube_paper():
     """Fig. 1 of [YCPS13]: 48, 46.17 and, by least squares, 28 % below the first."""
     problem = problem_of(CUBE)
-    uniform = 2 * loss_of(baselines.plain_mechanism(problem), CUBE)
-    budgeted = 2 * loss_of(baselines.budgeted_mechanism(problem), CUBE)
+    uniform = 2 * loss_of(closed_forms.plain_mechanism(problem), CUBE)
+    budgeted = 2 * loss_of(closed_forms.budgeted_mechanism(problem), CUBE)
     assert uniform == pytest.approx(48)
     assert budgeted == pytest.approx(2 * (2 ** (1 / 3) + 4 ** (1 / 3)) ** 3, rel=1e-4)
     assert 1 - 2 * loss_of(baselines.budgeted_marginals(problem), CUBE) / 48 > 0.27
@@ -183,7 +125,7 @@ def test_no_other_shares_of_the_budget_are_better(seed, noise):
     sets = [a for k in range(1, 3) for a in combinations(range(3), k) if rng.random() < 0.7]
     workload = marginals_of((3, 2, 4), sets or [(0,), (1,)])
     problem = problem_of(workload, noise)
-    for optimal in (baselines.budgeted_mechanism, baselines.budgeted_fourier):
+    for optimal in (closed_forms.budgeted_mechanism, closed_forms.budgeted_fourier):
         best = optimal(problem)
         for _ in range(20):
             weights = best.strategy.weights
@@ -218,7 +160,7 @@ def test_budgeted_fourier_is_optimal_for_marginals_under_gaussian_noise():
     workload = marginals_of((3, 2, 4), [(0, 1), (1, 2), (0,)])
     V = dense_workload(workload)[0]
     roots = np.sqrt(np.maximum(np.linalg.eigvalsh(V.T @ V), 0)).sum()
-    proposal = baselines.budgeted_fourier(problem_of(workload, "gaussian"))
+    proposal = closed_forms.budgeted_fourier(problem_of(workload, "gaussian"))
     assert loss_of(proposal, workload) == pytest.approx(roots**2 / 24, rel=1e-4)
 
 
@@ -261,7 +203,7 @@ def test_what_is_too_much_is_refused_with_a_reason():
         baselines.data_cube(problem_of(greedy))
     one = Workload((4,), (product((4,), {0: Prefix(4)}),), (1.0,))
     with pytest.raises(UnsupportedWorkloadError, match="whole budget"):
-        baselines.budgeted_mechanism(problem_of(one))
+        closed_forms.budgeted_mechanism(problem_of(one))
     huge = marginals_of((9000, 9000), [(0, 1)])
     with pytest.raises(UnsupportedWorkloadError, match="cells to measure"):
         baselines.marginals(problem_of(huge))

@@ -9,7 +9,7 @@ from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.inverses import inverse_gram, least_squares
 from dpquery.operators.ranges import Prefix
-from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.operators.trees import Hierarchy
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.strategy.algebra.joint_system import axis_basis
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -21,7 +21,6 @@ def factors(rng):
     while sizes[-1] < n and rng.random() < 0.85:
         sizes.append(sizes[-1] * int(rng.integers(2, 5)))
     yield Hierarchy(n, sizes, rng.integers(1, 50, len(sizes)).tolist())
-    yield Haar(n)
     yield PIdentity(rng.integers(1, 50, n), rng.integers(0, 50, (2, n)))
     yield random_block_p_identity(rng, n)
     yield Dense(rng.integers(-5, 50, (n + 2, n)) + 50 * np.eye(n + 2, n, dtype=int))

@@ -17,7 +17,6 @@ from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.sensitivity import sensitivity
-from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.strategy import Strategy, WeightedBlock
 
 PAIRS = 12
@@ -90,8 +89,6 @@ def strategies_of(rng, noise):
     """One of every shape, as random and as hostile."""
     shape = tuple(rng.integers(1, 4, int(rng.integers(1, 4))).tolist())
     drawn = [strategy for strategy, _ in random_strategies(rng, shape, noise)]
-    levels = tuple(Level(size, wide_integer(rng) >> 20 or 1) for size in ((1, 1), (2, 1), (4, 3)))
-    drawn.append(QuadTreeStrategy("tree", noise, (4, 3), (0, 1), levels))
     for strategy in drawn:
         yield Hostile(strategy.shape, noise, tuple(strategy.measurements))
         yield hostile(rng, strategy)

@@ -1,9 +1,10 @@
-"""Hierarchies and wavelets: exact inverses, level weights, and the published figures."""
+"""Hierarchies: exact inverses, level weights, and the published figures."""
 
 import json
 import math
 from pathlib import Path
 
+import baselines
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
@@ -15,11 +16,10 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.operators.trees import Hierarchy
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.optimize.opt_hierarchy import (
-    best_branching,
     best_level_weights,
     branchings,
     level_loss,
@@ -27,7 +27,7 @@ from dpquery.strategy.optimize.opt_hierarchy import (
     opt_hierarchy,
     tree_sizes,
 )
-from dpquery.strategy.search import baselines
+from dpquery.strategy.search import closed_forms
 from dpquery.strategy.search.candidates import Problem
 
 PUBLISHED = json.loads(
@@ -41,7 +41,6 @@ TREES = [
     Hierarchy(7, (1, 2, 4, 8), (3, 1, 2, 7)),
     Hierarchy(11, (1, 3, 6, 12), (1, 1, 1, 1)),
     Hierarchy(5, (1,), (2,)),
-    *(Haar(n) for n in (1, 2, 3, 4, 7, 9, 16)),
 ]
 
 
@@ -97,11 +96,11 @@ def test_impossible_hierarchies_are_refused(sizes, weights, complaint):
 def test_the_published_figures_of_fixed_strategies_are_met(kind, n, noise):
     rows = PUBLISHED["hdmm_table4_competitors"][kind][n]
     factor = KINDS[kind](int(n))
-    names = {"H2": baselines.h2, "Wavelet": baselines.haar, "HB": baselines.hb}
+    names = {"H2": baselines.h2, "HB": baselines.hb}
     if noise == "laplace":
         for name, build in names.items():
             assert rmse(build, factor, noise) == pytest.approx(rows[name], abs=0.006)
-        assert rmse(baselines.opt_h, factor, noise) <= rows["GreedyH"]
+        assert rmse(closed_forms.opt_h, factor, noise) <= rows["GreedyH"]
 
 
 @pytest.mark.nightly
@@ -110,10 +109,9 @@ def test_the_published_figures_of_fixed_strategies_are_met(kind, n, noise):
 @pytest.mark.parametrize("n", [64, 100])
 def test_best_levels_are_no_worse_than_the_fixed_ones(kind, n, noise):
     factor = KINDS[kind](n)
-    best = rmse(baselines.opt_h, factor, noise)
-    others = (baselines.h2, baselines.hb, baselines.haar)
+    best = rmse(closed_forms.opt_h, factor, noise)
+    others = (baselines.h2, baselines.hb)
     assert best <= min(rmse(rival, factor, noise) for rival in others) * 1.001
-    assert best <= rmse(baselines.greedy_h, factor, noise) * 1.001
 
 
 @noises
@@ -141,7 +139,7 @@ def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkey
 @noises
 def test_an_attribute_of_many_classes_needs_no_matrix_of_all_of_them(noise):
     factor = Prefix(20_000)  # of whose square 3.2 GB would be needed
-    best = rmse(baselines.opt_h, factor, noise)
+    best = rmse(closed_forms.opt_h, factor, noise)
     assert best < rmse(baselines.hb, factor, noise)
     assert best < rmse(baselines.h2, factor, noise)
 
@@ -167,8 +165,8 @@ def test_descent_over_two_attributes_predicts_its_own_loss():
     blocks = (product(shape, {0: Prefix(8), 1: AllRanges(16)}), product(shape, {1: Prefix(16)}))
     workload = Workload(shape, blocks, (1.0, 20.0))
     problem = Problem(workload, gram(workload), "laplace", seed=0)
-    promised = opt_hierarchy(problem.gram, noise="laplace", binary=True).loss
-    error = expected_error(baselines.greedy_h(problem).strategy, workload)
+    promised = opt_hierarchy(problem.gram, noise="laplace").loss
+    error = expected_error(closed_forms.opt_h(problem).strategy, workload)
     total = sum(
         weight * error_of_block.total_squared
         for weight, error_of_block in zip(workload.weights, error.blocks, strict=True)
@@ -177,7 +175,7 @@ def test_descent_over_two_attributes_predicts_its_own_loss():
 
 
 def test_branchings_are_few_and_possible():
-    assert [best_branching(n) for n in (64, 256, 1024, 4096)] == [64, 16, 32, 16]
+    assert [baselines.best_branching(n) for n in (64, 256, 1024, 4096)] == [64, 16, 32, 16]
     assert tree_sizes(1, 2) == (1,)
     for n in (2, 3, 10, 1000, 65536):
         branching = branchings(n)

@@ -30,7 +30,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Centered, Dense, Identity, PIdentity, total
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.operators.trees import Haar, Hierarchy
+from dpquery.operators.trees import Hierarchy
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
@@ -110,7 +110,6 @@ def test_the_bound_of_each_block_holds_for_the_block(seed, noise, change):
         Prefix(300),
         AllRanges(40),
         Hierarchy(300, (1, 10, 100), (3, 1 << 40, 7)),
-        Haar(256),
         Centered(9),
         Dense(np.array([[1 << 40, -5, 3], [1 << 32, 1 << 32, 0], [1 - (1 << 60), 7, 1 << 59]])),
         PIdentity(np.array([1 << 40, 3, 9]), np.array([[1 << 33, 2, 0], [5, 5, 1 << 31]])),

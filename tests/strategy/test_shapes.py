@@ -11,22 +11,19 @@ from strategies_support import (
     coefficients,
     dense_block,
     dense_strategy,
-    random_factor,
     random_strategies,
 )
 
-from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.blocks import marginal
 from dpquery.plan_file.plan import SHAPES, decode_strategy
 from dpquery.reconstruction.least_squares import ESTIMATES, reconstruct
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.informed import InformedStrategy
-from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.strategy import _matrix_bytes, check_strategy_size
 
 SHAPE = (4, 1, 6)
-TREE_SHAPE = (4, 1, 6, 2)  # of a quad-tree, which measures two attributes and sums over the last
 every_shape = pytest.mark.parametrize("kind", SHAPES)
 seeds = pytest.mark.parametrize("seed", range(4))
 
@@ -34,14 +31,7 @@ seeds = pytest.mark.parametrize("seed", range(4))
 def strategies(kind, seed, noise="laplace"):
     """Strategies of one shape, each with a workload that it serves."""
     rng = np.random.default_rng(seed)
-    levels = (Level((1, 1), 5), Level((2, 3), 9), Level((4, 3), 4))
-    factors = ({i: random_factor(rng, TREE_SHAPE[i]) for i in (0, 2)} for _ in range(3))
-    blocks = tuple(product(TREE_SHAPE, pair) for pair in factors)
-    tree = QuadTreeStrategy("tree", noise, TREE_SHAPE, (0, 2), levels)
-    pairs = [
-        *random_strategies(rng, SHAPE, noise),
-        (tree, Workload(TREE_SHAPE, blocks, (1.0,) * 3)),
-    ]
+    pairs = random_strategies(rng, SHAPE, noise)
     chosen = [(strategy, workload) for strategy, workload in pairs if strategy.kind == kind]
     assert chosen, f"no case of the shape {kind}: add one to random_strategies"
     return chosen

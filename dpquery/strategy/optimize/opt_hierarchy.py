@@ -87,19 +87,6 @@ def tree_sizes(n: int, branching: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def best_branching(n: int) -> int:
-    """Return the branching of HB: least mean variance over all ranges, by the rule of [QYL13].
-
-    With h = ceil(log_b n) levels below the root it goes with (b - 1) h^3 - 2 (b + 1) h^2 / 3.
-    """
-
-    def error(b: int) -> float:
-        h = len(tree_sizes(n, b)) - 1
-        return (b - 1) * h**3 - 2 * (b + 1) * h**2 / 3
-
-    return min(range(2, n + 1), key=error)
-
-
 def branchings(n: int) -> list[int]:
     """Return the branchings worth trying: the smallest, and those near a root of n.
 
@@ -266,16 +253,14 @@ def opt_hierarchy(
     gram: Gram,
     *,
     noise: Noise,
-    binary: bool = False,
 ) -> HierarchySelection:
     """Select the branching and the level weights of every ordered attribute by block descent.
 
     Args:
         gram: Gram of the workload.
         noise: which norm the weights have.
-        binary: try trees of branching 2 alone.
     """
-    descent = _Descent(gram, noise, binary=binary)
+    descent = _Descent(gram, noise)
     loss = math.inf
     for sweep in range(1, HIERARCHY_SWEEPS + 1):
         descent.sweep()
@@ -290,14 +275,14 @@ def opt_hierarchy(
 class _Descent:
     """The levels of every ordered attribute, and the traces that they give."""
 
-    def __init__(self, gram: Gram, noise: Noise, *, binary: bool) -> None:
+    def __init__(self, gram: Gram, noise: Noise) -> None:
         self.gram, self.noise = gram, noise
         self.tables: dict[int, dict[tuple[int, ...], Floats]] = {}
         self.traces = [np.array([trace(V) for V in matrices]) for matrices in gram.matrices]
         for i in ordered_attributes(gram):
             n = gram.shape_of_domain[i]
             report_progress(f"OPT_H levels of attribute {i}")
-            chains = [tree_sizes(n, b) for b in ([2] if binary else branchings(n))]
+            chains = [tree_sizes(n, b) for b in branchings(n)]
             self.tables[i] = {sizes: traces_of_all(gram.matrices[i], sizes) for sizes in chains}
         for i, n in enumerate(gram.shape_of_domain):
             if n > 1 and not gram.index[:, i].any():

@@ -24,7 +24,6 @@ from dpquery.strategy.bounds import moved_bound, svd_bound
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_tree import NestedSets
 from dpquery.strategy.optimize.opt_union import BlockGroups, exponent, largest_sets
-from dpquery.strategy.search import baselines
 from dpquery.strategy.search.candidates import (
     Build,
     Problem,
@@ -34,6 +33,7 @@ from dpquery.strategy.search.candidates import (
     product_candidate,
     residual_candidate,
 )
+from dpquery.strategy.search.closed_forms import budgeted_mechanism, opt_h, plain_mechanism
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
 from dpquery.strategy.strategy import Noise, Strategy, check_strategy_size
@@ -43,7 +43,6 @@ BOUND_CLASSES = 512  # whose eigenvalues are worked out for a bound: a tenth of 
 SEARCHED_CLASSES: Mapping[Noise, int] = {"gaussian": 512, "laplace": 32}
 """Of an attribute whose rows are searched for: about a second."""
 PROVEN = 1e-3  # relative gap to the bound on a part at which no other strategy is tried
-TREES: tuple[Build, ...] = (baselines.hb, baselines.greedy_h)
 BlockGroup = tuple[int, ...]
 
 
@@ -218,10 +217,10 @@ def _quick_candidates(problem: Problem) -> Iterator[Build]:
     for build in searches:
         if time_left("Parts"):
             yield build
-    yield baselines.plain_mechanism
-    yield baselines.budgeted_mechanism
+    yield plain_mechanism
+    yield budgeted_mechanism
     if not short:
-        yield from TREES
+        yield opt_h
 
 
 def _best_alone(part: _Part) -> _Plan:

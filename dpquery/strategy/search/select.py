@@ -32,7 +32,6 @@ from dpquery.progress import current_reporter, report_progress, reporting, stage
 from dpquery.strategy.bounds import Bound, lower_bound
 from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.goals import Goal, largest_standard_error, score
-from dpquery.strategy.search import baselines
 from dpquery.strategy.search.candidates import (
     SETTLED,
     Build,
@@ -48,6 +47,13 @@ from dpquery.strategy.search.candidates import (
     product_candidate,
     residual_candidate,
     union_candidate,
+)
+from dpquery.strategy.search.closed_forms import (
+    budgeted_fourier,
+    budgeted_mechanism,
+    identity,
+    opt_h,
+    plain_mechanism,
 )
 from dpquery.strategy.search.parts import parts_candidate
 from dpquery.strategy.strategy import Noise, Objective, RecordChange, Strategy, check_strategy_size
@@ -73,26 +79,15 @@ def side_by_side(
     return [*done, other.result()]
 
 
-BASELINES: tuple[tuple[str, Build], ...] = (
-    ("Identity", baselines.identity),
-    ("Workload", baselines.plain_mechanism),
-    ("Workload+", baselines.budgeted_mechanism),
-    ("Marginals", baselines.marginals),
-    ("Marginals+", baselines.budgeted_marginals),
-    ("DataCube", baselines.data_cube),
-    ("DataCube+", baselines.budgeted_data_cube),
-    ("Fourier", baselines.fourier),
-    ("Fourier+", baselines.budgeted_fourier),
-    ("H2", baselines.h2),
-    ("HB", baselines.hb),
-    ("Haar", baselines.haar),
-    ("GreedyH", baselines.greedy_h),
-    ("Quad-tree", baselines.quad_tree),
-    ("Quad-tree+", baselines.budgeted_quad_tree),
+CLOSED_FORMS: tuple[tuple[str, Build], ...] = (
+    ("Identity", identity),
+    ("Workload", plain_mechanism),
+    ("Workload+", budgeted_mechanism),
+    ("Fourier+", budgeted_fourier),
 )
-"""Closed forms."""
+"""Tried whatever the clock says."""
 SEARCHES: tuple[tuple[str, Build], ...] = (
-    ("OPT_H", baselines.opt_h),
+    ("OPT_H", opt_h),
     ("OPT_M", marginals_candidate),
     ("OPT_R", residual_candidate),
     ("Parts", parts_candidate),
@@ -106,7 +101,7 @@ SEARCHES: tuple[tuple[str, Build], ...] = (
 _PARTS = [name for name, _ in SEARCHES].index("Parts")
 SEARCH_ROUNDS = (SEARCHES[:_PARTS], SEARCHES[_PARTS : _PARTS + 1], SEARCHES[_PARTS + 1 :])
 """The quick searches, Parts and the long ones: both kinds of noise are compared between them."""
-UNTIMED = {name for name, _ in BASELINES} | {"Parts"}
+UNTIMED = {name for name, _ in CLOSED_FORMS} | {"Parts"}
 """Candidates that are tried whatever the clock says."""
 CONTAINED_IN: dict[tuple[str, Noise], str] = {("OPT_F", "gaussian"): "OPT_R"}
 """Searches whose every strategy has the Gram of one that another search looks through ([MATH] 7).
@@ -259,7 +254,7 @@ class _State:
 
     def shares(self, table: Sequence[tuple[str, Build]]) -> list[tuple[float, float]]:
         """Return where each search of a round lies in the whole; closed forms count as one."""
-        tried = len(self.candidates) - len(BASELINES) + 1 if self.candidates else 0
+        tried = len(self.candidates) - len(CLOSED_FORMS) + 1 if self.candidates else 0
         here = len(table) + (not self.candidates)
         start = tried * self.turns + self.turn * here
         whole = self.turns * (len(SEARCHES) + 1)
@@ -299,7 +294,7 @@ class _Search:
             ends = iter(state.shares(table))
             if not candidates:
                 with stage(state.words, *next(ends)):
-                    candidates = [self._tried(name, build, problem) for name, build in BASELINES]
+                    candidates = [self._tried(name, build, problem) for name, build in CLOSED_FORMS]
             for name, build in table:
                 least = min(self._least_loss(candidates), state.worth_below)
                 problem = problem.knowing(least)
