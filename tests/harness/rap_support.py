@@ -28,6 +28,8 @@ PERSON_SPEC = MIXED_SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}
 REPLACE_SPEC = MIXED_SPEC.replace("add-remove", "replace").replace(
     "version: 1}", "version: 1, rows: 6}"
 )
+REPLACE_SPEC = REPLACE_SPEC.replace("other: drop\n", "other: show\n")  # all 6 are in the domain
+REPLACE_SPEC += "  - {name: whole, product: {}}\n"
 REHEARSED = PlannedRap(
     settings=RapSettings(rounds=2, selected=3, relaxed_rows=20, seed=0),
     epsilon=Fraction(1),
