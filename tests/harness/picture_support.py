@@ -43,6 +43,7 @@ workload:
   - {{name: map, product: {{hour: identity, month: identity}}}}
   - {{name: maps, product: {{hour: identity, month: identity, sex: identity}}}}
   - {{name: names, product: {{code: identity, state: identity, sex: identity}}}}
+  - {{name: ages_and_all, product: {{age: identity+total, sex: identity}}}}
   - {{name: triangle, ranges: {{hour: all}}}}
   - {{name: whole_and_parts, product: {{state: identity+total, code: identity+total}}}}
   - name: calendar
@@ -75,9 +76,10 @@ KINDS_OF_SHAPES = {
     "map": "heat map",
     "maps": "heat maps by group",
     "names": "heat maps by group",
-    "triangle": "ranges",
-    "whole_and_parts": "levels",
-    "calendar": "levels",
+    "ages_and_all": "lines",
+    "triangle": "extremes",
+    "whole_and_parts": "heat map",
+    "calendar": "extremes",
     "pairs": "tables",
     "very_many": "lines by group",
     "too_wide": "lines by group",

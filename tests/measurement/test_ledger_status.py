@@ -221,7 +221,9 @@ def test_the_end_of_what_can_be_asked_for_is_not_said_to_be_the_budgets():
     rich = Funds(Account("people", cap("1e6", None, Fraction(0))))
     room = rich.room_for(lambda at: price_against(laplace(at), rich.account.cap), epsilon=1000)
     assert (room.repetitions, room.largest, room.limited) == (1000, Fraction(10**6), False)
-    assert room_words(room, "more").endswith("at any epsilon that can be asked for (up to 1e+06)")
+    assert room_words(room, "more").endswith(
+        "at any epsilon that can be asked for (up to about 1e+06)"
+    )
 
     def drawn_to(most):
         def price_at(epsilon):

@@ -6,7 +6,6 @@ from datetime import date
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from picture_support import (
     KINDS_OF_SHAPES,
@@ -19,11 +18,10 @@ from picture_support import (
 
 from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.releases.report import answers as cells_module
-from dpquery.releases.report.answers import read_cells, table_cells
+from dpquery.releases.report.answers import read_cells
 from dpquery.releases.report.axes import Scale, date_ticks, percent_ticks, value_scale, written
-from dpquery.releases.report.kinds import PICTURE_KINDS, picture_of
+from dpquery.releases.report.kinds import PICTURE_KINDS
 from dpquery.releases.report.page import STYLE, page
-from dpquery.releases.report.shapes import Caption, levels
 
 
 @pytest.fixture(scope="module")
@@ -59,49 +57,6 @@ def test_no_item_is_without_marks_rows_and_words(parts):
 def test_whatever_no_other_kind_fits_is_drawn_by_its_extremes(report):
     assert PICTURE_KINDS[-1].name == "extremes"
     assert all(PICTURE_KINDS[-1].fits(item.cells) for item in report.items)
-
-
-def test_levels_go_from_the_whole_to_its_parts(report, parts):
-    calendar = item_of(report, "calendar").cells
-    titles = [level.title for level in levels(calendar.varying[0])]
-    assert titles == [
-        "day: all",
-        "day: 4 values, 2013-Q1 to 2013-Q4",
-        "day: 365 values, 2013-01-01 to 2013-12-31",
-    ]
-    assert [len(level.rows) for level in levels(calendar.varying[0])] == [1, 4, 365]
-    assert parts["calendar"].count("<details") >= 3
-    assert [
-        level.title for level in levels(item_of(report, "whole_and_parts").cells.varying[0])
-    ] == [
-        "state: all",
-        "state: 9 values, Alabama to Florida",
-    ]
-
-
-def test_levels_of_a_hierarchy_are_those_that_the_file_names():
-    rows = [("all", None, None), ("York", "1", "state"), ("Kent", "2", "state")]
-    rows += [("York", "11", "county"), ("Lee", "12", "county"), ("Lee", "21", "county")]
-    names = ("area", "area_code", "area_level")
-    table = pa.table(
-        {
-            n: pa.array(c).dictionary_encode()
-            for n, c in zip(names, zip(*rows, strict=True), strict=True)
-        }
-    )
-    value = pa.array(np.arange(6.0))
-    for name in ("estimate", "ci_low", "ci_high"):
-        table = table.append_column(name, value)
-    table = table.append_column("flag", pa.array([""] * 6))
-    cells = table_cells(table, None)
-    (area,) = cells.dimensions
-    assert area.texts == ("all", "York (1)", "Kent", "York (11)", "Lee (12)", "Lee (21)")
-    assert [level.title for level in levels(area)] == [
-        "area: all",
-        "area, state: York (1), Kent",
-        "area, county: York (11), Lee (12), Lee (21)",
-    ]
-    assert picture_of(cells, Caption("areas", "count")).kind == "levels"
 
 
 def test_dates_are_an_axis_and_its_marks_are_days(parts):

@@ -138,7 +138,7 @@ def test_long_prefixes_are_measured_by_blocks_in_integers(monkeypatch):
     dense = float(np.sum(dense_inverse(rounded) * array_of(V))) * (1 << BITS) ** 2
     assert error.rmse**2 * n == pytest.approx(dense, rel=1e-9)
     assert dense == pytest.approx(chosen.loss, rel=1e-3)
-    levels = opt_hierarchy(gram(workload), noise="laplace", binary=True)
+    levels = opt_hierarchy(gram(workload), noise="laplace")
     assert chosen.loss < 0.85 * levels.loss
 
 

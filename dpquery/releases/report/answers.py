@@ -243,10 +243,7 @@ class Dimension:
         ends: (n, 2) where each value begins and ends, days by their ordinal numbers; NaN where it
             is no range; None where the column is not ordered.
         dates: whether these are days.
-        single: (n,) whether a value is one declared value; None where the file does not say.
         ranges: whether values are shown as ranges, not as single numbers or days.
-        level: (n,) name of the level of each value in a hierarchy; "" where it has none, as the
-            total. None where the file names no levels.
     """
 
     name: str
@@ -254,9 +251,7 @@ class Dimension:
     places: Ints
     ends: Floats | None = None
     dates: bool = False
-    single: Bools | None = None
     ranges: bool = False
-    level: tuple[str, ...] | None = None
 
     def take(self, rows: Ints) -> "Dimension":
         """Return the same of some rows, with only the values that these have."""
@@ -270,8 +265,6 @@ class Dimension:
             texts=tuple(self.texts[k] for k in kept.tolist()),
             places=rank[places.reshape(-1)],
             ends=None if self.ends is None else self.ends[kept],
-            single=None if self.single is None else self.single[kept],
-            level=None if self.level is None else tuple(self.level[k] for k in kept.tolist()),
         )
 
 
@@ -564,7 +557,6 @@ def _labelled(table: pa.Table, name: str) -> Dimension:
     """Return what a column of labels says; those that several groups have carry their codes."""
     names = table.column_names
     places, texts = _texts(table[name])
-    level_of: tuple[str, ...] | None = None
     if f"{name}_level" in names and f"{name}_code" in names:
         of_level, level_texts = _known_texts(table[f"{name}_level"])
         of_code, code_texts = _known_texts(table[f"{name}_code"])
@@ -575,19 +567,13 @@ def _labelled(table: pa.Table, name: str) -> Dimension:
         shown = [texts[k] for k in kept[0].tolist()]
         codes = [code_texts[k] for k in kept[2].tolist()]
         twice = {text for text, many in Counter(shown).items() if many > 1}
-        level_of = tuple(level_texts[k] for k in kept[1].tolist())
         texts = tuple(
             f"{text} ({code})" if text in twice and code else text
             for text, code in zip(shown, codes, strict=True)
         )
     texts = tuple(f"{name}: {text}" if text in ("yes", "no") else text for text in texts)
     ends, dates = _label_ends(table, name, places, len(texts))
-    single = None
-    if f"{name}_code" in names:
-        known = ~np.array(table[f"{name}_code"].is_null().to_numpy())
-        single = np.zeros(len(texts), dtype=bool)
-        single[places] = known
-    return Dimension(name, texts, places, ends, dates, single, ends is not None, level_of)
+    return Dimension(name, texts, places, ends, dates, ends is not None)
 
 
 def _known_texts(column: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:

@@ -67,7 +67,6 @@ class HeatMap:
         withheld: (rows, columns) whether they are left out of what is published.
         unit: of the answers.
         digits: decimals that an answer is written with.
-        triangle: whether cells below the diagonal stand for nothing.
     """
 
     rows: MapSide
@@ -77,7 +76,6 @@ class HeatMap:
     withheld: Bools
     unit: str
     digits: int = 0
-    triangle: bool = False
 
 
 def heat_map(cells: HeatMap, breaks: Sequence[float], *, title: str) -> str:
@@ -137,7 +135,7 @@ def _map(cells: HeatMap, shade: Ints, layout: PictureLayout) -> Drawing:
     highest = _LONGEST_LABEL if layout is NARROW_LAYOUT else 1.5 * _LONGEST_LABEL
     top = _TOP + (min(longest, highest) + 6 if upright else 0)
     marks = []
-    for kind in np.unique(shade[shade < _EMPTY] if cells.triangle else shade).tolist():
+    for kind in np.unique(shade).tolist():
         marks.append(_area(shade == kind, left, top, width, height, cls=f"h{kind}"))
     marks.append(_strokes(shade == _WITHHELD, left, top, width, height))
     marks.append(_dots(cells.flagged & (shade < _WITHHELD), left, top, width, height))
@@ -247,14 +245,9 @@ def map_key(maps: Sequence[HeatMap], breaks: Sequence[float]) -> str:
     texts = [tick.text for tick in written(breaks)]
     entries = [(f"h{k}", f"{text} to {end}") for k, (text, end) in enumerate(pairwise(texts))]
     entries.append((f"h{len(texts) - 1}", f"{texts[-1]} and more"))
-    triangle = any(cells.triangle for cells in maps)
     shades = np.unique(np.concatenate([_shades(cells, breaks).ravel() for cells in maps])).tolist()
     words = {_BELOW: "below 0: noise", _WITHHELD: "not published", _EMPTY: "no value"}
-    entries += [
-        (f"h{kind}", text)
-        for kind, text in words.items()
-        if kind in shades and not (triangle and kind == _EMPTY)
-    ]
+    entries += [(f"h{kind}", text) for kind, text in words.items() if kind in shades]
     if any((cells.flagged & ~np.isnan(cells.value)).any() for cells in maps):
         entries.append(("dotted", "flagged: relative error 30 % or more"))
     items = "".join(

@@ -1,20 +1,12 @@
-"""Which picture an item has.
+"""Which picture an item has: one table of kinds, each with the shapes of answers that it fits.
 
-Which picture an item gets: one table of kinds, each with the shapes of answers that it fits.
-
-The first kind that fits is drawn. Kinds that split an item up (tables, levels) choose again for
-each part. All answers can be drawn by the last kind, so that no item is left out.
-
-Answers as bars: few of them, or the most and the least reliable of many.
-
-Answers as lines: along an ordered column, alone or a line for each group.
-
-Answers as heat maps: two columns against each other, or every range of one.
+Bars with whiskers, lines with a band, and heat maps. The first kind that fits is drawn; an item of
+several tables is split up, and each part chooses again. All answers can be drawn by the last kind,
+so that no item is left out.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
@@ -45,12 +37,10 @@ from dpquery.releases.report.shapes import (
     Caption,
     OrderedAxis,
     Picture,
-    all_ranges,
     axes_of,
     chosen_groups,
     groups_of,
     is_grid,
-    levels,
     median_error,
     ordered_axis,
 )
@@ -212,7 +202,6 @@ def draw_lines(cells: ItemCells, caption: Caption) -> Picture:
 
 
 LEAST_PLACES = 5  # of two ordered columns, for a map to come before lines
-LEAST_RANGES = 20  # of one column that are drawn as a triangle
 
 
 def _sides(cells: ItemCells) -> tuple[Dimension, Dimension] | None:
@@ -297,43 +286,8 @@ def _map_notes(cells: ItemCells) -> tuple[str, ...]:
     return (shades, "A dot marks answers that are flagged: noise is 30 % of them or more.")
 
 
-def fits_ranges(cells: ItemCells) -> bool:
-    """Return whether answers are those of every range of one column."""
-    if len(cells.varying) != 1 or len(cells) < LEAST_RANGES or not is_grid(cells.varying):
-        return False
-    ends = all_ranges(cells.varying[0])
-    return ends is not None and len(ends[0]) <= MOST_COLUMNS
-
-
-def draw_ranges(cells: ItemCells, caption: Caption) -> Picture:
-    """Return every range of one column as a triangle: first value down, last value across."""
-    dimension = cells.varying[0]
-    ends = all_ranges(dimension)
-    if ends is None or dimension.ends is None:
-        raise ValueError("these answers are not every range")
-    places = dimension.ends[dimension.places]
-    at = (np.searchsorted(ends[0], places[:, 0]), np.searchsorted(ends[1], places[:, 1]))
-    every = np.arange(len(cells))
-    arrays = _arrays(cells, every, at, (len(ends[0]), len(ends[1])))
-    upright, level = (
-        _end_side(dimension, f"{dimension.name} {verb}", end)
-        for verb, end in zip(("from", "to"), ends, strict=True)
-    )
-    triangle = HeatMap(upright, level, *arrays, caption.unit, cells.digits, triangle=True)
-    breaks = shade_breaks(cells.value)
-    html = map_key([triangle], breaks) + heat_map(triangle, breaks, title=caption.title)
-    how = f"Each cell is a range of {dimension.name}: its row is where it begins, its column where "
-    return Picture("ranges", html, (f"{how}it ends.", *_map_notes(cells)))
-
-
-def _end_side(dimension: Dimension, name: str, ends: Floats) -> MapSide:
-    if dimension.dates:
-        days = [date.fromordinal(int(end)).isoformat() for end in ends]
-        return MapSide(name, days, ends, dates=True, ordered=True)
-    return MapSide(name, [f"{end:,.12g}" for end in ends.tolist()], ordered=True)
-
-
 MOST_BARS = 40
+TOTALS = ("all", "(all)")
 MOST_TABLES = 6  # of an item that are drawn
 LISTED_TABLES = 100
 
@@ -414,25 +368,25 @@ def _median(cells: ItemCells, rows: Ints) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _fits_levels(cells: ItemCells) -> bool:
-    split = _leveled(cells)
-    return split is not None and (len(cells) > MOST_BARS or len(levels(split)) > 2)
+def _but_totals(cells: ItemCells) -> Bools:
+    """Return which rows are no total along an ordered column, where it has no place."""
+    kept = np.ones(len(cells), dtype=bool)
+    for dimension in cells.varying:
+        if dimension.ends is not None:
+            totals = [k for k, text in enumerate(dimension.texts) if text in TOTALS]
+            kept &= ~np.isin(dimension.places, totals)
+    return kept
 
 
-def _leveled(cells: ItemCells) -> Dimension | None:
-    """Return the column with levels, the one of most of them."""
-    split = [(len(found), d) for d in cells.varying if (found := levels(d))]
-    return max(split, key=lambda pair: pair[0])[1] if split else None
+def _fits_but_totals(cells: ItemCells) -> bool:
+    kept = _but_totals(cells)
+    return len(cells) > MOST_BARS and 0 < int(kept.sum()) < len(kept)
 
 
-def _draw_levels(cells: ItemCells, caption: Caption) -> Picture:
-    """Return a picture of each level of a column, from all together to single values."""
-    split = _leveled(cells)
-    if split is None:
-        raise ValueError("these answers have no levels")
-    parts = [(level.title, cells.take(level.rows)) for level in levels(split)]
-    said = (f"Open a level of {split.name} to go from the whole to its parts.",)
-    return _parts("levels", parts, caption, said)
+def _draw_but_totals(cells: ItemCells, caption: Caption) -> Picture:
+    """Return the picture of the other answers: a total would make all others small."""
+    picture = picture_of(cells.take(np.flatnonzero(_but_totals(cells))), caption)
+    return replace(picture, notes=(*picture.notes, "Totals stand in the table alone."))
 
 
 def _parts(
@@ -462,9 +416,8 @@ PICTURE_KINDS = (
     PictureKind("extremes", lambda cells: not cells.whole, draw_extremes),
     PictureKind("one answer", lambda cells: len(cells) == 1, draw_one),
     PictureKind("tables", _fits_tables, _draw_tables),
-    PictureKind("levels", _fits_levels, _draw_levels),
+    PictureKind("but totals", _fits_but_totals, _draw_but_totals),
     PictureKind("line", fits_line, draw_line),
-    PictureKind("ranges", fits_ranges, draw_ranges),
     PictureKind("bars", lambda cells: len(cells) <= MOST_BARS, draw_bars),
     PictureKind("heat map", lambda cells: fits_maps(cells, ordered=True), draw_maps),
     PictureKind("lines", fits_lines, draw_lines),

@@ -1,12 +1,11 @@
 """Which picture the answers of an item can be drawn as.
 
-The shape of an item's answers: which columns are ordered, which have levels, what is a grid.
+The shape of an item's answers: which columns are ordered, what is a grid.
 
 What a picture of answers is, what it says, and which groups of answers it shows.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,12 +14,7 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.releases.report.answers import Dimension, ItemCells
 
-MOST_LEVELS = 8
 MOST_GROUPS = 5_000  # of answers that are sorted by how reliable they are, to draw some
-LONG_AXIS = (
-    8  # values that are drawn along an axis of their own, apart from what has no place on it
-)
-_TOTALS = ("all", "(all)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,105 +75,6 @@ def _spaced(dimension: Dimension, places: Floats, order: str) -> OrderedAxis:
     return OrderedAxis(dimension, np.arange(len(places), dtype=np.float64), False, order)
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnLevel:
-    """Some values of a column that stand beside each other: groups of one size, or all together.
-
-    Attributes:
-        title: what they are, in words.
-        rows: (m,) the rows that have one of them.
-    """
-
-    title: str
-    rows: Ints
-
-
-def levels(dimension: Dimension) -> list[ColumnLevel]:
-    """Return the levels of a column whose values hold each other, from the outermost; else none."""
-    depth = _depths(dimension)
-    if depth is None:
-        return []
-    kinds = np.unique(depth).tolist()
-
-    def named(kind: int) -> str:
-        level = dimension.level and dimension.level[depth.index(kind)]
-        return f"{dimension.name}, {level}" if level else dimension.name
-
-    if not 1 < len(kinds) <= MOST_LEVELS:
-        return []
-    whole = {k: [t for t, d in zip(dimension.texts, depth, strict=True) if d == k] for k in kinds}
-    return [
-        ColumnLevel(
-            _level_title(named(kind), whole[kind]),
-            np.flatnonzero(np.asarray(depth)[dimension.places] == kind),
-        )
-        for kind in kinds
-    ]
-
-
-def _level_title(name: str, texts: Sequence[str]) -> str:
-    if len(texts) == 1:
-        return f"{name}: {texts[0]}"
-    if len(texts) <= 3:
-        return f"{name}: {', '.join(texts)}"
-    return f"{name}: {len(texts):,} values, {texts[0]} to {texts[-1]}"
-
-
-def _depths(dimension: Dimension) -> list[int] | None:
-    """Return the level of each value, 0 the outermost; None where they do not hold each other."""
-    total = [text in _TOTALS for text in dimension.texts]
-    if dimension.level is not None:
-        rank = {name: k for k, name in enumerate(_sorted_levels(dimension.level))}
-        return [rank[name] for name in dimension.level]
-    if dimension.ends is None:
-        single = dimension.single
-        if single is None or single.all() or not single.any():
-            return [int(not is_total) for is_total in total]
-        named = zip(total, single.tolist(), strict=True)
-        return [0 if is_total else 1 + is_single for is_total, is_single in named]
-    return _nested_depths(dimension.ends, total)
-
-
-def _sorted_levels(level: Sequence[str]) -> list[str]:
-    """Return the names of a hierarchy's levels, that of fewest values first, the total before."""
-    counts = Counter(level)
-    return sorted(counts, key=lambda name: (name != "", counts[name]))
-
-
-def _nested_depths(ends: Floats, total: Sequence[bool]) -> list[int] | None:
-    """Return how many ranges hold each range; None where two overlap and neither holds the other.
-
-    A total holds all. What else is no range (other) comes last, as a level of its own, beside a
-    long axis; beside a few ranges it stands among them.
-    """
-    known = np.flatnonzero(~np.isnan(ends[:, 0])).tolist()
-    base = int(any(total))
-    outside = MOST_LEVELS if len(known) >= LONG_AXIS else base
-    depth = [0 if is_total else outside for is_total in total]
-    if _order_of_ranges(ends[known]) is not None:
-        for k in known:
-            depth[k] = base
-        return depth
-    holding: list[int] = []
-    for k in sorted(known, key=lambda place: (ends[place, 0], -ends[place, 1], place)):
-        while holding and _apart(ends, holding[-1], k):
-            holding.pop()
-        if holding and ends[holding[-1], 1] < ends[k, 1]:
-            return None
-        depth[k] = base + len(holding)
-        holding.append(k)
-    return depth
-
-
-def _apart(ends: Floats, earlier: int, later: int) -> bool:
-    """Return whether a range ends before another one that does not begin before it."""
-    if ends[earlier, 0] == ends[earlier, 1]:
-        return bool(ends[earlier, 1] < ends[later, 0])
-    closed = ends[later, 0] == ends[later, 1]
-    end, begin = ends[earlier, 1], ends[later, 0]
-    return bool(end < begin if closed else end <= begin)
-
-
 def is_grid(dimensions: Sequence[Dimension]) -> bool:
     """Return whether every combination of values has exactly one row."""
     sizes = [len(dimension.texts) for dimension in dimensions]
@@ -197,17 +92,6 @@ def axes_of(cells: ItemCells, least: int, most: int) -> list[OrderedAxis]:
     axes = [ordered_axis(dimension) for dimension in cells.varying]
     kept = [axis for axis in axes if axis is not None and least <= len(axis.places) <= most]
     return sorted(kept, key=lambda axis: -len(axis.places))
-
-
-def all_ranges(dimension: Dimension) -> tuple[Floats, Floats] | None:
-    """Return first and last values where a column has every range between them; else None."""
-    if dimension.ends is None or np.isnan(dimension.ends).any():
-        return None
-    first, last = (np.unique(column) for column in dimension.ends.T)
-    count = len(first)
-    if count < 4 or len(last) != count or len(dimension.texts) != count * (count + 1) // 2:
-        return None
-    return first, last
 
 
 def groups_of(cells: ItemCells, dimensions: Sequence[Dimension]) -> list[tuple[str, Ints]]:
