@@ -173,7 +173,7 @@ def release_command(
         typer.Argument(
             help="The data: text with a header, Parquet or Arrow files, a folder or quoted glob of "
             "them, sqlite:FILE?table=NAME, duckdb:FILE?table=NAME, spark:PATH or spark:table=NAME; "
-            "several are one table. Also adbc:VARIABLE?table=NAME and odbc:VARIABLE?table=NAME; "
+            "several are one table. Also adbc:VARIABLE?table=NAME; "
             "ibis:duckdb:FILE?table=NAME counts in place."
         ),
     ],

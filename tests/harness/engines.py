@@ -7,7 +7,6 @@ given, or skips the test where it takes what is not installed.
 import datetime
 import gzip
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -167,30 +166,6 @@ def in_postgres(table, server):
             cursor.executemany(f"INSERT INTO persons VALUES ({marks})", rows)  # noqa: S608
 
 
-def needs_odbc():
-    if find_spec("arrow_odbc") is None:
-        pytest.skip("not installed: arrow_odbc")
-    try:
-        import arrow_odbc  # noqa: F401
-    except OSError:
-        pytest.skip("there is no driver manager of ODBC")
-    if not Path("/etc/odbcinst.ini").exists() or "PostgreSQL" not in Path(
-        "/etc/odbcinst.ini"
-    ).read_text(encoding="utf-8"):
-        pytest.skip("there is no ODBC driver of PostgreSQL")
-
-
-def by_odbc(server):
-    """Return the location of `persons` by ODBC."""
-    needs_odbc()
-    place = server.partition("host=")[2].partition("&")[0]
-    os.environ["DPQUERY_TEST_ODBC"] = (
-        f"DRIVER={{PostgreSQL Unicode}};Servername={place};Port=5499;Database=postgres;"
-        "Username=postgres;BoolsAsChar=0"
-    )
-    return Path("odbc:DPQUERY_TEST_ODBC?table=persons")
-
-
 ENGINES = {
     "CSV": as_csv,
     "gzip": as_gzip,
@@ -210,7 +185,6 @@ MARKS = {
 }
 IN_POSTGRES = {
     "ADBC": lambda _: Path("adbc:DPQUERY_TEST_PG?table=persons"),
-    "ODBC": by_odbc,
     "in place": lambda _: Path("ibis:postgres:DPQUERY_TEST_PG?table=persons"),
 }
 SERVER_MARKS = {

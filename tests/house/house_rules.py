@@ -55,7 +55,7 @@ MAX_FILE, MAX_FUNCTION = 660, 60
 EXTRAS = {
     "reconstruction.graphical_model": {"jax", "mbi"},
     "releases.package.write": {"xlsxwriter"},
-    "measurement.counting.databases": {"duckdb", "adbc_driver_manager", "arrow_odbc"},
+    "measurement.counting.databases": {"duckdb", "adbc_driver_manager"},
     "audit.cases": {"duckdb"},
     "measurement.counting.engines.spark": {"pyspark", "py4j"},
     "measurement.counting.engines.warehouses": {"ibis", "duckdb", "psycopg", "sqlglot"},

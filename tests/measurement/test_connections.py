@@ -1,4 +1,4 @@
-"""Tables behind ADBC and ODBC: what is refused before the charge, and no password in a message."""
+"""Tables behind ADBC: what is refused before the charge, and no password in a message."""
 
 import sqlite3
 import sys
@@ -40,16 +40,19 @@ def database(tmp_path, monkeypatch):
 
 
 def test_a_location_names_a_variable_and_no_message_shows_what_it_holds(monkeypatch):
-    for name in ("adbc", "odbc"):
-        shown = refusal(f"{name}:postgresql://me:PASSWORD@host/base?table=persons")
-        assert "no URI on a command line" in shown
-        assert "does not name a table" in refusal(f"{name}:postgresql://me:PASSWORD@host/base")
-        monkeypatch.delenv("DPQUERY_TEST_NONE", raising=False)
-        assert "NONE is not set" in refusal(f"{name}:DPQUERY_TEST_NONE?table=persons")
+    shown = refusal("adbc:postgresql://me:PASSWORD@host/base?table=persons")
+    assert "no URI on a command line" in shown
+    assert "does not name a table" in refusal("adbc:postgresql://me:PASSWORD@host/base")
+    monkeypatch.delenv("DPQUERY_TEST_NONE", raising=False)
+    assert "NONE is not set" in refusal("adbc:DPQUERY_TEST_NONE?table=persons")
     monkeypatch.setenv("DPQUERY_TEST_BAD", "postgresql://me:PASSWORD@127.0.0.1:1/base")
     assert "BAD holds no connection" in refusal("adbc:DPQUERY_TEST_BAD?table=persons")
     monkeypatch.setenv("DPQUERY_TEST_BAD", "nosuchdriver://me:PASSWORD@host/base")
     assert "BAD holds no connection" in refusal("adbc:DPQUERY_TEST_BAD?table=persons")
+
+
+def test_odbc_is_refused_with_what_to_use_instead():
+    assert "adbc:VARIABLE?table=NAME" in refusal("odbc:SURVEY?table=persons")
 
 
 def test_what_is_no_base_table_of_the_declared_columns_is_refused(database):
@@ -93,9 +96,7 @@ def test_sqlite_behind_adbc_is_refused_since_its_types_come_from_the_first_rows(
 
 def test_without_the_extras_a_connection_is_refused_before_the_charge(database, monkeypatch):
     monkeypatch.setitem(sys.modules, "adbc_driver_manager", None)
-    monkeypatch.setitem(sys.modules, "arrow_odbc", None)
     assert "pip install 'dpquery[adbc]'" in refusal(f"{HERE}persons")
-    assert "pip install 'dpquery[odbc]'" in refusal(f"odbc:{ADBC}?table=persons")
 
 
 def test_a_column_whose_type_changes_after_the_check_is_not_read(database, monkeypatch):

@@ -1,4 +1,4 @@
-"""SQLite, DuckDB, ADBC, ODBC: one class that asks for batches.
+"""SQLite, DuckDB, and connections by ADBC: tables as sources.
 
 Tables of SQLite and DuckDB databases as sources.
 
@@ -8,7 +8,7 @@ named one by one, and nothing but them is asked for: no order, no condition, no 
 an engine has no say in what a value means. What a value becomes is the rule of `arrow_files`; an
 SQLite value has a type of its own, and its text follows from that.
 
-Tables behind ADBC and ODBC connections as sources, which come as Arrow batches.
+Tables behind ADBC connections as sources, which come as Arrow batches.
 
 A record is a row of a base table, and one row more is one record more: a view, in which one row may
 make or change many, is refused, and so is what the connection cannot say the kind of. The query
@@ -253,28 +253,25 @@ def _duckdb_error() -> type[Exception]:
 
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _TABLES = {"table", "base table", "partitioned table"}
-_LONGEST_TEXT = 2**16  # bytes that ODBC makes room for where a column has no greatest length
-_ROOM = 2**26  # bytes of a batch of ODBC
 
 
 def variable(name: str) -> str:
     """Return what an environment variable holds; DataError, which does not show it, if nothing."""
     if not _VARIABLE.fullmatch(name):
         raise DataError(
-            "a connection is named by the environment variable that holds its URI or connection "
-            "string: write adbc:VARIABLE?table=NAME, and no URI on a command line"
+            "a connection is named by the environment variable that holds its URI: "
+            "write adbc:VARIABLE?table=NAME, and no URI on a command line"
         )
     if not os.environ.get(name):
         raise DataError(
-            f"the environment variable {name} is not set; let it hold the connection's URI or "
-            "connection string"
+            f"the environment variable {name} is not set; let it hold the connection's URI"
         )
     return os.environ[name]
 
 
 @dataclass(frozen=True)
-class _ConnectionTable:
-    """A base table behind a connection.
+class AdbcTable:
+    """A base table behind a driver of Arrow Database Connectivity.
 
     Attributes:
         at: the environment variable that says how to connect.
@@ -299,7 +296,7 @@ class _ConnectionTable:
     @property
     def remedy(self) -> str:
         """What to do where the table cannot be read to its end."""
-        return "check the connection, and the longest texts where it is one of ODBC"
+        return "check the connection"
 
     @property
     def size(self) -> int:
@@ -353,49 +350,6 @@ class _ConnectionTable:
     def _select(self, columns: Sequence[str]) -> str:
         place = f"{sql_name(self.schema)}." if self.schema else ""
         return f"SELECT {', '.join(map(sql_name, columns))} FROM {place}{sql_name(self.table)}"  # noqa: S608
-
-    def _columns(self) -> list[str]:
-        """Return the names of the table's columns; DataError if it is no base table."""
-        raise NotImplementedError
-
-    @contextmanager
-    def _batches(self, query: str) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch]]]:
-        """Yield the schema and the batches of a query."""
-        raise NotImplementedError
-
-    def _errors(self) -> tuple[type[Exception], ...]:
-        """Return what the library raises."""
-        raise NotImplementedError
-
-
-def _of_a_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of ROWS_OF_A_PIECE: some drivers hand over 2,048 at a time."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
-            waiting.append(batch.slice(start, ROWS_OF_A_PIECE))
-            rows += waiting[-1].num_rows
-            if rows >= ROWS_OF_A_PIECE:
-                yield pa.concat_batches(waiting)
-                waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_batches(waiting)
-
-
-def _is_decimal_text(kind: pa.DataType) -> bool:
-    """Return whether values are exact decimals that a driver hands over as texts."""
-    return isinstance(kind, pa.OpaqueType) and (
-        kind.type_name == "numeric" and kind.storage_type == pa.string()
-    )
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    return column.storage if _is_decimal_text(column.type) else column
-
-
-class AdbcTable(_ConnectionTable):
-    """A table behind a driver of Arrow Database Connectivity."""
 
     def _columns(self) -> list[str]:
         with self._connected() as connection:
@@ -452,6 +406,32 @@ class AdbcTable(_ConnectionTable):
         return (_adbc().Error, pa.ArrowException, OSError)
 
 
+def _of_a_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of ROWS_OF_A_PIECE: some drivers hand over 2,048 at a time."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
+            waiting.append(batch.slice(start, ROWS_OF_A_PIECE))
+            rows += waiting[-1].num_rows
+            if rows >= ROWS_OF_A_PIECE:
+                yield pa.concat_batches(waiting)
+                waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _is_decimal_text(kind: pa.DataType) -> bool:
+    """Return whether values are exact decimals that a driver hands over as texts."""
+    return isinstance(kind, pa.OpaqueType) and (
+        kind.type_name == "numeric" and kind.storage_type == pa.string()
+    )
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.storage if _is_decimal_text(column.type) else column
+
+
 def _driver(uri: str) -> str | None:
     """Return the library of the driver that a Python package brings; else what finds another."""
     scheme = uri.partition(":")[0]
@@ -468,66 +448,6 @@ def _driver(uri: str) -> str | None:
 _SCHEMES = {"postgres": "postgresql"}
 
 
-class OdbcTable(_ConnectionTable):
-    """A table behind an ODBC driver; its database must have the standard's information schema."""
-
-    def _columns(self) -> list[str]:
-        query = (
-            "SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = ?"
-        )
-        listed: list[tuple[str, str]] | None = None
-        try:
-            with self._batches(query, self.table) as (_, batches):
-                rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-            listed = [(schema, kind.lower()) for schema, kind in rows]
-        except self._errors():
-            pass
-        if listed is None:
-            raise DataError(
-                f"{self.at} holds no connection to a database that says what its tables are, as "
-                "its information_schema; check it, or read the table by another way"
-            )
-        kinds = [kind for schema, kind in listed if self.schema in ("", schema)]
-        if len(kinds) > 1:
-            raise DataError(f"{self.name} is in several schemas; add &schema=NAME")
-        check_kind(["table" if kind in _TABLES else kind for kind in kinds], where=self.name)
-        place = f"{sql_name(self.schema)}." if self.schema else ""
-        none = f"SELECT * FROM {place}{sql_name(self.table)} WHERE 1 = 0"  # noqa: S608
-        with self._batches(none) as (schema, _):
-            return list(schema.names)
-
-    @contextmanager
-    def _batches(
-        self, query: str, *parameters: str
-    ) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch]]]:
-        settings = {
-            "connection_string": variable(self.at),
-            "parameters": list(parameters),
-            "batch_size": ROWS_OF_A_PIECE,
-            "max_bytes_per_batch": _ROOM,
-            "max_text_size": _LONGEST_TEXT,
-            "max_binary_size": _LONGEST_TEXT,
-        }
-        read = _odbc().read_arrow_batches_from_odbc
-        reader = read(query, **settings)
-        if any(map(pa.types.is_float32, reader.schema.types)):
-            # Drivers count the digits of a double where arrow-odbc counts bits, and takes it for
-            # a narrow one: asked for doubles, they hand over what they have.
-            reader = read(query, schema=_with_doubles(reader.schema), **settings)
-        yield reader.schema, reader
-
-    def _errors(self) -> tuple[type[Exception], ...]:
-        return (_odbc().Error, pa.ArrowException, OSError)
-
-
-def _with_doubles(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose narrow floats are doubles."""
-    return pa.schema(
-        field.with_type(pa.float64()) if pa.types.is_float32(field.type) else field
-        for field in schema
-    )
-
-
 def _adbc() -> ModuleType:
     try:
         from adbc_driver_manager import dbapi
@@ -539,18 +459,4 @@ def _adbc() -> ModuleType:
     raise DataError(
         "reading by ADBC takes the extra `adbc` and the database's driver; install them with "
         "pip install 'dpquery[adbc]' adbc-driver-postgresql, say"
-    )
-
-
-def _odbc() -> ModuleType:
-    try:
-        import arrow_odbc
-    except (ImportError, OSError):  # the latter where the machine has no driver manager
-        pass
-    else:
-        module: ModuleType = arrow_odbc
-        return module
-    raise DataError(
-        "reading by ODBC takes the extra `odbc` and unixODBC; install them with "
-        "pip install 'dpquery[odbc]' and, on Debian, apt install unixodbc"
     )

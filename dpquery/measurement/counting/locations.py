@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX, ArrowFile
-from dpquery.measurement.counting.databases import AdbcTable, DuckdbTable, OdbcTable, SqliteTable
+from dpquery.measurement.counting.databases import AdbcTable, DuckdbTable, SqliteTable
 from dpquery.measurement.counting.engines.spark import PREFIX as SPARK
 from dpquery.measurement.counting.engines.warehouses import BACKENDS, InPlaceTable
 from dpquery.measurement.counting.sources import Source
@@ -29,11 +29,10 @@ SYNTAX = {
     "sqlite": "sqlite:FILE?table=NAME",
     "duckdb": "duckdb:FILE?table=NAME",
     "adbc": "adbc:VARIABLE?table=NAME",
-    "odbc": "odbc:VARIABLE?table=NAME",
     "ibis": "ibis:duckdb:FILE?table=NAME or ibis:postgres:VARIABLE?table=NAME",
 }
 """How a table is named, by what stands before the first colon."""
-_OPTIONS = {"adbc": {"schema"}, "odbc": {"schema"}, "ibis": {"schema", "spill"}}
+_OPTIONS = {"adbc": {"schema"}, "ibis": {"schema", "spill"}}
 _IN_PLACE = "ibis"
 
 
@@ -149,6 +148,11 @@ def _given(data: Data) -> list[Path]:
 def _kind(location: Path) -> str:
     """Return what says how a table is named, or "" for files."""
     kind, separator, _ = str(location).partition(":")
+    if separator and kind == "odbc":
+        raise DataError(
+            "tables are no longer read by ODBC: name the table by ADBC (adbc:VARIABLE?table=NAME), "
+            "or write it to Parquet; a release that was paid for stays free"
+        )
     return kind if separator and kind in SYNTAX else ""
 
 
@@ -206,10 +210,8 @@ def _table(kind: str, location: Path, file: FileFormat) -> Source:
             return SqliteTable(Path(at), table, file.decimal)
         case "duckdb":
             return DuckdbTable(Path(at), table)
-        case "adbc":
-            return AdbcTable(at, table, schema)
         case _:
-            return OdbcTable(at, table, schema)
+            return AdbcTable(at, table, schema)
 
 
 def _table_options(kind: str, location: Path) -> tuple[str, dict[str, str]]:

@@ -287,7 +287,7 @@ def _map_notes(cells: ItemCells) -> tuple[str, ...]:
 
 
 MOST_BARS = 40
-TOTALS = ("all", "(all)")
+_TOTALS = ("all", "(all)")
 MOST_TABLES = 6  # of an item that are drawn
 LISTED_TABLES = 100
 
@@ -373,7 +373,7 @@ def _but_totals(cells: ItemCells) -> Bools:
     kept = np.ones(len(cells), dtype=bool)
     for dimension in cells.varying:
         if dimension.ends is not None:
-            totals = [k for k, text in enumerate(dimension.texts) if text in TOTALS]
+            totals = [k for k, text in enumerate(dimension.texts) if text in _TOTALS]
             kept &= ~np.isin(dimension.places, totals)
     return kept
 
