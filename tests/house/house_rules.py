@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from defined_twice import DEFINED_TWICE
 from sources import Module
 
 # All rooms in order: a module imports from its own room and from those before it in this list, and
@@ -335,25 +334,17 @@ def module_part(name: str, names: Mapping[str, object] | set[str]) -> str:
     return name
 
 
-def public_names_have_one_meaning(
-    modules: Sequence[Module], twice: Mapping[str, int] = DEFINED_TWICE
-) -> list[str]:
-    """Functions, classes and constants; the list of those that do not may only become shorter."""
+def public_names_have_one_meaning(modules: Sequence[Module]) -> list[str]:
+    """Functions, classes and constants."""
     places = defaultdict(set)
     for module in modules:
         for name in {definition.name for definition in module.definitions}:
             if "." not in name and not name.startswith("_"):
                 places[name].add(module.name)
-    counts = {name: len(where) for name, where in places.items()}
     return [
-        f"{name} is defined in {', '.join(sorted(places[name]))}: give each meaning its own name"
-        for name, count in counts.items()
-        if count > max(1, twice.get(name, 1))
-    ] + [
-        f"{name} is listed with {listed} modules and defined in {counts.get(name, 0)}: "
-        "make the list shorter"
-        for name, listed in twice.items()
-        if counts.get(name, 0) < max(2, listed)
+        f"{name} is defined in {', '.join(sorted(where))}: give each meaning its own name"
+        for name, where in places.items()
+        if len(where) > 1
     ]
 
 
