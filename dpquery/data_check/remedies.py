@@ -288,7 +288,7 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
         case Integers() if 2 * odd.decimals(decimal) > sum(_number_counts(odd, decimal)):
             field, taken = _in_bins(odd, decimal)
             remark = "# its numbers have decimals, and a range holds whole ones: bins take both"
-            remark += _beyond(odd, decimal, taken)
+            remark += _beyond(odd, decimal, taken) + _or_thousands(odd, decimal)
             return [field], remark, taken < len(texts) or not all_known
         case Integers(low=low, high=high):
             exact = map(number_of(column, decimal), texts)
@@ -319,6 +319,16 @@ def _beyond(odd: UndeclaredValues, decimal: str, taken: int) -> str:
     """Return what a comment says of numbers that bins do not take."""
     left = len(_number_counts(odd, decimal)) - taken
     return f", without {left:,}: codes of missing answers, or too far away" * bool(left)
+
+
+def _or_thousands(odd: UndeclaredValues, decimal: str) -> str:
+    """Return what a comment says of decimals that may be thousands, as 1.234 may be 1234."""
+    mark = "," if decimal == "." else "."
+    other = replace(odd, column=replace(odd.column, number=NumberFormat(decimal, mark, "")))
+    if odd.column.number or _number_counts(other, decimal) != _number_counts(odd, decimal):
+        return ""
+    written = f'number: {{thousands: "{decimal}", decimal: "{mark}"}}'
+    return f"; if 1{decimal}234 is 1234, the range with {written}"
 
 
 def _with_number(odd: UndeclaredValues, decimal: str) -> tuple[Column, str]:

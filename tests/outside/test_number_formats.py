@@ -155,3 +155,13 @@ def test_check_offers_the_format_that_reads_the_numbers(tmp_path, texts):
     plan_of(tmp_path, yaml.safe_dump(offered, default_flow_style=True, width=9999).strip())
     assert sum(counts(released(tmp_path, data)["t"])) == len(texts.split())
     assert "see what the code book says" in said
+
+
+def test_decimals_that_may_be_thousands_are_said_to_be(tmp_path):
+    (tmp_path / "s.yaml").write_text(spec_text({"x": "{range: [0, 9000]}"}, ITEM))
+    for texts, said_so in (("1.234 2.345 999", True), ("1.234 2.5", False)):
+        _, said = checked(tmp_path, csv_of(tmp_path, texts.split()))
+        assert "bins take both" in said
+        assert (
+            f"1.234 is 1234, the range with number: {GERMAN}" in said.replace('"', "'")
+        ) == said_so

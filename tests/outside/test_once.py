@@ -227,6 +227,19 @@ def test_every_place_of_data_that_is_a_file_is_looked_at(here, what):
     assert (refused.code, named in refused.err) == (7, True)
 
 
+def test_a_file_put_into_a_folder_or_taken_away_is_a_change_however_old_it_is(here):
+    assert planned("ops").code == 0
+    Path("data").mkdir()
+    Path("data/a.csv").write_text("x\na\n")
+    assert run("release", "data", *release(1)[2:]).code == 0
+    assert run("release", "data", *release(1)[2:]).code == 0
+    Path("data/b.csv").write_text("x\nb\n")
+    os.utime("data/b.csv", (1, 1))  # as copies and archives keep it
+    later("data")
+    refused = run("release", "data", *release(1)[2:])
+    assert (refused.code, "data has changed" in refused.err) == (7, True)
+
+
 def test_data_mended_after_the_charge_is_what_the_next_run_measures(here):
     spec = SPEC.format(name="ops") + "file: {newlines_in_quotes: true}\n"
     Path("s.yaml").write_text(spec)

@@ -138,7 +138,8 @@ def _files_behind(location: Path) -> Iterable[Path]:
         return [database, *(log for log in logs if log.exists() and log.stat().st_size)]
     if kind or str(location).startswith(SPARK):
         return []
-    return _files_at(location)
+    # A folder changes where a file is put in or taken away, however old that file is.
+    return [*_files_at(location), *([location] if location.is_dir() else [])]
 
 
 def _given(data: Data) -> list[Path]:
