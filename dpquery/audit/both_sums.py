@@ -1,6 +1,4 @@
-"""The two ways in which losses add up, and what is charged.
-
-The two sums of a budget: no adversary gets past its promise, and the ledger keeps to them.
+"""The two sums of a budget: no adversary gets past its promise, and the ledger keeps to them.
 
 A dataset whose releases are all pure is bounded by the sum of their epsilons, any other by the sum
 in its currency. Mechanisms with two or three outcomes are small enough to go through every strategy

@@ -1,4 +1,4 @@
-"""Whether one record, or one person, moves the measurements as far as was declared.
+"""Whether a record, or a person, moves the measurements as far as was declared, and no further.
 
 Lower bounds on the privacy loss, from measurements of neighbouring data sets.
 

@@ -1,4 +1,4 @@
-"""Runs of RAP with a scripted chance, and their exact law.
+"""Runs of RAP on made-up towns, and their exact law.
 
 Made-up towns for the audit of RAP: small enough for every probability to be worked out.
 

@@ -1,6 +1,4 @@
-"""Grids and JSON to stdout; no dumps.
-
-What commands print: results to stdout, progress and messages to stderr.
+"""What commands print: results to stdout, progress and messages to stderr.
 
 A table to print, as plain text cells: built by rooms, rendered by the command line.
 

@@ -1,4 +1,4 @@
-"""What is printed of rehearsals, of comparisons and of who is counted.
+"""What is printed of rehearsals, of comparisons, of budgets and of who is counted.
 
 What `plan` prints of rehearsals on public populations: columns beside estimates, RAP, tables.
 

@@ -1,6 +1,4 @@
-"""What the others print; budgets.
-
-What the other commands print, as plain rows and JSON values: no terminal, colours or data.
+"""What the other commands print, as plain rows and JSON values: no terminal, colours or data.
 
 What commands print of budgets, as plain rows and JSON values: no terminal, colours or data.
 """

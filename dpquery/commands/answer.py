@@ -1,6 +1,4 @@
-"""Answer(), and what cannot be answered.
-
-answer() as a straight line: questions asked later of a release, from its folder alone.
+"""answer() as a straight line: questions asked later of a release, from its folder alone.
 
     release folder -> spec and classes -> strategy and noisy values -> answers -> folder
 
@@ -208,7 +206,7 @@ def answer(
         questions: a YAML file with a `workload` section, or a whole spec that agrees with the
             release's.
         out: where the answers go, laid out as a release; written whole or not at all.
-        also: extra columns beside the answers: see columns.postprocess.parse_columns.
+        also: extra columns beside the answers: see `reconstruction.columns.parse_columns`.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         replace: whether answers to other questions in `out` are replaced.
 

@@ -1,4 +1,4 @@
-"""Compare(), synthesize().
+"""compare(), synthesize() and package(), each as a straight line.
 
 compare() as a straight line: the expected errors of two plans, item by item.
 

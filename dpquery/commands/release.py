@@ -158,7 +158,7 @@ def release(
         out: the release directory; written whole or not at all.
         mechanism: "linear", "rap", "adaptive", or "auto": what the plan prefers.
         noise: of a linear strategy: "laplace", "gaussian", or "auto": the better by the plan.
-        also: extra columns beside the estimates: see columns.postprocess.parse_columns.
+        also: extra columns beside the estimates: see `reconstruction.columns.parse_columns`.
         confidence: level of the noise intervals, 0.95 unless said; answers of RAP
             and of adaptive measurement has none.
         release_number: another number than before draws fresh noise and pays for it.

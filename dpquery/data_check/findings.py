@@ -1,4 +1,4 @@
-"""Tallies of what is not as declared, and the findings.
+"""What is not as declared: tallies over the records, and the findings made of them.
 
 What is seen of a text: characters that show nothing, letters in one form of Unicode or two.
 

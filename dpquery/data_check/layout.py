@@ -1,4 +1,4 @@
-"""The header, the columns and malformed lines.
+"""How a file is laid out: its header, its columns, its malformed lines.
 
 Why lines are malformed, and where the first ones stand.
 

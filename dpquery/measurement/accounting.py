@@ -3,7 +3,7 @@
 Everything that decides is exact: guarantees are fractions, charges and caps are whole numbers of
 1e-18, and every rounding goes against the spender. Laplace noise gives pure epsilon-DP. Rounded
 Gaussian noise gives mu-GDP [DRS22], and (epsilon, delta) is turned into mu by the exact curve of
-`gaussian_curve`. Discrete Gaussian noise gives rho-zCDP [BS16], and (epsilon, delta) is turned into
+`gdp`. Discrete Gaussian noise gives rho-zCDP [BS16], and (epsilon, delta) is turned into
 rho by the tight conversion of [CKS20] Prop. 12: for every order alpha > 1,
 
     epsilon <= alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha).

@@ -1,4 +1,4 @@
-"""The key, canonical text.
+"""The key of a release: a canonical text of all that changes what is measured.
 
 The key of a release: the name under which the ledger holds what was measured and paid for.
 

@@ -1,4 +1,4 @@
-"""RAP and adaptive: query, answers, facts.
+"""Releases by RAP and by adaptive measurement: what is asked, answered and said of them.
 
 Carry out relaxed adaptive projection (RAP): relaxed rows, and answers without error bars.
 

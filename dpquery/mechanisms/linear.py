@@ -1,4 +1,4 @@
-"""Strategies: query, answers, facts.
+"""Releases by a strategy: what is asked, answered and said of them.
 
 Carry out a linear strategy: least squares, and an exact standard error on every answer.
 

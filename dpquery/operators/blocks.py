@@ -1,4 +1,4 @@
-r"""Blocks, workloads, thresholds, tensors.
+r"""Questions over several attributes: blocks, workloads, thresholds.
 
 Queries over several attributes: blocks, signed sums of Kronecker products, and their unions.
 

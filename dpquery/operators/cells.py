@@ -1,4 +1,4 @@
-"""Codes and cells that no query tells apart, and rows over orbits.
+"""Codes and cells that no query tells apart, and rows that treat codes alike.
 
 Cells of the domain that no query tells apart, merged into classes over the joint domain.
 

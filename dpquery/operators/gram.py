@@ -1,4 +1,4 @@
-r"""The Gram as a Kronecker sum.
+r"""The Gram of a workload, as a sum of Kronecker products.
 
 The Gram V = sum_blocks weight W'W of a workload, as a sum of Kronecker products.
 

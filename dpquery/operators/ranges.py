@@ -1,4 +1,4 @@
-"""Prefixes, all ranges, widths, listed ranges; inverses that go by ranges.
+"""Prefixes, all ranges, windows and listed ranges, and inverses that go by ranges.
 
 Sets of ranges over an ordered attribute: products by cumulative sums, Grams in closed form.
 

@@ -1,4 +1,4 @@
-"""Nested sets and equal blocks, with their inverse.
+"""Trees over the codes of an attribute, nested or of equal blocks, and their inverse.
 
 Trees over the codes of one attribute: nested blocks of any sizes, each with a weight.
 

@@ -1,4 +1,4 @@
-"""Dpquery.plan, written and read; the registry of shapes.
+"""The file dpquery.plan: written, read as input from outside, and its shapes of strategies.
 
 dpquery.plan: the spec, the compared candidates and the chosen integer strategies, as JSON.
 

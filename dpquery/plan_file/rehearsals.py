@@ -1,4 +1,4 @@
-"""What was rehearsed, as a plan keeps it: one Rehearsal for columns, RAP, adaptive.
+"""What was rehearsed, as a plan keeps it: columns, RAP and adaptive measurement.
 
 What a plan holds of mechanisms whose answers have no error bars, as they were rehearsed.
 

@@ -1,4 +1,4 @@
-"""Which sum, which noise is far.
+"""Which way of adding up losses a dataset is given, and which noise is far from being taken.
 
 What a dataset's losses are added up as, where its spec leaves that open.
 

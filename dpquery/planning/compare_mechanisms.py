@@ -1,4 +1,4 @@
-"""Linear columns, RAP, adaptive: rehearsed alike, best preferred.
+"""Linear columns, RAP and adaptive measurement rehearsed alike, and which is preferred.
 
 The choice between linear strategies and those whose errors are simulated.
 

@@ -1,4 +1,4 @@
-"""Facts: refused, conditioned on, in words.
+"""Public facts in a plan: refused, relied on, and put in words.
 
 Public facts that leave nothing to measure, or contradict one another: refused, with their place.
 

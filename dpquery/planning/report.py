@@ -1,4 +1,4 @@
-"""PlanReport.
+"""What a plan comes to at a budget: the report that commands print.
 
 A plan with its figures in counts, at one guarantee: what the commands print of it.
 

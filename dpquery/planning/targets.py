@@ -1,4 +1,4 @@
-"""Targets on items and on derived items.
+"""Targets on items and on derived items: the least epsilon that meets them.
 
 Targets for errors, the least epsilon that meets them, and errors against epsilon.
 

@@ -5,9 +5,9 @@ Tables without negative cells that agree with one another: `consistent` of all t
 Tables that share an attribute, by way of others too, are fitted together. Where the joint classes
 of all their attributes are few enough, they are margins of one joint table (joint_counts), whatever
 is asked: levels, prefixes, ranges, overlapping groups, thresholds. Beyond that, each table is
-fitted by its components (nonnegative_tables), which the tables share. A component has one variance
+fitted by its components (NonnegativeTables), which the tables share. A component has one variance
 where each attribute is asked for its values and its total alone, or has two classes; where ranges,
-prefixes or groups are asked of an attribute, its noise is small just for these (noise_shapes).
+prefixes or groups are asked of an attribute, its noise is small just for these (NoiseShape).
 
 All answers of a table are read off its cells, so that totals and margins are the sums of what they
 are made of.

@@ -1,4 +1,4 @@
-"""Solved or not; facts that noise contradicts.
+"""Whether floats can solve a strategy, and whether noise contradicts a public fact.
 
 Whether what reconstruction makes of a strategy's measurements is what its figures say.
 

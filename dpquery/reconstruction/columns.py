@@ -1,4 +1,4 @@
-"""Columns beside the estimates: refused early, then filled.
+"""Columns beside the estimates: refused early where they cannot be had, then filled.
 
 Post-processed columns, beside the unbiased estimates and never in their place.
 

@@ -1,4 +1,4 @@
-"""Tables as components, stacked by size; shrunk to what smaller ones say.
+"""Tables as components, stacked by size, each shrunk to what smaller ones say.
 
 The best guess at tables from unbiased ones: each component shrunk towards what smaller ones say.
 

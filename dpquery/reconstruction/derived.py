@@ -1,4 +1,4 @@
-"""Shares, means, differences, rates, quantiles.
+"""Shares, means, differences, rates and quantiles of noisy answers.
 
 Answers of several tables, and how their noise varies together.
 

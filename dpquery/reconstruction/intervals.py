@@ -1,10 +1,10 @@
-"""Standard errors, Laplace quantiles, the largest error.
+"""Standard errors, quantiles of Laplace sums, and the largest of many errors.
 
 Standard errors and noise intervals of every answer, from the strategy alone.
 
 Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a weighted sum of
 Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth
-and of sixth powers of c (laplace_sums.py): from level 0.5 to 0.9999 the interval is never narrower
+and of sixth powers of c (laplace_quantile): from level 0.5 to 0.9999 the interval is never narrower
 than that of the exact law, and at most 1.2 % wider. Where these sums take too many multiplications
 (MAX_COEFFICIENT_WORK) the largest quantile of any such sum stands for all rows of the table: never
 narrower, and up to 38 % wider at level 0.5, 9 % at 0.95, 27 % at 0.99.

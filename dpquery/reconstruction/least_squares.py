@@ -1,4 +1,4 @@
-"""Estimates by shape, table by table.
+"""Least-squares estimates from noisy values, shape by shape and table by table.
 
 From noisy measurements to answers, by least squares; nothing here can reach the data.
 

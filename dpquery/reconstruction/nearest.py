@@ -1,4 +1,4 @@
-"""Nearest points: simplex, chains, whole numbers.
+"""Nearest points: on a simplex, on chains, in whole numbers.
 
 The nearest counts without negative ones, of a given total, by accelerated projected gradients.
 

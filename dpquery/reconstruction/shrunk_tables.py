@@ -1,7 +1,7 @@
 """The best guess at every table of a release, and how far off it is expected to be.
 
 Each table is shrunk component by component (shrinkage), then all are moved to the nearest tables
-that agree and have no negative cell (nonnegative_tables). What follows has no interval: its error
+that agree and have no negative cell (NonnegativeTables). What follows has no interval: its error
 depends on the data, and the posterior's intervals do not hold their level. The mean square error
 over all answers can be estimated from the noisy values alone ([Stein81]): with y the unbiased
 answers, C the covariance of their noise and f(y) the guesses,

@@ -1,4 +1,4 @@
-"""Release.json, written and read.
+"""The manifest, release.json: written, and read as input from outside.
 
 The manifest, release.json: all that is public about a release, and nothing else.
 

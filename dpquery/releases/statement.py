@@ -1,4 +1,4 @@
-"""Statement.md.
+"""The statement of a release: statement.md.
 
 statement.md: the guarantee in words that a lawyer can read, from the manifest alone.
 

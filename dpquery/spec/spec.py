@@ -1,4 +1,4 @@
-"""Spec, Item, Table, Privacy, Budget, DerivedItem, facts.
+"""The spec as an object: items and tables, privacy, budget, derived items, public facts.
 
 What a spec says, once parsed: dataset, privacy, budget, domain and the workload's items.
 

@@ -1,4 +1,4 @@
-"""SVD and moved bounds.
+"""Lower bounds on the loss of any strategy: the SVD bound, and for records that move.
 
 Lower bounds on the loss of every strategy: the SVD bound and the dual bound.
 

@@ -1,4 +1,4 @@
-"""The largest error, targets: weights of queries and of budgets.
+"""Goals: the largest error and targets, by weights of queries and of budgets.
 
 Goals beside the weighted RMSE: figures of error to keep below targets.
 

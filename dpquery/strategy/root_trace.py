@@ -6,7 +6,7 @@ S = sum_t w_t kron_i S_i(t), where an attribute that a term does not name has e 
 With e and a basis of its complement for each attribute, S lives on one block of coordinates for
 each set b of attributes below some term: those outside b are at e. That space is small where the
 terms name few attributes, however many cells there are. Where it is not, the large blocks that one
-term alone reaches are eliminated (schur_elimination.py).
+term alone reaches are eliminated by Schur complements, below.
 
 A large block of coordinates, diagonal in its eigenvectors, eliminated by Schur complement.
 
@@ -14,7 +14,7 @@ One term w kron_i S_i reaches the block of all its attributes. In eigenvectors o
 the block is diag(w kron lambda_i), and its coupling to the block of a smaller set a has the entries
 w prod_{i in a} lambda_i prod_{i not in a} rho_i, rho_i that of S_i with e: all sums over the block
 are products of small arrays. Square roots are replaced by
-sums over poles (algebra.root_nodes), each of which needs one inverse.
+sums over poles (algebra.roots), each of which needs one inverse.
 """
 
 import math

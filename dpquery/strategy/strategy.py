@@ -1,4 +1,4 @@
-"""Strategy, WeightedBlock, size limits, the registry, kinds of noise, change and objective.
+"""What a strategy is, what it is made for, and how large it may be.
 
 The two kinds of noise a strategy can be made for.
 

@@ -1,4 +1,4 @@
-"""Open, read and replace files whole.
+"""Files from outside, read within bounds, and files replaced whole.
 
 Files from outside: regular ones, and no more of them than can be held.
 

@@ -1,4 +1,4 @@
-"""Parquet and Arrow (Feather) files as sources; `value_texts` has the text of a typed value.
+"""Parquet and Arrow (Feather) files as sources; `column_codes` has the text of a typed value.
 
 A record is a row. What its value becomes depends on that value and on the column's type alone, not
 on pages, dictionaries, row groups or batches: so one row more is one record more, and changes no

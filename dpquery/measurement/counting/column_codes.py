@@ -1,6 +1,6 @@
-"""Many values at a time, by the rule of spec/columns.
+"""The codes of a column's values: one rule for each text, and the same for many at a time.
 
-Codes of the values of a column, many at a time: those of `value_codes`, found faster.
+Codes of the values of a column, many at a time: those of `code_of`, found faster.
 
 Most numbers are decided by the float next to them. Rounding to the next float never turns the order
 of two numbers round, so a number whose float is below that of a bound is below the bound, and one
@@ -11,7 +11,7 @@ a whole float says that it is whole, and which. Numbers that are typed are float
 Of dates with a time, the time is set to midnight, so that few texts are left. Of listed values the
 texts are looked up, and a text that is not declared and begins as no number does is outside.
 Whatever remains goes, each distinct text once, to the exact rule. So the code of a value depends on
-its text alone, and is the one that `value_codes.code_of` gives it.
+its text alone, and is the one that `code_of` gives it.
 
 The text of a typed value: that which a CSV file of the column would hold.
 
@@ -280,7 +280,7 @@ class ColumnCodes:
     """The function from values of a column to their codes; it remembers a bounded number."""
 
     def __init__(self, column: Column, decimal: str = ".") -> None:
-        """Prepare for a column of sources with this decimal mark; see `value_codes.code_of`."""
+        """Prepare for a column of sources with this decimal mark; see `code_of`."""
         self._kind, self._written = column.kind, column.number
         # Typed numbers have texts that the column's own rule reads.
         self._decimal = decimal if column.number is None else column.number.decimal
@@ -298,7 +298,7 @@ class ColumnCodes:
         """Return the code of each value, (n,); of null that of an empty text.
 
         Args:
-            values: texts as binary, or of a type that `value_texts` has a text for.
+            values: texts as binary, or of a type that has a text.
         """
         if len(values) <= _FEW:
             return self._by_rule(texts_of(values, self._decimal))

@@ -1,4 +1,4 @@
-"""Rows of a person, keys of persons.
+"""Which rows of a person count, and when two ids are one person's.
 
 Which rows of a person are counted: at most max_rows, each of the person's rows as likely.
 
@@ -37,7 +37,7 @@ rows all the same, each with one number, and changes no number of the others.
 
 Keys of persons: ids of any length as 128 bits, in numpy and without one object an id.
 
-Ids are compared as values are (`value_codes`): stripped of white space, as numbers where they are
+Ids are compared as values are (`column_codes`): stripped of white space, as numbers where they are
 some, so that `1` in one file and `1.0` in another are one person, and letter by letter otherwise.
 So each id has one name, and names become keys, in two steps, with numbers drawn from the operating
 system anew for every count.

@@ -1,4 +1,4 @@
-"""The protocol of a source, kinds of files.
+"""What a source is, and the kinds of files that are read.
 
 What the counter asks of a place where records lie: columns of texts, batch by batch.
 
@@ -27,7 +27,7 @@ from dpquery.untrusted.files import kind_of
 StoredValues = list[tuple[pa.Array, NDArray[np.int32]]]
 """One column of a batch: blocks of (values, the place of each record's value among them).
 
-Values are texts, as bytes, or typed ones, each of which stands for its text (`value_texts`).
+Values are texts, as bytes, or typed ones, each of which stands for its text (`column_codes`).
 """
 
 

@@ -1,4 +1,4 @@
-"""Running counts, and which tables are counted.
+"""Tables that are counted while records stream by, and which of them need to be.
 
 Running counts of many tables over rows of codes: confidential.
 

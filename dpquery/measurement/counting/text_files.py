@@ -1,4 +1,4 @@
-"""Delimited text.
+"""Delimited text as a source: lines, fields and quotes.
 
 Parsing of delimited text into fields.
 

@@ -1,4 +1,4 @@
-"""Caps on record, parents, checks of a charge.
+"""Caps on record, parents, and what is checked before a charge.
 
 A dataset's cap on record, and the parent whose cap bounds several datasets together.
 

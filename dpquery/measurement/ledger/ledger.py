@@ -1,4 +1,4 @@
-"""Charge, commit, look up, verify.
+"""The ledger: charge, commit, look up and verify.
 
 The ledger: what every dataset may spend, what it has spent, and the measurements it paid for.
 

@@ -1,4 +1,4 @@
-"""The file: SQLite, folder, locks, parts of a run.
+"""The ledger's file: SQLite, its folder and locks, and the parts of a run.
 
 The ledger's SQLite database: created atomically, changed by transactions, append-only.
 

@@ -1,4 +1,4 @@
-"""Which sampler draws; versions accepted.
+"""Which sampler draws, and the versions of libraries that are accepted.
 
 Exact Laplace or Gaussian noise on integers, from the operating system, unseeded.
 

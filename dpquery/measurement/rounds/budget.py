@@ -1,4 +1,4 @@
-"""What a round costs, for queries and for tables.
+"""What a round costs, of queries (RAP) and of whole tables.
 
 The budget of a run of RAP: for the total, for selecting queries and for measuring them.
 

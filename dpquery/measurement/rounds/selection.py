@@ -1,4 +1,4 @@
-"""Exact exponential mechanism; candidates; sensitivity of chosen queries.
+"""The exact exponential mechanism, what it selects from, and how far a record moves that.
 
 Selection of the worst answered queries: exact exponential mechanisms without replacement.
 

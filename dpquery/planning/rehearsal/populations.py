@@ -1,4 +1,4 @@
-"""Stand-ins for the data.
+"""Public populations that stand in for the data in rehearsals.
 
 Made-up populations, on which plan rehearses what errs least where no public data are named.
 

@@ -1,4 +1,4 @@
-"""One run of any mechanism on a public population (same loop, seeded chance).
+"""One run of any mechanism on a public population, with a seeded chance.
 
 RAP and adaptive measurement rehearsed on a public proxy: what their errors are likely to be.
 

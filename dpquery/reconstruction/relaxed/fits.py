@@ -1,4 +1,4 @@
-"""Rows fitted to queries (RAP) and to whole tables.
+"""Relaxed rows fitted to noisy queries (RAP) and to whole tables.
 
 The public side of Relaxed Adaptive Projection (RAP): relaxed rows fitted to noisy answers.
 

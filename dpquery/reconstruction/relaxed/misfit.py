@@ -1,4 +1,4 @@
-"""Errors of rows against queries, blocks and tables.
+"""How far relaxed rows are from measured queries, blocks and tables.
 
 The answers of relaxed rows to single measured queries, and the gradient of their error.
 
@@ -13,7 +13,7 @@ The queries that were measured one by one, with their noisy answers.
 The error of relaxed rows where all queries of some blocks were measured: by whole tables.
 
 No query is stored by itself: the answers of a block are matrix products of half-tables (see
-relaxed_rows), and so is the gradient, of the table of residuals with either half.
+`rows`), and so is the gradient, of the table of residuals with either half.
 
 The error of relaxed rows against marginals, those of one or two attributes many at a time.
 

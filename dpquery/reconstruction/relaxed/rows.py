@@ -1,4 +1,4 @@
-"""Relaxed rows, their answers and classes.
+"""Relaxed rows: synthetic records as weights, and what they answer.
 
 Relaxed rows: synthetic records of distributions in place of codes, and their answers.
 

@@ -1,4 +1,4 @@
-"""Measurements.parquet, relaxed_rows.parquet.
+"""The files of noisy values: measurements.parquet and relaxed_rows.parquet.
 
 The file measurements.parquet: the noisy values behind a release, as the ledger has them.
 

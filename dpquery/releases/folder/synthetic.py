@@ -1,4 +1,4 @@
-"""Synthetic records as CSV.
+"""Synthetic records, written as CSV.
 
 The CSV file of synthetic records of a RAP release, which its spec reads back.
 

@@ -1,4 +1,4 @@
-"""Answers for pictures: labels from the spec in release.plan, numbers alone from the file.
+"""The answers of an item as pictures need them: values, labels, and which are whole.
 
 Tables of an item whose rows are numbered, read back with their labels and all columns.
 

@@ -1,4 +1,4 @@
-"""ErrorReport: what each number is worth.
+"""What each number of a release is worth: the error report.
 
 The errors of a release, read back from its folder: for the terminal, as JSON, for the page.
 

@@ -1,4 +1,4 @@
-"""Rows of an item's file, labelled or numbered; derived; errors.
+"""The rows of an item's file, labelled or numbered.
 
 The file of one workload item with columns of labels: a row says in words what it counts.
 

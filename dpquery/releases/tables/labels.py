@@ -1,4 +1,4 @@
-"""Columns that show an attribute (words of a query are spec/predicates').
+"""The columns that say which values of an attribute a row is about.
 
 The columns that show the queries on one attribute: labels and, where it is ordered, range ends.
 

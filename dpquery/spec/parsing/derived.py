@@ -1,4 +1,4 @@
-"""Derived items and public populations.
+"""Derived items and public populations, read.
 
 The `derived` section: statistics made of the noisy answers of items.
 

@@ -1,4 +1,4 @@
-"""The table of fields: items, derived items, publication.
+"""The table of fields: items, derived items and publication.
 
 The part of the table of fields on statistics that are derived from items.
 

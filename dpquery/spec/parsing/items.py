@@ -1,4 +1,4 @@
-"""Items -> tables: products, marginals, ranges, sums, rows of persons.
+"""Items as tables: products, marginals, ranges, sums, rows of persons.
 
 The `workload` section of a spec: named items, each expanded to its tables.
 

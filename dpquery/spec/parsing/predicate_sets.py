@@ -1,4 +1,4 @@
-"""A question on one attribute -> a predicate set.
+"""From a question on one attribute to a predicate set.
 
 Predicate sets and conditions of a spec, from the attribute's own values to its codes.
 

@@ -1,4 +1,4 @@
-"""Dataset, privacy, budget, publication, public facts.
+"""The sections dataset, privacy, budget, publication and public facts, read.
 
 The sections of a spec about its people and its output, from what was read of them.
 

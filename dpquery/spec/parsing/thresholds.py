@@ -1,4 +1,4 @@
-"""R of k, random sets of attributes.
+"""Questions of at least r of k, and sets of attributes drawn at random.
 
 Thresholds: records that meet at least r targets, over listed attributes or over random sets.
 

@@ -1,4 +1,4 @@
-"""Products solved together.
+"""Products solved together: a basis for each attribute, and rows on it.
 
 Kronecker products measured side by side, solved as one least squares problem.
 

@@ -1,4 +1,4 @@
-"""Interchangeable codes; eigenvalues over them.
+"""Interchangeable codes, and eigenvalues of matrices over them.
 
 Interchangeable codes of one attribute: swapping two of them leaves every matrix as it is.
 

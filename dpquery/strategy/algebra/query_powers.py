@@ -1,4 +1,4 @@
-r"""Powers of coefficients and covariances of pairs of queries.
+r"""Powers of a query's coefficients, and covariances of pairs of queries.
 
 Powers of an r-of-k query's coefficients, as sums of outer products over the rows of a block.
 

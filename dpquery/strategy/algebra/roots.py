@@ -1,4 +1,4 @@
-"""Square roots in O(n).
+"""Square roots of Grams in O(n), and as sums over poles.
 
 Square roots of Grams whose inverse is tridiagonal: prefix sums and all ranges.
 

@@ -1,4 +1,4 @@
-"""Families of attribute sets and sums along inclusion.
+"""Families of attribute sets, and sums along inclusion.
 
 Families of attribute sets, and sums along inclusion.
 

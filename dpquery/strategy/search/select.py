@@ -1,6 +1,4 @@
-"""Try, keep the best, prove.
-
-Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
+"""Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
 
 Candidates are tried cheapest first: the closed forms whatever the clock says, then the searches,
 until one is as good as proven optimal or a time limit is over, in CPU seconds, so that a busy

@@ -1,4 +1,4 @@
-"""Over classes of cells and over orbits (OPT_C, OPT_S).
+"""Strategies over classes of cells (OPT_C) and over orbits of codes (OPT_S).
 
 Classes of cells that no query tells apart, measured as the codes of one attribute (OPT_C).
 

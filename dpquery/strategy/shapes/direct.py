@@ -1,6 +1,4 @@
-r"""The workload's own queries.
-
-The workload's own queries (the plain Laplace or Gaussian mechanism).
+r"""The workload's own queries (the plain Laplace or Gaussian mechanism).
 
 Queries answered as combinations of the rows of one measured block.
 

@@ -1,4 +1,4 @@
-"""Marginals of factors; a product is that of one set (OPT_0, OPT_x, OPT_M, OPT_F).
+"""Weighted marginals of cells or of factors, and one product (OPT_0, OPT_x, OPT_M, OPT_F).
 
 Weighted marginals, of cells (OPT_M) or of factors (OPT_F): all is a sum over subsets.
 

@@ -1,6 +1,4 @@
-"""Parts (OPT_+, Parts), over codes or classes of codes.
-
-Several strategies side by side, each for a part of the workload (OPT_+, and Parts).
+"""Several strategies side by side, each for a part of the workload (OPT_+, and Parts).
 
 Products are solved together where that is small enough. Parts of any other shape answer their own
 blocks alone, from what they measured themselves.

@@ -1,4 +1,4 @@
-r"""Strategies that split every attribute: level, remainder, uniform variances.
+r"""Strategies that split every attribute into a level and a remainder.
 
 Splits: the level and the remainder of every query on one measured attribute.
 

@@ -2,7 +2,7 @@
 
 Codes of values as expressions of Ibis: a warehouse codes its own rows, by our rules.
 
-The rules stand in `value_codes` and nowhere else. What is written here follows from them, type by
+The rules stand in `column_codes` and nowhere else. What is written here follows from them, type by
 type, and asks them: which typed values have a declared text is found by giving the coder the text
 of each that may, and where a bin begins, by comparing exact numbers. What cannot be written so that
 every value of the type has the code that the coder gives to its text is refused with the reason.

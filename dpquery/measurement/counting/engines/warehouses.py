@@ -5,7 +5,7 @@ hold records, and how many: true counts, confidential as rows are, and seen by t
 Why one row more is one record more stands in `pushed_query`, beside the query.
 
 **A backend is tried first.** Before the charge the same query runs over rows that are written into
-it, none from the table (`coder_cases`): every count must be the one that our own coder gives, or
+it, none from the table (`probe`): every count must be the one that our own coder gives, or
 the backend is refused.
 """
 
