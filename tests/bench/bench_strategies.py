@@ -27,12 +27,10 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Factor
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.progress import reporting
 from dpquery.spec.parsing.read import load_spec
 from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import largest_standard_error
-from dpquery.strategy.search.candidates import Problem, goal_candidates
-from dpquery.strategy.search.select import CLOSED_FORMS, SEARCHES, Objective, select
+from dpquery.strategy.search.candidates import Problem
+from dpquery.strategy.search.select import Objective, select
 from dpquery.strategy.strategy import Noise
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured; `candidates` holds (figure, CPU seconds) of each that applies."""
+    """What was measured; `candidates` holds the figure of each that applies, others' too."""
 
     workload: str
     noise: str
@@ -77,7 +75,7 @@ class Row:
     published: float | None
     bound: float | None
     cpu_seconds: float
-    candidates: dict[str, tuple[float, float]]
+    candidates: dict[str, float]
 
 
 def factor(kind: str, n: int) -> Factor:
@@ -136,26 +134,15 @@ def best_published(name: str, noise: Noise) -> float:
 
 def measured(case: Case) -> Row:
     """Select a strategy and return one row of the table."""
-    marks: list[tuple[str, float]] = []
-    goal = largest_standard_error(case.workload) if case.objective == "max" else ()
-    names = {name for name, _ in (*CLOSED_FORMS, *SEARCHES, *goal_candidates(goal))}
-
-    def mark(text: str) -> None:
-        name = text.removeprefix(f"{case.noise}: ")
-        if name in names:
-            marks.append((name, time.process_time()))
-
     start = time.process_time()
-    with reporting(mark):
-        selection = select(case.workload, noises=[case.noise], objective=case.objective)[case.noise]
+    selection = select(case.workload, noises=[case.noise], objective=case.objective)[case.noise]
     end = time.process_time()
     unit = STD[case.noise]
     field = "rmse" if case.objective == "rmse" else "max_std_error"
     bound = selection.score_bound
-    times = [at for _, at in marks] + [end]
     candidates = {
-        candidate.name: (unit * getattr(candidate.error, field), times[k + 1] - times[k])
-        for k, candidate in enumerate(selection.candidates)
+        candidate.name: unit * getattr(candidate.error, field)
+        for candidate in selection.candidates
         if candidate.error is not None
     }
     candidates |= published_by_others(case, unit, field)
@@ -164,7 +151,7 @@ def measured(case: Case) -> Row:
         case.noise,
         case.objective,
         selection.best.name,
-        candidates[selection.best.name][0],
+        candidates[selection.best.name],
         case.published,
         None if bound is None else unit * math.sqrt(bound.loss),
         end - start,
@@ -172,14 +159,13 @@ def measured(case: Case) -> Row:
     )
 
 
-def published_by_others(case: Case, unit: float, field: str) -> dict[str, tuple[float, float]]:
-    """Return the figures and CPU seconds of the strategies of other papers that apply."""
+def published_by_others(case: Case, unit: float, field: str) -> dict[str, float]:
+    """Return the figures of the strategies of other papers that apply."""
     problem, figures = Problem(case.workload, gram(case.workload), case.noise, seed=0), {}
     for name, build in BASELINES.items():
-        begun = time.process_time()
         with suppress(UnsupportedWorkloadError):
             error = expected_error(build(problem).strategy, case.workload)
-            figures[name] = (unit * getattr(error, field), time.process_time() - begun)
+            figures[name] = unit * getattr(error, field)
     return figures
 
 
