@@ -146,6 +146,23 @@ def test_a_charge_that_is_refused_leaves_no_folder(here):
     assert spent() == []
 
 
+def test_a_folder_that_may_not_be_changed_is_refused_before_the_charge(here, monkeypatch):
+    may = os.access
+
+    def access(path, mode, **more):  # for root too, whom no mode of a folder stops
+        closed = mode & os.W_OK and Path(path).name in {"empty", "second"}
+        return not closed and may(path, mode, **more)
+
+    monkeypatch.setattr(os, "access", access)
+    assert planned("ops").code == 0
+    Path("empty").mkdir()
+    assert run(*release(1, "empty")).code == 2
+    assert run(*release(2, "second")).code == 0
+    assert run(*release(3, "second"), "--replace").code == 2
+    assert spent() == [2]
+    assert run(*release(2, "second")).code == 0  # what is there already is free as ever
+
+
 def later(path, seconds=3):
     """Let a file have changed some seconds from now: no test waits for a clock."""
     moment = time.time() + seconds

@@ -203,13 +203,13 @@ def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False
     """
     check_named(directory)
     parent = next(folder for folder in directory.absolute().parents if folder.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise SpecError(f"{parent} cannot be written to; name another folder for the release")
+    _check_writable(parent)
     if not os.path.lexists(directory):
         return
     if directory.is_symlink() or not directory.is_dir():
         raise PlanConflictError(f"{directory} is not a folder; name another one for the release")
     if not any(directory.iterdir()):
+        _check_writable(directory)
         return
     try:
         earlier = read_manifest(directory)
@@ -226,6 +226,12 @@ def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False
             f"{directory} holds another release; add --replace, or name another folder{free}"
         )
     _refuse_foreign(directory, earlier)
+    _check_writable(directory)  # a folder that may not be changed cannot be moved away either
+
+
+def _check_writable(folder: Path) -> None:
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise SpecError(f"{folder} cannot be written to; name another folder for the release")
 
 
 def write_release(
