@@ -17,8 +17,8 @@ from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.algebra.orbits import orbits_of
-from dpquery.strategy.optimize import opt_cells
-from dpquery.strategy.optimize.opt_cells import OrbitsOptimum, orbits_optimum
+from dpquery.strategy.optimize import opt_orbits
+from dpquery.strategy.optimize.opt_orbits import OrbitsOptimum, orbits_optimum
 
 UNIONS = 40
 HALVES = {"tuning": range(UNIONS // 2), "held-back": range(UNIONS // 2, UNIONS)}
@@ -83,13 +83,13 @@ def union_spec(number):
 def convex_optimum(workload):
     """Return the least loss of any strategy and its proven bound; None where it is too large."""
     V = module.gram(workload)
-    most, opt_cells.MOST_COMBINATIONS = opt_cells.MOST_COMBINATIONS, DENSE_COMBINATIONS
+    most, opt_orbits.MOST_COMBINATIONS = opt_orbits.MOST_COMBINATIONS, DENSE_COMBINATIONS
     try:
         found = orbits_optimum(V, [orbits_of(matrices) for matrices in V.matrices])
     except UnsupportedWorkloadError:
         return None
     finally:
-        opt_cells.MOST_COMBINATIONS = most
+        opt_orbits.MOST_COMBINATIONS = most
     return (found.loss, found.bound) if isinstance(found, OrbitsOptimum) else None
 
 

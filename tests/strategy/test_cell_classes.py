@@ -27,7 +27,13 @@ from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.bounds import lower_bound
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
-from dpquery.strategy.optimize.opt_cells import CellsOptimum, FixedPoint, _shares, cells_optimum
+from dpquery.strategy.optimize.fixed_point import (
+    Optimum,
+    _shares,
+    cells_optimum,
+    gram_blocks,
+    of_blocks,
+)
 from dpquery.strategy.search.candidates import CLASSES_GAIN
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.cells import CellClassesStrategy
@@ -155,7 +161,7 @@ def test_the_optimum_is_within_its_gap_of_its_bound_and_no_strategy_is_below_it(
     W = (rng.random((int(rng.integers(1, 12)), int(rng.integers(2, 30)))) < 0.4).astype(float)
     W[0, 0] = 1
     optimum = cells_optimum(W.T @ W)
-    assert isinstance(optimum, CellsOptimum)
+    assert isinstance(optimum, Optimum)
     norms = (optimum.rows**2).sum(axis=0)
     assert norms.max() <= 1 + 1e-9
     loss = np.trace(np.linalg.solve(optimum.rows.T @ optimum.rows, W.T @ W))
@@ -169,10 +175,10 @@ def test_the_optimum_is_within_its_gap_of_its_bound_and_no_strategy_is_below_it(
 
 def test_the_fixed_point_follows_the_gradient_of_the_dual():
     W = (np.random.default_rng(4).random((6, 9)) < 0.5).astype(float)
-    search = FixedPoint.of(W.T @ W)
+    at = of_blocks(gram_blocks(W.T @ W))
     v = _shares(np.random.default_rng(5).random(9) + 0.1)
     error = check_grad(
-        lambda v: search.at(v).trace, lambda v: search.at(v).lengths / 2, v, epsilon=1e-7
+        lambda v: at(v)[0].bound ** 0.5, lambda v: at(v)[0].steps / 2, v, epsilon=1e-7
     )
     assert error < 1e-4
 
@@ -185,7 +191,7 @@ def test_a_gram_that_falls_apart_is_solved_in_its_parts():
         W[4 * k : 4 * k + 4, 5 * k : 5 * k + 5] = part
     order = rng.permutation(15)
     V = (W.T @ W)[np.ix_(order, order)]
-    assert len(FixedPoint.of(V).blocks) >= 3
+    assert len(gram_blocks(V)) >= 3
     whole = cells_optimum(V)
     apart = [cells_optimum(part.T @ part) for part in parts]  # a record is in one of them
     assert whole.loss <= sum(optimum.loss for optimum in apart) * (1 + 1e-3)

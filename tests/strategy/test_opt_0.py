@@ -1,6 +1,7 @@
 """OPT_0 at scale: square roots without eigenvectors, honest certificates, warm starts."""
 
 import math
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import dpquery.strategy.optimize.fixed_point as opt_0_gaussian
 import dpquery.strategy.optimize.opt_0_laplace as opt_0_laplace
-from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.gram import Mixture, array_of, gram
@@ -18,7 +19,13 @@ from dpquery.progress import reporting
 from dpquery.strategy.algebra.orbits import MergedGram, eigh, eigvalsh, few_orbits, orbits_of
 from dpquery.strategy.algebra.roots import QUADRATURE_TOLERANCE, TridiagonalInverse, quadrature
 from dpquery.strategy.bounds import solved_dual_bound, svd_bound
-from dpquery.strategy.optimize.fixed_point import FINE_GAP, OPTIMALITY_GAP, optimum
+from dpquery.strategy.optimize.fixed_point import (
+    FINE_GAP,
+    OPTIMALITY_GAP,
+    cells_optimum,
+    moves_optimum,
+    optimum,
+)
 from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity, p_identity_from
 
@@ -92,8 +99,8 @@ def test_the_certificate_is_never_above_the_dense_optimum(factor):
     point = optimum(inverse, np.ones(m), 300)
     dense = opt_0(array_of(V)[:m, :m], noise="gaussian", rng=rng())
     assert point.bound <= dense.loss * (1 + 1e-9)
-    assert dense.bound <= point.loss * (1 + 1e-9)
-    assert point.bound <= point.loss <= point.bound * (1 + FINE_GAP)
+    assert dense.bound <= point.best.loss * (1 + 1e-9)
+    assert point.bound <= point.best.loss <= point.bound * (1 + FINE_GAP)
     stopped = optimum(inverse, np.ones(m), 2)
     assert stopped.bound <= dense.loss * (1 + 1e-9)
 
@@ -247,3 +254,41 @@ def test_a_p_identity_over_orbits_is_no_worse_than_one_over_codes(monkeypatch, s
     assert written(over_orbits.inverse) == pytest.approx(inverse, rel=1e-6, abs=1e-9)
     assert over_orbits.loss == pytest.approx(np.trace(inverse @ array_of(V)), rel=1e-9)
     assert again.loss <= over_orbits.loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("solve", "V"),
+    [
+        (lambda V: opt_0_gaussian.fixed_point(V, None, 100), Prefix(40)),
+        (lambda V: opt_0_gaussian.fixed_point(array_of(V), None, 100), WidthRanges(40, 5)),
+        (lambda V: cells_optimum(array_of(V)), WidthRanges(40, 5)),
+        (lambda V: moves_optimum(array_of(V), "moves"), Prefix(12)),
+    ],
+    ids=["tridiagonal", "codes", "cells", "moves"],
+)
+def test_a_climb_hands_over_the_best_it_has_when_no_time_is_left(solve, V):
+    said = []
+
+    def no_time(line):
+        said.append(line)
+        raise OutOfTimeError("no")
+
+    V = gram_of(V)
+    whole = solve(V)
+    with reporting(no_time):
+        stopped = solve(V)
+    assert len(said) == 1
+    assert stopped.bound < whole.bound <= whole.loss < stopped.loss < 2 * whole.loss
+
+
+def test_prefix_sums_over_many_codes_are_solved_within_a_cpu_second():
+    began = time.process_time()
+
+    def clock(line):
+        if time.process_time() > began + 1:
+            raise OutOfTimeError("a CPU second")
+
+    with reporting(clock):
+        found = optimum(TridiagonalInverse.of(gram_of(Prefix(4096))), np.ones(4096), 400)
+    assert found.bound <= found.best.loss <= 1.001 * found.bound
+    assert found.seen < 40

@@ -33,8 +33,8 @@ from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.strategy.algebra.orbits import orbits_of
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
-from dpquery.strategy.optimize.opt_cells import (
-    cells_optimum,
+from dpquery.strategy.optimize.fixed_point import cells_optimum
+from dpquery.strategy.optimize.opt_orbits import (
     component_gram,
     components,
     orbits_optimum,

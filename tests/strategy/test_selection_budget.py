@@ -54,7 +54,7 @@ def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
 def test_a_search_that_is_stopped_hands_over_the_best_it_has(noise, monkeypatch):
     whole = {candidate.name: candidate for candidate in selected(noise).candidates}
     cut = []
-    for limit in (80, 120, 240, 600):
+    for limit in (20, 40, 80, 120, 240, 600):
         clock = iter(range(10_000))  # time goes on by one with every line that is reported
         monkeypatch.setattr(module.time, "process_time", partial(next, clock))
         cut += [c for c in selected(noise, limit).candidates if c.stopped and c.proposal]

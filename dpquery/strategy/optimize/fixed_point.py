@@ -1,46 +1,33 @@
-"""THE fixed point, once: codes, tridiagonal, orbits, cells, moves, trees are oracles of one loop.
+"""THE fixed point, once: one loop finds convex optima, and proves how near to them it is.
 
-OPT_0 for Gaussian noise: the optimum, and a proof of how near it is.
+min tr(X^-1 V) over the X in which no change m of a record is longer than 1: m'Xm <= 1. At weights
+v >= 0 of the changes, of sum 1, and S = sum_m v_m m m', no strategy has a smaller loss than
+    tr((S^(1/2) V S^(1/2))^(1/2))^2,
+and the primal point X = S^(-1/2) (S^(1/2) V S^(1/2))^(1/2) S^(-1/2) over its longest change has
+that at the optimum. A step of the fixed point is v <- v q, q the lengths m'Xm, or their squares
+where that is quicker ([MATH] 1, 13.3, 21); steps are extrapolated [VR08]. What the loop is given:
 
-min tr(X^-1 V) over diag(X) <= 1 is convex. Its dual at v > 0, D = diag(v)^(1/2), is
-tr(S)^2 / sum(v) with S = (D V D)^(1/2); v = 1 gives the SVD bound [LM13]. The fixed point
-v <- diag(S) reaches it ([MATH] 1). The primal point is X = D^-1 S D^-1 over its largest diagonal
-entry, and its loss max_j(S_jj / v_j) tr(S).
-
-Where V^-1 is tridiagonal a round costs O(n) and the optimum is known for any n; else one
-eigendecomposition, by halves where V is the same from both ends, and over orbits where codes are
-interchangeable: the optimum is the same for all codes of an orbit.
-
-OPT_0 for Gaussian noise where records move: the optimum, and a proof of how near it is.
-
-min tr(X^-1 V) over X with m'Xm <= 1 for every move m of a record: e_i - e_j, and e_i where a record
-may lie outside of the domain. For weights v_m >= 0 and S = sum_m v_m m m',
-    tr(X^-1 V) >= tr((S^(1/2) V S^(1/2))^(1/2))^2 / sum(v),
-with equality at X = S^(-1/2) (S^(1/2) V S^(1/2))^(1/2) S^(-1/2) where v lives on the moves with
-m'Xm = 1; the weights climb by v_m <- v_m (m'Xm)^2 ([MATH] 13.3). Where records never leave, the
-total is the same for all neighbours: all is in the space of sum zero, and the total is free.
-
-Budgets of independent measurements where a record moves them by different lengths.
-
-Measurement b at weight^2 w_b errs by S_b / w_b, and a move m of a record moves it by a squared
-length of w_b Q_mb. The least sum of S_b / w_b with sum_b w_b Q_mb <= 1 for all moves has the dual
-
-    (sum_b sqrt(S_b (u'Q)_b))^2   over weights u >= 0 of the moves that add to one,
-
-at w_b = sqrt(S_b / (u'Q)_b), scaled. u climbs by u_m <- u_m (Q w)_m ([MATH] 13.3).
+- a record enters, m = e_j: the blocks that a Gram falls apart into, of codes, of orbits of
+  interchangeable codes or of classes of cells; or V^-1 where it is tridiagonal, at O(n) a round;
+- a record moves, m = e_i - e_j, and m = e_i too where it may lie outside of the domain;
+- a record moves, and what is measured stands but for the weights.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Self, TypeVar
 
 import numpy as np
+from scipy.linalg import lapack
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.factors import Dense
 from dpquery.operators.gram import Matrix, Mixture, array_of, classes
-from dpquery.progress import time_left
+from dpquery.progress import reporting, time_left
 from dpquery.strategy.algebra.orbits import (
     LEAST_IN_ORBITS,
     ORBIT_CODES,
@@ -49,30 +36,242 @@ from dpquery.strategy.algebra.orbits import (
     eigh,
     orbits_of,
 )
-from dpquery.strategy.algebra.roots import TridiagonalInverse
+from dpquery.strategy.algebra.roots import TridiagonalInverse, TridiagonalRoot
 from dpquery.strategy.optimize.descents import FactorSelection
 from dpquery.strategy.strategy import RecordChange
+
+SHORTEST_STEP, LONGEST_STEP = 1.0, 30.0  # an extrapolated step, in steps of the fixed point
+MOST_EXTRAPOLATED = 12.0  # that the logarithm of a weight is extrapolated
+LEAST_WEIGHT = 1e-6  # of a change, relative to the mean: rounding is felt next to zero
+Primal = TypeVar("Primal")
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """What the problem and its dual are at some weights.
+
+    Attributes:
+        weights: v, (n,), of sum 1.
+        steps: what a step multiplies them by, up to a common factor: (n,).
+        loss: of the primal point.
+        bound: the dual value; no strategy has a smaller loss.
+    """
+
+    weights: Floats
+    steps: Floats
+    loss: float
+    bound: float
+
+    @property
+    def next_weights(self) -> Floats:
+        """One step of the fixed point."""
+        return _shares(self.weights * self.steps)
+
+
+class Climb(Generic[Primal]):
+    """The best point so far, and the best bound.
+
+    Attributes:
+        best: the point of the smallest loss.
+        primal: what its strategy is written out from.
+        bound: the largest dual value seen.
+    """
+
+    best: Point
+    primal: Primal
+
+    def __init__(
+        self,
+        at: Callable[[Floats], tuple[Point, Primal]],
+        name: str,
+        *,
+        gap: float,
+        rounds: int,
+        enough: float = 0.0,
+    ) -> None:
+        """Begin.
+
+        Args:
+            at: what is known at weights of sum 1: the point, and what is kept of the best one.
+            name: of what is at work.
+            gap: the proven optimality gap at which the climb ends.
+            rounds: the most points that are looked at; the first one always is.
+            enough: a lower bound on the loss of any strategy at which the climb ends; 0 for none.
+        """
+        self.at, self.name, self.gap, self.rounds, self.enough = at, name, gap, rounds, enough
+        self.seen, self.bound, self.is_late = 0, 0.0, False
+
+    def climb(self, start: Floats) -> Self:
+        """Climb from some weights, and hand over the best point when time is over."""
+        point = self._look(_shares(start))
+        while not self._is_over():
+            first = self._look(point.next_weights)
+            if self._is_over():
+                break
+            point = self._look(_beyond(point, first))
+            if point.bound < first.bound and not self._is_over():
+                point = self._look(first.next_weights)
+        return self
+
+    @property
+    def longest(self) -> float:
+        """The largest step at the best point: what X is over, where steps are lengths."""
+        return float(self.best.steps.max())
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the best point is within the gap of the bound."""
+        return self.best.loss <= self.bound * (1 + self.gap)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no strategy has a loss below `enough`, and none was sought further."""
+        return self.bound >= self.enough > 0 and not self.is_solved
+
+    def _look(self, weights: Floats) -> Point:
+        """Return the point of some weights, and keep it where it is the best."""
+        point, primal = self.at(weights)
+        self.seen, self.bound = self.seen + 1, max(self.bound, point.bound)
+        if self.seen == 1 or point.loss < self.best.loss:
+            self.best, self.primal = point, primal
+        figures = f"loss {self.best.loss:.6g}, at least {self.bound:.6g}"
+        self.is_late = not time_left(f"{self.name} round {self.seen}: {figures}")
+        return point
+
+    def _is_over(self) -> bool:
+        return self.is_late or self.is_solved or self.is_hopeless or self.seen >= self.rounds
+
+
+def _beyond(point: Point, first: Point) -> Floats:
+    """Return weights two steps of the fixed point from a point, or beyond."""
+    logs = [np.log(v) for v in (point.weights, first.weights, first.next_weights)]
+    step, bend = logs[1] - logs[0], logs[2] - 2 * logs[1] + logs[0]
+    scale = np.sqrt(point.weights)
+    ratio = _norm(scale * step) / max(_norm(scale * bend), 1e-300)
+    ratio = min(max(ratio, SHORTEST_STEP), LONGEST_STEP)
+    beyond = logs[0] + 2 * ratio * step + ratio**2 * bend
+    beyond = np.clip(beyond, logs[2] - MOST_EXTRAPOLATED, logs[2] + MOST_EXTRAPOLATED)
+    return _shares(np.exp(beyond - beyond.max()))
+
+
+def _norm(x: Floats) -> float:
+    return float(np.sqrt(x @ x))
+
+
+def _shares(weights: Floats) -> Floats:
+    """Return weights of sum 1, none of which is next to zero."""
+    weights = np.maximum(weights, LEAST_WEIGHT * float(weights.mean()))
+    return np.asarray(weights / weights.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """A strategy, and a lower bound on the loss of any.
+
+    Attributes:
+        rows: (m, n) with X = rows'rows: no change of a record is longer than 1.
+        loss: tr(X^-1 V), or slightly more.
+        bound: the largest dual value seen.
+    """
+
+    rows: Floats
+    loss: float
+    bound: float
+
+
+CELLS_GAP = 1e-4  # the proven optimality gap at which the climb stops
+CELLS_ROUNDS = 400
+FILLED_DIAGONAL = 5e-5  # added to the diagonal of X, which has rank r, so that it is invertible
+SMALL_RANK = 0.6  # of the size of a block: up to it the root is decomposed, not the block
+
+
+@dataclass(frozen=True, eq=False)
+class GramBlock:
+    """A part of a Gram that is by itself.
+
+    Attributes:
+        cells: the classes that it is over: (m,).
+        V: (m, m).
+        root: R with R'R = V: (r, m); None where it is not much smaller than V.
+        multiplicity: how often it stands in the Gram.
+    """
+
+    cells: Ints
+    V: Floats
+    root: Floats | None
+    multiplicity: float = 1.0
+
+    @classmethod
+    def of(cls, cells: Ints, V: Floats, multiplicity: float = 1.0) -> "GramBlock | None":
+        """Return the block of a matrix; None where that is zero."""
+        w, U = eigh(V)
+        kept = above_rounding(w) > 0
+        rank = int(np.count_nonzero(kept))
+        root = np.sqrt(w[kept])[:, None] * U[:, kept].T if rank <= SMALL_RANK * len(V) else None
+        return cls(cells, V, root, multiplicity) if rank else None
+
+    def decomposed(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return roots of eigenvalues of D V D, D = diag(v)^(1/2), and B with X = B'B.
+
+        They are those of M = R diag(v) R', which is smaller where the rank is: X = R' M^(-1/2) R.
+        """
+        if self.root is not None:
+            w, U = np.linalg.eigh((self.root * weights) @ self.root.T)
+            least = len(w) * np.finfo(float).eps * float(w[-1])
+            roots = np.sqrt(np.maximum(w, max(least, np.finfo(float).tiny)))
+            return np.sqrt(above_rounding(w)), (U.T @ self.root) / np.sqrt(roots)[:, None]
+        d = np.sqrt(weights)
+        w, U = eigh(self.V * d[:, None] * d)
+        roots = np.sqrt(above_rounding(w))
+        return roots, np.sqrt(roots)[:, None] * U.T / d
+
+
+def gram_blocks(V: Floats) -> list[GramBlock]:
+    """Return the blocks that a Gram falls apart into."""
+    count, block_of = connected_components(csr_array(V != 0), directed=False)
+    parts = (np.flatnonzero(block_of == k) for k in range(count))
+    blocks = [GramBlock.of(cells, V[np.ix_(cells, cells)]) for cells in parts]
+    return [block for block in blocks if block is not None]
+
+
+def of_blocks(blocks: Sequence[GramBlock]) -> Callable[[Floats], tuple[Point, list[Floats]]]:
+    """Return what is known at weights of a Gram's classes; of the best point B of every block."""
+
+    def at(weights: Floats) -> tuple[Point, list[Floats]]:
+        lengths, trace, halves = np.zeros(len(weights)), 0.0, []
+        for block in blocks:
+            roots, half = block.decomposed(weights[block.cells])
+            lengths[block.cells] += block.multiplicity * (half * half).sum(axis=0)
+            trace += block.multiplicity * float(roots.sum())
+            halves.append(half)
+        return Point(weights, lengths, float(lengths.max()) * trace, trace**2), halves
+
+    return at
+
+
+def cells_optimum(V: Floats, *, enough: float = 0.0) -> Optimum | float:
+    """Return the best strategy for a Gram; only a lower bound where that is enough.
+
+    Args:
+        V: (n, n), symmetric, positive semidefinite and not zero.
+        enough: a lower bound on the loss of any strategy at which the search ends.
+    """
+    blocks = gram_blocks(V)
+    found = Climb(of_blocks(blocks), "OPT_C", gap=CELLS_GAP, rounds=CELLS_ROUNDS, enough=enough)
+    found.climb(np.sqrt(np.diagonal(V)))
+    if found.is_hopeless:
+        return found.bound
+    X = np.zeros_like(V)
+    for block, half in zip(blocks, found.primal, strict=True):
+        X[np.ix_(block.cells, block.cells)] = half.T @ half / found.longest
+    X[np.diag_indices(len(X))] += FILLED_DIAGONAL
+    rows = np.asarray(np.linalg.cholesky(X / (1 + FILLED_DIAGONAL)).T, dtype=np.float64)
+    return Optimum(rows, found.best.loss * (1 + FILLED_DIAGONAL), found.bound)
+
 
 EIGENVALUE_FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
 OPTIMALITY_GAP = 2e-4  # the proven optimality gap at which the fixed point stops
 FINE_GAP = 1e-5  # where a round costs next to nothing
-
-
-@dataclass(frozen=True, eq=False)
-class DualPoint:
-    """The best dual point on the codes that some query counts, and the bound that it proves.
-
-    Attributes:
-        v: (m,) positive.
-        peak: largest diagonal entry of D^-1 S D^-1, by which it is divided.
-        loss: of the primal point that belongs to v.
-        bound: the largest dual value seen.
-    """
-
-    v: Floats
-    peak: float
-    loss: float
-    bound: float
 
 
 def fixed_point(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelection:
@@ -93,45 +292,38 @@ def fixed_point(V: Matrix, start: Floats | None, max_iterations: int) -> FactorS
 
 
 def optimum(
-    inverse: TridiagonalInverse,
-    v: Floats,
-    max_iterations: int,
-    gap: float = FINE_GAP,
-) -> DualPoint:
-    """Return the best dual point from v; O(n) a round. Rounding counts against both figures."""
-    best, bound = DualPoint(v, 1.0, np.inf, 0.0), 0.0
-    for iteration in range(max_iterations):
+    inverse: TridiagonalInverse, v: Floats, rounds: int, gap: float = FINE_GAP
+) -> Climb[TridiagonalRoot]:
+    """Return the climb from v; O(n) a round. Rounding counts against both figures."""
+
+    def at(v: Floats) -> tuple[Point, TridiagonalRoot]:
         root = inverse.root(v)
         diagonal = root.diagonal()
-        total, peak = float(diagonal.sum()), float(np.max(diagonal / v))
-        bound = max(bound, (total * (1 - root.error)) ** 2 / float(v.sum()))
-        loss = peak * total / (1 - root.error) ** 2
-        best = DualPoint(v, peak, loss, bound) if loss < best.loss else best
-        words = f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}"
-        if best.loss <= bound * (1 + gap) or not time_left(words):
-            break
-        v = diagonal / diagonal.mean()
-    return DualPoint(best.v, best.peak, best.loss, bound)
+        trace, lengths = float(diagonal.sum()), diagonal / v
+        loss = float(lengths.max()) * trace / (1 - root.error) ** 2
+        return Point(v, lengths, loss, (trace * (1 - root.error)) ** 2), root
+
+    return Climb(at, "OPT_0", gap=gap, rounds=rounds).climb(v)
 
 
-def _written_out(inverse: TridiagonalInverse, point: DualPoint) -> FactorSelection:
+def _written_out(inverse: TridiagonalInverse, found: Climb[TridiagonalRoot]) -> FactorSelection:
     """Return the primal point as a matrix; codes that no query asks for are measured one by one.
 
     S^-1 = K S, as K is S^-2, so that neither is found by elimination.
     """
-    root, d, n = inverse.root(point.v), np.sqrt(point.v), inverse.V.n
-    S, m = root.array(), len(d)
-    v, X, X_inverse = np.ones(n), np.eye(n), np.eye(n)
-    v[:m] = point.v
-    X[:m, :m] = S / d[:, None] / d / point.peak
-    X_inverse[:m, :m] = root.times(S) * d[:, None] * d * point.peak
+    root, v, n = found.primal, found.best.weights, inverse.V.n
+    S, d, peak, m = root.array(), np.sqrt(v), found.longest, len(v)
+    state, X, X_inverse = np.ones(n), np.eye(n), np.eye(n)
+    state[:m] = v * m
+    X[:m, :m] = S / d[:, None] / d / peak
+    X_inverse[:m, :m] = root.times(S) * d[:, None] * d * peak
     return FactorSelection(
         factor=Dense(np.linalg.cholesky(X).T),
         inverse=X_inverse,
-        loss=point.loss,
-        bound=point.bound,
-        state=v,
-        converged=point.loss <= point.bound * (1 + OPTIMALITY_GAP),
+        loss=found.best.loss,
+        bound=found.bound,
+        state=state,
+        converged=found.best.loss <= found.bound * (1 + OPTIMALITY_GAP),
     )
 
 
@@ -162,217 +354,88 @@ def even_root(V: Mixture) -> FactorSelection:
 
 
 def _dense(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelection:
-    """Return the strategy from the root of D V D, over orbits of codes where they are few.
-
-    The eigenvalues of the root are floored, so that X is invertible where V is not.
-    """
+    """Return the strategy of a Gram by its blocks, over orbits of codes where they are few."""
     A = array_of(V)
     n = len(A)
-    v = np.ones(n) if start is None else start
     orbits = orbits_of([A]) if n >= LEAST_IN_ORBITS else None
-    few = orbits is not None and len(orbits.sizes) <= n // ORBIT_CODES
-    roots = _OrbitRoots(orbits) if orbits is not None and few else _CodeRoots(A)
-    v = roots.reduced(v)
-    best: tuple[float, float, Floats] | None = None
-    bound, iterations = 0.0, 0
-    while iterations < max_iterations:
-        iterations += 1
-        root = roots.at(v)
-        diagonal = root.diagonal
-        peak = float(np.max(diagonal / v))
-        value = peak * root.error
-        bound = max(bound, float(root.trace**2 / roots.total(v)))
-        if best is None or value < best[0]:
-            best, chosen = (value, peak, v), root
-        words = f"OPT_0 round {iterations}: loss {best[0]:.6g}, at least {bound:.6g}"
-        if best[0] <= bound * (1 + OPTIMALITY_GAP) or not time_left(words):
-            break
-        v = diagonal / (roots.total(diagonal) / n)
-    if best is None:
-        raise ValueError("at least one round")
-    loss, peak, v = best
-    codes = roots.spread(v)
-    X = chosen.array() / np.sqrt(codes[:, None] * codes) / peak
+    if orbits is None or len(orbits.sizes) > n // ORBIT_CODES:
+        orbits = Orbits(np.ones(n, dtype=np.int64), A[None], np.zeros((1, n)), np.arange(n))
+    place, sizes = orbits.place, orbits.sizes.astype(np.float64)
+    between = gram_blocks(orbits.levels[0] / np.sqrt(np.outer(sizes, sizes)))
+    inside = np.flatnonzero(orbits.inside[0] > 0)  # zero-sum vectors, for every orbit one number
+    numbers = (orbits.inside[0] / sizes)[inside, None, None]
+    alone = [
+        GramBlock(inside[k : k + 1], number, None, sizes[inside[k]] - 1)
+        for k, number in enumerate(numbers)
+    ]
+    at = of_blocks([*between, *alone])
+    found = Climb(at, "OPT_0", gap=OPTIMALITY_GAP, rounds=max_iterations)
+    found.climb(np.bincount(place, np.ones(n) if start is None else start).astype(np.float64))
+    X, beside, peak = np.zeros((len(sizes), len(sizes))), np.zeros(len(sizes)), found.longest
+    for block, half in zip(between, found.primal, strict=False):
+        X[np.ix_(block.cells, block.cells)] = half.T @ half / peak
+    beside[inside] = [half.item() ** 2 / peak for half in found.primal[len(between) :]]
+    X[np.diag_indices(len(X))] -= beside
+    X = X[np.ix_(place, place)]
+    X[np.diag_indices(n)] += (sizes * beside)[place] + FILLED_DIAGONAL
+    root = np.linalg.cholesky(X / (1 + FILLED_DIAGONAL)).T
+    inverse = np.triu(lapack.dpotri(root)[0])
+    inverse += np.triu(inverse, 1).T
+    loss = float(np.sum(inverse * A))
     return FactorSelection(
-        factor=Dense(np.linalg.cholesky(X).T),
-        inverse=chosen.inverse(np.sqrt(codes * peak)),
+        factor=Dense(root),
+        inverse=inverse,
         loss=loss,
-        bound=bound,
-        state=codes,
-        converged=loss <= bound * (1 + OPTIMALITY_GAP),
+        bound=found.bound,
+        state=(found.best.weights / sizes)[place] * n,
+        converged=loss <= found.bound * (1 + OPTIMALITY_GAP),
     )
 
 
-class _Root(Protocol):
-    """S = (D V D)^(1/2), with its eigenvalues floored.
-
-    Attributes:
-        diagonal: of the floored root, one entry a code or an orbit.
-        trace: of the root itself.
-        error: the trace of the floored root's inverse times D V D.
-    """
-
-    diagonal: Floats
-    trace: float
-    error: float
-
-    def array(self) -> Floats:
-        """Return the floored root, written out: (n, n)."""
-
-    def inverse(self, lengths: Floats) -> Floats:
-        """Return its inverse with rows and columns times lengths: (n, n)."""
-
-
-class _CodeRoot:
-    """The root by its eigenvalues."""
-
-    def __init__(self, M: Floats) -> None:
-        w, self.U = eigh(M)
-        w = above_rounding(w)
-        roots = np.sqrt(w)
-        self.floored = np.maximum(roots, EIGENVALUE_FLOOR * roots.mean())
-        self.diagonal = np.asarray((self.U**2) @ self.floored)
-        self.trace, self.error = float(roots.sum()), float(np.sum(w / self.floored))
-
-    def array(self) -> Floats:
-        return np.asarray((self.U * self.floored) @ self.U.T)
-
-    def inverse(self, lengths: Floats) -> Floats:
-        half = self.U / np.sqrt(self.floored) * lengths[:, None]
-        return np.asarray(half @ half.T)
-
-
-class _CodeRoots:
-    """Roots where every code is by itself."""
-
-    def __init__(self, A: Floats) -> None:
-        self.A = A
-
-    def total(self, v: Floats) -> float:
-        return float(v.sum())
-
-    def reduced(self, v: Floats) -> Floats:
-        return v
-
-    def spread(self, v: Floats) -> Floats:
-        return v
-
-    def at(self, v: Floats) -> _CodeRoot:
-        return _CodeRoot(self.A * np.sqrt(v)[:, None] * np.sqrt(v))
-
-
-class _OrbitRoot:
-    """The root on normalised indicators of orbits, and one number on what is beside each."""
-
-    def __init__(self, orbits: Orbits, v: Floats) -> None:
-        self.orbits, root = orbits, np.sqrt(v)
-        w, self.U = eigh(orbits.levels[0] * np.outer(root, root))
-        w, inside = above_rounding(w), np.maximum(orbits.inside[0] * v, 0.0)
-        beside, n = orbits.sizes - 1.0, float(orbits.sizes.sum())
-        roots, alone = np.sqrt(w), np.sqrt(inside)
-        self.trace = float(roots.sum() + beside @ alone)
-        floor = EIGENVALUE_FLOOR * self.trace / n
-        self.floored, self.alone = np.maximum(roots, floor), np.maximum(alone, floor)
-        self.diagonal = (self.U**2 @ self.floored + beside * self.alone) / orbits.sizes
-        self.error = float(np.sum(w / self.floored) + beside @ (inside / self.alone))
-
-    def array(self) -> Floats:
-        return self._power(1.0)
-
-    def inverse(self, lengths: Floats) -> Floats:
-        return self._power(-1.0) * np.outer(lengths, lengths)
-
-    def _power(self, power: float) -> Floats:
-        sizes, place = self.orbits.sizes, self.orbits.place
-        half, alone = self.U * self.floored ** (power / 2), self.alone**power
-        between = half @ half.T - np.diag(alone)
-        written = (between / np.sqrt(np.outer(sizes, sizes)))[np.ix_(place, place)]
-        written[np.diag_indices(len(place))] += alone[place]
-        return np.asarray(written)
-
-
-class _OrbitRoots:
-    """Roots where interchangeable codes have one entry of v."""
-
-    def __init__(self, orbits: Orbits) -> None:
-        self.orbits = orbits
-
-    def total(self, v: Floats) -> float:
-        return float(self.orbits.sizes @ v)
-
-    def reduced(self, v: Floats) -> Floats:
-        return np.asarray(np.bincount(self.orbits.place, v) / self.orbits.sizes)
-
-    def spread(self, v: Floats) -> Floats:
-        return np.asarray(v[self.orbits.place])
-
-    def at(self, v: Floats) -> _OrbitRoot:
-        return _OrbitRoot(self.orbits, v)
-
-
-SINGULAR = 1e-12  # least eigenvalue of S, relative: below it rounding could lift the bound
 MOVES_ROUNDS = 150
 MOVES_GAP = 8e-4  # the proven optimality gap at which the climb stops
 MOST_MOVED = 128  # classes: weights of 8,128 moves, and two decompositions a round
 MOVES_FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
 
 
-@dataclass(frozen=True, eq=False)
-class MovesOptimum:
-    """A strategy of one attribute for records that move, and a lower bound on the loss of any.
+def moves_optimum(V: Floats, change: RecordChange, *, rounds: int = MOVES_ROUNDS) -> Optimum:
+    """Return the best strategy that was found for the Gram of an attribute, n classes.
 
-    Attributes:
-        rows: (m, n) with X = rows' rows; every move has a length of at most 1. Of rank n, or n - 1
-            with the null vector 1 where records never leave.
-        loss: tr(X^-1 V), in the space of sum zero where records never leave.
-        bound: the largest dual value seen.
+    Where records never leave, the total is the same for all neighbours: all is in the space of sum
+    zero, where the rows have rank n - 1, and the total is free.
     """
-
-    rows: Floats
-    loss: float
-    bound: float
-
-
-def moves_optimum(V: Floats, change: RecordChange, *, rounds: int = MOVES_ROUNDS) -> MovesOptimum:
-    """Return the best strategy that was found for the Gram of an attribute, n classes."""
-    n = len(V)
-    leaves = change == "moves"
+    n, leaves = len(V), change == "moves"
     E = np.eye(n) if leaves else np.linalg.svd(np.ones((1, n)))[2][1:].T
     U = E.T @ ((V + V.T) / 2) @ E
-    between, outside = 1 - np.eye(n), np.full(n, float(leaves))
-    best: MovesOptimum | None = None
-    bound = 0.0
-    for number in range(rounds):
-        whole = float(between.sum()) / 2 + float(outside.sum())
-        between, outside = between / whole, outside / whole
-        s, Q = eigh(E.T @ (np.diag(between.sum(axis=1) + outside) - between) @ E)
-        if float(s.min()) <= SINGULAR * float(s.max()):
-            break
-        root = (Q * np.sqrt(s)) @ Q.T
-        inverse_root = (Q / np.sqrt(s)) @ Q.T
+    pairs = np.triu_indices(n, 1)
+    count = len(pairs[0])
+
+    def at(weights: Floats) -> tuple[Point, Floats]:
+        S = np.zeros((n, n))
+        S[pairs] = -weights[:count]
+        S += S.T
+        S[np.diag_indices(n)] = (weights[count:] if leaves else 0.0) - S.sum(axis=1)
+        s, Q = eigh(E.T @ S @ E)
+        root, inverse_root = (Q * np.sqrt(s)) @ Q.T, (Q / np.sqrt(s)) @ Q.T
         w, P = eigh(root @ U @ root)
         w = above_rounding(w)
-        bound = max(bound, float(np.sqrt(w).sum()) ** 2 * (1 - 1e-9))
         values = np.maximum(np.sqrt(w), MOVES_FLOOR * float(np.sqrt(w).mean()))
         half = np.sqrt(values)[:, None] * (P.T @ inverse_root @ E.T)  # X = half'half
         X = half.T @ half
-        diagonal = np.diagonal(X)
-        distances = diagonal[:, None] + diagonal - 2 * X
-        longest = float(max(distances.max(), diagonal.max() if leaves else 0.0))
+        lengths = np.diagonal(X)[pairs[0]] + np.diagonal(X)[pairs[1]] - 2 * X[pairs]
+        if leaves:
+            lengths = np.concatenate([lengths, np.diagonal(X)])
+        longest, bound = float(lengths.max()), float(np.sqrt(w).sum()) ** 2 * (1 - 1e-9)
         loss = longest * float((w / values).sum())
-        if best is None or loss < best.loss:
-            best = MovesOptimum(half / np.sqrt(longest), loss, bound)
-        words = f"moves, round {number + 1}: loss {best.loss:.6g}, at least {bound:.6g}"
-        if best.loss <= bound * (1 + MOVES_GAP) or not time_left(words):
-            break
-        between, outside = between * distances**2, outside * diagonal**2
-    if best is None:
-        raise ValueError("at least one round")
-    return MovesOptimum(best.rows, best.loss, bound)
+        return Point(weights, lengths**2, loss, bound), half / np.sqrt(longest)
+
+    found = Climb(at, "moves", gap=MOVES_GAP, rounds=rounds)
+    found.climb(np.ones(count + n * leaves))
+    return Optimum(found.primal, found.best.loss, found.bound)
 
 
-ROUNDS = 500
-GAP = 1e-5  # relative gap at which the climb stops
+BUDGETS_ROUNDS = 500
+BUDGETS_GAP = 1e-5  # relative gap at which the climb stops
 LEAST_ERROR = 1e-12  # of the largest: a measurement of no error is still measured
 
 
@@ -392,28 +455,33 @@ class MoveBudgets:
 
 
 def move_budgets(errors: Floats, lengths: Floats) -> MoveBudgets:
-    """Return the best budgets. errors: S, (blocks,), at least 0. lengths: Q, (moves, blocks)."""
+    """Return the best budgets. errors: S, (blocks,), at least 0. lengths: Q, (moves, blocks).
+
+    Measurement b at weight^2 w_b errs by S_b / w_b, and a move m of a record moves it by a squared
+    length of w_b Q_mb. The least sum of S_b / w_b with sum_b w_b Q_mb <= 1 for all moves has the
+    dual (sum_b sqrt(S_b (u'Q)_b))^2 over weights u of the moves, at w_b = sqrt(S_b / (u'Q)_b),
+    scaled ([MATH] 13.3).
+    """
     moved = lengths.max(axis=0) > 0
     S, Q = np.maximum(errors[moved], 0.0), lengths[:, moved]
-    u = np.full(len(Q), 1 / len(Q))
     weights = np.zeros(len(errors))
     if not S.any():
         weights[moved] = 1 / np.maximum(Q.sum(axis=1).max(), 1e-300)
         return MoveBudgets(weights, 0.0, 0.0)
     S_floored = np.maximum(S, LEAST_ERROR * float(S.max()))
-    loss, bound, best = np.inf, 0.0, np.zeros(len(S))
-    for _ in range(ROUNDS):
-        costs = np.maximum(u @ Q, 1e-300)
-        bound = max(bound, float(np.sqrt(S * (u @ Q)).sum()) ** 2 * (1 - 1e-9))
-        w = np.sqrt(S_floored / costs)
+
+    def at(u: Floats) -> tuple[Point, Floats]:
+        costs = u @ Q
+        w = np.sqrt(S_floored / np.maximum(costs, 1e-300))
         reached = Q @ w
         longest = float(reached.max())
-        value = longest * float((S / w).sum())
-        if value < loss:
-            loss, best = value, w / longest
-        if loss <= bound * (1 + GAP):
-            break
-        u = u * (reached / longest) ** 2
-        u = u / u.sum()
-    weights[moved] = best
-    return MoveBudgets(weights, loss, bound)
+        bound = float(np.sqrt(S * costs).sum()) ** 2 * (1 - 1e-9)
+        return Point(
+            u, (reached / longest) ** 2, longest * float((S / w).sum()), bound
+        ), w / longest
+
+    found = Climb(at, "budgets", gap=BUDGETS_GAP, rounds=BUDGETS_ROUNDS)
+    with reporting(None):  # a round costs next to nothing, and no clock is asked
+        found.climb(np.ones(len(Q)))
+    weights[moved] = found.primal
+    return MoveBudgets(weights, found.best.loss, found.bound)

@@ -11,7 +11,7 @@ OPT_0: the best strategy for the Gram of one attribute.
 
 Nested sets of many codes have trees of their own rows, under either noise (opt_tree); and else:
 Laplace: p-Identity strategies, a local optimum (opt_0_laplace). Gaussian: the optimum of a convex
-problem, with a proof of how near it is (opt_0_gaussian).
+problem, with a proof of how near it is (fixed_point).
 
 loss = sensitivity^2 tr((A'A)^-1 V) throughout; strategies returned here have sensitivity 1.
 """

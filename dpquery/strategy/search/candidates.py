@@ -54,16 +54,20 @@ from dpquery.strategy.goals import (
     score,
     tuning_workload,
 )
-from dpquery.strategy.optimize.fixed_point import MOST_MOVED, MOVES_GAP, moves_optimum
-from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_cells import (
-    CellsOptimum,
-    OrbitsOptimum,
+from dpquery.strategy.optimize.fixed_point import (
+    MOST_MOVED,
+    MOVES_GAP,
+    Optimum,
     cells_optimum,
-    orbits_optimum,
+    moves_optimum,
 )
+from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marginals
+from dpquery.strategy.optimize.opt_orbits import (
+    OrbitsOptimum,
+    orbits_optimum,
+)
 from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 from dpquery.strategy.optimize.opt_residual import (
     ResidualSelection,
@@ -410,7 +414,7 @@ def _inner(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrat
         return _moved(problem, V)
     enough = problem.least_loss / (1 + CLASSES_GAIN) if change == "enters" else math.inf
     optimum = cells_optimum(V, enough=enough)
-    if not isinstance(optimum, CellsOptimum):
+    if not isinstance(optimum, Optimum):
         raise NoGainError(f"no strategy is better by {_GAIN_TEXT}", bound=optimum)
     converged = optimum.loss <= optimum.bound * (1 + CONVERGED)
     return _product(optimum.rows), converged, optimum.bound

@@ -76,7 +76,7 @@ ORBITS = (
     Mutant(
         "zero-sum vectors of an orbit count for one",
         "a bound is proven for another workload",
-        "opt_cells._multiplicity",
+        "opt_orbits._multiplicity",
         "float(axis.sizes[orbit]) - 1",
         "1.0",
         (OPTIMUM, PROMISED),
