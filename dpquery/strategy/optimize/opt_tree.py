@@ -1,6 +1,4 @@
-"""Nested sets and equal blocks: the best weights.
-
-OPT_0 for nested sets of codes: the best tree of blocks, and how near the optimum it is.
+"""OPT_0 for nested sets of codes: the best tree of blocks, and how near the optimum it is.
 
 Queries of nested sets are measured as they are, each with a weight of its own. The loss of the
 squared weights y goes up the tree by three numbers a block ([MATH] 12): its mass mu = 1'G^-1 1,
@@ -14,9 +12,8 @@ is left to it on its path, and the code the rest. Equal sets of one parent have 
 The bound is the dual one of every strategy, at the v that belongs to the tree ([MATH] 1), its
 square root by rational functions: each pole is one tree again.
 
-Grams of nested sets of codes: V = sum_c weight_c 1_c 1_c', and no two sets cross.
-
-Single codes, groups of them, groups of groups and the total: tracts, counties, states, the nation.
+V = sum_c weight_c 1_c 1_c' for sets c of which no two cross: single codes, groups of them, groups
+of groups and the total, as there are tracts, counties, states and the nation.
 The tree of such sets has a level for each set that lies in another. What has no set at a level is
 passed on by a block without a weight.
 """
@@ -37,6 +34,7 @@ from dpquery.operators.trees import Tree
 from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.roots import root_nodes
 from dpquery.strategy.optimize.descents import FactorSelection, descend
+from dpquery.strategy.optimize.fixed_point import Climb, Point
 from dpquery.strategy.strategy import Noise
 
 MOST_ENTRIES = 1 << 28  # codes of all sets together
@@ -221,7 +219,6 @@ POLE_STEP = 0.5  # of the rational functions: right to 1e-8
 TREE_DUAL_ROUNDS = 6  # of the bound's fixed point
 TREE_GAP = 2e-4  # relative gap of loss and bound at which it stops
 SUM_ROUNDING = 1e-9  # relative; for the rounding of the bound's sums
-FAINTEST = 1e-12  # of the largest of the numbers that the fixed point works on
 FAINTER = (0.0, -3.0)  # added to the logits of the shares at the starts, under Laplace noise
 
 
@@ -345,8 +342,9 @@ def opt_tree(sets: NestedSets, noise: Noise) -> FactorSelection:
         weights, left, taken = shares.weights(x)
         squares = weights if noise == "gaussian" else [w**2 for w in weights]
         loss, by_square = loss_of(squares)
-        slopes = by_square if noise == "gaussian" else map(_times_twice, by_square, weights)
-        return math.log(loss), shares.gradient(list(slopes), left, taken) / loss
+        if noise == "laplace":
+            by_square = [2 * slope * w for slope, w in zip(by_square, weights, strict=True)]
+        return math.log(loss), shares.gradient(by_square, left, taken) / loss
 
     starts = [start] if noise == "gaussian" else [start + more for more in FAINTER]
     results = [
@@ -373,11 +371,6 @@ def opt_tree(sets: NestedSets, noise: Noise) -> FactorSelection:
     return FactorSelection(tree, tree.tree, loss, bound, None, converged=bool(best.success))
 
 
-def _times_twice(slope: Floats, weight: Floats) -> Floats:
-    """Return the slope in a weight of one in its square."""
-    return np.asarray(2 * slope * weight)
-
-
 def level_weights(kinds: AlikeSets, noise: Noise) -> list[Floats]:
     """Return weights of all levels that are the best where all sets of a level are alike.
 
@@ -399,29 +392,26 @@ def level_weights(kinds: AlikeSets, noise: Noise) -> list[Floats]:
 def _dual_bound(kinds: AlikeSets, v: Floats, loss: float) -> float:
     """Return the best dual bound on the way of the fixed point from v, one number a kind of code.
 
-    Args:
-        kinds: of the sets.
-        v: positive: where to start.
-        loss: that has been reached: close to it the climb ends.
+    Close to the loss that has been reached the climb ends.
     """
     totals, a = TreeLoss(kinds).totals, list(kinds.weights)
     on_path = a[-1]
     for above, weights in zip(kinds.parents[::-1], a[-2::-1], strict=True):
         on_path = weights + on_path[above]
-    count, best = totals[0], 0.0
-    for _ in range(TREE_DUAL_ROUNDS):
-        v = np.maximum(v, FAINTEST * v.max())  # codes that no query holds have a root of 0
+    count = totals[0]
+
+    def at(weights: Floats) -> tuple[Point, None]:
+        v = weights / count
         diagonal = v * on_path
         c, taus, slope = root_nodes(float(count @ diagonal), POLE_STEP)
         root = slope * diagonal
         for weight, tau in zip(c, taus, strict=True):
             inverse = _code_variances(kinds, [a[0] + tau / v, *a[1:]])
             root += weight * np.maximum(1 - tau / v * inverse, 0.0)
-        best = max(best, float(count @ root) ** 2 / float(count @ v))
-        if loss <= best * (1 + TREE_GAP):
-            break
-        v = root / float(count @ root)
-    return best * (1 - SUM_ROUNDING)
+        return Point(weights, root / v, loss, float(count @ root) ** 2 * (1 - SUM_ROUNDING)), None
+
+    climb = Climb(at, "OPT_0 tree's bound", gap=TREE_GAP, rounds=TREE_DUAL_ROUNDS)
+    return climb.climb(count * v).bound
 
 
 def _code_variances(kinds: AlikeSets, squares: Sequence[Floats]) -> Floats:

@@ -137,7 +137,7 @@ TREES = (
         "the bound of a tree counts a code once for all of its kind",
         "a bound that does not hold says that a strategy is optimal",
         "opt_tree._dual_bound",
-        "float(count @ root) ** 2 / float(count @ v)",
+        "float(count @ root) ** 2",
         "float(count @ root) ** 2 / float(v.sum())",
         ("test_trees.py::test_under_gaussian_noise_trees_are_as_good_as_any_rows",),
     ),
