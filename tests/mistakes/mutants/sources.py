@@ -354,7 +354,7 @@ SOURCES = (
     Mutant(
         "a message shows what a variable holds",
         "a password is in a log",
-        "_ConnectionTable.check",
+        "databases.AdbcTable.check",
         'f"{self.at} holds no connection',
         'f"{self.at} holds no connection {variable(self.at)}',
         (f"{CONNECTED}test_a_location_names_a_variable_and_no_message_shows_what_it_holds",),
@@ -362,7 +362,7 @@ SOURCES = (
     Mutant(
         "types that come with the rows are taken as they come",
         "what a value is depends on the rows",
-        "_ConnectionTable.pieces",
+        "databases.AdbcTable.pieces",
         "failed = schema.types != [types[column] for column in wanted]",
         "failed = False",
         (f"{CONNECTED}test_a_column_whose_type_changes_after_the_check_is_not_read",),
