@@ -1,14 +1,11 @@
 """Lower bounds on the loss of any strategy: the SVD bound, and for records that move.
 
-Lower bounds on the loss of every strategy: the SVD bound and the dual bound.
-
 The SVD bound [LM13] is (sum of singular values of W)^2 / N; it holds for L2 sensitivity and so for
 L1 too, which is never smaller. It factors over a single product, has a closed form in the marginal
 algebra ([MATH] 3, 4), and is computed outright while N is small.
 
-Lower bounds on the loss of every strategy where records move between cells.
-
-For weights v_m >= 0 of the moves m of a record and S = sum_m v_m m m', no strategy's loss is below
+Where records move between cells, with weights v_m >= 0 of the moves m of a record and
+S = sum_m v_m m m', no strategy's loss is below
     tr((S^(1/2) V S^(1/2))^(1/2))^2 / sum(v),
 the loss with the largest m'A'Am as squared sensitivity ([MATH] 13.3). L1 lengths are never below L2
 lengths, so that it holds for Laplace noise too.

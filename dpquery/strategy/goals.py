@@ -1,7 +1,5 @@
 """Goals: the largest error and targets, by weights of queries and of budgets.
 
-Goals beside the weighted RMSE: figures of error to keep below targets.
-
 A goal is a list of limits, each on the largest standard error or on the RMSE of some blocks. Its
 score is the largest ratio of a figure to its target, so that the least score is the least noise,
 and the least budget, that meets every target. The maximum standard error of a whole workload is the

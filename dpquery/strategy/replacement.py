@@ -1,7 +1,5 @@
 """What replacing a record, or moving rows of a person, does to the answers.
 
-How far a replaced record moves integer answers: the largest distance between two columns.
-
 A record that goes from cell i to cell j moves the answers by column j less column i, of the length
 norm(i) + norm(j) - 2 overlap(i, j). Norms of a Kronecker product are products of norms. So are its
 overlaps for L2; for L1 too where all entries of a row that are not 0 are equal and positive, and
@@ -16,8 +14,6 @@ Overlaps of the columns of integer factors, exactly or bounded from below.
 The overlap of columns x and y is sum_r x_r y_r for power 2. For power 1 it is the sum of
 min(|x_r|, |y_r|) over the rows r where both have one sign. Either way the distance of two columns
 is the norm of both less twice their overlap ([MATH] 11).
-
-The column norms of integer factors, as Python integers.
 """
 
 import math

@@ -1,14 +1,10 @@
-"""The trace of a root of a Kronecker sum, for the dual bound.
-
-The trace of the square root of a sum of Kronecker products, or a little less.
+"""The trace of the square root of a sum of Kronecker products, or a little less.
 
 S = sum_t w_t kron_i S_i(t), where an attribute that a term does not name has e e', e a unit vector.
 With e and a basis of its complement for each attribute, S lives on one block of coordinates for
 each set b of attributes below some term: those outside b are at e. That space is small where the
 terms name few attributes, however many cells there are. Where it is not, the large blocks that one
 term alone reaches are eliminated by Schur complements, below.
-
-A large block of coordinates, diagonal in its eigenvectors, eliminated by Schur complement.
 
 One term w kron_i S_i reaches the block of all its attributes. In eigenvectors of every S_i beside e
 the block is diag(w kron lambda_i), and its coupling to the block of a smaller set a has the entries

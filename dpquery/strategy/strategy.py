@@ -1,20 +1,6 @@
 """What a strategy is, what it is made for, and how large it may be.
 
-The two kinds of noise a strategy can be made for.
-
-What the best strategy is the best at: an objective, or figures to keep below targets.
-
-How one record of a data set may differ between neighbours.
-
-The sets of attributes that a block looks at, and those that a strategy measures together.
-
-Size limits of a strategy, for the search that selects one and for the reader of a plan.
-
 A candidate past a limit never wins, so that a plan made here can always be carried out.
-
-The integer queries that a strategy measures; how real factors and weights become integers.
-
-What every strategy can do: the base of all shapes.
 
 A strategy is a list of measurements, integer weight times integer block, whose answers get
 independent noise of one scale. A query q is answered by c'y with c = A (A'A)^-1 q, whose variance
@@ -65,7 +51,6 @@ Figure = Literal["sd", "rmse"]
 RecordChange = Literal["enters", "moves", "moves within"]
 """A record enters or leaves the domain; it moves to another cell, or enters or leaves; or it moves
 to another cell and is always inside."""
-CHANGES: tuple[RecordChange, ...] = get_args(RecordChange)
 
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS

@@ -1,12 +1,9 @@
 """Variances and covariances of products that were solved together.
 
-Coefficients of answers from products that are solved together, and sums of their powers.
-
 A query q = t R is answered by t Q'y, so its coefficients are c = Q t. They are written out part by
 part, for some queries at a time: on the dense axes once for each row of t, then one diagonal axis
 after the other, where a query is a product of predicates.
-
-Covariances of answers from products that are solved together: t t' of their coefficients.
+The covariance of two answers is t t' of both.
 """
 
 import math

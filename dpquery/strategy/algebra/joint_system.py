@@ -1,6 +1,4 @@
-"""Products solved together: a basis for each attribute, and rows on it.
-
-Kronecker products measured side by side, solved as one least squares problem.
+"""Kronecker products measured side by side, solved as one least squares problem.
 
 With parts k of weight w_k the measured rows are A = stack_k w_k kron_i A_ki. Written A = Q R with
 orthonormal columns Q, a query q = t R that A supports is answered by t Q'y, with variance |t|^2
@@ -13,11 +11,6 @@ included. A then falls apart into a few rows for each place on these axes. Attri
 kinds stay dense: the rows at each place hold their cells, and are brought to triangular form place
 by place. A direction that no part sees has a column of zeros and is left out: no supported query
 has a share in it.
-
-The basis of one attribute in which what several parts measure of it has orthogonal columns.
-
-There is one while the attribute has at most two kinds of factors, the total included. Where it has
-more, the basis is that of all of them together, and every part keeps a triangle in it ([MATH] 8).
 """
 
 import math

@@ -1,19 +1,10 @@
 """Interchangeable codes, and eigenvalues of matrices over them.
 
-Interchangeable codes of one attribute: swapping two of them leaves every matrix as it is.
-
-A class of interchangeable codes is an orbit. A matrix acts on the vectors that are constant on
-orbits, and as one number on those that live on a single orbit and sum to zero there: an attribute
-of identity and of groups of codes counts for as many dimensions as it has orbits. Orbits are
-proposed by hashing, then checked exactly.
-
-Matrices of one attribute that swaps of interchangeable codes leave as they are, reduced.
-
-Such a matrix is one on the m normalised indicators of orbits, and one number on all zero-sum
-vectors within an orbit ([MATH] 22). Both stand in one matrix of m + z coordinates, z the orbits of
-more than one code: a trace over codes is one over coordinates, each as often as it is `times`.
-
-Eigenvalues of Grams: cleaned of rounding, and by halves where a Gram allows it.
+Swapping two interchangeable codes of an attribute leaves every matrix as it is. A class of them is
+an orbit. A matrix acts on the vectors that are constant on orbits, and as one number on those that
+live on a single orbit and sum to zero there ([MATH] 22): an attribute of identity and of groups of
+codes counts for as many dimensions as it has orbits. Orbits are proposed by hashing, then checked
+exactly.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,5 @@
 """One descent within plan's time; Grams by parameters; what one attribute was given.
 
-Descents that hand over what they have reached when plan's time is over.
-
-The strategy that an optimiser selected for one attribute.
-
 Parametrised Grams of one attribute: their inverses, levels, rests and gradients.
 
 A selector that optimises what is measured of an attribute sees it through M = G^-1, G = A'A with

@@ -1,17 +1,13 @@
-"""One attribute: p-Identities, and the choice.
-
-OPT_0 for Laplace noise on long ordered attributes: p-Identities of two scales.
-
-Blocks of codes that follow one another are each measured by the same small p-Identity, and rows
-over the blocks stand below, found by the same descent on the Gram between blocks ([MATH] 2). Each
-scale has some hundred classes and is solved in turn for what the other one leaves to it; a
-p-Identity of all codes has n^2 / 16 unknowns.
-
-OPT_0: the best strategy for the Gram of one attribute.
+"""OPT_0: the best strategy for the Gram of one attribute.
 
 Nested sets of many codes have trees of their own rows, under either noise (opt_tree); and else:
 Laplace: p-Identity strategies, a local optimum (opt_0_laplace). Gaussian: the optimum of a convex
 problem, with a proof of how near it is (fixed_point).
+
+Laplace noise on long ordered attributes, by p-Identities of two scales: blocks of codes that follow
+one another are each measured by the same small one, and rows over the blocks stand below, found by
+the same descent on the Gram between blocks ([MATH] 2). Each scale has some hundred classes and is
+solved in turn for what the other one leaves to it; a p-Identity of all codes has n^2 / 16 unknowns.
 
 loss = sensitivity^2 tr((A'A)^-1 V) throughout; strategies returned here have sensitivity 1.
 """

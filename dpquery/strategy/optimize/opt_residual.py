@@ -1,6 +1,4 @@
-"""OPT_R, with cores of blocks.
-
-OPT_R: cores and totals, for Gaussian noise and any union of products ([MATH] 6).
+"""OPT_R: cores and totals, for Gaussian noise and any union of products ([MATH] 6).
 
 For every attribute subset b below a table of the workload, kron_{i in b} F_i is measured on the
 marginal over b, with noise of its own size. Errors are closed sums over b, and so are the best
@@ -10,10 +8,8 @@ enters through G = F'F + 11'/mu of unit diagonal, mu = 1'G^-1 1, by two numbers 
 and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the optimum for marginals
 (the SVD bound); measuring b = all attributes alone would be OPT_x.
 
-OPT_R with a core of its own for each block of attributes ([MATH] 6).
-
-Blocks are independent as long as all cores of an attribute have the same null vector z. Given z, a
-block over b has the cost times variance
+Each block of attributes may have a core of its own. Blocks are independent as long as all cores of
+an attribute have the same null vector z. Given z, a block over b has the cost times variance
     S_b = sum_j w_j prod_{i in b} tr(H_i V_ij) prod_{i not in b} z_i'V_ij z_i
 at cores with columns of L2 norm at most one: linear in the traces of each attribute, so that the
 best core of one attribute of one block, the others as they are, is the problem of OPT_0 beside z.

@@ -3,18 +3,12 @@
 A candidate is a function of the workload alone. It raises UnsupportedWorkloadError, with the reason
 as its message, where it cannot be measured or has nothing to offer.
 
-OPT_C: a strategy over classes of cells that no query tells apart ([MATH] 21).
-
-OPT_S: a strategy that treats interchangeable codes alike ([MATH] 22).
-
 Candidates for a goal: strategies selected for weights of queries that lower the score.
 
 The least score of a goal is the largest least weighted error over all weights of queries (minimax).
 For cores and Gaussian noise the weights for fixed cores come from a convex problem (`goals`) and
 cores are selected anew for them, in turn. Any other candidate is selected for weights that go up
 where its last strategy was worst. The best strategy of all rounds is kept, by its exact score.
-
-The input of every candidate and its result.
 """
 
 import math

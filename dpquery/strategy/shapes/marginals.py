@@ -1,9 +1,4 @@
-"""Weighted marginals of cells or of factors, and one product (OPT_0, OPT_x, OPT_M, OPT_F).
-
-Weighted marginals, of cells (OPT_M) or of factors (OPT_F): all is a sum over subsets.
-
-A Kronecker product of one integer factor for each attribute (OPT_x, Identity).
-"""
+"""Weighted marginals of cells or of factors, and one product (OPT_0, OPT_x, OPT_M, OPT_F)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,14 +1,10 @@
 r"""Strategies that split every attribute into a level and a remainder.
 
-Splits: the level and the remainder of every query on one measured attribute.
-
 A count vector x of n classes is the spread z 1'x of its total, 1'z = 1, and what is left of it. A
 query q has the level q z on the total, and its remainder has variance q H q' with H 1 = 0. In
 marginals of factors A ([MATH] 7) that is, with g = (A'A)^-1 1 and mu = 1'g,
     z = g / mu,  H = ((A'A)^-1 - g g' / mu) / mu,
 which for the cells themselves (A = I, mu = n) is z = 1/n, H = (I - 11'/n) / n.
-
-Strategies that split every attribute into a level and a remainder: marginals and residuals.
 
 Variances of tables whose queries all have the same one: one number a table, all at once.
 
