@@ -12,8 +12,8 @@ Each block of attributes may have a core of its own. Blocks are independent as l
 an attribute have the same null vector z. Given z, a block over b has the cost times variance
     S_b = sum_j w_j prod_{i in b} tr(H_i V_ij) prod_{i not in b} z_i'V_ij z_i
 at cores with columns of L2 norm at most one: linear in the traces of each attribute, so that the
-best core of one attribute of one block, the others as they are, is the problem of OPT_0 beside z.
-Its fixed point is taken attribute by attribute. Blocks know nothing of each other.
+best core of one attribute of one block, the others as they are, is the problem of OPT_0 beside z,
+taken attribute by attribute. Blocks know nothing of each other.
 """
 
 import math
@@ -28,12 +28,12 @@ from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import product
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
-from dpquery.progress import time_left
+from dpquery.progress import reporting, time_left
 from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.orbits import above_rounding
 from dpquery.strategy.algebra.subsets import BlockSums, Subset, member_products
 from dpquery.strategy.optimize.descents import RIDGE, Moments, UnitRoot, descend, ridged
-from dpquery.strategy.optimize.fixed_point import move_budgets
+from dpquery.strategy.optimize.fixed_point import Climb, Point, move_budgets
 from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.replacement import Distances
 from dpquery.strategy.sensitivity import block_norms
@@ -403,24 +403,21 @@ class _Axis:
     def best(self, weights: Floats) -> Floats:
         """Return C of the best core for a weighted sum of the matrices."""
         V = np.tensordot(weights, self.inside, axes=1)
-        v = np.full(len(self.spread), 1 / len(self.spread))
-        least, best = math.inf, self.start
-        for _ in range(CORE_ROUNDS):
+
+        def at(v: Floats) -> tuple[Point, Floats]:
             root = np.linalg.cholesky((self.reader * v) @ self.reader.T)
             w, U = np.linalg.eigh(root.T @ V @ root)
-            values = np.sqrt(above_rounding(w))
-            dual = float(values.sum())
-            values = np.maximum(values, CORE_FLOOR * float(values.mean()))
+            w = above_rounding(w)
+            values = np.maximum(np.sqrt(w), CORE_FLOOR * float(np.sqrt(w).mean()))
             half = np.linalg.solve(root.T, U) * np.sqrt(values)
             lengths = np.asarray(((self.reader.T @ half) ** 2).sum(axis=1))
-            loss = float(lengths.max()) * float((above_rounding(w) / values).sum())
-            if loss < least:
-                least, best = loss, half @ half.T / lengths.max()
-            if loss <= dual**2 * (1 + CORE_GAP):
-                break
-            v = np.maximum(v * lengths, 1e-12)
-            v /= v.sum()
-        return np.asarray(best)
+            loss = float(lengths.max()) * float((w / values).sum())
+            bound = float(np.sqrt(w).sum()) ** 2
+            return Point(v, lengths, loss, bound), half @ half.T / lengths.max()
+
+        climb = Climb(at, "a core", gap=CORE_GAP, rounds=CORE_ROUNDS)
+        with reporting(None):  # one of many: the clock is asked between blocks
+            return climb.climb(np.ones(len(self.spread))).primal
 
     def whole(self, C: Floats) -> Ints:
         """Return a core in whole numbers whose null vector is the spread, exactly: (n - 1, n).
