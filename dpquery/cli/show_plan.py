@@ -49,6 +49,7 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         *([BEYOND_BUDGET] if report.targets_beyond_budget else []),
         *closest_words(report),
         *worst_words(report),
+        *_total_words(report),
         *report.facts,
         *share_words(spec),
         _chosen(report),
@@ -76,6 +77,16 @@ def plan_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     grids += _sweep_grids(report)
     grids += [_candidates_grid(report)] * candidates
     return [*grids, *closest_grids(report), *fit_grids(report), domain_grid(spec)]
+
+
+def _total_words(report: PlanReport) -> list[str]:
+    """Say how well the number of all records is known, where that is worse than any answer."""
+    if report.total is None or report.total <= report.priced[0].max_std_error:
+        return []
+    return [
+        "no item asks for the number of all records, which counts those with other values too: it "
+        f"is typically off by {figure(report.total)}; an item `product: {{}}` makes it better"
+    ]
 
 
 def _unfinished(report: PlanReport) -> list[str]:
@@ -233,6 +244,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
         "budget": None if report.room is None else room_json(report.room),
         "risk": risk(report).removeprefix("risk: "),
         "objective": "targets" if report.plan.targets else report.plan.objective,
+        **({} if report.total is None else {"total": {"std_error": report.total}}),
         "selections": [_priced_json(priced, report) for priced in report.priced],
         "targets": [
             vars(reached.target) | {"reached": reached.figure, "met": reached.met}

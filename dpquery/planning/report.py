@@ -20,7 +20,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.measurement.ledger.funds import Funds, Room
-from dpquery.operators.blocks import Block
+from dpquery.operators.blocks import Block, product
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import CandidateFigures, Plan, PlannedSelection
 from dpquery.planning.figures import (
@@ -45,8 +45,10 @@ from dpquery.planning.targets import (
 )
 from dpquery.releases.words import count, figure, html_table
 from dpquery.spec.spec import Spec
+from dpquery.strategy.algebra.query_powers import total_of
+from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
-from dpquery.strategy.strategy import Noise, Objective
+from dpquery.strategy.strategy import Noise, Objective, Strategy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,6 +130,8 @@ class PlanReport:
         derived: the targets on derived items with what the better noise is expected to reach.
         derived_words: how that is known.
         facts: what public facts do to the errors, in words; none where there are none.
+        total: the expected error of the number of all records, where no item asks for it and those
+            without a declared value are in it; None otherwise, and where it has no answer.
         remark: what rehearsals left unfinished, or why there are none; see plan.relaxed and
             plan.closest.
         new: what was put on record for the first time: the dataset, its parent.
@@ -148,6 +152,7 @@ class PlanReport:
     derived: tuple[DerivedReached, ...] = ()
     derived_words: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+    total: float | None = None
     remark: str = ""
     new: tuple[str, ...] = ()
 
@@ -266,6 +271,7 @@ def report_of(
         epsilon = _meeting_all(least, plan, shares)
     priced = prices(plan, shares, epsilon=epsilon)
     best = priced[0]
+    strategy = shares.calibrated(best.selection)[0]
     return PlanReport(
         spec,
         plan,
@@ -285,8 +291,23 @@ def report_of(
         counted,
         () if derived is None else derived.reached(best.selection.noise, best.std),
         () if derived is None else derived.words,
-        facts_words(spec, compiled, shares.calibrated(best.selection)[0]),
+        facts_words(spec, compiled, strategy),
+        _total_error(spec, compiled, strategy, best),
     )
+
+
+def _total_error(
+    spec: Spec, compiled: CompiledSpec, strategy: Strategy, priced: SelectionAtBudget
+) -> float | None:
+    """Return the standard error of the number of all records, see `PlanReport.total`."""
+    total = product(compiled.workload.shape_of_domain, {})
+    columns = (column for attribute in spec.domain.attributes for column in attribute.columns)
+    asked = any(not block.attributes for block in compiled.workload.blocks)
+    if asked or all(column.other != "count" for column in columns) or not strategy.supports(total):
+        return None
+    variance = total_of(strategy.variances(total, position=None), total)
+    square = squared_sensitivity(strategy, priced.selection.change)
+    return priced.std * math.sqrt(variance * square)
 
 
 def _meeting_all(least: Sequence[LeastEpsilon], plan: Plan, shares: BudgetShares) -> Fraction:

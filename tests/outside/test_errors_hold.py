@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from outside_support import planned, released, spec_text
 
+import dpquery
+
 
 def left_out(folder):
     plan = json.loads((folder / "p").read_text())
@@ -96,3 +98,69 @@ def test_declared_rows_are_not_taken_for_those_inside_the_domain(tmp_path, mecha
     if mechanism != "rap":
         off = (tables["by_a"][estimates] - truth) / tables["by_a"][errors]
         assert np.abs(off).max() < 6
+
+
+def people(domain, items, more=""):
+    """Return a spec with a delta of which no item asks for the total."""
+    text = spec_text(domain, items, more=more)
+    return text.replace("unit: row", "unit: row, delta: 1e-6").replace("0}", "0, delta: 1e-6}", 1)
+
+
+def total_of_last_release(folder, name):
+    """Return the answer to the total, asked later of the last release."""
+    (folder / "q.yaml").write_text("workload: [{name: t, product: {}}]\n")
+    last = max(folder.glob("release*"), key=lambda path: int(path.name.removeprefix("release")))
+    total = dpquery.answer(last, folder / "q.yaml", out=folder / name).table("t")
+    return total["estimate"][0], total["std_error"][0]
+
+
+def test_shares_and_the_total_hold_where_no_item_counts_undeclared_values(tmp_path):
+    domain = {
+        "sex": "{values: [F, M]}",
+        "region": "{values: [N, S, W, E]}",
+        "hours": "{range: [0, 5]}",
+        "income": "{bins: [0, 10, 20, 40, 80, 160]}",
+    }
+    items = [
+        "{name: people, product: {sex: identity, region: identity}}",
+        "{name: by_region, product: {region: identity}}",
+        "{name: hours, sum: {of: hours, by: {sex: identity, region: identity}}}",
+        "{name: worked, product: {sex: identity, hours: prefix}}",
+        "{name: incomes, product: {region: identity, income: identity}}",
+    ]
+    shares = "derived: [{name: shares, share: {of: people}}]"
+    chance = np.random.default_rng(1)
+    codes = (chance.integers(0, n, 6000) for n in (2, 4, 6, 160))
+    lines = (f"{'FM'[s]},{'NSWE'[r]},{h},{x}\n" for s, r, h, x in zip(*codes, strict=True))
+    (tmp_path / "d.csv").write_text("sex,region,hours,income\n" + "".join(lines))
+    planned(tmp_path, people(domain, items, shares), time_limit=0.2, epsilon=0.5)
+    for noise in ("gaussian", "laplace"):
+        tables = released(tmp_path, tmp_path / "d.csv", epsilon=0.5, noise=noise)
+        assert tables["shares"]["estimate"].notna().all(), noise
+        total, error = total_of_last_release(tmp_path, noise)
+        assert error < 60
+        assert abs(total - 6000) < 6 * error
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_total_errs_far_more_than_the_worst_answer_and_no_answer_pays_for_it(tmp_path, seed):
+    chance = np.random.default_rng(seed)
+    names = ["a", "b", "c"]
+    domain = {name: f"{{range: [0, {chance.integers(1, 6)}]}}" for name in names}
+    pairs = [("a", "b"), ("b", "c"), ("a", "c")]
+    forms = chance.choice(["identity", "prefix"], (3, 2))
+    items = [
+        f"{{name: i{k}, product: {{{p}: {f}, {q}: {g}}}}}"
+        for k, ((p, q), (f, g)) in enumerate(zip(pairs, forms, strict=True))
+    ]
+    planned(tmp_path, people(domain, items), time_limit=1, search_both=True)
+    (tmp_path / "d.csv").write_text("a,b,c\n" + "0,0,0\n" * 50)
+    plan = json.loads((tmp_path / "p").read_text())
+    for selection in plan["selections"]:
+        noise = selection["noise"]
+        tables = released(tmp_path, tmp_path / "d.csv", epsilon=1, noise=noise)
+        _, error = total_of_last_release(tmp_path, noise)
+        worst = max(tables[f"i{k}"]["std_error"].max() for k in range(3))
+        assert error < 8 * worst, noise
+        best = next(one for one in selection["candidates"] if one["name"] == selection["best"])
+        assert noise == "laplace" or best["rmse"] < 1.011 * selection["bound"]

@@ -26,6 +26,7 @@ from dpquery.strategy.optimize.fixed_point import (
     Climb,
     GramBlock,
     of_blocks,
+    total_share,
 )
 
 MOST_COMBINATIONS = 1024  # of orbits: a round decomposes a matrix of so many
@@ -38,7 +39,7 @@ class OrbitsOptimum:
     Attributes:
         cores: by component rows (m, m) over sums of orbits, to be measured for every combination of
             codes within orbits, each against the mean of its orbit.
-        loss: of the strategy, or slightly more.
+        loss: of the strategy, or slightly more, before the total is beside it.
         bound: the largest dual value seen; no strategy has a smaller loss.
     """
 
@@ -82,12 +83,19 @@ def orbits_optimum(
     found.climb(np.sqrt(diagonal * sizes))
     if found.is_hopeless:
         return found.bound
-    cores = {}
+    filled = {}
     for (b, block), half in zip(kept, found.primal, strict=True):
         X = half.T @ half / found.longest
-        filled = X * np.sqrt(np.outer(sizes[block.cells], sizes[block.cells]))
-        filled[np.diag_indices(len(filled))] += FILLED_DIAGONAL
-        rows = np.linalg.cholesky(filled / (1 + FILLED_DIAGONAL)).T
+        X *= np.sqrt(np.outer(sizes[block.cells], sizes[block.cells]))
+        X[np.diag_indices(len(X))] += FILLED_DIAGONAL
+        filled[b] = X
+    sums, total = (BETWEEN,) * len(counts), np.sqrt(sizes)
+    share = total_share(filled[sums], total, diagonal)
+    cores = {}
+    for b, X in filled.items():
+        beside = share * np.outer(total, total) if b == sums else 0.0
+        shared = (1 - share) * X + beside
+        rows = np.linalg.cholesky(shared / (1 + FILLED_DIAGONAL)).T
         cores[b] = np.asarray(rows / _lengths(orbits, b))
     return OrbitsOptimum(cores, found.best.loss * (1 + FILLED_DIAGONAL), found.bound)
 

@@ -69,8 +69,8 @@ ORBITS = (
         "the longest column over orbits is left above one",
         "the loss is promised for shorter columns than are measured",
         "orbits_optimum",
-        "np.linalg.cholesky(filled / (1 + FILLED_DIAGONAL))",
-        "np.linalg.cholesky(filled)",
+        "np.linalg.cholesky(shared / (1 + FILLED_DIAGONAL))",
+        "np.linalg.cholesky(shared)",
         ("test_orbits.py::test_the_longest_column_is_no_longer_than_promised",),
     ),
     Mutant(
