@@ -598,9 +598,7 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
         )
         if reached**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
             break
-        if (
-            mean >= problem.least_score**2
-        ):  # no strategy of this kind scores less than it does on mean
+        if mean >= problem.least_score**2:  # none of this kind scores less than it does on mean
             break
     if best is None:
         raise ValueError("at least one round")
