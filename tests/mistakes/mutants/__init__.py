@@ -24,6 +24,7 @@ from mutants.measurement_key import MEASUREMENT_KEY
 from mutants.noise import NOISE
 from mutants.orbits import ORBITS
 from mutants.output import OUTPUT
+from mutants.outsiders import OUTSIDERS
 from mutants.package import PACKAGE
 from mutants.parts import PARTS
 from mutants.persons import PERSONS
@@ -43,6 +44,7 @@ MUTANTS = (
     *CURRENCIES,
     *INPUT,
     *VALUES,
+    *OUTSIDERS,
     *COLUMNS,
     *COUNTED,
     *PERSONS,
