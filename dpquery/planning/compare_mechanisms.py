@@ -11,7 +11,7 @@ error bars. So RAP and adaptive measurement are preferred only where they beat t
 that of its best column, by a margin. On the made-up populations any margin from 0.85 to 1 has
 adaptive measurement picked alike on the four data sets that it was set on; 1 is taken. RAP's 0.7 is
 from 24 earlier choices between RAP and linear strategies, on thresholds of Adult. Both were judged
-on six data sets (tests/bench_choice.py); RAP was the best of all in two of 31 cells.
+on six data sets (tests/bench/bench_choice.py); RAP was the best of all in two of 31 cells.
 
 The answers that err least, biased or not: columns of linear strategies, rehearsed and compared.
 

@@ -5,7 +5,7 @@ distributions [RAP]; many rows do so, and which of them the steps end at decides
 about all that was not measured. Here it is said: minimise error + pull * D(rows || start), D the
 relative entropy, and let the pull go down until the error is what noise explains. The descent is by
 mirror steps with momentum: a step adds minus the gradient by the distributions to the logits of a
-softmax, so no class at 0 or 1 is stuck. tests/bench_rap.py measures both.
+softmax, so no class at 0 or 1 is stuck. tests/bench/bench_rap.py measures both.
 """
 
 import math
