@@ -292,7 +292,11 @@ class _Check:
             block, _ = self.checked[place]
             rows = self.probes.places(block.queries, most)
             chosen[place] = rows[np.broadcast_to(self.std[place], block.queries)[rows] > 0]
-        parts = [[self._covariances(p, chosen[p], q, chosen[q]) for q in chosen] for p in chosen]
+        parts: list[list[Floats]] = []
+        for k, p in enumerate(chosen):  # symmetric: half of them are worked out
+            above = [parts[j][k].T for j in range(k)]
+            beside = [self._covariances(p, chosen[p], q, chosen[q]) for q in list(chosen)[k:]]
+            parts.append(above + beside)
         std = [np.broadcast_to(self.std[p], self.checked[p][0].queries)[chosen[p]] for p in chosen]
         return _Sample(chosen, np.concatenate(std), np.block(parts))
 
