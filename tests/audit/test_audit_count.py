@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from dpquery.audit import both_sums, end_to_end, installation, neighbours
-from dpquery.audit import installation as draws
 from dpquery.audit import rap_checks as rap
 from dpquery.audit import run as audit_run
 from dpquery.audit.cases import CASES, FULL, Size
@@ -22,7 +21,17 @@ from dpquery.audit.statistics import ALPHA, MOST_TESTS, Finding
 
 FEW = Size(draws=100, replicates=100, releases=2)
 SMALL = next(case for case in CASES if case.name == "marginals of rows")
-OF_NO_CHANCE = (both_sums, end_to_end, installation, rap.charge, rap.figures)
+OF_NO_CHANCE = (
+    both_sums,
+    end_to_end.readers,
+    installation.supply,
+    installation.version_finding,
+    installation._locked_finding,
+    installation._apart_finding,
+    installation.files_finding,
+    rap.charge,
+    rap.figures,
+)
 """What is left out here, as it makes no test of chance: looked up in its text."""
 
 
@@ -40,12 +49,12 @@ def without_draws(monkeypatch):
     monkeypatch.setattr(end_to_end, "repeated_releases", lambda *_: releases)
     for module, name in (
         *((end_to_end, name) for name in ("goodness_of_fit", "dependence", "repeats")),
-        *((draws, name) for name in ("goodness_of_fit", "dependence", "chi_square")),
+        *((installation, name) for name in ("goodness_of_fit", "dependence", "chi_square")),
         *((rap, name) for name in ("chi_square", "_ties")),
         (neighbours, "chi_square"),
     ):
         monkeypatch.setattr(module, name, lambda *_, **__: 0.5)
-    monkeypatch.setattr(draws, "_noise", lambda *_: np.zeros(1, np.int64))
+    monkeypatch.setattr(installation, "_noise", lambda *_: np.zeros(1, np.int64))
     monkeypatch.setattr(end_to_end, "_released", lambda *_: np.zeros(1, np.int64))
     kind, write = next(iter(neighbours.writers().items()))
     monkeypatch.setattr(neighbours, "writers", lambda: {kind: write})
