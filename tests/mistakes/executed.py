@@ -12,12 +12,9 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 
 import pytest
-
-MAP = Path(__file__).parents[2] / "build" / "executed"
-"""A file a process: a line a test function, with its CPU seconds and the functions it executes."""
+from mistakes.near import MAP, functions_in
 
 _entered: set[str] = set()
 
@@ -48,24 +45,13 @@ class _Finder(importlib.machinery.PathFinder):
 def _telling(source: bytes, module: str) -> ast.Module:
     """Add to every function a first statement that tells its name."""
     tree = ast.parse(source)
-
-    def visit(node: ast.AST, name: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.ClassDef):
-                visit(child, f"{name}.{child.name}")
-            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner = f"{name}.{child.name}"
-                visit(child, inner)
-                told = ast.parse(f"_entered.add({inner!r})").body[0]
-                for part in ast.walk(told):
-                    ast.copy_location(part, child.body[0])
-                first = child.body[0]
-                documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-                child.body.insert(int(documented), told)
-            else:
-                visit(child, name)
-
-    visit(tree, module)
+    for name, function in list(functions_in(tree, module)):
+        first = function.body[0]
+        told = ast.parse(f"_entered.add({name!r})").body[0]
+        for part in ast.walk(told):
+            ast.copy_location(part, first)
+        documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        function.body.insert(int(documented), told)
     return tree
 
 

@@ -8,14 +8,17 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 MAP = ROOT / "build" / "executed"
+"""A file a process: a line a test function, with its CPU seconds and the functions it executes."""
 SECONDS = 40  # CPU seconds of the tests that are run
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def executed() -> dict[str, tuple[float, frozenset[str]]]:
@@ -45,21 +48,21 @@ def chosen(
     return taken
 
 
+def functions_in(tree: ast.AST, name: str) -> Iterator[tuple[str, FunctionNode]]:
+    """Yield the functions inside a module or another node, each with its dotted name."""
+    for child in ast.iter_child_nodes(tree):
+        inner = name
+        if isinstance(child, ast.ClassDef | FunctionNode):
+            inner = f"{name}.{child.name}"
+            if isinstance(child, FunctionNode):
+                yield inner, child
+        yield from functions_in(child, inner)
+
+
 def functions_of(source: str, module: str) -> dict[str, str]:
     """Return the text of every function of a module, by its dotted name."""
-    found: dict[str, str] = {}
-
-    def visit(node: ast.AST, name: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            inner = name
-            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                inner = f"{name}.{child.name}"
-                if not isinstance(child, ast.ClassDef):
-                    found[inner] = ast.unparse(child)
-            visit(child, inner)
-
-    visit(ast.parse(source), module)
-    return found
+    found = functions_in(ast.parse(source), module)
+    return {name: ast.unparse(function) for name, function in found}
 
 
 def changed(base: str) -> tuple[set[str], list[str]]:
