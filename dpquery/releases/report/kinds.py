@@ -334,14 +334,21 @@ def _fits_tables(cells: ItemCells) -> bool:
 
 
 def _draw_tables(cells: ItemCells, caption: Caption) -> Picture:
-    """Return a picture of each table, behind its name, after a list of all of them."""
+    """Return a picture of each table, that its name opens, after a list of all of them."""
     groups = _tables(cells)
     chosen, said = chosen_groups(cells, groups, MOST_TABLES, "tables")
-    listed = ""
-    if cells.error_bars:
-        listed = _list_of_tables(cells, groups)
-    parts = [(name, cells.take(rows)) for name, rows in chosen]
-    return _parts("tables", parts, caption, said, before=listed)
+    blocks = [_list_of_tables(cells, groups)] if cells.error_bars else []
+    kinds = []
+    for k, (name, rows) in enumerate(chosen):
+        picture = picture_of(cells.take(rows), caption.of(name))
+        kinds += [picture.kind, *picture.parts]
+        is_open = " open" if k == 0 else ""
+        blocks.append(
+            f"<details{is_open}><summary>{escape(name)} "
+            f"<small>{count(len(rows), 'answer')}</small></summary>"
+            f'{picture.html}<p class="note">{escape(" ".join(picture.notes))}</p></details>'
+        )
+    return Picture("tables", "".join(blocks), said, tuple(kinds))
 
 
 def _list_of_tables(cells: ItemCells, groups: Sequence[tuple[str, Ints]]) -> str:
@@ -387,29 +394,6 @@ def _draw_but_totals(cells: ItemCells, caption: Caption) -> Picture:
     """Return the picture of the other answers: a total would make all others small."""
     picture = picture_of(cells.take(np.flatnonzero(_but_totals(cells))), caption)
     return replace(picture, notes=(*picture.notes, "Totals stand in the table alone."))
-
-
-def _parts(
-    kind: str,
-    parts: Sequence[tuple[str, ItemCells]],
-    caption: Caption,
-    said: tuple[str, ...],
-    *,
-    before: str = "",
-) -> Picture:
-    """Return parts that can be opened one by one, the first open, each with its own picture."""
-    blocks, kinds = [], []
-    for k, (name, part) in enumerate(parts):
-        picture = picture_of(part, caption.of(name))
-        kinds += [picture.kind, *picture.parts]
-        notes = " ".join(picture.notes)
-        is_open = " open" if k == 0 else ""
-        blocks.append(
-            f"<details{is_open}><summary>{escape(name)} "
-            f"<small>{count(len(part), 'answer')}</small></summary>"
-            f'{picture.html}<p class="note">{escape(notes)}</p></details>'
-        )
-    return Picture(kind, f"{before}{''.join(blocks)}", said, tuple(kinds))
 
 
 PICTURE_KINDS = (
