@@ -28,6 +28,7 @@ REFUSALS = re.compile(
     rf"`file: \{{encoding: latin-1\}}`|{HINTS})\n"
     r"|dpquery: data\.csv: the header does not have each of these declared columns exactly once: "
     rf"(({DECLARED})(, |(?=;)))+; (rename them in the file, or set `column:` in the spec|{HINTS})\n"
+    r"|dpquery: data\.csv is empty: no header and no record; name another file\n"
 )
 TOKENS = [b",", b'"', b"\n", b"\r", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"age", b"region"]
 TOKENS += [
