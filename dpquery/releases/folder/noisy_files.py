@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +28,13 @@ from dpquery.arrays import Ints, Singles
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_RAP_FIT_NUMBERS
 from dpquery.operators.compile import CompiledSpec
-from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.releases.manifest import RELAXED_ROWS_FILE
 from dpquery.spec.columns import Attribute, Domain
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import Strategy
+
+if TYPE_CHECKING:
+    from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 BATCH_VALUES = 1 << 20
@@ -190,7 +193,7 @@ def _places(ends: Ints, start: int, count: int) -> Ints:
 _SHOWN = 3  # values that the name of a class lists
 
 
-def relaxed_table(rows: RelaxedRows, domain: Domain, classes: Sequence[Ints]) -> pa.Table:
+def relaxed_table(rows: "RelaxedRows", domain: Domain, classes: Sequence[Ints]) -> pa.Table:
     """Return the content of relaxed_rows.parquet.
 
     Args:
@@ -234,7 +237,7 @@ def rows_digest(values: Singles) -> str:
     return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").data).hexdigest()
 
 
-def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> RelaxedRows:
+def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> "RelaxedRows":
     """Read the relaxed rows of a release.
 
     Args:
@@ -245,6 +248,8 @@ def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> Rel
     Raises:
         SpecError: they are missing, not as they were written, or another release's.
     """
+    from dpquery.reconstruction.relaxed.rows import RelaxedRows  # few releases have any
+
     if not digest:
         raise SpecError(
             f"{directory} was made by an older dpquery, which did not say which relaxed rows are "
