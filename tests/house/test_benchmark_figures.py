@@ -1,11 +1,12 @@
-"""The tables of dpquery/docs/benchmarks.md are those that the benches measured last."""
+"""The tables of the pages of figures are those that the benches measured last."""
 
 import json
 
 from bench_strategies import HEAD, RESULTS, ROOT, Row, line
 
-PAGE = ROOT / "dpquery" / "docs" / "benchmarks.md"
+SHORT = ROOT / "dpquery" / "docs" / "benchmarks.md"
 REFERENCE = ROOT / "tests" / "reference"
+PAGE = REFERENCE / "benchmarks.md"
 COLUMNS = ("estimate", "nonnegative", "consistent", "thresholded", "graphical", "shrunk")
 
 
@@ -22,6 +23,10 @@ def test_the_page_shows_the_strategies_that_were_measured():
     rows = [Row(**row) for row in json.loads(RESULTS.read_text(encoding="utf-8"))]
     assert "\n".join([HEAD, *map(line, rows)]) in page()
     assert {row.noise for row in rows} == {"laplace", "gaussian"}
+    start = SHORT.read_text(encoding="utf-8").partition(f"{HEAD}\n")[2]
+    shown = start.partition("\n\n")[0].splitlines()
+    assert len(shown) > 10
+    assert set(shown) <= set(map(line, rows))
 
 
 def test_every_measured_row_is_above_its_bound_and_not_above_what_is_published():

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "dpquery" / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "tests" / "README.md", *DOCS.glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "tests").rglob("*.md"), *DOCS.glob("*.md")])
 MATH = DOCS / "MATH.md"
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
