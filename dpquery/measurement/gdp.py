@@ -9,7 +9,7 @@ M = (1 - Phi) / phi being Mills' ratio; the second line has no large exponential
 terms is ever lost in the other. M falls, so an upper bound of delta takes an upper bound of M(u)
 and a lower one of M(v). Every operation here gives two decimals of 60 digits between which the
 exact result lies. What is searched for is a whole number of units, decided by such bounds alone:
-the same on every machine, and never on the wrong side. The analysis is in docs/accounting.md.
+the same on every machine, and never on the wrong side. The analysis is in docs/MATH.md, section 26.
 """
 
 import math

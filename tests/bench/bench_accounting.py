@@ -56,7 +56,7 @@ def by_opendp(epsilon: str, delta: str, releases: int, near: float) -> float:
 
 
 def main() -> None:
-    """Print the table of docs/accounting.md."""
+    """Print the table of tests/reference/accounting.md."""
     judged = "| dpquery, mu^2 | analytic | PLD, fixed list | dpquery, rho | OpenDP |"
     print(f"| epsilon | delta | releases {judged}\n|{'---|' * 8}")
     for epsilon, delta, releases in product(EPSILONS, DELTAS, RELEASES):

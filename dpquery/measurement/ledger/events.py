@@ -115,7 +115,7 @@ class Account:
         """Return whether the cap has room for a charge, by either of its two sums; see `over`.
 
         Privacy: all releases together are (epsilon, delta)-DP as the cap declares; the proof is in
-        docs/accounting.md. Once a release is not pure, only the sum in the currency counts, also
+        [MATH] 26.5. Once a release is not pure, only the sum in the currency counts, also
         for those before it.
         """
         over = self.over(units, pure)

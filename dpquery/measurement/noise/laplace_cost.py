@@ -15,7 +15,7 @@ with equality where all rows that move do so by the same, and never above kappa(
 D1 and with Q.
 
 In GDP noise that is epsilon-DP costs at most the squared mu (pi / 2) epsilon^2, and rows add up: Q
-as above costs (pi / 2) Q / t^2. The proofs are in docs/accounting.md.
+as above costs (pi / 2) Q / t^2. The proofs are in docs/MATH.md, section 26.
 """
 
 from collections import Counter
