@@ -88,7 +88,7 @@ test: $(READY) ## the tests of every day: four minutes of two cores
 	$(BIN)/pytest -q $(CORES)
 
 near: $(READY) ## the tests that execute what differs from BASE, cheapest first: a minute at most
-	$(BIN)/python tests/mistakes/near.py $(or $(BASE),HEAD)
+	$(BIN)/python tests/mistakes/run.py near $(or $(BASE),HEAD)
 
 night: $(READY) ## every test but the slowest, and the map of what each executes, for `make near`
 	rm -rf build/executed
@@ -100,7 +100,7 @@ test-all: $(READY) ## every test, the slow ones too
 audit: $(READY) ## the audit of the installed versions in its short form
 	$(BIN)/dpquery audit --quick
 
-trust: $(READY) ## all that speaks for dpquery in one table: the audit, hostile input, crashes, mutants
+trust: $(READY) ## all that speaks for dpquery in one table: the audit, hostile input, crashes, planted mistakes
 	$(BIN)/python tests/house/trust.py
 
 lint: $(READY) ## ruff: lint and format

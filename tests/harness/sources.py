@@ -72,14 +72,12 @@ class Definition:
     Attributes:
         module: that defines it.
         name: its qualified name, such as `Ledger.reserve`.
-        first: its first line, decorators included.
-        last: its last line.
+        node: its syntax tree.
     """
 
     module: Module
     name: str
-    first: int
-    last: int
+    node: ast.stmt
 
     @property
     def full_name(self) -> str:
@@ -98,7 +96,10 @@ class Definition:
     def _parts(self) -> tuple[str, str, str]:
         lines = [f"{line}\n" for line in self.module.source.split("\n")]
         lines[-1] = lines[-1].removesuffix("\n")
-        parts = lines[: self.first - 1], lines[self.first - 1 : self.last], lines[self.last :]
+        decorators = getattr(self.node, "decorator_list", ())
+        first = min(node.lineno for node in (self.node, *decorators)) - 1
+        last = self.node.end_lineno
+        parts = lines[:first], lines[first:last], lines[last:]
         before, text, after = ("".join(part) for part in parts)
         return before, text, after
 
@@ -107,12 +108,11 @@ def _defined(module: Module, parent: ast.AST, prefix: str) -> Iterator[Definitio
     """Yield what is defined in the body of a node, and in `if` and `try` there."""
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            yield Definition(module, f"{prefix}{node.name}", first, node.end_lineno)
+            yield Definition(module, f"{prefix}{node.name}", node)
             yield from _defined(module, node, f"{prefix}{node.name}.")
         elif isinstance(node, ast.Assign | ast.AnnAssign) and not prefix:
             for name in _targets(node):
-                yield Definition(module, name, node.lineno, node.end_lineno)
+                yield Definition(module, name, node)
         elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
             yield from _defined(module, node, prefix)
 

@@ -28,7 +28,7 @@ PATTERNS = (
     "test_bulk_noise.py",
     "test_rounded_noise.py",
     "test_audit*.py",
-    "test_mutants.py",
+    "test_mistakes.py",
     "test_non_interference*.py",
     "test_stability.py",
     "test_bad_input.py",
@@ -47,7 +47,7 @@ PATTERNS = (
 AUDIT = "dpquery audit"
 # What must be there, with the CPU seconds that it last took, to begin with the longest.
 SECONDS = {
-    "test_mutants.py": 1757,
+    "test_mistakes.py": 1757,
     "test_fuzz_answers.py": 362,
     "test_audit.py": 355,
     "test_stability.py": 325,

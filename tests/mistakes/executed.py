@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from mistakes.near import MAP, functions_in
+from mistakes.run import MAP, functions_in
 
 _entered: set[str] = set()
 
