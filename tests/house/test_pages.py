@@ -97,15 +97,30 @@ def test_a_link_to_nowhere_is_found():
     assert len(broken_links(MATH, text)) == 3
 
 
-def test_every_page_is_reached_from_the_readme():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    linked = {target.partition("#")[0] for target in LINK.findall(prose(readme))}
-    assert {page.relative_to(ROOT).as_posix() for page in DOCS.glob("*.md")} <= linked
+def test_every_page_is_behind_one_of_the_four_doors_and_on_the_site():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    linked = {target.partition("#")[0] for target in LINK.findall(prose(index))}
+    pages = {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+    assert pages == linked
+    site = (DOCS / "mkdocs.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"[\w-]+\.md", site)) == {*pages, "index.md"}
+    assert "(dpquery/docs/index.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_all_pages_together_are_no_more_than_a_person_may_read():
+    """Words that are read as such: no listings, formulas, names of code or figures."""
+    words = [
+        word
+        for page in PAGES
+        if page.parent in (ROOT, DOCS)
+        for word in prose(page.read_text()).split()
+    ]
+    assert sum(bool(re.search("[A-Za-z]{2}", word)) for word in words) <= 45_000
 
 
 def test_the_pages_are_shipped_with_the_package():
     toml = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert toml["tool"]["setuptools"]["package-data"]["dpquery"] == ["docs/*.md"]
+    assert toml["tool"]["setuptools"]["package-data"]["dpquery"] == ["docs/*.md", "py.typed"]
 
 
 def test_every_section_of_the_mathematics_that_code_cites_exists():
