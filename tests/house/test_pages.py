@@ -8,6 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from cli_support import run
+
+from dpquery import exceptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "dpquery" / "docs"
@@ -148,5 +151,32 @@ def test_a_wrong_citation_is_found():
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
-def test_the_python_examples_of_a_page_print_what_it_says(path):
+def test_commands_named_in_a_page_exist_and_its_python_prints_what_it_says(path):
+    named = set(re.findall(r"`dpquery ([a-z-]+)", path.read_text(encoding="utf-8")))
+    assert [name for name in sorted(named) if run(name, "--help").code] == []
     assert doctest.testfile(str(path), module_relative=False, encoding="utf-8").failed == 0
+
+
+def test_operations_names_the_exit_codes_of_the_exceptions_and_every_command_of_the_ledger():
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    table = page[page.index("## Exit codes") : page.index("## When a command")]
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    kinds = [kind for kind in vars(exceptions).values() if isinstance(kind, type)]
+    raised = {kind.exit_code for kind in kinds if issubclass(kind, exceptions.DpqueryError)}
+    assert documented == raised | {0, 1, 130}
+    listed = run("ledger", "--help").out.partition("Commands:")[2]
+    names = re.findall(r"^ {2}([a-z-]+) ", listed, re.MULTILINE)
+    assert len(names) > 4
+    assert [name for name in names if f"`dpquery ledger {name}" not in page] == []
+
+
+def test_every_message_that_operations_quotes_can_be_printed():
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    below = page[page.index("## When a command refuses") :]
+    cells = re.findall(r"^\| (\d+.*?) \| .+\|$", below, re.MULTILINE)
+    quoted = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
+    parts = [part.strip(" ;:,") for text in quoted for part in text.split("…")]
+    code = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "dpquery").rglob("*.py"))
+    code = " ".join(re.sub(r'"\s+f?"', "", code).split()).replace("{MANIFEST_FILE}", "release.json")
+    assert len(parts) > 10
+    assert [part for part in parts if len(part) > 3 and part not in code] == []

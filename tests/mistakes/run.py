@@ -43,6 +43,7 @@ CAUGHT = ROOT / "build" / "caught.json"
 PLANTED = Path(__file__).with_name("planted.txt")
 NEAR_SECONDS = 40  # CPU seconds of the tests of a change
 SECONDS = 60  # CPU seconds of the tests that a mistake is tried on
+ENTERED_A_SECOND = 200  # functions
 TOGETHER = (12, 40, 100)  # tests of one process: of the first, the second, every later one
 PATIENCE = 600  # seconds; what does not end has neither caught a mistake nor missed it
 COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
@@ -397,13 +398,18 @@ class Trial:
         of_it = {test for test in others if self.tests[test][1] & names}
         starting = {test for test in others if starts_programs(test.partition("::")[0])}
         order, left = [], self.seconds
-        for tests in (of_it, starting - of_it):
-            for test in sorted(tests, key=lambda test: self.tests[test][0]):
-                left -= self.tests[test][0]
+        for some in (of_it, starting - of_it):
+            for test in _one_of_each_first(sorted(some, key=self._cost)):
+                left -= self._cost(test)
                 order += [test] * (left >= 0 and (self.whole / test.partition("::")[0]).exists())
         known = self.caught.get(_key(mistake))
         order += [f"audit:{part}" for part in (_parts() if self.audit is None else self.audit)]
         return [known, *(test for test in order if test != known)] if known else order
+
+    def _cost(self, test: str) -> float:
+        """Return CPU seconds: those recorded, and of fixtures that its first user alone made."""
+        seconds, entered = self.tests[test]
+        return seconds + len(entered) / ENTERED_A_SECOND
 
     def _passes_otherwise(self, test: str) -> bool:
         if test not in self._sound:
@@ -413,6 +419,13 @@ class Trial:
 
 def _key(mistake: Mistake) -> str:
     return f"{mistake.within}: {mistake.name}"
+
+
+def _one_of_each_first(tests: Iterable[str]) -> list[str]:
+    """Return some tests with one case of each function before all other cases."""
+    first: dict[str, str] = {}
+    others = [test for test in tests if first.setdefault(test.partition("[")[0], test) != test]
+    return [*first.values(), *others]
 
 
 def _parts() -> list[str]:

@@ -141,6 +141,6 @@ def test_what_does_not_end_is_told(whole, catcher, monkeypatch):
 def test_every_planted_mistake_is_caught(record_property, capsys):
     with capsys.disabled():
         missed = run.try_mistakes(planted())
-    record_property("mutants", len(planted()))
-    record_property("mutants caught", len(planted()) - len(missed))
+    record_property("mistakes", len(planted()))
+    record_property("mistakes caught", len(planted()) - len(missed))
     assert [f"{one.within}: {one.name}" for one in missed] == []

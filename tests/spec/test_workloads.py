@@ -16,7 +16,6 @@ from dpquery.spec.spec import Spec
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "workloads").glob("*.yaml"))
-SHARED = ROOT.parent / "shared"
 
 
 def spec(name: str) -> Spec:
@@ -118,37 +117,6 @@ def test_census_predicate_sets_hold_the_codes_of_the_summary_file() -> None:
         assert isinstance(bands, IntervalSet)
         assert len(bands) == count
         assert [i for first, last in bands.bounds for i in range(first, last + 1)] == [*range(115)]
-
-
-def published(name: str) -> dict[str, object]:
-    file = SHARED / name
-    if not file.exists():
-        pytest.skip("the published figures are not beside this checkout")
-    return json.loads(file.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize(
-    ("name", "domain"),
-    [
-        ("adult_marginals.yaml", "Adult"),
-        ("adult_prefix.yaml", "Adult"),
-        ("cps.yaml", "CPS"),
-        ("cps_prefix.yaml", "CPS"),
-        ("loans_small.yaml", "Loans"),
-        ("loans_small_prefix.yaml", "Loans"),
-    ],
-)
-def test_examples_have_the_published_domains(name: str, domain: str) -> None:
-    assert list(spec(name).domain.shape) == published("anchors/published.json")["domains"][domain]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["adult_basic.yaml", "adult_marginals.yaml", "thresholds.yaml", "adult_thresholds.yaml"],
-)
-def test_adult_examples_declare_the_columns_of_the_file(name: str) -> None:
-    sizes = published("data/adult-domain.json")
-    assert {attribute.name: attribute.size for attribute in spec(name).domain.attributes} == sizes
 
 
 def test_the_starter_example_is_what_init_writes() -> None:

@@ -3,9 +3,7 @@
 from itertools import chain, combinations
 
 import pytest
-from sources import package
 
-from dpquery import limits
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
@@ -67,12 +65,3 @@ def test_a_largest_error_that_is_exact_on_one_machine_only_is_no_damage(monkeypa
     assert low < high
     monkeypatch.setattr(expected_error, "_is_exact", lambda _: other == 1)
     assert low <= expected_error.expected_error(strategy, workload).max_std_error <= high
-
-
-def test_every_limit_is_used_and_no_other_module_defines_one_of_its_name():
-    names = {name for name in vars(limits) if name.isupper()}
-    modules = [module for module in package() if module.name != "dpquery.limits"]
-    imported = {name for module in modules for _, name in module.imports}
-    assert {f"dpquery.limits.{name}" for name in names} <= imported
-    assert names.isdisjoint(own.name for module in modules for own in module.definitions)
-    assert limits.MAX_STRATEGY_CELLS <= limits.MAX_COUNTED_CELLS
