@@ -13,7 +13,7 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram, grams
-from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.spec.parsing.read import load_spec
 from dpquery.strategy.expected_error import expected_error
@@ -183,6 +183,15 @@ def test_tables_that_do_not_fit_are_not_merged():
     assert together.groups == ((0, 1),)
     apart = opt_union(workload, noise="gaussian", rng=rng(), max_cells=15)
     assert apart.groups == ((0,), (1,))
+
+
+def test_a_predicate_that_every_record_meets_leaves_no_term_without_a_factor():
+    """Its cross terms are symmetric and of trace zero: no Gram of anything."""
+    shape = (4, 4, 6, 5)
+    factors = (Identity(4), Identity(4), Ones(1, 6), ListedRanges(5, [(0, 1)]))
+    block = Block(shape, (0, 1, 2, 3), factors, (False, True, True, False), 1)
+    found = palettes(gram(Workload(shape, (block,), (1.0,))), noise="laplace", rng=rng())
+    assert all(palette.factors for palette in found)
 
 
 def test_blocks_that_ask_the_same_are_of_one_kind():

@@ -76,6 +76,7 @@ def palettes(
         factors: list[FactorChoice] = [None]
         rows = [np.array([trace(V) for V in matrices]) / n]
         arrays = [array_of(V) for V in matrices[1:]] if n > 1 else []
+        arrays = [M for M in arrays if np.trace(M) > 0]
         # Totals need no factor of their own, and cross terms of signed blocks are no Grams.
         grams = [M for M in arrays if np.array_equal(M, M.T) and np.any(M[0, 0] != M)]
         for M in grams or arrays[:1]:
