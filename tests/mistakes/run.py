@@ -4,7 +4,7 @@
     python tests/mistakes/run.py planted WORD    planted mistakes that have the word in their name
 
 Which test executes which function was recorded by the last `make night` (mistakes/executed.py).
-A mistake is caught when a test fails; those that execute the changed function are tried, cheapest
+A mistake is caught when a test fails; those that execute the changed function are tried, nearest
 first, then those that start programs, which are not seen to execute anything, then the audit.
 The copy holds the tests too, so that a test finds the copied package whichever way it looks for
 it: by import, by its own place, or in a process of its own.
@@ -399,12 +399,17 @@ class Trial:
         starting = {test for test in others if starts_programs(test.partition("::")[0])}
         order, left = [], self.seconds
         for some in (of_it, starting - of_it):
-            for test in _one_of_each_first(sorted(some, key=self._cost)):
+            for test in _one_of_each_first(sorted(some, key=self._distance)):
                 left -= self._cost(test)
                 order += [test] * (left >= 0 and (self.whole / test.partition("::")[0]).exists())
         known = self.caught.get(_key(mistake))
         order += [f"audit:{part}" for part in (_parts() if self.audit is None else self.audit)]
         return [known, *(test for test in order if test != known)] if known else order
+
+    def _distance(self, test: str) -> float:
+        """Return how late a test is tried: one that enters few functions is the nearest."""
+        seconds, entered = self.tests[test]
+        return seconds / 4 + len(entered) / ENTERED_A_SECOND
 
     def _cost(self, test: str) -> float:
         """Return CPU seconds: those recorded, and of fixtures that its first user alone made."""

@@ -1,5 +1,6 @@
 """A budget is one budget: what begins another one is said, and what is charged is charged once."""
 
+import fcntl
 import json
 import os
 import sqlite3
@@ -118,6 +119,26 @@ def test_of_releases_at_once_into_one_folder_one_is_charged(here, forks):
     assert len(spent()) == 1
     assert run("ledger", "verify", "--releases", "release").code == 0
     assert all("another --out" not in ended.err for ended in done)  # nobody else has paid
+
+
+def test_a_run_that_waits_for_a_folder_looks_again_before_it_is_charged(here, forks, monkeypatch):
+    assert planned("ops").code == 0
+    environment = {"DPQUERY_LEDGER": str(here / "state" / "ledger.db")}
+    other = {"folder": here, "arguments": release(2), "environment": environment}
+    waits, lock = Path(".release.writing"), fcntl.flock
+    ended = []
+
+    def slow(descriptor, how):
+        of_folder = waits.exists() and os.path.samestat(waits.stat(), os.fstat(descriptor))
+        if of_folder and not ended:
+            ended.extend(forks.run(other))
+        return lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    waiting = run(*release(1))
+    assert ([done.code for done in ended], waiting.code) == ([0], 5)
+    assert "holds another release" in waiting.err
+    assert spent() == [2]
 
 
 def test_a_refused_folder_says_that_what_was_paid_for_is_free_elsewhere(here):
