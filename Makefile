@@ -150,10 +150,10 @@ bench-tuning: $(READY) ## what a weight on a part of a workload does to the rest
 bench-thresholds: $(READY) ## thresholds on Adult: planned, measured and simulated errors
 	$(BENCH) tests/bench/bench_thresholds.py
 
-bench-rap: $(READY) ## RAP on Adult against published runs, and later questions (plots bench/future.svg)
+bench-rap: $(READY) ## RAP on Adult against published runs, and later questions (plots bench/future.html)
 	@mkdir -p bench
 	$(BENCH) tests/bench/bench_rap.py
-	$(BENCH) tests/bench/bench_future.py bench/future.json bench/future.svg
+	$(BENCH) tests/bench/bench_future.py bench/future.json bench/future.html
 
 bench-closest: $(READY) ## what `prefer: closest` takes, judged on ten data sets (needs the extra bench): an hour
 	$(BENCH) tests/bench/bench_choice.py

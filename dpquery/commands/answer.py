@@ -40,7 +40,7 @@ from dpquery.releases.folder.answers import answers_manifest, check_answers_targ
 from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import Manifest, read_manifest
-from dpquery.releases.report.figures import PublishedTables
+from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.statement import guarantee_line
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.later_queries import Questions, load_questions

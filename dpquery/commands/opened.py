@@ -22,7 +22,7 @@ from dpquery.reconstruction.least_squares import noisy_values
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
 from dpquery.releases.manifest import MEASUREMENTS_FILE, PLAN_FILE, Manifest, mechanisms_of
-from dpquery.releases.report.figures import PublishedTables
+from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows

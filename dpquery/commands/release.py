@@ -47,7 +47,7 @@ from dpquery.plan_file.rehearsals import MechanismChoice
 from dpquery.progress import stage
 from dpquery.reconstruction.columns import parse_columns
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
-from dpquery.releases.report.figures import PublishedTables
+from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import CHOICES as NOISES

@@ -9,7 +9,7 @@ thresholds of the largest error of one, as a share of the records. A linear rele
 did not measure: its share of answerable questions is a result of its own, and where it refuses, 0
 is the answer in its line.
 
-    python tests/bench/bench_future.py [figures.json [chart.svg]]
+    python tests/bench/bench_future.py [figures.json [chart.html]]
 """
 
 import json
@@ -34,8 +34,7 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rehearsals import PlannedRap, default_settings
-from dpquery.releases.report.axes import WIDE_LAYOUT, Drawing, svg, svg_tag, svg_text
-from dpquery.releases.report.marks import Line, LineAxis, line_plot
+from dpquery.releases.report.marks import Line, LineAxis, line_picture
 from dpquery.releases.report.page import STYLE
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.parsing.thresholds import geometric, uniform, zipf
@@ -285,26 +284,12 @@ def chart(figures: list[dict[str, object]]) -> str:
     error = "largest error of a future threshold, % of the records"
     sizes = LineAxis("log4 of the number of historical thresholds", "numbers", error)
     drift = LineAxis("drift", "numbers", f"{error}, after {DRIFTED_SIZE} historical ones")
-    height = 300
-    placed = ""
-    for k, (lines, axis) in enumerate(((growing, sizes), (drifting, drift))):
-        drawing = line_plot(lines, axis, WIDE_LAYOUT)
-        marks = [*drawing.marks, *legend([one.name for one in lines])]
-        picture = svg(Drawing(marks, drawing.height), WIDE_LAYOUT, title=axis.unit, words=axis.name)
-        at = f'<svg y="{k * height}" width="{WIDE_LAYOUT.width}" height="{height}"'
-        placed += picture.replace("<svg", at, 1)
-    size = f'viewBox="0 0 {WIDE_LAYOUT.width} {2 * height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>'
-    return f"{head}{placed}</svg>\n"
-
-
-def legend(names: Sequence[str]) -> list[str]:
-    """Return the names of lines, each behind a dot of its colour, on the right above the plot."""
-    marks = []
-    for k, name in enumerate(names):
-        x = WIDE_LAYOUT.width - 110.0 * (len(names) - k)
-        marks += [svg_tag("circle", cx=x, cy=7, r=4, cls=f"key s{k}"), svg_text(name, x + 8, 11)]
-    return marks
+    plots = (
+        line_picture(growing, sizes, title="growing"),
+        line_picture(drifting, drift, title="drift"),
+    )
+    head = f"<!doctype html>\n<meta charset=utf-8><style>{STYLE}</style>"
+    return f"{head}<main>{''.join(plots)}</main>\n"
 
 
 def log4(size: object) -> float:

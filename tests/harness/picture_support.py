@@ -1,15 +1,15 @@
-"""A release with an item of every shape, and the boxes of the texts in its pictures."""
+"""A release with an item of every shape, and what stands in its pictures."""
 
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
-from itertools import combinations
+from html import unescape
+from itertools import pairwise
 
 import numpy as np
 from report_support import release
 
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.releases.report.axes import FONT_SIZE, text_width
+from dpquery.releases.report.axes import NARROWEST, PANEL_WIDTH, STRIP_WIDTH
 from dpquery.releases.report.page import page
 from dpquery.spec.parsing.read import load_spec
 
@@ -62,15 +62,15 @@ workload:
   - {{name: rounded_line, product: {{hour: identity}}, publish: *few}}
 """
 KINDS_OF_SHAPES = {
-    "one": "one answer",
+    "one": "points",
     "days": "line",
     "months": "line",
     "hours": "line",
     "up_to": "line",
-    "bins": "bars",
+    "bins": "points",
     "windows": "line",
-    "states": "bars",
-    "grouped": "bars",
+    "states": "points",
+    "grouped": "points",
     "two_lines": "lines",
     "panels": "lines by group",
     "map": "heat map",
@@ -83,9 +83,9 @@ KINDS_OF_SHAPES = {
     "pairs": "tables",
     "very_many": "lines by group",
     "too_wide": "lines by group",
-    "sums": "bars",
-    "either": "one answer",
-    "rounded": "bars",
+    "sums": "points",
+    "either": "points",
+    "rounded": "points",
     "rounded_map": "heat map",
     "rounded_line": "line",
 }
@@ -120,59 +120,38 @@ def articles(report):
     return {re.search(r'id="item-([^"]+)"', part)[1]: part for part in parts}
 
 
-@dataclass(frozen=True)
-class TextBox:
-    """Where a text stands in its picture."""
-
-    text: str
-    cls: str
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def meets(self, other):
-        across = min(self.right, other.right) - max(self.left, other.left)
-        down = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return across > 0.5 and down > 0.5
-
-
 def pictures(text):
-    """The pictures in a page, as elements."""
-    found = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)]  # noqa: S314  # our own page
-    return [svg for svg in found if svg.get("class") != "swatch"]
+    """The plots in a part of the page, as elements, without the strips of points."""
+    return [svg for svg in every_svg(text) if svg.get("role") == "img"]
 
 
-def text_boxes(svg):
-    """Where texts stand, by the widths that they have in a wide font."""
-    boxes = []
-    for element in svg.iter("text"):
-        text, cls = element.text or "", element.get("class") or ""
-        width = text_width(text)
-        if element.get("transform"):
-            x, y = map(
-                float,
-                re.search(r"translate\(([\d.]+) ([\d.]+)\)", element.get("transform")).groups(),
+def every_svg(text):
+    """All drawings in a part of the page, as elements."""
+    return [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)]  # noqa: S314  # our own page
+
+
+def level_axes(text):
+    """The axes below plots: for each the pixels that it has at least, and its texts.
+
+    Of each text the share at which it stands, the share of itself that is left of that, itself.
+    """
+    axes = []
+    for k, part in enumerate(text.split('<div class="panel">')):
+        rows = re.findall(r'(<td>)?<div class="xs"[^>]*><div>(.*?)</div>', part)
+        for place, (cell, row) in enumerate(rows):
+            room = STRIP_WIDTH if cell else PANEL_WIDTH if k and place == 0 else NARROWEST
+            texts = re.findall(r'<i style="left:([\d.]+)%;--s:-?([\d.]+)%">(.*?)</i>', row)
+            axes.append(
+                (room, [(float(x) / 100, float(s) / 100, unescape(t)) for x, s, t in texts])
             )
-            boxes.append(TextBox(text, cls, x - 0.75 * FONT_SIZE, y - width, x, y))
-            continue
-        x, y = float(element.get("x")), float(element.get("y"))
-        left = x - width if "end" in cls.split() else x
-        boxes.append(TextBox(text, cls, left, y - 0.75 * FONT_SIZE, left + width, y + 2))
-    return boxes
+    return axes
 
 
-def faults(svg):
-    """Texts that are cut off or stand on each other."""
-    _, _, width, height = map(float, svg.get("viewBox").split())
-    boxes = text_boxes(svg)
-    cut = [
-        f"{svg.get('aria-label')}, {svg.get('class')}: {box.text} is cut off"
-        for box in boxes
-        if box.left < -0.5 or box.right > width + 0.5 or box.top < -0.5 or box.bottom > height + 0.5
-    ]
-    return cut + [
-        f"{svg.get('aria-label')}, {svg.get('class')}: {one.text} stands on {other.text}"
-        for one, other in combinations(boxes, 2)
-        if one.meets(other)
-    ]
+def faults(text):
+    """Texts below plots that stick out or stand on each other in the narrowest window."""
+    found = []
+    for room, texts in level_axes(text):
+        boxes = [(x * room - s * 7.2 * len(t), 7.2 * len(t), t) for x, s, t in texts]
+        found += [t for left, width, t in boxes if left < -1 or left + width > room + 1]
+        found += [f"{a[2]} on {b[2]}" for a, b in pairwise(boxes) if a[0] + a[1] > b[0]]
+    return found

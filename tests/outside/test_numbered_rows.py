@@ -18,7 +18,7 @@ from dpquery.exceptions import SpecError
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import read_manifest
 from dpquery.releases.manifest_facts import item_facts
-from dpquery.releases.report.figures import PublishedTables
+from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.tables.item_table import layout
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
 

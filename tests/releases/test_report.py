@@ -9,14 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from report_support import ITEMS, release
+from report_support import ITEMS, SEX, release
 
 from dpquery.exceptions import SpecError
 from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.releases.report.axes import Scale, log_scale, number_ticks, value_scale
 from dpquery.releases.report.figures import REPORT_COLUMNS, headline, load_report, to_json, to_rows
-from dpquery.releases.report.marks import Bar, privacy_curve, value_bars
+from dpquery.releases.report.marks import Mark, points, privacy_curve
 from dpquery.releases.report.page import page, write_html
+from dpquery.spec.spec import Item, Table
 
 
 @pytest.fixture
@@ -50,14 +51,35 @@ def test_verdicts_are_in_plain_words(report):
     assert verdicts["many"] == "weak: 100 % of the answers are flagged"
 
 
-def test_a_single_swamped_answer_is_weak(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "verdict"), [(9.0, "weak: it is flagged"), (0.4, "good: 90 % within ±0.4 records")]
+)
+def test_a_single_swamped_answer_is_weak_unless_it_is_right_to_a_record(tmp_path, error, verdict):
     def zero(item):
-        return (TableAnswers(t, np.zeros(1), np.ones(1), np.ones(1)) for t in item.tables)
+        return (
+            TableAnswers(t, np.zeros(1), np.full(1, error), np.full(1, error)) for t in item.tables
+        )
 
     folder = release(tmp_path / "out", items=ITEMS[:1], answers=zero)
-    assert folder.items[0].verdict == "weak: it is flagged"
+    assert folder.items[0].verdict == verdict
     assert to_rows(folder)[0][3] == "unbounded"
     page(folder)
+
+
+def test_levels_of_an_item_are_judged_apart(tmp_path):
+    def totals(item):
+        for table in item.tables:
+            every = np.full(table.size, 2.0 if table.axes else 1000.0)
+            yield TableAnswers(table, every, np.full(table.size, 5.0), np.full(table.size, 10.0))
+
+    items = (Item("both", (Table(()), Table((SEX,)))), Item("one", (Table((SEX,)),)))
+    both, one = release(tmp_path / "out", items=items, answers=totals).items
+    assert [(level.name, level.answers, level.worth.grade) for level in both.levels] == [
+        ("total", 1, "good"),
+        ("sex", 2, "weak"),
+    ]
+    assert both.levels[0].within == pytest.approx(0.01)
+    assert one.levels == ()
 
 
 def test_json_holds_the_same_figures(report):
@@ -227,22 +249,17 @@ def test_every_chart_is_well_formed_and_described(report):
     assert len(charts) > 2 * len(ITEMS)
     for chart in charts:
         root = ElementTree.fromstring(chart)  # noqa: S314  # our own page
-        if root.get("class") != "swatch":
+        if root.get("aria-hidden") != "true":
             assert root.get("role") == "img"
             assert root.get("aria-label")
             assert root.find("desc").text
 
 
 def test_nothing_is_drawn_outside_its_chart(report):
-    for chart in re.findall(r"<svg.*?</svg>", page(report), re.S):
-        root = ElementTree.fromstring(chart)  # noqa: S314  # our own page
-        _, _, width, height = map(float, root.get("viewBox").split())
-        for mark in root.iter():
-            for names, limit in (
-                (("x", "x1", "x2", "cx"), width),
-                (("y", "y1", "y2", "cy"), height),
-            ):
-                assert all(0 <= float(mark.get(n)) <= limit for n in names if mark.get(n))
+    text = page(report)
+    shares = [float(x) for x in re.findall(r'(?:x1|x2|cx|left|top)[=:]"?(-?[\d.]+)%', text)]
+    assert len(shares) > 100
+    assert all(0 <= share <= 100 for share in shares)
 
 
 def test_the_page_follows_the_readers_colour_scheme(report):
@@ -264,6 +281,7 @@ def test_a_page_without_a_curve_has_no_empty_section(tmp_path):
     text = page(release(tmp_path / "out", noise="laplace", curve=()))
     assert "Error against privacy" not in text
     assert "<h2>All items</h2>" in text
+    assert 'href="#curve"' not in text
 
 
 # ------------------------------------------------------------------------------- scales
@@ -271,45 +289,48 @@ def test_a_page_without_a_curve_has_no_empty_section(tmp_path):
 
 @pytest.mark.parametrize("values", [[0.0], [5.0], [-3.0, 9.0], [-2e9, -1e9], [1e-9, 2e-9]])
 def test_linear_scales_show_zero_and_every_value(values):
-    axis = value_scale(values, start=0, end=100)
+    axis = value_scale(values)
     assert axis.low <= min(0, *values) <= max(0, *values) <= axis.high
-    assert [axis(value) for value in (axis.low, axis.high)] == pytest.approx([0, 100])
+    assert [axis(value) for value in (axis.low, axis.high)] == pytest.approx([0, 1])
     assert 1 <= len(number_ticks(axis)) <= 12
 
 
 @pytest.mark.parametrize("values", [[1.0], [0.1, 4.0], [3e-5, 7e8], [20.0, 20.0]])
 def test_logarithmic_scales_show_every_value_between_round_marks(values):
-    axis = log_scale(values, start=0, end=100)
+    axis = log_scale(values)
     assert axis.low <= min(values) * 1.0002
     assert max(values) <= axis.high * 1.0002
     ticks = number_ticks(axis)
     assert 1 <= len(ticks) <= 7
-    assert all(0 <= axis(tick.value) <= 100 for tick in ticks)
+    assert all(0 <= axis(tick.value) <= 1 for tick in ticks)
 
 
-def bar_widths(*values, marks=()):
-    bars = [Bar(f"{k}", value, f"{value:g}") for k, value in enumerate(values)]
-    chart = value_bars(bars, title="t", ticks=number_ticks, marks=marks)
-    wide, _ = chart.split('<svg class="narrow"')
-    return wide, [float(text) for text in re.findall(r'class="bar".*?width="([\d.]+)"', wide)]
+def chart_of(*values, marks=()):
+    rows = [Mark(f"{k}", value, f"{value:g}") for k, value in enumerate(values)]
+    chart = points(rows, caption="t", heads=("a", "b"), axis="error", marks=marks, far=True)
+    return chart, [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)%', chart)]
 
 
-def test_bars_turn_logarithmic_when_values_differ_much():
-    _, near = bar_widths(1.0, 2.0)
-    assert near[1] == pytest.approx(2 * near[0], rel=0.01)
-    _, far = bar_widths(1.0, 1e4)
-    assert far[0] < far[1] < 1e3 * far[0]
-    assert Scale(1, 1e4, 0, 100, log=True)(100) == pytest.approx(50)
-    assert bar_widths(0.0, 0.0)[1] == [0, 0]
+def test_an_axis_turns_logarithmic_when_values_differ_much_and_says_so():
+    near, places = chart_of(1.0, 2.0)
+    assert places[1] == pytest.approx(2 * places[0], rel=0.01)
+    far, places = chart_of(1.0, 1e2, 1e4)
+    assert places[1] == pytest.approx((places[0] + places[2]) / 2, abs=0.1)
+    assert ("(logarithmic)" in near, "(logarithmic)" in far) == (False, True)
+    assert Scale(1, 1e4, log=True)(100) == pytest.approx(0.5)
+    assert chart_of(0.0, 0.0)[1] == [0, 0]
 
 
 def test_lines_that_are_promised_are_drawn_whatever_the_values():
     for values in ((0.001, 0.002), (1e-6, 0.2), (0.1, 90.0)):
-        chart, _ = bar_widths(*values, marks=(0.3, 0.5))
-        assert len(set(re.findall(r'class="mark" x1="([\d.]+)"', chart))) == 2
+        chart, _ = chart_of(*values, marks=(0.3, 0.5))
+        assert len(set(re.findall(r'class="mark" x1="([\d.]+)', chart))) == 2
 
 
 def test_the_curve_marks_this_release():
     chart = privacy_curve([(0.5, 10.0), (2.0, 2.5)], now=(1.0, 5.0), title="t")
-    assert chart.count('class="dot now"') == 2  # one at each width
+    line = re.search(r'line s0" d="M(\d+) (\d+)l(\d+) (-?\d+)', chart).groups()
+    now = re.findall(r'alone s1" d="M(\d+) (\d+)h0', chart)[-1]  # the first is of the legend
+    x, y, dx, dy = map(int, line)
+    assert (x + dx, y + dy) == tuple(map(int, now))
     assert "this release" in chart

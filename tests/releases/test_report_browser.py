@@ -31,21 +31,23 @@ if (page.scrollWidth > window.innerWidth) faults.push(`the page is ${page.scroll
 let charts = 0, texts = 0, smallest = 99;
 const overlap = (a, b) => Math.min(Math.min(a.right, b.right) - Math.max(a.left, b.left) - 1,
                                    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) - 3);
-document.querySelectorAll("svg:not(.swatch)").forEach(svg => {
-  const frame = svg.getBoundingClientRect(), name = svg.getAttribute("aria-label");
+document.querySelectorAll(".plot, table.points").forEach(chart => {
+  const frame = chart.getBoundingClientRect();
+  const name = chart.querySelector("svg[aria-label], caption");
+  const called = name.ariaLabel || name.textContent;
   if (!frame.width) return;
   charts += 1;
-  smallest = Math.min(smallest, 12 * frame.width / svg.viewBox.baseVal.width);
-  const boxes = [...svg.querySelectorAll("text")].map(text =>
-    [text.firstChild.data, text.getBoundingClientRect()]);
-  if (boxes.length < 2) faults.push(`${name}: an axis is lost`);
+  const boxes = [...chart.querySelectorAll("i, tbody th, tbody td:last-child")].map(text =>
+    [text.textContent, text.getBoundingClientRect(), parseFloat(getComputedStyle(text).fontSize)]);
+  if (boxes.length < 2) faults.push(`${called}: an axis is lost`);
   texts += boxes.length;
-  boxes.forEach(([text, box], k) => {
+  boxes.forEach(([text, box, size], k) => {
+    smallest = Math.min(smallest, size);
     if (box.left < frame.left - 1 || box.right > frame.right + 1
-        || box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
-      faults.push(`${name}: ${text} is cut off`);
+        || box.top < frame.top - 12 || box.bottom > frame.bottom + 1)
+      faults.push(`${called}: ${text} is cut off`);
     boxes.slice(0, k).forEach(([other, around]) => {
-      if (overlap(box, around) > 0) faults.push(`${name}: ${text} stands on ${other}`);
+      if (overlap(box, around) > 0) faults.push(`${called}: ${text} stands on ${other}`);
     });
   });
 });
@@ -125,9 +127,10 @@ def test_nothing_overlaps_is_cut_off_or_scrolls(browser, text, tmp_path, width):
 
 
 def test_the_check_sees_what_overlaps_and_what_scrolls(browser, text, tmp_path):
-    broken = text.replace("svg text { font-size: 12px;", "svg text { font-size: 40px;")
+    broken = text.replace(" font-size: 12px;\n  padding-right: 12px", " font-size: 40px;")
+    assert broken != text
     assert any("stands on" in fault for fault in measured(browser, tmp_path, broken, 800)["faults"])
-    wide = text.replace("svg.wide { display: none; }", "svg.wide { min-width: 700px; }")
+    wide = text.replace(".panel { min-width: 0; }", ".panel { min-width: 700px; }")
     seen = measured(browser, tmp_path, wide, 400)
     assert any("wide" in fault for fault in seen["faults"])
 

@@ -1,226 +1,28 @@
 """The answers of an item as pictures need them: values, labels, and which are whole.
 
-Tables of an item whose rows are numbered, read back with their labels and all columns.
-
-The files come from outside: what their numbers point to is looked up within bounds.
-
-The answers of one item as arrays, read from its files within bounds: what pictures draw.
-
-An item of very many rows is not held: of it are read the answers whose relative errors are smallest
-and largest.
+They are read from the files of a folder, which come from outside: every number is held to bounds,
+and what numbers of rows point to is looked up within bounds. Of an item of very many rows those are
+read whose relative errors are smallest and largest.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.limits import MAX_TABLE_QUERIES
 from dpquery.releases.manifest_facts import ItemFacts
-from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
-from dpquery.releases.tables.labels import encoded, masked
-from dpquery.releases.tables.long_table import (
-    AXES_SCHEMA,
-    BELOW,
-    EDGES_SCHEMA,
-    LABELS_SCHEMA,
-    NUMBERED,
-    with_levels,
-)
+from dpquery.releases.report.numbered import Names, labelled_rows
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
 from dpquery.untrusted.parquet import opened
-
-_ENDS = (("from_number", "to_number"), ("from_date", "to_date"))
-_OWN = {*NUMBERED, "estimate", "std_error", "half_width"}
-
-
-def labelled_tables(directory: Path, facts: ItemFacts, name: str) -> pa.Table | None:
-    """Return the rows of the tables of one name, as an item of few tables has them.
-
-    Labels are texts here, also of whole numbers and dates, whose `_from` and `_to` are numbers and
-    days.
-
-    Args:
-        directory: of the release.
-        facts: of the item, whose rows are numbered.
-        name: attributes joined by ", ", or "total".
-
-    Returns:
-        The tables, one after the other; None where there is none of that name.
-
-    Raises:
-        UNREADABLE: a file is missing or damaged.
-    """
-    axes = _content(directory / facts.tables_file, AXES_SCHEMA)
-    axes = axes.filter(pc.equal(axes["name"].cast(pa.string()), name))
-    if not axes.num_rows:
-        return None
-    lists = _label_lists(directory / facts.labels_file, axes["labels"])
-    with opened(directory / facts.file, rows=facts.queries) as file:
-        starts = sorted({*axes["first"].to_pylist()})
-        tables = [
-            _labelled_rows(file, axes.filter(pc.equal(axes["first"], first)).to_pylist(), lists)
-            for first in starts
-        ]
-    return pa.concat_tables(tables, promote_options="default")
-
-
-def labelled_rows(directory: Path, facts: ItemFacts, rows: Ints) -> pa.Table:
-    """Return some rows of an item with what each counts in one column of words, `cell`.
-
-    Args:
-        directory: of the release.
-        facts: of the item, whose rows are numbered.
-        rows: (m,) their numbers in the item's file, rising.
-
-    Raises:
-        UNREADABLE: a file is missing or damaged.
-    """
-    with opened(directory / facts.file, rows=facts.queries) as file:
-        content = pa.concat_tables(_numbered_rows(file, row, 1) for row in rows.tolist())
-    axes = _content(directory / facts.tables_file, AXES_SCHEMA)
-    axes = axes.filter(pc.is_in(axes["table"], pc.unique(content["table"])))
-    lists = _label_lists(directory / facts.labels_file, axes["labels"])
-    axes_of: dict[int, list[dict[str, int | str | None]]] = {}
-    for axis in axes.to_pylist():
-        axes_of.setdefault(axis["table"], []).append(axis)
-    places = zip(content["table"].to_pylist(), content["cell"].to_pylist(), strict=True)
-    words = [_cell_words(axes_of[table], _whole(cell), lists) for table, cell in places]
-    return pa.table({"cell": pa.array(words, pa.string()), **_answers(content)})
-
-
-def _cell_words(
-    axes: list[dict[str, int | str | None]], cell: int, lists: Mapping[int, pa.Table]
-) -> str:
-    """Return what a cell counts: each attribute with its label."""
-    words = [str(axes[0]["query"])] if axes[0]["query"] else []
-    for axis in axes:
-        if axis["attribute"] is not None:
-            place = cell // max(_whole(axis["stride"]), 1) % max(_whole(axis["size"]), 1)
-            label = lists[_whole(axis["labels"])]["label"][place].as_py()
-            words.append(f"{axis['attribute']} {label}")
-    return ", ".join(words) or "total"
-
-
-def _content(path: Path, *schemas: pa.Schema) -> pa.Table:
-    with opened(path, rows=None) as file:
-        if file.schema_arrow.remove_metadata() not in schemas:
-            raise ValueError("schema")
-        return file.read()
-
-
-def _label_lists(path: Path, numbers: pa.ChunkedArray) -> dict[int, pa.Table]:
-    """Return the lists of labels of some numbers."""
-    schemas = (LABELS_SCHEMA, EDGES_SCHEMA)
-    labels = _content(path, *schemas, *map(with_levels, schemas))
-    lists = {}
-    for number in pc.unique(numbers.drop_null()).to_pylist():
-        lists[number] = labels.filter(pc.equal(labels["labels"], number))
-        if lists[number]["place"].to_pylist() != list(range(lists[number].num_rows)):
-            raise ValueError("places")
-    return lists
-
-
-def _labelled_rows(
-    file: pq.ParquetFile, axes: list[dict[str, int | str | None]], lists: Mapping[int, pa.Table]
-) -> pa.Table:
-    """Return one table, given the rows that describe its axes."""
-    sizes = [_whole(axis["size"]) for axis in axes]
-    cells = 1
-    for size in sizes:
-        cells *= size
-    if not 0 < cells <= min(MAX_TABLE_QUERIES, file.metadata.num_rows):
-        raise ValueError("size")
-    rows = _numbered_rows(file, _whole(axes[0]["first"]), cells)
-    numbers = [rows[name].combine_chunks().to_numpy() for name in NUMBERED]
-    if set(numbers[0].tolist()) != {axes[0]["table"]} or not np.array_equal(
-        numbers[1], np.arange(cells)
-    ):
-        raise ValueError("rows")
-    columns: dict[str, pa.Array] = {"table": pa.array([axes[0]["name"]] * cells, pa.string())}
-    if axes[0]["query"]:
-        columns["query"] = pa.array([axes[0]["query"]] * cells, pa.string())
-    for axis, size in zip(axes, sizes, strict=True):
-        if axis["attribute"] is not None:
-            places = numbers[1] // _whole(axis["stride"]) % size
-            content = lists[_whole(axis["labels"])]
-            columns |= _attribute_columns(str(axis["attribute"]), places, content)
-    columns |= _answers(rows)
-    return pa.table(columns | {k: rows[k] for k in rows.column_names if k not in _OWN})
-
-
-def _numbered_rows(file: pq.ParquetFile, first: int, count: int) -> pa.Table:
-    """Return some rows, reading no more than the row groups that hold them."""
-    sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-    ends = np.cumsum(sizes)
-    groups = [
-        k
-        for k, (end, size) in enumerate(zip(ends.tolist(), sizes, strict=True))
-        if end > first and end - size < first + count
-    ]
-    rows = file.read_row_groups(groups).slice(
-        first - int(ends[groups[0]] - sizes[groups[0]]), count
-    )
-    if rows.num_rows != count:
-        raise ValueError("rows")
-    return rows
-
-
-def _attribute_columns(
-    attribute: str, places: Ints, labels: pa.Table
-) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the columns that show an attribute: labels, and codes, levels and ends if any."""
-    taken = labels.take(pa.array(places))
-    yield attribute, taken["label"]
-    if labels["code"].null_count < labels.num_rows:
-        yield f"{attribute}_code", taken["code"]
-    if "level" in labels.column_names and labels["level"].null_count < labels.num_rows:
-        yield f"{attribute}_level", taken["level"]
-    binned = BELOW.name in labels.column_names and labels[BELOW.name].null_count < labels.num_rows
-    for low, high in _ENDS:
-        if labels[low].null_count < labels.num_rows:
-            yield f"{attribute}_from", taken[low]
-            if binned:
-                yield f"{attribute}_below", taken[BELOW.name]
-            else:
-                yield f"{attribute}_to", taken[high]
-
-
-def _answers(rows: pa.Table) -> dict[str, pa.Array]:
-    """Return the answers with the columns that follow from them."""
-    estimate = rows["estimate"].to_numpy()
-    names = ("std_error", "ci_low", "ci_high", "rel_error")
-    if rows["std_error"].null_count or rows["half_width"].null_count:
-        unknown = dict.fromkeys(names, pa.nulls(len(estimate), pa.float64()))
-        flag = encoded(np.zeros(len(estimate), dtype=np.int32), pa.array([NO_ERROR_BARS]))
-        return {"estimate": rows["estimate"], **unknown, "flag": flag}
-    std_error, half = rows["std_error"].to_numpy(), rows["half_width"].to_numpy()
-    relative = relative_errors(estimate, std_error)
-    values = (
-        rows["std_error"],
-        pa.array(estimate - half),
-        pa.array(estimate + half),
-        masked(relative, (estimate == 0) | np.isinf(relative)),
-    )
-    flag = encoded(flags(relative), pa.array(FLAGS))
-    return {"estimate": rows["estimate"], **dict(zip(names, values, strict=True)), "flag": flag}
-
-
-def _whole(value: int | str | None) -> int:
-    """Return a number of 0 or more."""
-    if not isinstance(value, int) or value < 0:
-        raise ValueError("number")
-    return value
-
 
 HELD_VALUES = 1 << 25  # rows times columns of an item that is read whole
 EXTREME_ROWS = 8  # answers of the smallest, and of the largest, relative errors
@@ -230,6 +32,7 @@ _LAST_DAY = date.max.toordinal()
 _NUMBERS = (pa.int64(), pa.float64(), pa.bool_())
 _OF_LABELS = ("_code", "_level", "_from", "_to", "_below")  # columns beside one of labels
 _ANSWERS = ("estimate", "ci_low", "ci_high", "flag", "published", "suppressed")
+TOTAL_LABELS = ("all", "(all)")  # what a row says of a column that it sums over
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,6 +47,7 @@ class Dimension:
             is no range; None where the column is not ordered.
         dates: whether these are days.
         ranges: whether values are shown as ranges, not as single numbers or days.
+        levels: what each value is one of: a level of a hierarchy, or the column; empty of a total.
     """
 
     name: str
@@ -252,6 +56,7 @@ class Dimension:
     ends: Floats | None = None
     dates: bool = False
     ranges: bool = False
+    levels: tuple[str, ...] = ()
 
     def take(self, rows: Ints) -> "Dimension":
         """Return the same of some rows, with only the values that these have."""
@@ -265,6 +70,7 @@ class Dimension:
             texts=tuple(self.texts[k] for k in kept.tolist()),
             places=rank[places.reshape(-1)],
             ends=None if self.ends is None else self.ends[kept],
+            levels=tuple(self.levels[k] for k in kept.tolist()) if self.levels else (),
         )
 
 
@@ -311,6 +117,19 @@ class ItemCells:
         """The columns that do not say the same of all rows."""
         return tuple(dimension for dimension in self.dimensions if len(dimension.texts) > 1)
 
+    @cached_property
+    def levels(self) -> list[tuple[str, Ints]]:
+        """The rows of each level: which columns, or levels of theirs, rows are no totals of."""
+        level_of = [
+            [d.levels[place] if d.levels else d.name for place in d.places.tolist()]
+            for d in self.varying
+            if d.name not in ("table", "query")
+        ]
+        rows: dict[tuple[str, ...], list[int]] = {}
+        for row, level in enumerate(zip(*level_of, strict=True)):
+            rows.setdefault(level, []).append(row)
+        return [(", ".join(filter(None, k)) or "total", np.array(v)) for k, v in rows.items()]
+
     @property
     def error_bars(self) -> bool:
         """Whether noise intervals are known."""
@@ -345,7 +164,7 @@ class ItemCells:
         texts = []
         for dimension in dimensions:
             text = dimension.texts[dimension.places[row]]
-            unsaid = dimension.name == "table" or (tables and text in ("all", "(all)"))
+            unsaid = dimension.name == "table" or (tables and text in TOTAL_LABELS)
             if not unsaid:
                 bare = not any(character.isalpha() for character in text)
                 texts.append(f"{dimension.name} {text}" if bare else text)
@@ -365,23 +184,26 @@ class ItemCells:
         """Return an answer, or an end of its noise interval, as it is written."""
         return f"{round(value, self.digits) + 0.0:,.{self.digits}f}"
 
-    def answer_words(self, row: int) -> str:
-        """Return an answer with its noise interval in words."""
+    def answer_words(self, row: int) -> tuple[str, str]:
+        """Return an answer and its noise interval in words; empty where there is none."""
         if np.isnan(self.value[row]):
-            return "not published" if self.withheld[row] else "no value"
+            return "not published" if self.withheld[row] else "no value", ""
         value = self.number(float(self.value[row]))
         if np.isnan(self.low[row]):
-            return value
-        return f"{value} ({self.number(self.low[row])} to {self.number(self.high[row])})"
+            return value, ""
+        return value, f"{self.number(self.low[row])} to {self.number(self.high[row])}"
 
 
-def read_cells(path: Path, labels: Sequence[str], facts: ItemFacts) -> ItemCells:
+def read_cells(
+    path: Path, labels: Sequence[str], facts: ItemFacts, names: Names = MappingProxyType({})
+) -> ItemCells:
     """Return the answers of an item's file, or those of its extremes where they are too many.
 
     Args:
         path: the file.
         labels: its columns that say what a row is.
         facts: of the item.
+        names: of values that are called otherwise than in the files.
 
     Raises:
         UNREADABLE: a file is missing or damaged.
@@ -392,14 +214,14 @@ def read_cells(path: Path, labels: Sequence[str], facts: ItemFacts) -> ItemCells
         texts = [name for name, kind in columns.items() if kind not in numbers]
         long = facts.queries * len(columns) > HELD_VALUES
     with opened(path, rows=facts.queries, coded=texts) as file:
+        if not facts.numbered and not long:
+            return table_cells(file.read(columns=[*columns]), labels, names)
+        rows = _extreme_rows(file)
         if facts.numbered:
-            rows = _extreme_rows(file)
-            return replace(table_cells(labelled_rows(path.parent, facts, rows), None), whole=False)
-        if long:
-            return replace(
-                table_cells(_rows(file, _extreme_rows(file), [*columns]), labels), whole=False
-            )
-        return table_cells(file.read(columns=[*columns]), labels)
+            cells = table_cells(labelled_rows(path.parent, facts, rows, names), None)
+        else:
+            cells = table_cells(_rows(file, rows, [*columns]), labels, names)
+        return replace(cells, whole=False)
 
 
 def _columns(file: pq.ParquetFile, labels: Sequence[str]) -> dict[str, pa.DataType]:
@@ -453,27 +275,30 @@ def _rows(file: pq.ParquetFile, rows: Ints, columns: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def table_cells(table: pa.Table, labels: Sequence[str] | None) -> ItemCells:
+def table_cells(
+    table: pa.Table, labels: Sequence[str] | None, names: Names = MappingProxyType({})
+) -> ItemCells:
     """Return the rows of a table as answers.
 
     Args:
         table: with columns that say what rows are, `estimate`, `ci_low`, `ci_high` and `flag`.
         labels: names of the first; None: all before `estimate` that are no codes, levels or ends.
+        names: of values that are called otherwise than in the table.
 
     Raises:
         ValueError: it holds what is no label or no number.
     """
-    names = table.column_names
+    columns = table.column_names
     if labels is None:
-        labels = names_of_labels(names)
+        labels = names_of_labels(columns)
     value = _checked(table["estimate"])
     withheld = np.zeros(len(value), dtype=bool)
-    if "published" in names:
+    if "published" in columns:
         published = _checked(table["published"])
         withheld = np.isnan(published)
         value = published
     low, high = (
-        _checked(table[name]) if name in names else np.full(len(value), np.nan)
+        _checked(table[name]) if name in columns else np.full(len(value), np.nan)
         for name in ("ci_low", "ci_high")
     )
     flag, flags = _texts(table["flag"])
@@ -486,7 +311,7 @@ def table_cells(table: pa.Table, labels: Sequence[str] | None) -> ItemCells:
         high=high,
         flagged=np.array([bool(text) for text in flags], dtype=bool)[flag] & ~np.isnan(low),
         withheld=withheld,
-        dimensions=tuple(_dimension(table, name) for name in labels),
+        dimensions=tuple(_dimension(table, name, names.get(name, {})) for name in labels),
     )
 
 
@@ -528,13 +353,13 @@ def _texts(column: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
     return indices.astype(np.int64), tuple(map(str, texts.to_pylist()))
 
 
-def _dimension(table: pa.Table, name: str) -> Dimension:
+def _dimension(table: pa.Table, name: str, shown: Mapping[str, str]) -> Dimension:
     """Return what a column of labels says, with its codes and ends where the file has them."""
     column = table[name]
     kind = column.type
     every = np.arange(table.num_rows)
     if pa.types.is_dictionary(kind) or pa.types.is_string(kind):
-        return _labelled(table, name).take(every)
+        return _labelled(table, name, shown).take(every)
     if pa.types.is_date32(kind):
         days = _days(column)
         kept, places = np.unique(days, return_inverse=True)
@@ -553,10 +378,12 @@ def _dimension(table: pa.Table, name: str) -> Dimension:
     return Dimension(name, texts, places, np.stack([kept, kept], 1)).take(every)
 
 
-def _labelled(table: pa.Table, name: str) -> Dimension:
+def _labelled(table: pa.Table, name: str, named: Mapping[str, str]) -> Dimension:
     """Return what a column of labels says; those that several groups have carry their codes."""
     names = table.column_names
     places, texts = _texts(table[name])
+    total = "(all)" if "(all)" in texts else "all"
+    levels = tuple("" if text == total else name for text in texts)
     if f"{name}_level" in names and f"{name}_code" in names:
         of_level, level_texts = _known_texts(table[f"{name}_level"])
         of_code, code_texts = _known_texts(table[f"{name}_code"])
@@ -565,15 +392,22 @@ def _labelled(table: pa.Table, name: str) -> Dimension:
         numbers, places = np.unique(number, return_inverse=True)
         kept = np.unravel_index(numbers, sizes)
         shown = [texts[k] for k in kept[0].tolist()]
+        levels = tuple(level_texts[k] for k in kept[1].tolist())
+        levels = tuple(
+            level or ("" if text == total else name)
+            for level, text in zip(levels, shown, strict=True)
+        )
         codes = [code_texts[k] for k in kept[2].tolist()]
         twice = {text for text, many in Counter(shown).items() if many > 1}
         texts = tuple(
             f"{text} ({code})" if text in twice and code else text
             for text, code in zip(shown, codes, strict=True)
         )
-    texts = tuple(f"{name}: {text}" if text in ("yes", "no") else text for text in texts)
+    texts = tuple(
+        f"{name}: {text}" if text in ("yes", "no") else named.get(text, text) for text in texts
+    )
     ends, dates = _label_ends(table, name, places, len(texts))
-    return Dimension(name, texts, places, ends, dates, ends is not None)
+    return Dimension(name, texts, places, ends, dates, ends is not None, levels)
 
 
 def _known_texts(column: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:

@@ -1,31 +1,30 @@
 """What each number of a release is worth: the error report.
 
-The errors of a release, read back from its folder: for the terminal, as JSON, for the page.
+The errors of a release, read back from its folder: for the terminal, as JSON, for the page and for
+notebooks.
 
-A derived item read back from its file: its first rows, and how wide its intervals are.
-
-A folder of published tables as data frames, and as a small page in a notebook.
+How values are called, and what the publication is about, is known from the plan, whose spec the
+folder of a release holds; a folder of answers has none, and is told by its labels alone.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import DpqueryError, SpecError
+from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.releases.extra_columns import extra_note
-from dpquery.releases.manifest import ERRORS_FILE, Manifest, read_manifest
+from dpquery.releases.manifest import ERRORS_FILE, PLAN_FILE, Manifest, read_manifest
 from dpquery.releases.manifest_facts import (
-    DerivedFacts,
     ItemFacts,
     SummedFacts,
     derived_note,
@@ -34,15 +33,16 @@ from dpquery.releases.manifest_facts import (
 )
 from dpquery.releases.report.answers import (
     ItemCells,
-    labelled_tables,
-    names_of_labels,
     read_cells,
-    table_cells,
 )
+from dpquery.releases.report.derived import DerivedReport, read_derived_item
+from dpquery.releases.report.numbered import Names
 from dpquery.releases.statement import guarantee_line, simulated_words
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.releases.words import count, figure, html_table, level_text, percent, within
-from dpquery.spec.problems import quoted, suggestion
+from dpquery.spec.columns import Attribute, Boolean
+from dpquery.spec.predicates import GroupSet
+from dpquery.spec.spec import About, Spec
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
-MOST_SHOWN = 10  # rows that are listed
+MOST_LEVELS = 100  # of an item that are judged apart
+MOST_NAMED = 4096  # values of merged columns that are called by what is yes
 INTERVAL_COLUMNS = (
     "derived item",
     "kind",
@@ -61,150 +61,10 @@ INTERVAL_COLUMNS = (
     "flagged",
     "no value",
 )
-_FIGURES = ("estimate", "ci_low", "ci_high")
-_POINTS = " points"
-
-
-@dataclass(frozen=True)
-class IntervalWidths:
-    """How far the intervals of a derived item reach to either side, in its unit.
-
-    Attributes:
-        typical: half of the median interval; None where no row has one.
-        widest: half of the widest.
-        flagged_share: share of rows with a flag.
-        missing: rows without an estimate.
-        unit: what stands behind a width: nothing where it is the unit of the figures.
-    """
-
-    typical: float | None
-    widest: float | None
-    flagged_share: float
-    missing: int
-    unit: str
-
-
-@dataclass(frozen=True, eq=False)
-class DerivedReport:
-    """A derived item as the report shows it.
-
-    Attributes:
-        facts: of the manifest.
-        columns: names of the columns of its file.
-        cells: its rows as answers, shares in percent; None where they are dates or too many.
-        rows: the first rows in words: labels, estimate, interval, flag.
-        widths: of all intervals.
-    """
-
-    facts: DerivedFacts
-    columns: tuple[str, ...]
-    cells: ItemCells | None
-    rows: tuple[tuple[str, ...], ...]
-    widths: IntervalWidths
-
-    @property
-    def summary(self) -> tuple[str, ...]:
-        """The item in a line, under INTERVAL_COLUMNS."""
-        facts, widths = self.facts, self.widths
-        return (
-            facts.name,
-            facts.kind,
-            f"{facts.rows:,}",
-            *(
-                "" if width is None else _half_width(width, widths.unit)
-                for width in (widths.typical, widths.widest)
-            ),
-            percent(widths.flagged_share),
-            f"{widths.missing:,}",
-        )
-
-
-def _half_width(width: float, unit: str) -> str:
-    """Return half of an interval; a share has no more than a hundred points."""
-    if unit == _POINTS and width > 100:
-        return f"over ±100{unit}"
-    return f"±{figure(width)}{unit}"
-
-
-def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
-    """Return what the report shows of a derived item.
-
-    Raises:
-        UNREADABLE: its file is missing or damaged.
-    """
-    with opened(directory / facts.file, rows=facts.rows) as file:
-        columns = tuple(file.schema_arrow.names)
-        if not {*_FIGURES, "flag"} <= {*columns}:
-            raise ValueError("columns")
-        batches = file.iter_batches(MOST_DRAWN)
-        table = pa.Table.from_batches([next(batches)]) if facts.rows else file.read()
-        widths = _widths(file.read(columns=[*_FIGURES, "flag"]), facts)
-    table = _in_words(table, facts)
-    listed = _rows(table.slice(0, MOST_SHOWN))
-    dates = pa.types.is_date32(table.schema.field("estimate").type)
-    cells = None if dates or facts.rows > MOST_DRAWN else table_cells(table, None)
-    return DerivedReport(facts, columns, cells, listed, widths)
-
-
-def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
-    """Return how wide the intervals of all rows are."""
-    dates = pa.types.is_date32(table.schema.field("estimate").type)
-    scale, unit = (100.0, _POINTS) if facts.kind == "share" else (1.0, " days" if dates else "")
-    low, high = (
-        (table[name].cast(pa.int32()) if dates else table[name]).cast(pa.float64()).to_numpy()
-        for name in ("ci_low", "ci_high")
-    )
-    halves = (high - low)[np.isfinite(high - low)] * scale / 2
-    flags = table["flag"].cast(pa.string())
-    flagged = pc.sum(pc.not_equal(flags, "")).as_py() or 0
-    return IntervalWidths(
-        float(np.median(halves)) if halves.size else None,
-        float(halves.max()) if halves.size else None,
-        flagged / max(facts.rows, 1),
-        table["estimate"].null_count,
-        unit,
-    )
-
-
-def _in_words(table: pa.Table, facts: DerivedFacts) -> pa.Table:
-    """Return the table with shares in percent, and quantiles by their percentage."""
-    if facts.kind == "share":
-        for name in _FIGURES:
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, pc.multiply(table[name], 100.0))
-    if "quantile" in table.column_names:
-        place = table.schema.get_field_index("quantile")
-        words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
-        table = table.set_column(place, "quantile", words.dictionary_encode())
-    return table
-
-
-def _rows(table: pa.Table) -> tuple[tuple[str, ...], ...]:
-    """Return rows in words: labels, estimate, interval, flag."""
-    before = names_of_labels(table.column_names)
-    rows = []
-    for row in table.to_pylist():
-        labels = ("all" if row[name] is None else _word(row[name]) for name in before)
-        low, high = _word(row["ci_low"]), _word(row["ci_high"])
-        interval = "" if row["ci_low"] is None else f"{low} to {high}"
-        rows.append((*labels, _word(row["estimate"]), interval, _word(row["flag"])))
-    return tuple(rows)
-
-
-def _word(value: object) -> str:
-    """Return a value of a row as it is read."""
-    match value:
-        case None:
-            return "no value"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-        case _:
-            return str(value)
 
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
+GOOD_RECORDS = 1.0  # half of a noise interval that is good however small the answer is
 REPORT_COLUMNS = ("item", "answers", "rms error", "{} within", "at worst", "flagged", "verdict")
 """Heads of the table of items, with the level of the intervals that the figures behind ± are of."""
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
@@ -215,6 +75,60 @@ _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
 _LONGEST_NAME = 128  # bytes of a name and its place among others
 
 ReportJson = str | int | float | None | list["ReportJson"] | dict[str, "ReportJson"]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What some answers are worth.
+
+    Attributes:
+        flagged_share: share of them with a flag; None where errors are not known, as all others.
+        median_rel_error: median relative error; None where it is unbounded.
+        half: half of the median noise interval.
+        counts: whether they count records, so that a small interval is good in itself.
+    """
+
+    flagged_share: float | None
+    median_rel_error: float | None
+    half: float | None
+    counts: bool = True
+
+    @property
+    def relative_grade(self) -> str:
+        """Good, fair or weak by errors relative to the answers; unknown where they have none."""
+        if self.flagged_share is None:
+            return "unknown"
+        if self.flagged_share >= WEAK_SHARE or self.median_rel_error is None:
+            return "weak"
+        good = self.median_rel_error <= GOOD_ERROR and self.flagged_share <= GOOD_SHARE
+        return "good" if good else "fair"
+
+    @property
+    def grade(self) -> str:
+        """The same; good too where intervals are within a record or so, however small answers are.
+
+        >>> Worth(1.0, 2.0, 0.4).grade, Worth(1.0, 2.0, 4.0).grade
+        ('good', 'weak')
+        """
+        exact = self.counts and self.half is not None and self.half <= GOOD_RECORDS
+        return "good" if exact else self.relative_grade
+
+
+@dataclass(frozen=True)
+class LevelReport:
+    """The answers of one level of an item: a level of a hierarchy, a table, or totals.
+
+    Attributes:
+        name: which columns they are no totals of.
+        answers: how many there are.
+        within: half of the median noise interval over the estimate; None where it is unbounded.
+        worth: of them.
+    """
+
+    name: str
+    answers: int
+    within: float | None
+    worth: Worth
 
 
 @dataclass(frozen=True)
@@ -295,35 +209,67 @@ class ItemReport:
         return 1 if self.summed is None else self.summed.largest
 
     @property
+    def worth(self) -> Worth:
+        """What the answers are worth together."""
+        half = None
+        if self.median_std_error is not None:
+            known = self.cells.high - self.cells.low
+            known = known[~np.isnan(known)] / 2
+            wider = NormalDist().inv_cdf((1 + self.level) / 2)
+            whole = self.cells.whole and known.size
+            half = float(np.median(known)) if whole else self.median_std_error * wider
+        return Worth(self.flagged_share, self.median_rel_error, half, self.summed is None)
+
+    @property
     def grade(self) -> str:
         """Good, fair or weak; unknown where the errors are not known."""
-        if self.flagged_share is None:
-            return "unknown"
-        if self.flagged_share >= WEAK_SHARE or self.median_rel_error is None:
-            return "weak"
-        good = self.median_rel_error <= GOOD_ERROR and self.flagged_share <= GOOD_SHARE
-        return "good" if good else "fair"
+        return self.worth.grade
 
     @property
     def verdict(self) -> str:
         """The grade with its reasons, in a few words."""
         if self.flagged_share is None:
             return "unknown: no error bars"
+        worth, often = self.worth, "" if self.queries == 1 else "typically "
+        level = f"{often}{level_text(self.level)}"
+        if worth.grade != worth.relative_grade and worth.half is not None:
+            return f"good: {level} within ±{worth.half:.2g} records"
         flagged = f"{percent(self.flagged_share)} of the answers are flagged"
-        if self.grade == "weak" or self.median_rel_error is None:
+        if worth.grade == "weak" or self.median_rel_error is None:
             return f"weak: {'it is flagged' if self.queries == 1 else flagged}"
-        often = "" if self.queries == 1 else "typically "
-        typical = f"{often}{level_text(self.level)} within {within(self.half_widths[0])}"
-        return f"{self.grade}: {typical}" + (f", {flagged}" if self.flagged_share else "")
+        typical = f"{level} within {within(self.half_widths[0])}"
+        return f"{worth.grade}: {typical}" + (f", {flagged}" if self.flagged_share else "")
+
+    @cached_property
+    def levels(self) -> tuple[LevelReport, ...]:
+        """The levels that the answers are of, each judged apart; none where there is but one."""
+        cells = self.cells
+        levels = cells.levels if cells.whole and cells.error_bars else []
+        if len(levels) < 2:
+            return ()
+        wider = NormalDist().inv_cdf((1 + self.level) / 2)
+        reports = []
+        for name, rows in levels[:MOST_LEVELS]:
+            part = cells.take(rows)
+            flagged = float(part.flagged.mean())
+            widths = part.half_widths
+            typical = float(np.median(widths)) if widths.size else np.inf
+            half = float(np.nanmedian(part.high - part.low) / 2) if widths.size else None
+            bounded = typical if np.isfinite(typical) else None
+            relative = None if bounded is None else bounded / wider
+            worth = Worth(flagged, relative, half, self.summed is None)
+            reports.append(LevelReport(name, len(rows), bounded, worth))
+        return tuple(reports)
 
 
 @dataclass(frozen=True)
 class Report:
-    """A release, the errors of its items in spec order, and its derived items."""
+    """A release, the errors of its items in spec order, its derived items, what it is about."""
 
     manifest: Manifest
     items: tuple[ItemReport, ...]
     derived: tuple[DerivedReport, ...] = ()
+    about: About = field(default_factory=About)
 
     @property
     def queries(self) -> int:
@@ -373,18 +319,74 @@ class Report:
 def load_report(directory: Path) -> Report:
     """Read a release back; SpecError if the folder is not a release or is damaged."""
     manifest = read_manifest(directory)
+    spec = _planned(directory, manifest)
+    names = {} if spec is None else _names_of_values(spec)
     try:
         rows = _read_errors(directory / ERRORS_FILE, manifest)
         pairs = zip(manifest.items, rows, strict=True)
         level = manifest.level
-        items = tuple(_item(directory, facts, row, level) for facts, row in pairs)
+        items = tuple(_item(directory, facts, row, level, names) for facts, row in pairs)
         derived = tuple(read_derived_item(directory, facts) for facts in manifest.derived)
     except UNREADABLE:
         raise SpecError(
             f"{directory} is damaged: a file named in its release.json is missing or not as it was "
             "written; run `dpquery release` again, which is free: the ledger holds the measurements"
         ) from None
-    return Report(manifest, items, derived)
+    return Report(manifest, items, derived, About() if spec is None else spec.about)
+
+
+def _planned(directory: Path, manifest: Manifest) -> Spec | None:
+    """Return the spec of a release's plan; None where the folder has none, or another."""
+    try:
+        content = read_plan_file(directory / PLAN_FILE)
+        same = sha256(content).hexdigest() == manifest.plan and manifest.answered is None
+        return plan_and_spec(content, directory / PLAN_FILE)[1] if same else None
+    except (OSError, DpqueryError):
+        return None
+
+
+def _names_of_values(spec: Spec) -> dict[str, dict[str, str]]:
+    """Return how values are called that have a better name than their label, by attribute.
+
+    Those of merged columns are called by what is yes; a group without a name by the shortest that
+    any item of the spec gives it.
+    """
+    names: dict[str, dict[str, str]] = {}
+    tables = [table for item in spec.items for table in item.tables]
+    for index, attribute in enumerate(spec.domain.attributes):
+        known = names.setdefault(attribute.name, {})
+        if attribute.merged and attribute.size <= MOST_NAMED:
+            known |= {attribute.label(k): _yes(attribute, k) for k in range(attribute.size)}
+        groups = sorted(
+            {
+                group
+                for table in tables
+                for place, predicates in (*table.axes, *table.where)
+                if place == index
+                for part in getattr(predicates, "parts", (predicates,))
+                if isinstance(part, GroupSet) and not part.named
+                for group in part.groups
+            },
+            key=lambda group: -len(group[0]),
+        )
+        shortest = {codes: label for label, codes in groups}
+        for label, codes in groups:  # a group without a name is called by all its values
+            if label == ", ".join(map(attribute.label, codes)):
+                known[label] = shortest[codes]
+    return names
+
+
+def _yes(attribute: Attribute, code: int) -> str:
+    """Return a value of merged columns by what is yes: "White + Asian", or "none"."""
+    parts = []
+    for column in reversed(attribute.columns):
+        code, own = divmod(code, column.size)
+        words = [f"{word[:1].upper()}{word[1:]}" for word in column.name.split("_")]
+        value = column.label(own)
+        if not isinstance(column.kind, Boolean) or value not in ("yes", "no"):
+            words.append(value)
+        parts += [" ".join(words)] * (value != "no" or not isinstance(column.kind, Boolean))
+    return " + ".join(parts[::-1]) or "none"
 
 
 def _read_errors(path: Path, manifest: Manifest) -> list[dict[str, float | None]]:
@@ -410,7 +412,7 @@ def _names(file: pq.ParquetFile, count: int) -> list[str | None]:
 
 
 def _item(
-    directory: Path, facts: ItemFacts, row: dict[str, float | None], level: float
+    directory: Path, facts: ItemFacts, row: dict[str, float | None], level: float, names: Names
 ) -> ItemReport:
     path = directory / facts.file
     with opened(path, rows=facts.queries) as file:
@@ -423,7 +425,7 @@ def _item(
         description=facts.description,
         facts=facts,
         columns=columns,
-        cells=read_cells(path, labels, facts),
+        cells=read_cells(path, labels, facts, names),
         level=level,
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
@@ -512,103 +514,3 @@ def optimality(manifest: Manifest) -> str:
     if strategy.ratio is None:
         return "no lower bound is known for this workload"
     return f"{strategy.ratio:.3f} x a lower bound on any strategy ({strategy.bound_kind})"
-
-
-class PublishedTables:
-    """Views of a release's folder, or of answers': what is published there and nothing else.
-
-    Every call reads the folder anew, so that what comes out is the caller's to change.
-
-    Attributes:
-        directory: the folder.
-    """
-
-    directory: Path
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        """The facts of release.json."""
-        return read_manifest(self.directory)
-
-    @property
-    def items(self) -> tuple[str, ...]:
-        """Names of the items, in spec order."""
-        return tuple(facts.name for facts in self.manifest.items)
-
-    def arrow(self, item: str, table: str | None = None) -> pa.Table:
-        """Return an item's answers, one row a query, with the columns of its file.
-
-        Args:
-            item: its name.
-            table: one of its tables, by its attributes joined by ", ", or "total"; all unless
-                named. Where the rows of the file are numbered, those of one table come with
-                labels, intervals and flags.
-
-        Raises:
-            SpecError: there is no such item or table, or its file is damaged.
-        """
-        for derived in self.manifest.derived:
-            if derived.name == item and table is None:
-                return self._read(derived.file, rows=derived.rows)
-        facts = self._facts(item)
-        if table is None:
-            return self._read(facts.file, rows=facts.queries)
-        rows = self._rows_of(facts, table)
-        if rows is None:
-            raise SpecError(f"item {quoted(item)} of {self.directory} has no table {quoted(table)}")
-        return rows
-
-    def table(self, item: str, table: str | None = None) -> "pd.DataFrame":
-        """Return an item's answers as a data frame: see `arrow`."""
-        frame: pd.DataFrame = self.arrow(item, table).to_pandas()
-        return frame
-
-    @property
-    def errors(self) -> "pd.DataFrame":
-        """The errors of the answers, one row an item: errors.parquet."""
-        table = self._read(ERRORS_FILE, rows=len(self.manifest.items))
-        frame: pd.DataFrame = table.to_pandas()
-        return frame
-
-    def _facts(self, item: str) -> ItemFacts:
-        facts = {item.name: item for item in self.manifest.items}
-        if item not in facts:
-            hint = suggestion(item, self.items)
-            raise SpecError(f"{self.directory} has no item {quoted(item)}{hint}")
-        return facts[item]
-
-    def _rows_of(self, facts: ItemFacts, table: str) -> pa.Table | None:
-        """Return the rows of an item's tables of one name; None where it has none."""
-        if facts.numbered:
-            with self._damage(facts.file):
-                return labelled_tables(self.directory, facts, table)
-        rows = self._read(facts.file, rows=facts.queries)
-        if "table" in rows.column_names:
-            rows = rows.filter(pc.equal(rows["table"].cast(pa.string()), table))
-            return rows if rows.num_rows else None
-        return None
-
-    def _read(self, name: str, *, rows: int) -> pa.Table:
-        with self._damage(name), opened(self.directory / name, rows=rows) as file:
-            return file.read()
-
-    @contextmanager
-    def _damage(self, name: str) -> Iterator[None]:
-        """Turn what a damaged file raises into one error that says what to do."""
-        try:
-            yield
-        except UNREADABLE:
-            raise SpecError(
-                f"{self.directory} is damaged: {name} is missing or not as it was written; run "
-                "`dpquery release` again, which is free: the ledger holds the measurements"
-            ) from None
-
-    def __repr__(self) -> str:
-        """Return the class and the folder: a whole report is no text to print."""
-        return f"<{type(self).__name__}: {self.directory}>"
-
-    def _repr_html_(self) -> str:
-        """Return the error report's table, for notebooks."""
-        pass  # MOVED
-
-        return load_report(self.directory)._repr_html_()

@@ -1,10 +1,10 @@
 """Which picture an item has: one table of kinds, each with the shapes of answers that it fits.
 
-Bars with whiskers, lines with a band, and heat maps. The first kind that fits is drawn; an item of
-several tables is split up, and each part chooses again. All answers can be drawn by the last kind,
-so that no item is left out.
+The first kind that fits is drawn; an item of several tables is split up, and each part chooses
+again. All answers can be drawn by the last kind, so that no item is left out.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -12,117 +12,34 @@ from html import escape
 import numpy as np
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.releases.report.answers import EXTREME_ROWS, Dimension, ItemCells
-from dpquery.releases.report.heat_map import (
+from dpquery.releases.report.answers import EXTREME_ROWS, TOTAL_LABELS, Dimension, ItemCells
+from dpquery.releases.report.axes import cut
+from dpquery.releases.report.marks import (
     MOST_COLUMNS,
     MOST_MAP_CELLS,
     MOST_ROWS,
     HeatMap,
-    MapSide,
-    heat_map,
-    map_key,
-    shade_breaks,
-)
-from dpquery.releases.report.marks import (
-    Bar,
     Line,
     LineAxis,
-    bar_picture,
+    MapSide,
+    Mark,
+    heat_map,
     line_panels,
     line_picture,
-    line_words,
+    map_key,
+    points,
+    shade_breaks,
 )
-from dpquery.releases.report.shapes import (
-    MOST_GROUPS,
-    Caption,
-    OrderedAxis,
-    Picture,
-    axes_of,
-    chosen_groups,
-    groups_of,
-    is_grid,
-    median_error,
-    ordered_axis,
-)
-from dpquery.releases.words import count, percent, within
+from dpquery.releases.words import count
 
-
-def _bar(cells: ItemCells, row: int, label: str, head: str = "") -> Bar:
-    value = float(cells.value[row])
-    known = value == value
-    answer = cells.answer_words(row)
-    return Bar(
-        label=label,
-        value=value,
-        text=answer.partition(" (")[0],
-        low=float(cells.low[row]) if known else float("nan"),
-        high=float(cells.high[row]) if known else float("nan"),
-        flagged=bool(cells.flagged[row]),
-        head=head,
-        tip=f"{head}, {label}: {answer}" if head else f"{label}: {answer}",
-    )
-
-
-def draw_bars(cells: ItemCells, caption: Caption) -> Picture:
-    """Return a bar for each answer, under heads where two columns or more say what it is."""
-    varying = cells.varying
-    heads = groups_of(cells, varying[:1]) if len(varying) > 1 else []
-    if heads and is_grid(varying):
-        bars = [
-            _bar(cells, row, cells.words(row, varying[1:]), head)
-            for head, rows in heads
-            for row in rows.tolist()
-        ]
-    else:
-        bars = [_bar(cells, row, cells.words(row, varying)) for row in range(len(cells))]
-    what = "A bar goes from zero to the answer"
-    return Picture("bars", bar_picture(bars, title=caption.title), _bar_notes(cells, what))
-
-
-def _bar_notes(cells: ItemCells, what: str) -> tuple[str, ...]:
-    if not cells.error_bars:
-        return (f"{what}; how far it is off is not known.",)
-    flagged = " Hollow bars are flagged." if (cells.flagged & ~cells.withheld).any() else ""
-    return (f"{what}, the thin line across its end is the noise interval.{flagged}",)
-
-
-def draw_one(cells: ItemCells, caption: Caption) -> Picture:
-    """Return a single answer as a figure."""
-    value, _, interval = cells.answer_words(0).partition(" (")
-    small = f"<small>{escape(interval.rstrip(')'))}</small>" if interval else ""
-    words = f"{caption.unit}; below it the noise interval" if interval else caption.unit
-    html = f'<p class="one"><b>{escape(value)}</b>{small}</p>'
-    return Picture("one answer", html, (f"{words[:1].upper()}{words[1:]}.",))
-
-
-def draw_extremes(cells: ItemCells, caption: Caption) -> Picture:
-    """Return the most and the least reliable answers as bars; the largest without error bars."""
-    order = cells.by_reliability
-    half = min(EXTREME_ROWS, len(order) // 2) or len(order)
-    ends = (("Most reliable", order[:half]), ("Least reliable", order[len(order) - half :][::-1]))
-    if not cells.error_bars:
-        ends = (("Largest", order[:half]), ("Smallest", order[len(order) - half :][::-1]))
-    blocks = []
-    for head, rows in ends:
-        bars = [_bar(cells, row, cells.words(row, cells.varying)) for row in rows.tolist()]
-        title = f"{caption.title}: {head.lower()} answers"
-        if bars:
-            blocks.append(f"<h4>{head} answers</h4>{bar_picture(bars, title=title)}")
-    notes = [
-        "There are too many answers to draw all: these have the smallest and the largest noise "
-        "interval for their size. They are chosen by noisy values, so chance has a part in it."
-        if cells.error_bars
-        else "There are too many answers to draw all: these are the largest and the smallest; how "
-        "far they are off is not known.",
-        "The two plots have scales of their own.",
-    ]
-    return Picture("extremes", "".join(blocks), (*notes, *_bar_notes(cells, "A bar is an answer")))
-
-
-LEAST_POINTS, LEAST_GROUP_POINTS = 5, 8  # of a line, alone or beside others
-MOST_POINTS, MOST_GROUP_POINTS = 4_000, 1_500  # of a line: a window has no more pixels
+MOST_GROUPS = 5_000  # of answers that are sorted by how reliable they are, to draw some
+MOST_POINTS = 40  # of answers that are drawn as such
+LONGEST_ROW = 90  # characters of what a point is called
+MOST_TABLES = 6  # of an item that are drawn
+LEAST_LINE, LEAST_GROUP_LINE = 5, 8  # places of a line, alone or beside others
+MOST_LINE, MOST_GROUP_LINE = 4_000, 1_500  # of a line: a window has no more pixels
 TOGETHER = 3  # lines in one plot
-PANEL_POINTS, LEAST_PANELS, MOST_PANELS = 2400, 4, 16  # of all small plots; number of these
+PANEL_PLACES, LEAST_PANELS, MOST_PANELS = 2400, 4, 16  # of all small plots; number of these
 ORDER_WORDS = {
     "values": "",
     "up to": "Each point counts all up to that value, so the line rises by nature; noise alone can "
@@ -131,165 +48,40 @@ ORDER_WORDS = {
 }
 
 
-def _line(cells: ItemCells, rows: Ints, axis: OrderedAxis, name: str) -> Line:
-    rows = rows[np.argsort(axis.dimension.places[rows], kind="stable")]
-    places = axis.places[axis.dimension.places[rows]]
-    texts = [cells.answer_words(row) for row in rows.tolist()]
-    return Line(name, places, cells.value[rows], cells.low[rows], cells.high[rows], texts)
+@dataclass(frozen=True)
+class Caption:
+    """What the pictures of an item say about it.
+
+    Attributes:
+        title: of the item.
+        unit: of its answers.
+        value: head of the column of answers.
+    """
+
+    title: str
+    unit: str
+    value: str
+
+    def of(self, part: str) -> "Caption":
+        """Return the caption of a part of the item."""
+        return replace(self, title=f"{self.title}, {part}" if part else self.title)
 
 
-def _line_axis(axis: OrderedAxis, caption: Caption) -> LineAxis:
-    kind = "dates" if axis.dates else "numbers" if axis.numeric else "labels"
-    labels = () if axis.numeric else axis.dimension.texts
-    return LineAxis(axis.dimension.name, kind, caption.unit, labels)
+@dataclass(frozen=True)
+class Picture:
+    """A picture as HTML, of which kind it is, and what is to be said of this one.
 
+    Attributes:
+        kind: name of its kind.
+        html: what stands on the page.
+        notes: sentences on what it shows and leaves out.
+        marks: which of "points", "lines" and "map" it is made of.
+    """
 
-def _line_notes(cells: ItemCells, axis: OrderedAxis) -> tuple[str, ...]:
-    band = (
-        "The line joins the estimates, the band around it is the noise interval of each; where no "
-        "band is seen, it is thinner than the line."
-        if cells.error_bars
-        else "The line joins the estimates; how far they are off is not known."
-    )
-    return tuple(filter(None, [band, ORDER_WORDS[axis.order], *_gap_notes(cells)]))
-
-
-def _gap_notes(cells: ItemCells) -> list[str]:
-    return ["Where the line has gaps nothing is published."] if cells.withheld.any() else []
-
-
-def fits_line(cells: ItemCells) -> bool:
-    """Return whether answers are those of one ordered column."""
-    one = len(cells.varying) == 1 and is_grid(cells.varying)
-    return one and bool(axes_of(cells, LEAST_POINTS, MOST_POINTS))
-
-
-def draw_line(cells: ItemCells, caption: Caption) -> Picture:
-    """Return one line with its band."""
-    axis = axes_of(cells, LEAST_POINTS, MOST_POINTS)[0]
-    line, line_axis = _line(cells, np.arange(len(cells)), axis, ""), _line_axis(axis, caption)
-    words = line_words(line, line_axis)
-    html = line_picture([line], line_axis, title=caption.title, words=words)
-    return Picture("line", html, _line_notes(cells, axis))
-
-
-def fits_lines(cells: ItemCells) -> bool:
-    """Return whether some column is an axis, along which each combination of others is a line."""
-    axes = axes_of(cells, LEAST_GROUP_POINTS, MOST_GROUP_POINTS)
-    if len(cells.varying) < 2 or not axes or len(cells) > MOST_GROUPS * len(axes[0].places):
-        return False
-    return is_grid(cells.varying)
-
-
-def draw_lines(cells: ItemCells, caption: Caption) -> Picture:
-    """Return a line for each group: in one plot if they are few, else in small ones."""
-    axis = axes_of(cells, LEAST_GROUP_POINTS, MOST_GROUP_POINTS)[0]
-    others = [dimension for dimension in cells.varying if dimension is not axis.dimension]
-    groups = groups_of(cells, others)
-    line_axis, notes = _line_axis(axis, caption), _line_notes(cells, axis)
-    if len(groups) <= TOGETHER:
-        lines = [_line(cells, rows, axis, name) for name, rows in groups]
-        words = ". ".join(f"{line.name}: {line_words(line, line_axis)}" for line in lines)
-        html = line_picture(lines, line_axis, title=caption.title, words=words)
-        return Picture("lines", html, notes)
-    most = min(max(PANEL_POINTS // len(axis.places), LEAST_PANELS), MOST_PANELS)
-    chosen, said = chosen_groups(cells, groups, most, "groups")
-    lines = [_line(cells, rows, axis, name) for name, rows in chosen]
-    html, same = line_panels(lines, line_axis, title=caption.title)
-    scales = "All have the same scale." if same else "Each has a scale of its own."
-    across = f"Across: {axis.dimension.name}; up: {caption.unit}. {scales}"
-    return Picture("lines by group", html, (*said, *notes, across))
-
-
-LEAST_PLACES = 5  # of two ordered columns, for a map to come before lines
-
-
-def _sides(cells: ItemCells) -> tuple[Dimension, Dimension] | None:
-    """Return the columns that are rows and columns of a map; None where two would not fit."""
-    axes = [axis.dimension for axis in axes_of(cells, 2, len(cells))]
-    others = sorted((d for d in cells.varying if d not in axes), key=lambda d: -len(d.texts))
-    pair = sorted([*axes, *others][:2], key=lambda d: len(d.texts))
-    if len(pair) < 2:
-        return None
-    rows, columns = pair
-    if rows in axes and columns not in axes:
-        rows, columns = columns, rows  # an axis goes to the right
-    if columns not in axes:
-        rows, columns = columns, rows  # more rows than columns: their names have more room
-    size = len(rows.texts) * len(columns.texts)
-    most = 24 if columns not in axes else MOST_COLUMNS
-    fit = len(rows.texts) <= MOST_ROWS and len(columns.texts) <= most and size <= MOST_MAP_CELLS
-    return (rows, columns) if fit else None
-
-
-def fits_maps(cells: ItemCells, *, ordered: bool = False) -> bool:
-    """Return whether two columns can be the sides of maps; only ordered ones, if that is asked."""
-    sides = _sides(cells) if len(cells.varying) > 1 and is_grid(cells.varying) else None
-    if sides is None or len(cells) > MOST_GROUPS * len(sides[0].texts) * len(sides[1].texts):
-        return False
-    return not ordered or len(axes_of(cells, LEAST_PLACES, MOST_COLUMNS)) > 1
-
-
-def draw_maps(cells: ItemCells, caption: Caption) -> Picture:
-    """Return a map of two columns, for each combination of the others."""
-    sides = _sides(cells)
-    if sides is None:
-        raise ValueError("these answers fit no map")
-    others = [dimension for dimension in cells.varying if dimension not in sides]
-    groups = groups_of(cells, others)
-    size = len(cells) // len(groups)
-    chosen, said = chosen_groups(cells, groups, min(max(MOST_MAP_CELLS // size, 2), 4), "maps")
-    breaks = shade_breaks(cells.value[np.concatenate([rows for _, rows in chosen])])
-    maps = [_map_of(cells, rows, sides, caption) for _, rows in chosen]
-    html = map_key(maps, breaks)
-    for (name, _), part in zip(chosen, maps, strict=True):
-        head = f"<h4>{escape(name)}</h4>" if name else ""
-        html += f"{head}{heat_map(part, breaks, title=caption.of(name).title)}"
-    kind = "heat map" if len(chosen) == 1 else "heat maps by group"
-    return Picture(kind, html, (*said, *_map_notes(cells)))
-
-
-def _map_of(
-    cells: ItemCells, rows: Ints, sides: tuple[Dimension, Dimension], caption: Caption
-) -> HeatMap:
-    upright, level = sides
-    at = (upright.places[rows], level.places[rows])
-    shape = (len(upright.texts), len(level.texts))
-    arrays = _arrays(cells, rows, at, shape)
-    return HeatMap(_side(upright), _side(level), *arrays, caption.unit, cells.digits)
-
-
-def _arrays(
-    cells: ItemCells, rows: Ints, at: tuple[Ints, Ints], shape: tuple[int, int]
-) -> tuple[Floats, Bools, Bools]:
-    """Return values, flags and what is withheld in a map, given the place of each row."""
-    value, flagged, withheld = np.full(shape, np.nan), np.zeros(shape, bool), np.zeros(shape, bool)
-    value[at], flagged[at] = cells.value[rows], cells.flagged[rows]
-    withheld[at] = cells.withheld[rows]
-    return value, flagged, withheld
-
-
-def _side(dimension: Dimension) -> MapSide:
-    axis = ordered_axis(dimension)
-    if axis is None:
-        return MapSide(dimension.name, dimension.texts)
-    places = axis.places if axis.numeric and not dimension.ranges else None
-    return MapSide(dimension.name, dimension.texts, places, axis.dates, ordered=True)
-
-
-def _map_notes(cells: ItemCells) -> tuple[str, ...]:
-    if not cells.error_bars:
-        return ("The stronger the blue, the more; how far the answers are off is not known.",)
-    shades = "The stronger the blue, the more."
-    if not (cells.flagged & ~cells.withheld).any():
-        return (shades,)
-    return (shades, "A dot marks answers that are flagged: noise is 30 % of them or more.")
-
-
-MOST_BARS = 40
-_TOTALS = ("all", "(all)")
-MOST_TABLES = 6  # of an item that are drawn
-LISTED_TABLES = 100
+    kind: str
+    html: str
+    notes: tuple[str, ...]
+    marks: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -313,66 +105,311 @@ def picture_of(cells: ItemCells, caption: Caption) -> Picture:
     return kind.draw(cells, caption)
 
 
+# ------------------------------------------------------------------------------- shapes
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedAxis:
+    """An ordered column as an axis.
+
+    Attributes:
+        dimension: the column.
+        places: (n,) where each of its values stands on the axis.
+        numeric: whether places are numbers or days to be marked; else they are 0, 1, ... and
+            their values are written.
+        order: how its values follow each other: "values", "up to" (each from the same beginning)
+            or "windows" (which overlap).
+    """
+
+    dimension: Dimension
+    places: Floats
+    numeric: bool
+    order: str
+
+    @property
+    def dates(self) -> bool:
+        """Whether places are days by their ordinal numbers."""
+        return self.numeric and self.dimension.dates
+
+
+def ordered_axis(dimension: Dimension) -> OrderedAxis | None:
+    """Return a column as an axis; None where its values do not follow each other.
+
+    It is one of numbers where they are evenly spaced, as months and quarters are; else of labels.
+    """
+    ends = dimension.ends
+    if ends is None or len(ends) < 2 or np.isnan(ends).any():
+        return None
+    first, last = ends.T
+    steps = (np.diff(first), np.diff(last))
+    if (steps[0] == 0).all() and (steps[1] > 0).all():
+        order, places = "up to", last
+    elif (steps[0] > 0).all() and (steps[1] > 0).all():
+        order, places = "values" if (last[:-1] <= first[1:]).all() else "windows", first
+    else:
+        return None
+    gaps = np.diff(places)
+    even = gaps.max() <= (1.15 if dimension.dates else 1.000001) * gaps.min()
+    if even or not dimension.ranges:
+        return OrderedAxis(dimension, places, True, order)
+    return OrderedAxis(dimension, np.arange(len(places), dtype=np.float64), False, order)
+
+
+def is_grid(dimensions: Sequence[Dimension]) -> bool:
+    """Return whether every combination of values has exactly one row."""
+    sizes = [len(dimension.texts) for dimension in dimensions]
+    rows = len(dimensions[0].places)
+    return math.prod(sizes) == rows and len(np.unique(_combination(dimensions))) == rows
+
+
+def _combination(dimensions: Sequence[Dimension]) -> Ints:
+    """Return the number of the combination of values that each row has."""
+    number = np.zeros(len(dimensions[0].places), dtype=np.int64)
+    for dimension in dimensions:
+        number = number * len(dimension.texts) + dimension.places
+    return number
+
+
+def axes_of(cells: ItemCells, least: int, most: int) -> list[OrderedAxis]:
+    """Return the columns that are axes of so many places, the longest first."""
+    axes = [ordered_axis(dimension) for dimension in cells.varying]
+    kept = [axis for axis in axes if axis is not None and least <= len(axis.places) <= most]
+    return sorted(kept, key=lambda axis: -len(axis.places))
+
+
+def groups_of(cells: ItemCells, dimensions: Sequence[Dimension]) -> list[tuple[str, Ints]]:
+    """Return the rows of each combination of values, with what these are, in file order."""
+    if not dimensions:
+        return [("", np.arange(len(cells)))]
+    number = _combination(dimensions)
+    order = np.argsort(number, kind="stable")
+    pieces = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+    pieces.sort(key=lambda rows: int(rows[0]))
+    return [(cells.words(int(rows[0]), dimensions), rows) for rows in pieces]
+
+
+def chosen_groups(
+    cells: ItemCells, groups: Sequence[tuple[str, Ints]], most: int, noun: str
+) -> tuple[list[tuple[str, Ints]], tuple[str, ...]]:
+    """Return so many groups at most, the most and the least reliable, and words on the choice.
+
+    Args:
+        cells: the answers.
+        groups: names and rows of all groups.
+        most: number of groups.
+        noun: what a group is called, in the plural.
+    """
+    if len(groups) <= most:
+        return list(groups), ()
+    shown = [group for group in groups if not np.isnan(cells.value[group[1]]).all()]
+    hidden = len(groups) - len(shown)
+    said = (f"In {hidden:,} of {len(groups):,} {noun} nothing is published.",) if hidden else ()
+    if len(shown) <= most:
+        return shown or list(groups[:1]), said
+    if not cells.error_bars:
+        first = f"The first {most} of {len(groups):,} {noun} are drawn; all are in the file."
+        return shown[:most], (*said, first)
+    order = sorted(range(len(shown)), key=lambda k: _median_error(cells, shown[k][1]))
+    half = most // 2
+    kept = [*order[: most - half], *order[len(order) - half :]]
+    words = (
+        f"Of {len(shown):,} {noun} the {most - half} most and the {half} least reliable ones are "
+        "drawn, in this order, by their median noise interval; all are in the file."
+    )
+    return [shown[k] for k in kept], (*said, words)
+
+
+def _median_error(cells: ItemCells, rows: Ints) -> float:
+    """Return the median relative error of some rows; infinite where nothing of them is known."""
+    known = cells.relative[rows]
+    known = known[~np.isnan(known)]
+    return float(np.median(known)) if known.size else float("inf")
+
+
+# ------------------------------------------------------------------------------- points
+
+BY_POINTS, BY_LINES, BY_MAP = (frozenset({mark}) for mark in ("points", "lines", "map"))
+
+
+def _draw_points(cells: ItemCells, caption: Caption) -> Picture:
+    """Return a point for each answer, under heads where two columns or more say what it is."""
+    varying = cells.varying
+    by_head = len(varying) > 1 and is_grid(varying)
+    heads = groups_of(cells, varying[:1]) if by_head else [("", np.arange(len(cells)))]
+    rows = [
+        _point(cells, row, varying[1:] if by_head else varying, head)
+        for head, group in heads
+        for row in group.tolist()
+    ]
+    name = ", ".join(d.name for d in (varying[1:] if by_head else varying)) or "answer"
+    return Picture("points", _points(rows, caption, name), (), BY_POINTS)
+
+
+def _point(cells: ItemCells, row: int, dimensions: Sequence[Dimension], head: str = "") -> Mark:
+    value = float(cells.value[row])
+    text, interval = cells.answer_words(row)
+    low, high = (float(ends[row]) if interval else math.nan for ends in (cells.low, cells.high))
+    flagged = bool(cells.flagged[row])
+    label = cut(cells.words(row, dimensions), LONGEST_ROW)
+    return Mark(label, value, text, interval, low, high, flagged=flagged, head=head)
+
+
+def _points(rows: Sequence[Mark], caption: Caption, name: str) -> str:
+    heads = (name, caption.value)
+    return points(rows, caption=caption.title, heads=heads, axis=caption.unit)
+
+
+def _draw_extremes(cells: ItemCells, caption: Caption) -> Picture:
+    """Return the most and the least reliable answers; the largest without error bars."""
+    order = cells.by_reliability
+    half = min(EXTREME_ROWS, len(order) // 2) or len(order)
+    most, least = (
+        ("Most reliable", "Least reliable") if cells.error_bars else ("Largest", "Smallest")
+    )
+    html = ""
+    for head, rows in ((most, order[:half]), (least, order[len(order) - half :][::-1])):
+        drawn = [_point(cells, row, cells.varying) for row in rows.tolist()]
+        named = replace(caption, title=f"{head} answers")
+        html += _points(drawn, named, ", ".join(d.name for d in cells.varying)) if drawn else ""
+    note = (
+        "There are too many answers to draw all: these have the smallest and the largest noise "
+        "interval for their size. They are chosen by noisy values, so chance has a part in it."
+        if cells.error_bars
+        else "There are too many answers to draw all: these are the largest and the smallest."
+    )
+    return Picture("extremes", html, (note, "The two plots have scales of their own."), BY_POINTS)
+
+
+# ------------------------------------------------------------------------------- lines
+
+
+def _line(cells: ItemCells, rows: Ints, axis: OrderedAxis, name: str) -> Line:
+    rows = rows[np.argsort(axis.dimension.places[rows], kind="stable")]
+    places = axis.places[axis.dimension.places[rows]]
+    texts = [cells.answer_words(row)[0] for row in rows.tolist()]
+    return Line(name, places, cells.value[rows], cells.low[rows], cells.high[rows], texts)
+
+
+def _line_axes(cells: ItemCells) -> list[OrderedAxis]:
+    """Return the columns along which lines can run; none where answers are no grid."""
+    alone = len(cells.varying) == 1
+    least, most = (LEAST_LINE, MOST_LINE) if alone else (LEAST_GROUP_LINE, MOST_GROUP_LINE)
+    axes = axes_of(cells, least, most)
+    few = bool(axes) and len(cells) <= MOST_GROUPS * len(axes[0].places)
+    return axes if few and is_grid(cells.varying) else []
+
+
+def _draw_lines(cells: ItemCells, caption: Caption) -> Picture:
+    """Return a line for each group: in one plot if they are few, else in small ones."""
+    axis = _line_axes(cells)[0]
+    groups = groups_of(cells, [d for d in cells.varying if d is not axis.dimension])
+    kind = "dates" if axis.dates else "numbers" if axis.numeric else "labels"
+    labels = () if axis.numeric else axis.dimension.texts
+    line_axis = LineAxis(axis.dimension.name, kind, caption.unit, labels)
+    notes = [ORDER_WORDS[axis.order]] if ORDER_WORDS[axis.order] else []
+    notes += ["Where the line has gaps nothing is published."] if cells.withheld.any() else []
+    if len(groups) <= TOGETHER:
+        lines = [_line(cells, rows, axis, name) for name, rows in groups]
+        html = line_picture(lines, line_axis, title=caption.title)
+        return Picture("line" if len(lines) == 1 else "lines", html, tuple(notes), BY_LINES)
+    most = min(max(PANEL_PLACES // len(axis.places), LEAST_PANELS), MOST_PANELS)
+    chosen, said = chosen_groups(cells, groups, most, "groups")
+    lines = [_line(cells, rows, axis, name) for name, rows in chosen]
+    html, same = line_panels(lines, line_axis, title=caption.title)
+    scales = "All have the same scale." if same else "Each has a scale of its own."
+    across = f"Across: {axis.dimension.name}; up: {caption.unit}. {scales}"
+    return Picture("lines by group", html, (*said, *notes, across), BY_LINES)
+
+
+# ------------------------------------------------------------------------------- maps
+
+LEAST_PLACES = 5  # of two ordered columns, for a map to come before lines
+
+
+def _sides(cells: ItemCells) -> tuple[Dimension, Dimension] | None:
+    """Return the columns that are rows and columns of a map; None where two would not fit."""
+    axes = [axis.dimension for axis in axes_of(cells, 2, len(cells))]
+    others = sorted((d for d in cells.varying if d not in axes), key=lambda d: -len(d.texts))
+    pair = sorted([*axes, *others][:2], key=lambda d: len(d.texts))
+    if len(pair) < 2 or not is_grid(cells.varying):
+        return None
+    rows, columns = pair
+    if rows in axes and columns not in axes:
+        rows, columns = columns, rows  # an axis goes to the right
+    if columns not in axes:
+        rows, columns = columns, rows  # more rows than columns: their names have more room
+    size = len(rows.texts) * len(columns.texts)
+    most = 24 if columns not in axes else MOST_COLUMNS
+    fit = len(rows.texts) <= MOST_ROWS and len(columns.texts) <= most and size <= MOST_MAP_CELLS
+    return (rows, columns) if fit and len(cells) <= MOST_GROUPS * size else None
+
+
+def _fits_ordered_map(cells: ItemCells) -> bool:
+    return len(axes_of(cells, LEAST_PLACES, MOST_COLUMNS)) > 1 and _sides(cells) is not None
+
+
+def _draw_maps(cells: ItemCells, caption: Caption) -> Picture:
+    """Return a map of two columns, for each combination of the others."""
+    sides = _sides(cells)
+    if sides is None:
+        raise ValueError("these answers fit no map")
+    groups = groups_of(cells, [d for d in cells.varying if d not in sides])
+    most = min(max(MOST_MAP_CELLS * len(groups) // len(cells), 2), 4)
+    chosen, said = chosen_groups(cells, groups, most, "maps")
+    breaks = shade_breaks(cells.value[np.concatenate([rows for _, rows in chosen])])
+    maps = [_map_of(cells, rows, sides) for _, rows in chosen]
+    html = map_key(maps, breaks, caption.unit)
+    for (name, _), part in zip(chosen, maps, strict=True):
+        head = f"<h4>{escape(name)}</h4>" if name else ""
+        html += f"{head}{heat_map(part, breaks, title=caption.of(name).title)}"
+    return Picture("heat map" if len(chosen) == 1 else "heat maps by group", html, said, BY_MAP)
+
+
+def _map_of(cells: ItemCells, rows: Ints, sides: tuple[Dimension, Dimension]) -> HeatMap:
+    upright, level = sides
+    at, shape = (upright.places[rows], level.places[rows]), (len(upright.texts), len(level.texts))
+    value, flagged, withheld = np.full(shape, np.nan), np.zeros(shape, bool), np.zeros(shape, bool)
+    value[at], flagged[at] = cells.value[rows], cells.flagged[rows]
+    withheld[at] = cells.withheld[rows]
+    return HeatMap(_side(upright), _side(level), value, flagged, withheld, cells.digits)
+
+
+def _side(dimension: Dimension) -> MapSide:
+    axis = ordered_axis(dimension)
+    if axis is None:
+        return MapSide(dimension.name, dimension.texts)
+    places = axis.places if axis.numeric and not dimension.ranges else None
+    return MapSide(dimension.name, dimension.texts, places, axis.dates, ordered=True)
+
+
 # ------------------------------------------------------------------------------- parts
 
 
 def _tables(cells: ItemCells) -> list[tuple[str, Ints]]:
-    """Return the rows of each table of an item of several, by name."""
-    named = [dimension for dimension in cells.dimensions if dimension.name == "table"]
-    return _rows_of_tables(cells, named[0]) if named else []
-
-
-def _rows_of_tables(cells: ItemCells, tables: Dimension) -> list[tuple[str, Ints]]:
-    """Return the rows of each table, those of one name together, in file order."""
-    order = np.argsort(tables.places, kind="stable")
-    pieces = np.split(order, np.flatnonzero(np.diff(tables.places[order])) + 1)
-    return list(zip(tables.texts, pieces, strict=True))
-
-
-def _fits_tables(cells: ItemCells) -> bool:
-    return len(cells) > MOST_BARS and len(_tables(cells)) > 1
+    """Return the rows of each table of an item of several, by name, in file order."""
+    return next(
+        (
+            [(d.texts[d.places[rows[0]]], rows) for _, rows in groups_of(cells, [d])]
+            for d in cells.dimensions
+            if d.name == "table"
+        ),
+        [],
+    )
 
 
 def _draw_tables(cells: ItemCells, caption: Caption) -> Picture:
-    """Return a picture of each table, that its name opens, after a list of all of them."""
-    groups = _tables(cells)
-    chosen, said = chosen_groups(cells, groups, MOST_TABLES, "tables")
-    blocks = [_list_of_tables(cells, groups)] if cells.error_bars else []
-    kinds = []
+    """Return a picture of each table, that its name opens."""
+    chosen, said = chosen_groups(cells, _tables(cells), MOST_TABLES, "tables")
+    html, marks = "", frozenset[str]()
     for k, (name, rows) in enumerate(chosen):
         picture = picture_of(cells.take(rows), caption.of(name))
-        kinds += [picture.kind, *picture.parts]
-        is_open = " open" if k == 0 else ""
-        blocks.append(
-            f"<details{is_open}><summary>{escape(name)} "
-            f"<small>{count(len(rows), 'answer')}</small></summary>"
-            f'{picture.html}<p class="note">{escape(" ".join(picture.notes))}</p></details>'
+        marks |= picture.marks
+        note = f'<p class="note">{escape(" ".join(picture.notes))}</p>' if picture.notes else ""
+        html += (
+            f'<details class="part"{" open" if k == 0 else ""}><summary>{escape(name)} '
+            f"<small>{count(len(rows), 'answer')}</small></summary>{picture.html}{note}</details>"
         )
-    return Picture("tables", "".join(blocks), said, tuple(kinds))
-
-
-def _list_of_tables(cells: ItemCells, groups: Sequence[tuple[str, Ints]]) -> str:
-    """Return how reliable the answers of each table are, as HTML."""
-    heads = ("table", "answers", "half of the noise interval, median", "flagged")
-    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{len(rows):,}</td>'
-        f"<td>{within(_median(cells, rows))}</td>"
-        f"<td>{percent(float(cells.flagged[rows].mean()))}</td></tr>"
-        for name, rows in groups[:LISTED_TABLES]
-    )
-    more = len(groups) - LISTED_TABLES
-    note = f"<p>{more:,} more tables are in the file.</p>" if more > 0 else ""
-    return (
-        f"<details><summary>{count(len(groups), 'table')}: how reliable each is</summary>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Tables of the item">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}</details>"
-    )
-
-
-def _median(cells: ItemCells, rows: Ints) -> float | None:
-    value = median_error(cells, rows)
-    return value if np.isfinite(value) else None
+    return Picture("tables", html, said, marks)
 
 
 def _but_totals(cells: ItemCells) -> Bools:
@@ -380,14 +417,9 @@ def _but_totals(cells: ItemCells) -> Bools:
     kept = np.ones(len(cells), dtype=bool)
     for dimension in cells.varying:
         if dimension.ends is not None:
-            totals = [k for k, text in enumerate(dimension.texts) if text in _TOTALS]
+            totals = [k for k, text in enumerate(dimension.texts) if text in TOTAL_LABELS]
             kept &= ~np.isin(dimension.places, totals)
     return kept
-
-
-def _fits_but_totals(cells: ItemCells) -> bool:
-    kept = _but_totals(cells)
-    return len(cells) > MOST_BARS and 0 < int(kept.sum()) < len(kept)
 
 
 def _draw_but_totals(cells: ItemCells, caption: Caption) -> Picture:
@@ -396,16 +428,25 @@ def _draw_but_totals(cells: ItemCells, caption: Caption) -> Picture:
     return replace(picture, notes=(*picture.notes, "Totals stand in the table alone."))
 
 
+def _many(cells: ItemCells) -> bool:
+    return len(cells) > MOST_POINTS
+
+
 PICTURE_KINDS = (
-    PictureKind("extremes", lambda cells: not cells.whole, draw_extremes),
-    PictureKind("one answer", lambda cells: len(cells) == 1, draw_one),
-    PictureKind("tables", _fits_tables, _draw_tables),
-    PictureKind("but totals", _fits_but_totals, _draw_but_totals),
-    PictureKind("line", fits_line, draw_line),
-    PictureKind("bars", lambda cells: len(cells) <= MOST_BARS, draw_bars),
-    PictureKind("heat map", lambda cells: fits_maps(cells, ordered=True), draw_maps),
-    PictureKind("lines", fits_lines, draw_lines),
-    PictureKind("heat map", fits_maps, draw_maps),
-    PictureKind("extremes", lambda cells: True, draw_extremes),
+    PictureKind("extremes", lambda cells: not cells.whole, _draw_extremes),
+    PictureKind("tables", lambda cells: _many(cells) and len(_tables(cells)) > 1, _draw_tables),
+    PictureKind(
+        "but totals",
+        lambda cells: _many(cells) and 0 < int(_but_totals(cells).sum()) < len(cells),
+        _draw_but_totals,
+    ),
+    PictureKind(
+        "line", lambda cells: len(cells.varying) == 1 and bool(_line_axes(cells)), _draw_lines
+    ),
+    PictureKind("points", lambda cells: not _many(cells), _draw_points),
+    PictureKind("heat map", _fits_ordered_map, _draw_maps),
+    PictureKind("lines", lambda cells: bool(_line_axes(cells)), _draw_lines),
+    PictureKind("heat map", lambda cells: _sides(cells) is not None, _draw_maps),
+    PictureKind("extremes", lambda cells: True, _draw_extremes),
 )
 """The kinds of pictures, in the order in which they are tried."""

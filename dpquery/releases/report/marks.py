@@ -1,201 +1,149 @@
-"""Bars and lines with their intervals.
+"""The three pictures: points with whiskers, lines with a band, a heat map.
 
-Bars: one line an answer, its noise interval as a whisker across the end of the bar.
-
-Lines: estimates along an ordered axis with the band of their noise intervals.
+Points stand in a table, one row an answer beside its number, so that the number is seen at any
+width and the picture needs no words of its own. Lines and maps are plots with a description.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
+from itertools import groupby, pairwise
 from math import isnan
 
 import numpy as np
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Bools, Floats, Ints
 from dpquery.releases.report.axes import (
-    FLOOR,
-    PANEL_LAYOUT,
-    WIDE_LAYOUT,
-    Drawing,
-    PictureLayout,
+    NARROWEST,
+    PANEL_WIDTH,
+    STRIP_WIDTH,
+    Axis,
     Scale,
     Tick,
     TickWriter,
+    breaking,
+    cut,
+    cut_apart,
     date_ticks,
+    end_days,
     end_ticks,
-    in_layouts,
     label_ticks,
-    left_margin,
-    level_axis,
     log_scale,
     number_ticks,
-    pixel,
+    percent_of,
     place_scale,
+    plot,
     polyline,
-    shortened,
-    shortened_apart,
-    straight_line,
-    svg,
     svg_path,
-    svg_tag,
-    svg_text,
-    text_width,
-    upright_axis,
+    thinned,
+    tick_row,
     value_scale,
+    written,
 )
 from dpquery.releases.words import figure
 
-BARS_TOP, ROW_HEIGHT, HEAD_HEIGHT = 8, 22, 24
-_GAP = 8
+# ------------------------------------------------------------------------------- points
 
 
 @dataclass(frozen=True)
-class Bar:
+class Mark:
     """One answer.
 
     Attributes:
         label: what it counts.
         value: the answer; NaN where none is shown.
-        text: the same in words, which stand at the end of the line.
-        low: where its noise interval begins; NaN where none is known.
+        text: the same in words.
+        interval: its noise interval in words; empty where none is known.
+        low: where that begins; NaN where none is known.
         high: where it ends.
         flagged: whether its relative error is worth a flag.
         head: what it has in common with those around it, which stands above the first of them.
-        tip: tooltip.
     """
 
     label: str
     value: float
     text: str
+    interval: str = ""
     low: float = float("nan")
     high: float = float("nan")
     flagged: bool = False
     head: str = ""
-    tip: str = ""
 
 
-def bar_picture(bars: Sequence[Bar], *, title: str) -> str:
-    """Return a bar from zero for each answer, across its end a whisker, as HTML."""
-    words = _words(bars)
-    ends = [end for bar in bars for end in _shown_ends(bar)]
-
-    def scale(start: float, end: float) -> Scale:
-        return value_scale(ends, start=start, end=end)
-
-    return in_layouts(
-        lambda layout: _rows(bars, layout, scale, number_ticks, ()), title=title, words=words
-    )
-
-
-def value_bars(
-    bars: Sequence[Bar], *, title: str, ticks: TickWriter, marks: Sequence[float] = ()
+def points(
+    rows: Sequence[Mark],
+    *,
+    caption: str,
+    heads: tuple[str, str],
+    axis: str,
+    ticks: TickWriter = number_ticks,
+    marks: Sequence[float] = (),
+    far: bool = False,
 ) -> str:
-    """Return a bar for each positive figure, logarithmic where they differ much, as HTML.
+    """Return a table of answers with a point and a whisker for each, as HTML.
 
     Args:
-        bars: what is drawn, from the top; those of no figure have no bar.
-        title: of the chart.
-        ticks: what marks the axis.
-        marks: figures at which a line crosses all bars.
+        rows: what is drawn, from the top; those of no value have no point.
+        caption: of the table.
+        heads: of the columns of labels and of values.
+        axis: what the values are.
+        ticks: what marks their axis.
+        marks: values at which a line crosses all rows.
+        far: whether the axis is logarithmic where positive values lie far apart.
     """
-    words = _words(bars)
-    positive = [bar.value for bar in bars if bar.value > 0]
-    shown = [*positive, *marks]
-    log = bool(positive) and max(positive) > 30 * min(positive)
-
-    def scale(start: float, end: float) -> Scale:
-        return (log_scale if log else value_scale)(shown, start=start, end=end)
-
-    return in_layouts(
-        lambda layout: _rows(bars, layout, scale, ticks, marks), title=title, words=words
-    )
-
-
-def _words(bars: Sequence[Bar]) -> str:
-    """Return how many bars there are, with the largest and the smallest of them."""
-    known = sorted((bar for bar in bars if not isnan(bar.value)), key=lambda bar: bar.value)
-    if not known:
-        return f"{len(bars)} bars; nothing is published"
-    names = [", ".join(filter(None, [bar.head, bar.label])) for bar in (known[-1], known[0])]
+    shown = [end for row in rows if not isnan(row.value) for end in (row.value, row.low, row.high)]
+    shown = [*(end for end in shown if not isnan(end)), *marks]
+    positive = [row.value for row in rows if row.value > 0]
+    far = far and bool(positive) and max(positive) > 30 * min(positive)
+    scale = log_scale([end for end in shown if end > 0]) if far else value_scale(shown)
+    lines = [("zero", 0.0)] * (not far) + [("mark", mark) for mark in marks]
+    crossed = "".join(_upright(cls, scale(value)) for cls, value in lines)
+    bodies = []
+    for head, part in groupby(rows, key=lambda row: row.head):
+        above = f'<tr><th colspan="3" scope="rowgroup">{escape(head)}</th></tr>' if head else ""
+        lines_of = "".join(_row(row, scale, crossed) for row in part)
+        bodies.append(f"<tbody>{above}{lines_of}</tbody>")
+    name = f"{axis} (logarithmic)" if far else axis
+    shown_ticks = thinned(scale, ticks(scale), STRIP_WIDTH)
+    foot = tick_row(Axis(scale, shown_ticks, name, room=STRIP_WIDTH))
     return (
-        f"{len(bars)} bars; the largest is {names[0]} with {known[-1].text}, the smallest "
-        f"{names[1]} with {known[0].text}"
+        f'<table class="points"><caption>{escape(caption)}</caption><thead><tr>'
+        f'<th scope="col">{escape(heads[0])}</th><td></td><th scope="col">{escape(heads[1])}</th>'
+        f"</tr></thead>{''.join(bodies)}<tfoot><tr><td></td><td>{foot}</td><td></td></tr></tfoot>"
+        "</table>"
     )
 
 
-def _shown_ends(bar: Bar) -> list[float]:
-    return [
-        end for end in (bar.value, bar.low, bar.high) if not isnan(end) and not isnan(bar.value)
-    ]
+def _row(row: Mark, scale: Scale, crossed: str) -> str:
+    interval = f"<small>{escape(row.interval)}</small>" if row.interval else ""
+    return (
+        f'<tr><th scope="row">{breaking(row.label)}</th><td class="strip">'
+        f'<svg aria-hidden="true">{crossed}{_point(row, scale)}</svg></td>'
+        f"<td>{escape(row.text)}{interval}</td></tr>"
+    )
 
 
-def _rows(
-    bars: Sequence[Bar],
-    layout: PictureLayout,
-    scale_of: Callable[[float, float], Scale],
-    ticks: TickWriter,
-    marks: Sequence[float],
-) -> Drawing:
-    label_room = max(70.0, min(max(text_width(b.label) for b in bars), 0.42 * layout.width))
-    value_room = max(text_width(bar.text) for bar in bars)
-    start, end = label_room + _GAP, layout.width - value_room - _GAP
-    across = scale_of(start, end)
-    heads = sum(1 for k, bar in enumerate(bars) if _begins(bars, k) and bar.head)
-    floor = BARS_TOP + ROW_HEIGHT * len(bars) + HEAD_HEIGHT * heads
-    drawn = level_axis(across, ticks(across), top=BARS_TOP, floor=floor, across=True)
-    for mark in marks:
-        drawn.append(straight_line(across(mark), BARS_TOP, across(mark), floor, cls="mark"))
-    y = float(BARS_TOP)
-    labels = shortened_apart([bar.label for bar in bars], label_room)
-    for k, (bar, label) in enumerate(zip(bars, labels, strict=True)):
-        if bar.head and _begins(bars, k):
-            drawn.append(svg_text(shortened(bar.head, end), 0, y + 17, cls="head"))
-            y += HEAD_HEIGHT
-        middle, tip = y + ROW_HEIGHT / 2, bar.label if layout is WIDE_LAYOUT else ""
-        drawn.append(svg_text(label, label_room, middle + 4, cls="end", tip=tip))
-        drawn += _bar(bar, across, middle, tips=layout is WIDE_LAYOUT)
-        drawn.append(svg_text(bar.text, layout.width, y + ROW_HEIGHT / 2 + 4, cls="value end"))
-        y += ROW_HEIGHT
-    return Drawing(drawn, floor + FLOOR + 2)
+def _point(row: Mark, scale: Scale) -> str:
+    if isnan(row.value) or (scale.log and row.value <= 0):
+        return ""
+    whisker = ""
+    if not isnan(row.low):
+        low, high = percent_of(scale(row.low)), percent_of(scale(row.high))
+        whisker = f'<line class="whisker" x1="{low}" x2="{high}" y1="50%" y2="50%"></line>'
+    cls = "dot flagged" if row.flagged else "dot"
+    at = percent_of(scale(row.value))
+    return f'{whisker}<circle class="{cls}" cx="{at}" cy="50%" r="4.5"></circle>'
 
 
-def _begins(bars: Sequence[Bar], k: int) -> bool:
-    return k == 0 or bars[k].head != bars[k - 1].head
+def _upright(cls: str, share: float) -> str:
+    at = percent_of(share)
+    return f'<line class="{cls}" x1="{at}" x2="{at}" y1="0" y2="100%"></line>'
 
 
-def _bar(bar: Bar, across: Scale, middle: float, *, tips: bool) -> list[str]:
-    if isnan(bar.value):
-        return []
-    zero = across.start if across.log else across(0)
-    at = across(bar.value)
-    if across.log and bar.value <= 0:
-        at = zero
-    cls = " flagged" if bar.flagged else ""
-    marks = [
-        svg_tag(
-            "rect",
-            x=min(zero, at),
-            y=middle - 6,
-            width=max(abs(at - zero), 1.5 if across.log and bar.value > 0 else 0.0),
-            height=12,
-            cls=f"bar{cls}",
-            tip=bar.tip if tips else "",
-        ),
-    ]
-    if not isnan(bar.low):
-        low, high = pixel(across(bar.low)), pixel(across(bar.high))
-        at_ends = "".join(f"M{x} {pixel(middle - 4)}v8" for x in (low, high))
-        marks.append(svg_path(f"M{low} {pixel(middle)}H{high}{at_ends}", cls="whisker"))
-    return marks
+# ------------------------------------------------------------------------------- lines
 
-
-PLOT_TOP, RIGHT = 20, 16
-PLOT_HEIGHT = 220
-PANEL_HEIGHT = 84
-MOST_TIPS = 60  # marks with a tooltip in one picture: each takes as many bytes as ten points
-LONGEST_TICK = 110
+PLOT_HEIGHT, PANEL_HEIGHT = 230, 84
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +156,7 @@ class Line:
         value: (n,) estimates, NaN where there is none.
         low: (n,) where their noise intervals begin, NaN where none is known.
         high: (n,) where these end.
-        texts: (n,) estimates with their intervals in words.
+        texts: (n,) estimates in words.
     """
 
     name: str
@@ -225,7 +173,8 @@ class LineAxis:
 
     Attributes:
         name: what stands below it.
-        kind: "numbers", "dates", or "labels" of places 0, 1, ...
+        kind: "numbers", "dates", "labels" of places 0, 1, ..., or "logarithmic", as is then the
+            upright axis.
         labels: of the places, where they are labels.
         unit: what stands above the upright axis.
     """
@@ -235,13 +184,18 @@ class LineAxis:
     unit: str
     labels: Sequence[str] = ()
 
+    def text(self, place: float) -> str:
+        """Return how a place is called."""
+        if self.kind == "dates":
+            return date.fromordinal(int(place)).isoformat()
+        return self.labels[int(place)] if self.kind == "labels" else f"{place:.12g}"
 
-def line_picture(lines: Sequence[Line], axis: LineAxis, *, title: str, words: str) -> str:
+
+def line_picture(lines: Sequence[Line], axis: LineAxis, *, title: str) -> str:
     """Return lines in one plot, as HTML: a legend above it where there are several."""
+    words = ". ".join(f"{f'{x.name}: ' if x.name else ''}{_line_words(x, axis)}" for x in lines)
     legend = _legend(lines) if len(lines) > 1 else ""
-    return legend + in_layouts(
-        lambda layout: line_plot(lines, axis, layout), title=title, words=words
-    )
+    return legend + _line_plot(lines, axis, title, words)
 
 
 def line_panels(lines: Sequence[Line], axis: LineAxis, *, title: str) -> tuple[str, bool]:
@@ -252,17 +206,37 @@ def line_panels(lines: Sequence[Line], axis: LineAxis, *, title: str) -> tuple[s
     tops = [float(np.nanmax(np.append(line.high, line.value), initial=1.0)) for line in lines]
     same = max(tops) <= 8 * min(tops)
     shared = _ends(lines) if same else None
-    panels = []
+    panels = ""
     for line in lines:
-        words = f"{title}: {line.name}"
-        drawing = line_plot([line], axis, PANEL_LAYOUT, PANEL_HEIGHT, values=shared)
-        name = escape(line.name)
-        picture = svg(drawing, PANEL_LAYOUT, title=words, words=line_words(line, axis))
-        panels.append(f'<div class="panel"><p title="{name}">{name}</p>{picture}</div>')
-    return f'<div class="panels">{"".join(panels)}</div>', same
+        words = _line_words(line, axis)
+        drawn = _line_plot([line], axis, f"{title}: {line.name}", words, shared, small=True)
+        panels += f'<div class="panel"><p>{escape(cut(line.name))}</p>{drawn}</div>'
+    return f'<div class="panels">{panels}</div>', same
 
 
-def line_words(line: Line, axis: LineAxis) -> str:
+def privacy_curve(
+    curve: Sequence[tuple[float, float]], *, now: tuple[float, float], title: str
+) -> str:
+    """Return error against epsilon, both logarithmic, with the place of this release."""
+    whole = sorted({*curve, now})
+    places, value = np.array(whole).T
+    texts = [figure(y) for y in value.tolist()]
+    unknown = np.full(len(whole), np.nan)
+    lines = [
+        Line("at other budgets", places, value, unknown, unknown, texts),
+        Line(
+            "this release",
+            np.array(now[:1]),
+            np.array(now[1:]),
+            unknown[:1],
+            unknown[:1],
+            [figure(now[1])],
+        ),
+    ]
+    return line_picture(lines, LineAxis("ε", "logarithmic", "RMS error"), title=title)
+
+
+def _line_words(line: Line, axis: LineAxis) -> str:
     """Return the ends of a line, its smallest and its largest value, in words."""
     known = np.flatnonzero(~np.isnan(line.value))
     if not len(known):
@@ -274,116 +248,79 @@ def line_words(line: Line, axis: LineAxis) -> str:
         "is largest": known[np.argmax(line.value[known])],
     }
     return "; ".join(
-        f"{verb} at {_place_text(axis, line.places[k])} with {line.texts[k].partition(' (')[0]}"
-        for verb, k in places.items()
+        f"{verb} at {axis.text(line.places[k])} with {line.texts[k]}" for verb, k in places.items()
     )
 
 
-def _place_text(axis: LineAxis, place: float) -> str:
-    if axis.kind == "dates":
-        return date.fromordinal(int(place)).isoformat()
-    return axis.labels[int(place)] if axis.kind == "labels" else f"{place:.12g}"
-
-
-def line_plot(
+def _line_plot(
     lines: Sequence[Line],
     axis: LineAxis,
-    layout: PictureLayout,
-    plot_height: float = PLOT_HEIGHT,
-    *,
+    title: str,
+    words: str,
     values: Sequence[float] | None = None,
-) -> Drawing:
-    """Return lines with their bands and axes.
-
-    Args:
-        lines: what is drawn.
-        axis: along which they run.
-        layout: how wide the picture is; a panel has the ends of its axis written alone.
-        plot_height: pixels of the plot.
-        values: what the upright axis must show, where it is not that of these lines.
-    """
-    small = layout is PANEL_LAYOUT
-    top = 10 if small else PLOT_TOP
-    up = value_scale(_ends(lines) if values is None else values, start=top + plot_height, end=top)
-    up_ticks = number_ticks(up, most=3 if small else 6)
-    nothing = all(np.isnan(line.value).all() for line in lines)
-    up_ticks = up_ticks[:1] if nothing else up_ticks
-    left, right = left_margin(up_ticks), layout.width - (8 if small else RIGHT)
+    *,
+    small: bool = False,
+) -> str:
+    """Return lines with their bands and axes; the upright axis shows `values`, or what is drawn."""
+    log = axis.kind == "logarithmic"
+    shown = _ends(lines) if values is None else values
+    up = log_scale(shown) if log else value_scale(shown)
     places = [float(place) for line in lines for place in line.places]
-    across = place_scale(places, start=left + 4, end=right)
-    floor = top + plot_height
-    marks = upright_axis(up, up_ticks, left=left, right=right)
-    texts = (_place_text(axis, across.low), _place_text(axis, across.high))
-    ticks = (
-        end_ticks(across, dates=axis.kind == "dates", texts=texts)
-        if small
-        else _ticks(axis, across)
-    )
-    marks += level_axis(across, ticks, top=top, floor=floor, across=False)
-    marks += [part for k, line in enumerate(lines) for part in _marks(line, across, up, k)]
-    if nothing:
-        marks.append(svg_text("nothing is published", left + 6, top + plot_height / 2))
-    if not small:
-        marks.append(svg_text(axis.unit, 0, 11, cls="tick"))
-        marks.append(
-            svg_text(shortened(axis.name, right), right, floor + FLOOR + 13, cls="tick end")
-        )
-        tips = sum(len(line.places) for line in lines) <= MOST_TIPS
-        marks += _tips(lines, axis, across, up) if tips and layout.name == "wide" else []
-    return Drawing(marks, floor + FLOOR + (2 if small else 18))
+    across = (log_scale if log else place_scale)(places)
+    nothing = all(np.isnan(line.value).all() for line in lines)
+    up_ticks = number_ticks(up, most=3 if small else 6)
+    marks = [part for k, line in enumerate(lines) for part in _marks(line, across, up, k)]
+    return plot(
+        marks,
+        Axis(
+            across,
+            _ticks(axis, across, small=small),
+            "" if small else axis.name,
+            room=PANEL_WIDTH if small else NARROWEST,
+        ),
+        Axis(up, up_ticks[:1] if nothing else up_ticks, "" if small else axis.unit, grid=True),
+        title=title,
+        words=words,
+        height=PANEL_HEIGHT if small else PLOT_HEIGHT,
+    ) + ("<p>nothing is published</p>" if nothing else "")
 
 
-def _ticks(axis: LineAxis, across: Scale) -> list[Tick]:
-    room = across.end - across.start
+def _ticks(axis: LineAxis, across: Scale, *, small: bool) -> list[Tick]:
+    if small:
+        texts = (axis.text(across.low), axis.text(across.high))
+        return end_ticks(across, end_days(across) if axis.kind == "dates" else texts)
     if axis.kind == "dates":
-        return date_ticks(across, room=room)
+        return date_ticks(across)
     if axis.kind == "labels":
-        return label_ticks(across, axis.labels, room=min(LONGEST_TICK, room / 2))
-    return number_ticks(across, most=max(2, int(room // 70)), whole=True)
+        return [t for t in label_ticks(axis.labels)[1] if across.low <= t.value <= across.high]
+    return number_ticks(across, whole=axis.kind == "numbers")
 
 
 def _marks(line: Line, across: Scale, up: Scale, k: int) -> list[str]:
     """Return the band and the line, each in as many pieces as gaps leave."""
-    marks = []
+    bands, commands, alone = "", "", ""
+    xs = [across(float(place)) for place in line.places]
     for run in _runs(~np.isnan(line.value) & ~np.isnan(line.low)):
-        xs = [across(float(place)) for place in line.places[run]]
-        tops = [(x, up(float(y))) for x, y in zip(xs, line.high[run], strict=True)]
-        bottoms = [(x, up(float(y))) for x, y in zip(xs, line.low[run], strict=True)]
-        if len(xs) == 1:  # an interval without neighbours is as wide as a dot
-            tops, bottoms = _widened(tops), _widened(bottoms)
-        marks.append(svg_path(f"{polyline([*tops, *bottoms[::-1]])}Z", cls=f"band s{k}"))
-    commands, alone = "", []
+        at = xs[run] if run.stop - run.start > 1 else [xs[run.start] - 0.004, xs[run.start] + 0.004]
+        top, low = (
+            zip(at, np.resize([up(float(y)) for y in ends[run]], len(at)).tolist(), strict=True)
+            for ends in (line.high, line.low)
+        )  # an interval without neighbours is as wide as a point
+        bands += f"{polyline([*top, *[*low][::-1]])}Z"
     for run in _runs(~np.isnan(line.value)):
-        points = [
-            (across(float(x)), up(float(y)))
-            for x, y in zip(line.places[run], line.value[run], strict=True)
-        ]
-        commands += polyline(points) if len(points) > 1 else ""
-        alone += points if len(points) == 1 else []
-    marks.append(svg_path(commands, cls=f"line s{k}"))
-    marks += [svg_tag("circle", cx=x, cy=y, r=2.5, cls=f"key s{k}") for x, y in alone]
-    return [mark for mark in marks if mark]
+        ends = [(x, up(float(y))) for x, y in zip(xs[run], line.value[run], strict=True)]
+        if len(ends) > 1:
+            commands += polyline(ends)
+        else:
+            alone += f"{polyline(ends)}h0"
+    parts = ((bands, "band"), (commands, "line"), (alone, "alone"))
+    return [svg_path(text, cls=f"{cls} s{k}") for text, cls in parts if text]
 
 
-def _widened(ends: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    return [(x + step, y) for x, y in ends for step in (-2.5, 2.5)]
-
-
-def _runs(known: np.ndarray) -> list[slice]:
+def _runs(known: Bools) -> list[slice]:
     """Return the stretches of a mask that are true."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], known.astype(np.int8), [0]])))
     return [slice(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
-
-
-def _tips(lines: Sequence[Line], axis: LineAxis, across: Scale, up: Scale) -> list[str]:
-    marks = []
-    for line in lines:
-        for k in np.flatnonzero(~np.isnan(line.value)).tolist():
-            name = ", ".join(filter(None, [_place_text(axis, line.places[k]), line.name]))
-            x, y = across(float(line.places[k])), up(float(line.value[k]))
-            tip = f"{name}: {line.texts[k]}"
-            marks.append(svg_tag("circle", cx=x, cy=y, r=6, cls="hover", tip=tip))
-    return marks
 
 
 def _ends(lines: Sequence[Line]) -> list[float]:
@@ -397,49 +334,188 @@ def _ends(lines: Sequence[Line]) -> list[float]:
 
 
 def _legend(lines: Sequence[Line]) -> str:
-    keys = ""
+    keys = []
     for k, line in enumerate(lines):
-        known = not np.isnan(line.low).all()
-        band = svg_path("M0 0H24V10H0Z", cls=f"band s{k}") if known else ""
-        stroke = svg_path("M0 5H24", cls=f"line s{k}")
-        keys += (
-            '<li><svg class="swatch" viewBox="0 0 24 10" aria-hidden="true">'
-            f"{band}{stroke}</svg>{escape(line.name)}</li>"
-        )
-    return f'<ul class="legend">{keys}</ul>'
+        band = "" if np.isnan(line.low).all() else svg_path("M0 0H24V14H0Z", cls=f"band s{k}")
+        commands, cls = ("M12 7h0", "alone") if len(line.places) == 1 else ("M0 7H24", "line")
+        keys.append((f"{band}{svg_path(commands, cls=f'{cls} s{k}')}", line.name))
+    return legend(keys)
 
 
-def privacy_curve(
-    points: Sequence[tuple[float, float]], *, now: tuple[float, float], title: str
-) -> str:
-    """Return error against epsilon, both logarithmic, with the place of this release."""
-    whole = sorted({*points, now})
-    words = "; ".join(f"ε {figure(x)}: {figure(y)}" for x, y in whole)
-    return in_layouts(lambda layout: _curve(whole, now, layout), title=title, words=words)
+def legend(keys: Sequence[tuple[str, str]]) -> str:
+    """Return what marks mean, as HTML, given elements of SVG of 24 by 14 pixels."""
+    items = "".join(
+        '<li><svg class="swatch" viewBox="0 0 24 14" aria-hidden="true">'
+        f"{marks}</svg>{escape(text)}</li>"
+        for marks, text in keys
+    )
+    return f'<ul class="legend">{items}</ul>'
 
 
-def _curve(
-    whole: Sequence[tuple[float, float]], now: tuple[float, float], layout: PictureLayout
-) -> Drawing:
-    floor = PLOT_TOP + PLOT_HEIGHT
-    up = log_scale([y for _, y in whole], start=floor, end=PLOT_TOP)
-    up_ticks = number_ticks(up, most=8)
-    left, right = left_margin(up_ticks), layout.width - RIGHT
-    across = log_scale([x for x, _ in whole], start=left + 4, end=right)
-    marks = upright_axis(up, up_ticks, left=left, right=right)
-    ticks = number_ticks(across, most=max(3, layout.width // 70))
-    marks += level_axis(across, ticks, top=PLOT_TOP, floor=floor, across=False)
-    places = [(across(x), up(y)) for x, y in whole]
-    marks.append(svg_path(polyline(places), cls="line s0"))
-    for (x, y), (cx, cy) in zip(whole, places, strict=True):
-        here = (x, y) == now
-        tip = f"ε = {figure(x)}: error {figure(y)}"
-        cls = "dot now" if here else "dot"
-        marks.append(svg_tag("circle", cx=cx, cy=cy, r=6 if here else 3, cls=cls, tip=tip))
-    x, y = across(now[0]), up(now[1])  # the curve falls: it leaves the place above it to the right
-    at_end = x + 100 > right
-    place = (x - 10, y + 18, "value end") if at_end else (x + 10, y - 8, "value")
-    marks.append(svg_text("this release", place[0], place[1], cls=place[2]))
-    marks.append(svg_text("RMS error", 0, 11, cls="tick"))
-    marks.append(svg_text("ε", right, floor + FLOOR + 13, cls="tick end"))
-    return Drawing([mark for mark in marks if mark], floor + FLOOR + 18)
+# ------------------------------------------------------------------------------- maps
+
+SHADES = 6  # of answers from zero on
+MOST_MAP_CELLS = 3600  # of one map: each takes some ten bytes
+MOST_ROWS, MOST_COLUMNS = 60, 120
+_BELOW, _WITHHELD, _EMPTY = SHADES, SHADES + 1, SHADES + 2
+_DOT = '<path class="noisy" d="M12 7h0"></path>'
+_CROSS = '<path class="stroke" d="M2 13L22 1"></path>'
+
+
+@dataclass(frozen=True, eq=False)
+class MapSide:
+    """One side of a map.
+
+    Attributes:
+        name: of its column.
+        labels: of its values.
+        places: of its values, where they are marked as numbers or days; else None.
+        dates: whether they are days.
+        ordered: whether labels may be left out between others.
+    """
+
+    name: str
+    labels: Sequence[str]
+    places: Floats | None = None
+    dates: bool = False
+    ordered: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Answers in rows and columns.
+
+    Attributes:
+        rows: the upright side.
+        columns: the level side.
+        value: (rows, columns) answers; NaN where none is shown.
+        flagged: (rows, columns) whether their relative errors are worth a flag.
+        withheld: (rows, columns) whether they are left out of what is published.
+        digits: decimals that an answer is written with.
+    """
+
+    rows: MapSide
+    columns: MapSide
+    value: Floats
+    flagged: Bools
+    withheld: Bools
+    digits: int = 0
+
+
+def heat_map(cells: HeatMap, breaks: Sequence[float], *, title: str) -> str:
+    """Return a map as HTML, given where its shades begin."""
+    shade = _shades(cells, breaks)
+    height, width = shade.shape
+    marks = [_area(shade == kind, cls=f"h{kind}") for kind in np.unique(shade).tolist()]
+    crossed = (f"M{j} {i + 1}l1-1" for i, j in np.argwhere(shade == _WITHHELD).tolist())
+    marks.append(svg_path("".join(crossed), cls="stroke"))
+    dotted = np.argwhere(cells.flagged & (shade < _WITHHELD)).tolist()
+    dots = "".join(f"M{j + 0.5:g} {i + 0.5:g}h0" for i, j in dotted)
+    marks.append(svg_path(dots, cls="noisy small" if width > 40 else "noisy"))
+    row_height = 17.0 if height <= 40 or not cells.rows.ordered else max(4.0, 480 / height)
+    step = 1 if row_height >= 14 else int(np.ceil(14 / row_height))
+    names = cut_apart(cells.rows.labels)
+    ticks = [Tick(height - 1 - k, names[k]) for k in range(0, height, step)]
+    return plot(
+        marks,
+        _columns(cells.columns),
+        Axis(Scale(-0.5, height - 0.5), ticks, f"{cells.rows.name} down"),
+        title=title,
+        words=_map_words(cells),
+        height=height * row_height,
+        view=(width, height),
+    )
+
+
+def _columns(side: MapSide) -> Axis:
+    """Return the axis below a map: numbers or days where it has them, else labels."""
+    name, count = f"{side.name} across", len(side.labels)
+    if side.places is not None and count > 1:
+        half = (float(side.places[-1]) - float(side.places[0])) / (count - 1) / 2
+        scale = Scale(float(side.places[0]) - half, float(side.places[-1]) + half)
+        inside = Scale(float(side.places[0]), float(side.places[-1]))
+        ticks = date_ticks(scale) if side.dates else number_ticks(inside, whole=True)
+        return Axis(scale, ticks, name)
+    scale, ticks = label_ticks(side.labels)
+    if side.ordered or len(ticks) == count:
+        return Axis(scale, ticks, name)
+    labels = cut_apart(side.labels, 24)  # of names none is left out
+    return Axis(scale, [Tick(k, label) for k, label in enumerate(labels)], name, upright=True)
+
+
+def shade_breaks(value: Floats) -> list[float]:
+    """Return where shades begin, from zero on: evenly, or each a few times the one before.
+
+    >>> shade_breaks(np.array([0.0, 3.0, 55.0]))
+    [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
+    >>> shade_breaks(np.array([1.0, 20.0, 30.0, 9000.0]))
+    [0.0, 10.0, 50.0, 200.0, 1000.0, 5000.0]
+    """
+    positive = value[value > 0]
+    if not positive.size:
+        return [0.0]
+    top, middle = float(positive.max()), float(np.median(positive))
+    if top <= 6 * middle:
+        step = next(s for s in _round_numbers(top / SHADES) if s * SHADES > top)
+        return [k * step for k in range(SHADES) if k * step <= top]
+    marks = [m for m in _round_numbers(top / 1e6) if m <= top][-(3 * 5) :]
+    for stride in (1, 2, 3):
+        chosen = marks[::-1][::stride][: SHADES - 1][::-1]
+        if chosen[0] <= middle:
+            break
+    return [0.0, *(float(f"{mark:.3g}") for mark in chosen)]
+
+
+def _round_numbers(least: float) -> list[float]:
+    """Return 1, 2, 5 times powers of ten, from about a number on."""
+    power = int(np.floor(np.log10(least)))
+    return [float(f"{k}e{e}") for e in range(power, power + 8) for k in (1, 2, 5)]
+
+
+def _shades(cells: HeatMap, breaks: Sequence[float]) -> Ints:
+    """Return the class of each cell."""
+    shade = np.searchsorted(np.asarray(breaks[1:]), cells.value, side="right").astype(np.int64)
+    shade[cells.value < 0] = _BELOW
+    shade[np.isnan(cells.value)] = _EMPTY
+    shade[cells.withheld] = _WITHHELD
+    return shade
+
+
+def _area(mask: Bools, *, cls: str) -> str:
+    """Return all cells of one class as one path: a rectangle for neighbours in a row."""
+    rows, edges = np.nonzero(np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1))
+    stretches = zip(rows[::2].tolist(), edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    commands = (f"M{begin} {row}h{end - begin}v1h{begin - end}z" for row, begin, end in stretches)
+    return svg_path("".join(commands), cls=cls)
+
+
+def map_key(maps: Sequence[HeatMap], breaks: Sequence[float], unit: str) -> str:
+    """Return what each shade and sign of some maps means, as HTML."""
+    texts = [tick.text for tick in written(breaks)]
+    entries = [(k, f"{text} to {end}") for k, (text, end) in enumerate(pairwise(texts))]
+    entries.append((len(texts) - 1, f"{texts[-1]} and more"))
+    entries[0] = (0, f"{unit}: {entries[0][1]}")
+    shades = np.unique(np.concatenate([_shades(cells, breaks).ravel() for cells in maps])).tolist()
+    words = {_BELOW: "below 0: noise", _WITHHELD: "not published", _EMPTY: "no value"}
+    entries += [(kind, text) for kind, text in words.items() if kind in shades]
+    signs = {_WITHHELD: _CROSS}
+    keys = [
+        (f'<path class="h{kind}" d="M0 0h24v14H0z"></path>{signs.get(kind, "")}', text)
+        for kind, text in entries
+    ]
+    if any((cells.flagged & ~np.isnan(cells.value)).any() for cells in maps):
+        keys.append((f'<path class="h1" d="M0 0h24v14H0z"></path>{_DOT}', "flagged"))
+    return legend(keys)
+
+
+def _map_words(cells: HeatMap) -> str:
+    """Return the extent, the smallest and the largest answer in words."""
+    size = f"{len(cells.rows.labels)} rows by {len(cells.columns.labels)} columns"
+    if np.isnan(cells.value).all():
+        return f"{size}; nothing is published"
+    ends = []
+    for verb, at in (("smallest", np.nanargmin), ("largest", np.nanargmax)):
+        i, k = np.unravel_index(int(at(cells.value)), cells.value.shape)
+        where = f"{cells.rows.labels[int(i)]}, {cells.columns.labels[int(k)]}"
+        ends.append(f"{verb} at {where} with {cells.value[i, k]:,.{cells.digits}f}")
+    return f"{size}; {'; '.join(ends)}"

@@ -1,20 +1,15 @@
-"""The page and its style.
+"""The report as one page that needs nothing else: no network, no script, readable in print."""
 
-The report as one page that needs nothing else: no network, no script, readable in print.
-
-The style sheet of the report: light and dark, wide and narrow, screen and print.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from html import escape
 from pathlib import Path
 
 from dpquery.releases.extra_columns import extra_note
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import over_units
-from dpquery.releases.report.axes import number_ticks, percent_ticks, written
-from dpquery.releases.report.figures import ItemReport, Report, optimality, to_rows
-from dpquery.releases.report.marks import Bar, privacy_curve, value_bars
+from dpquery.releases.report.axes import TickWriter, breaking, number_ticks, percent_ticks, written
+from dpquery.releases.report.figures import GOOD_RECORDS, ItemReport, Report, optimality, to_rows
+from dpquery.releases.report.marks import Mark, points, privacy_curve
 from dpquery.releases.report.sections import derived_section, item_section, pill
 from dpquery.releases.statement import (
     BIASED,
@@ -27,7 +22,7 @@ from dpquery.releases.statement import (
     unit_words,
 )
 from dpquery.releases.tables.errors import NOISY, VERY_NOISY
-from dpquery.releases.words import count, figure, percent, power, without_controls
+from dpquery.releases.words import count, figure, level_text, percent, power, without_controls
 from dpquery.untrusted.files import replace_file
 
 STYLE = """
@@ -54,8 +49,11 @@ h1 { font-size: 30px; line-height: 1.2; margin: 0 0 8px; overflow-wrap: anywhere
 h2 { font-size: 20px; margin: 32px 0 14px; padding-top: 16px; border-top: 1px solid var(--rule); }
 h3 { font-size: 18px; margin: 0 0 2px; overflow-wrap: anywhere; }
 h4 { font-size: 14px; margin: 12px 0 4px; overflow-wrap: anywhere; }
-p { margin: 0 0 8px; overflow-wrap: anywhere; }
-.kicker { color: var(--soft); margin: 0 0 4px; }
+p { margin: 0 0 8px; max-width: 75ch; overflow-wrap: anywhere; }
+.kicker, .about { color: var(--soft); }
+nav ul { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: 2px 18px; }
+nav { margin: 20px 0 0; } nav ul ul { margin: 2px 0 0 18px; font-size: 14px; gap: 2px 14px; }
+nav li:has(ul) { flex-basis: 100%; }
 small { display: block; color: var(--soft); font-size: 13px; font-weight: 400; }
 summary small { display: inline; margin-left: 6px; }
 code { font-size: 13px; overflow-wrap: anywhere; }
@@ -65,64 +63,78 @@ code { font-size: 13px; overflow-wrap: anywhere; }
 .tile dt { color: var(--soft); font-size: 13px; }
 .tile dd { margin: 0; font-size: 20px; }
 .tile b { font-size: 26px; font-weight: 650; overflow-wrap: anywhere; }
-.pair figure { margin: 0 0 26px; max-width: 700px; }
-article { padding: 0 0 30px; margin: 0 0 26px; border-bottom: 1px solid var(--rule); }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr));
+  gap: 24px 40px; align-items: start; }
+article { padding: 0 0 22px; margin: 0 0 24px; border-bottom: 1px solid var(--rule); }
 .item { display: grid; grid-template-columns: minmax(0, 700px) minmax(0, 1fr); gap: 12px 32px; }
-.reading { font-size: 14px; }
-.note { font-size: 13px; color: var(--soft); max-width: 700px; }
+.item > .reading:first-child { grid-column: 1 / -1; }
+.reading { font-size: 14px; min-width: 0; } .reading th, .reading td { padding: 4px 12px 4px 0;
+  font-size: 13px; }
+.note { font-size: 13px; color: var(--soft); }
 figure { margin: 0; min-width: 0; }
-figcaption { font-weight: 600; margin-bottom: 8px; overflow-wrap: anywhere; }
 details { margin: 8px 0; min-width: 0; }
 summary { cursor: pointer; font-weight: 600; padding: 3px 0; overflow-wrap: anywhere; }
-.one b { font-size: 34px; font-weight: 650; margin-right: 12px; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 0 0 6px;
   padding: 0; font-size: 13px; }
-.legend li { display: flex; align-items: center; gap: 6px; overflow-wrap: anywhere; }
+.legend li { display: flex; align-items: center; gap: 6px; overflow-wrap: anywhere; min-width: 0; }
 .swatch { flex: none; width: 24px; height: 14px; }
-.panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(158px, 1fr)); gap: 12px; }
-.panel { min-width: 0; max-width: 210px; }
-.panel p { font-size: 13px; margin: 0; white-space: nowrap; overflow: hidden;
-  text-overflow: ellipsis; }
-svg { display: block; width: 100%; height: auto; }
-svg.wide { max-width: 700px; } svg.narrow { display: none; max-width: 480px; }
-svg.panel { max-width: none; }
-svg text { font-size: 12px; fill: var(--ink); }
-svg .tick { fill: var(--soft); }
-svg text.head { fill: var(--ink); font-weight: 600; }
-svg .end { text-anchor: end; }
-svg .value { font-variant-numeric: tabular-nums; }
-svg line { stroke: var(--rule); } svg .zero { stroke: var(--soft); }
-svg .mark { stroke: var(--warn); stroke-width: 1.5; stroke-dasharray: 4 3; }
-svg .bar { fill: var(--accent); opacity: .55; }
-svg .bar.flagged { fill: var(--paper); stroke: var(--warn); opacity: 1; }
-svg .whisker { fill: none; stroke: var(--ink); stroke-width: 1.5; }
-svg .dot { fill: var(--accent); } svg .now { fill: var(--warn); }
-svg .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
-svg .band { stroke: none; opacity: .25; } svg .hover { fill: transparent; }
-.line.s0 { stroke: var(--c0); } .line.s1 { stroke: var(--c1); stroke-dasharray: 7 2; }
-.line.s2 { stroke: var(--c2); stroke-dasharray: 2 2; }
-.band.s0, .key.s0 { fill: var(--c0); } .band.s1, .key.s1 { fill: var(--c1); }
-.band.s2, .key.s2 { fill: var(--c2); }
-.h0 { stroke: var(--h0); } .h1 { stroke: var(--h1); } .h2 { stroke: var(--h2); }
-.h3 { stroke: var(--h3); } .h4 { stroke: var(--h4); } .h5 { stroke: var(--h5); }
-.h6 { stroke: var(--h6); } .h7, .h8 { stroke: var(--box); }
-svg path[class^="h"] { fill: none; shape-rendering: crispEdges; }
-.stroke { stroke: var(--soft); stroke-width: .8; fill: none; }
-.noisy { stroke: var(--spot); stroke-width: 3.4; stroke-linecap: round; fill: none; }
-.noisy.small { stroke-width: 1.8; }
-.scroll { overflow-x: auto; margin: 8px 0; }
+.panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px; }
+.panel { min-width: 0; } .panel > p { font-size: 13px; margin: 0 0 8px; white-space: nowrap;
+  overflow: hidden; text-overflow: ellipsis; }
+.plot { display: grid; grid-template-columns: min(var(--w), 42%) minmax(0, 1fr); font-size: 12px;
+  padding-right: 12px; margin: 2px 0 10px; max-width: 760px; }
+.plot svg { width: 100%; height: var(--h); display: block; overflow: visible; }
+.plot .unit { grid-column: 1 / -1; margin: 0 0 8px; color: var(--soft); }
+.plot i, .points i { position: absolute; font-style: normal; white-space: nowrap; line-height: 1.2;
+  color: var(--soft); }
+.ys { position: relative; } .ys i { right: 6px; transform: translateY(-50%); max-width: 100%;
+  overflow: hidden; text-overflow: ellipsis; }
+.xs { grid-column: 2; min-width: 0; } .xs div { position: relative; height: var(--x, 20px); }
+.xs i { top: 5px; transform: translateX(var(--s)); }
+.xs i.up { writing-mode: vertical-rl; transform: translateX(-50%) rotate(180deg); }
+.xs p { margin: 0; max-width: none; text-align: right; color: var(--soft); font-size: 12px; }
+.plot path { fill: none; vector-effect: non-scaling-stroke; }
+.plot path.grid { stroke: var(--rule); } .plot path.zero { stroke: var(--soft); }
+path.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+path.alone { fill: none; stroke-width: 7; stroke-linecap: round; }
+path.band { stroke: none; opacity: .25; }
+.line.s0, .alone.s0 { stroke: var(--c0); } .line.s1 { stroke: var(--c1); stroke-dasharray: 7 2; }
+.alone.s1 { stroke: var(--c1); }
+.line.s2 { stroke: var(--c2); stroke-dasharray: 2 2; } .alone.s2 { stroke: var(--c2); }
+path.band.s0 { fill: var(--c0); } path.band.s1 { fill: var(--c1); }
+path.band.s2 { fill: var(--c2); }
+path.h0 { fill: var(--h0); } path.h1 { fill: var(--h1); } path.h2 { fill: var(--h2); }
+path.h3 { fill: var(--h3); } path.h4 { fill: var(--h4); } path.h5 { fill: var(--h5); }
+path.h6 { fill: var(--h6); } path.h7, path.h8 { fill: var(--box); }
+path[class^="h"] { shape-rendering: crispEdges; }
+path.stroke { stroke: var(--soft); stroke-width: .8; }
+path.noisy { stroke: var(--spot); stroke-width: 3.6; stroke-linecap: round; }
+path.noisy.small { stroke-width: 2; }
 table { border-collapse: collapse; font-size: 14px; }
-section > .scroll > table { width: 100%; }
 caption { text-align: left; font-weight: 600; font-size: 14px; padding: 4px 0; }
-th, td { padding: 5px 10px; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--rule); vertical-align: top; font-variant-numeric: tabular-nums; }
-article th { text-align: left; } article tbody th { font-weight: 400; }
-article th + td, article td + td { text-align: right; }
+th, td { padding: 5px 10px; text-align: left; border-bottom: 1px solid var(--rule);
+  vertical-align: top; font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; margin: 8px 0; } .full .scroll { max-height: 480px; }
+.scroll th, .scroll td { white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 600; }
-th:first-child, .verdict, thead th:last-child { text-align: left; }
-section > .scroll th:first-child, .verdict { white-space: normal; }
-section > .scroll th:first-child { min-width: 150px; }
-.verdict { min-width: 230px; }
+tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
+.all tbody th { min-width: 130px; overflow-wrap: anywhere; } .all .verdict { min-width: 160px; }
+.points { width: 100%; table-layout: fixed; }
+.points th, .points td { padding: 1px 6px 1px 0; vertical-align: middle; border: 0;
+  overflow-wrap: break-word; line-height: 1.3; }
+.points thead th, .points thead td { border-bottom: 1px solid var(--rule); }
+.points tr > :first-child { width: 32%; }
+.points tr > :last-child { width: 25%; padding-left: 12px; }
+.points th[scope="rowgroup"] { font-weight: 600; padding-top: 8px; width: auto; }
+.points tfoot td { border-top: 1px solid var(--rule); vertical-align: top; font-size: 12px; }
+.points small { font-size: 12px; }
+.points td.strip { position: relative; height: 24px; padding: 0; }
+.strip svg { position: absolute; left: 0; top: 0; width: 100%; height: 100%; overflow: visible; }
+.strip line { stroke: var(--rule); } .strip .zero { stroke: var(--soft); }
+.strip .mark { stroke: var(--warn); stroke-width: 1.5; stroke-dasharray: 4 3; }
+.strip .whisker { stroke: var(--accent); stroke-width: 2; opacity: .7; }
+.strip .dot { fill: var(--accent); stroke: var(--accent); stroke-width: 1.5; }
+.strip .dot.flagged { fill: var(--paper); stroke: var(--warn); }
 .pill { display: inline-block; min-width: 46px; padding: 0 8px; border-radius: 9px;
   border: 1px solid currentColor; text-align: center; font-size: 12px; }
 .good { color: var(--good); } .fair { color: var(--warn); } .weak { color: var(--weak); }
@@ -131,17 +143,18 @@ section > .scroll th:first-child { min-width: 150px; }
   margin: 0; }
 .words dt { font-weight: 600; overflow-wrap: anywhere; }
 .words dd { margin: 0; max-width: 70ch; overflow-wrap: anywhere; }
-@media (max-width: 1139px) { .item { grid-template-columns: minmax(0, 1fr); }
-  .reading { max-width: 700px; } }
+@media (max-width: 1139px) { .item { grid-template-columns: minmax(0, 1fr); } }
 @media screen and (max-width: 759px) { main { padding: 20px 14px 48px; }
-  th, td { padding: 4px 6px; font-size: 13px; } svg.wide { display: none; }
-  svg.narrow { display: block; } }
-@media print { main { max-width: none; padding: 0; } article { border: 0; }
-  figure svg, tr, .panel, .tile { break-inside: avoid; } h3, h4, summary { break-after: avoid; }
-  .scroll { overflow: visible; } th, td { padding: 3px 6px; font-size: 12px; }
-  article th, article td { white-space: normal; } article table { break-inside: avoid; }
-  .skip, .more { display: none; }
-  details::details-content { content-visibility: visible; display: block; } }
+  th, td { padding: 4px 6px; font-size: 13px; } .points tr > :first-child { width: 34%; }
+  .points tr > :last-child { width: 28%; } .words { grid-template-columns: minmax(0, 1fr); } }
+@media print { body { font-size: 13px; } main { max-width: none; padding: 0; }
+  article { border: 0; }
+  .item { display: block; } .panels { display: block; } .panel { display: inline-block;
+  width: 24%; vertical-align: top; } .scroll { overflow: visible; }
+  .plot, tr, .panel, .tile, .lead { break-inside: avoid; }
+  h2, h3, h4, .lead, summary, caption, thead, .legend { break-after: avoid; }
+  .points, .reading, .legend { break-inside: avoid; } .skip, nav, .full { display: none; }
+  details.part::details-content { content-visibility: visible; display: block; } }
 """
 
 
@@ -179,7 +192,8 @@ GLOSSARY = (
     (
         "Verdict",
         "Good: the median relative error is at most 10 %, and no more than a tenth of the answers "
-        "are flagged. Weak: half of them or more are flagged. Fair: in between.",
+        f"are flagged; or half of the noise interval is typically {GOOD_RECORDS:g} record or less. "
+        "Weak: half of them or more are flagged. Fair: in between.",
     ),
     (
         "Lower bound",
@@ -228,17 +242,24 @@ def write_html(report: Report, path: Path) -> None:
 def page(report: Report) -> str:
     """Return the page of a report."""
     manifest = report.manifest
-    title = f"{manifest.dataset.id}, version {manifest.dataset.version}"
+    title = report.about.title or f"{manifest.dataset.id}, version {manifest.dataset.version}"
+    parts = [item_section(item) for item in report.items]
+    derived = [derived_section(item, level=manifest.level) for item in report.derived]
+    marks = {mark for _, shown in [*parts, *derived] if shown is not None for mark in shown.marks}
     sections = [
-        _header(report, title),
-        _section("What the answers are worth", _error_charts(report)),
-        _section("All items", _table(report)),
-        _section("Item by item", _items(report), place="items"),
-        _section("Derived from the answers", _derived(report)),
-        _section("Error against privacy", _curve(manifest)),
-        _section("What is promised", _promise(manifest)),
-        _section("Words", _definitions(_glossary(manifest))),
+        ("all", "All items", _table(report)),
+        ("worth", "What the answers are worth", _error_charts(report)),
+        ("reading", "How to read it", _reading(report, marks)),
+        ("items", "Item by item", "".join(html for html, _ in parts)),
+        ("derived", "Derived from the answers", "".join(html for html, _ in derived)),
+        ("curve", "Error against privacy", _curve(manifest)),
+        ("promise", "What is promised", _promise(manifest)),
+        ("words", "Words", _definitions(_glossary(manifest))),
     ]
+    sections = [section for section in sections if section[2]]
+    bodies = (
+        f'<section id="{place}"><h2>{name}</h2>{body}</section>\n' for place, name, body in sections
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -246,12 +267,28 @@ def page(report: Report) -> str:
         f'content="{REPORT_MARK.decode()}{escape(title)}</title>\n'
         f"<style>{STYLE}</style>\n</head>\n"
         f'<body>\n<a class="skip" href="#items">To the items</a>\n'
-        f"<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+        f"<main>\n{_header(report, title)}{_contents(report, sections)}{''.join(bodies)}</main>\n"
+        "</body>\n</html>\n"
     )
 
 
+def _contents(report: Report, sections: Sequence[tuple[str, str, str]]) -> str:
+    """Return links to the sections, and below that of the items to each of them."""
+    links = ""
+    for place, name, _ in sections:
+        below = ""
+        if place == "items":
+            of_items = (
+                f'<li><a href="#item-{item.name}">{escape(item.title)}</a></li>'
+                for item in report.items
+            )
+            below = f"<ul>{''.join(of_items)}</ul>"
+        links += f'<li><a href="#{place}">{name}</a>{below}</li>'
+    return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
+
+
 def _header(report: Report, title: str) -> str:
-    manifest = report.manifest
+    manifest, about = report.manifest, report.about
     guarantee = manifest.guarantee
     privacy = [f"<b>ε = {guarantee.epsilon:g}</b>"]
     if guarantee.delta:
@@ -265,11 +302,56 @@ def _header(report: Report, title: str) -> str:
         f'<div class="tile"><dt>{name}</dt><dd>{main}<small>{" ".join(rest)}</small></dd></div>'
         for name, main, *rest in tiles
     )
+    facts = {
+        "Dataset": f"{manifest.dataset.id}, version {manifest.dataset.version}",
+        "Period": about.period,
+        "Area": about.area,
+        "Next update": about.next_update,
+        "Contact": about.contact,
+        "Licence": about.licence,
+    }
+    said = " · ".join(f"{name}: {text}" for name, text in facts.items() if text)
+    description = f"<p>{escape(about.description)}</p>" if about.description else ""
     return (
         f"<header><p class=kicker>Differentially private tables: error report</p>"
-        f"<h1>{escape(title)}</h1><p>{escape(guarantee_line(guarantee))}.</p>"
-        f"<dl class=tiles>{boxes}</dl></header>\n"
+        f"<h1>{escape(title)}</h1>{description}<p class=about>{escape(said)}</p>"
+        f"<p>{escape(guarantee_line(guarantee))}.</p><dl class=tiles>{boxes}</dl></header>\n"
     )
+
+
+HOW_TO_READ = {
+    "points": (
+        "A point is an estimate, the line through it its noise interval. Hollow points are "
+        "flagged: their standard error is 30 % of the estimate or more.",
+        "A point is an estimate.",
+    ),
+    "lines": (
+        "A line joins the estimates, the band around it is the noise interval of each; where no "
+        "band is seen, it is thinner than the line.",
+        "A line joins the estimates.",
+    ),
+    "map": (
+        "In a map, the stronger the blue, the more. A dot marks answers that are flagged, a stroke "
+        "those that are not published.",
+        "In a map, the stronger the blue, the more. A stroke marks answers that are not published.",
+    ),
+}
+"""How each mark of the pictures is read, where errors are known and where they are not."""
+
+
+def _reading(report: Report, marks: Collection[str]) -> str:
+    """Return how all pictures on the page are read."""
+    level = level_text(report.manifest.level)
+    known = report.manifest.error_bars
+    sentences = [words[not known] for mark, words in HOW_TO_READ.items() if mark in marks]
+    if known:
+        sentences += [
+            f"A noise interval holds the true answer in {level} of releases. Answers below zero "
+            "are noise around small ones.",
+            "An item whose answers are of several levels is judged at each of them. What is drawn "
+            "for many is chosen by noisy values, so chance has a part in it.",
+        ]
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
 def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
@@ -304,53 +386,42 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
     ]
 
 
-def _section(title: str, body: str, *, place: str = "") -> str:
-    name = f' id="{place}"' if place else ""
-    return f"<section{name}><h2>{title}</h2>{body}</section>\n" if body else ""
-
-
 def _error_charts(report: Report) -> str:
     if (fitted := report.manifest.fitted) is not None:
         biased = escape(BIASED.replace("**", ""))
         return f"<p>{biased}</p><p>{escape(_sentence(simulated_words(fitted)))}</p>"
-    counts = [item for item in report.items if item.summed is None]
-    charts = [_noise_chart(counts, "Noise: RMS error by item, in counts")] if counts else []
-    for attribute in dict.fromkeys(i.summed.of for i in report.items if i.summed is not None):
-        sums = [i for i in report.items if i.summed is not None and i.summed.of == attribute]
-        title = f"Noise: RMS error by item, in the unit of {attribute}"
-        charts.append(_noise_chart(sums, title))
-    return f'<div class="pair">{"".join(charts)}{_worth_chart(report)}</div>'
-
-
-def _noise_chart(items: Sequence[ItemReport], caption: str) -> str:
-    bars = [Bar(i.title, i.rmse, figure(i.rmse)) for i in items if i.rmse is not None]
-    drawing = value_bars(bars[:CHARTED_ITEMS], title=caption, ticks=number_ticks)
-    return _figure(caption, drawing, _charted(len(bars)))
-
-
-def _worth_chart(report: Report) -> str:
-    bars = [
-        Bar(i.title, i.median_rel_error, share_text(i.median_rel_error))
-        for i in report.items
-        if i.median_rel_error is not None
-    ]
-    if not bars:
-        return ""
-    drawing = value_bars(
-        bars[:CHARTED_ITEMS],
-        title="Median relative error by item",
-        ticks=percent_ticks,
-        marks=(NOISY, VERY_NOISY),
-    )
+    charts = []
+    for unit in dict.fromkeys(i.summed and i.summed.of for i in report.items):
+        errors = [(i.title, i.rmse) for i in report.items if (i.summed and i.summed.of) == unit]
+        name = "in counts" if unit is None else f"in the unit of {unit}"
+        charts.append(_error_chart(f"Noise: RMS error by item, {name}", "RMS error", errors))
+    relative = [(i.title, i.median_rel_error) for i in report.items]
+    missing = sum(error is None for _, error in relative)
     note = "Dashed lines at 30 % and 50 %: from there on an answer is flagged noisy, very noisy."
-    missing = len(report.items) - len(bars)
     note += f" Unbounded, and not drawn: {count(missing, 'item')}." if missing else ""
-    caption = "Worth: median relative error by item"
-    return _figure(caption, drawing, f"{note} {_charted(len(bars))}".strip())
+    if missing < len(relative):
+        caption, marks = "Worth: median relative error by item", (NOISY, VERY_NOISY)
+        charts.append(
+            _error_chart(caption, "relative error", relative, share_text, percent_ticks, marks)
+            + f'<p class="note">{note}</p>'
+        )
+    return f'<div class="pair">{"".join(f"<div>{chart}</div>" for chart in charts)}</div>'
 
 
-def _charted(items: int) -> str:
-    return f"The first {CHARTED_ITEMS} of {items}." if items > CHARTED_ITEMS else ""
+def _error_chart(
+    caption: str,
+    head: str,
+    errors: Sequence[tuple[str, float | None]],
+    text: Callable[[float], str] = figure,
+    ticks: TickWriter = number_ticks,
+    marks: Sequence[float] = (),
+) -> str:
+    """Return a point for the error of each item, on a logarithmic axis where they lie far apart."""
+    known = [(title, error) for title, error in errors if error is not None]
+    rows = [Mark(title, error, text(error)) for title, error in known[:CHARTED_ITEMS]]
+    more = f", the first {CHARTED_ITEMS} of {len(known)}" if len(known) > CHARTED_ITEMS else ""
+    heads, caption = ("item", head), f"{caption}{more}"
+    return points(rows, caption=caption, heads=heads, axis=head, ticks=ticks, marks=marks, far=True)
 
 
 def share_text(share: float) -> str:
@@ -365,44 +436,38 @@ def share_text(share: float) -> str:
 
 
 def _table(report: Report) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in report.columns)
+    names = list(report.columns)
+    heads = [names[0], names[-1], *names[2:-1], names[1]]
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "".join(
         _table_row(item, row) for item, row in zip(report.items, to_rows(report), strict=True)
     )
     extra = extra_note(report.manifest) if report.manifest.extra else ""
     note = f"<p>{escape(extra)}.</p>" if extra else ""
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="All items"><table><thead><tr>'
-        f"{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
+        '<div class="scroll all" tabindex="0" role="region" aria-label="All items"><table><thead>'
+        f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
     )
 
 
 def _table_row(item: ItemReport, row: Sequence[str]) -> str:
-    name, *figures, _ = row
+    name, answers, *figures, verdict = row
     description = f"<small>{escape(item.description)}</small>" if item.description else ""
-    cells = "".join(f"<td>{escape(cell)}</td>" for cell in figures)
+    cells = "".join(f"<td>{escape(cell)}</td>" for cell in (*figures, answers))
     return (
-        f'<tr><th scope="row"><a href="#item-{item.name}">{escape(name)}</a>{description}</th>'
-        f'{cells}<td class="verdict">{pill(item)}</td></tr>'
+        f'<tr><th scope="row"><a href="#item-{item.name}">{breaking(name)}</a>{description}</th>'
+        f'<td class="verdict">{pill(item.grade, verdict)}</td>{cells}</tr>'
     )
 
 
-def _items(report: Report) -> str:
-    return "".join(item_section(item, level=report.manifest.level) for item in report.items)
-
-
-def _derived(report: Report) -> str:
-    return "".join(derived_section(item, level=report.manifest.level) for item in report.derived)
-
-
 def _curve(manifest: Manifest) -> str:
-    points = [(epsilon, rmse) for epsilon, rmse in manifest.error_by_epsilon if rmse > 0]
-    if len(points) < 2 or manifest.strategy.rmse is None:
+    curve = [(epsilon, rmse) for epsilon, rmse in manifest.error_by_epsilon if rmse > 0]
+    if len(curve) < 2 or manifest.strategy.rmse is None:
         return ""
     now = (manifest.guarantee.epsilon, manifest.strategy.rmse)
     title = "RMS error at other values of ε, same strategy"
     note = "What the same questions would cost in error at other budgets; known without the data."
-    return _figure(title, privacy_curve(points, now=now, title=title), note)
+    return f'{privacy_curve(curve, now=now, title=title)}<p class="note">{note}</p>'
 
 
 def _promise(manifest: Manifest) -> str:
@@ -439,8 +504,3 @@ def _sentence(text: str) -> str:
 def _definitions(rows: Sequence[tuple[str, str]]) -> str:
     inner = "".join(f"<dt>{escape(name)}</dt><dd>{escape(words)}</dd>" for name, words in rows)
     return f'<dl class="words">{inner}</dl>'
-
-
-def _figure(caption: str, drawing: str, note: str = "") -> str:
-    small = f"<small>{escape(note)}</small>" if note else ""
-    return f"<figure><figcaption>{escape(caption)}{small}</figcaption>{drawing}</figure>"

@@ -1,213 +1,244 @@
-"""The section of an item on the page.
+"""The parts of the page about one item and about one derived item.
 
-The part of the page about one item: its picture, how to read it, its rows and its file.
-
-The part of the page about one derived item: its picture, its definition and its rows.
+Of each: the verdict, its levels judged apart, its picture, what is to be said of this one, and its
+rows behind a line to open, with a link that holds them as CSV: a page without a script or a network
+can give no more than it carries.
 """
 
+import csv
+from collections.abc import Sequence
 from html import escape
+from io import StringIO
+from urllib.parse import quote
 
 import numpy as np
 
 from dpquery.releases.manifest_facts import QUANTILES_IN_BINS
 from dpquery.releases.report.answers import ItemCells, names_of_labels
-from dpquery.releases.report.figures import DerivedReport, ItemReport
-from dpquery.releases.report.kinds import picture_of
-from dpquery.releases.report.shapes import Caption, Picture
-from dpquery.releases.words import count
+from dpquery.releases.report.derived import DerivedReport
+from dpquery.releases.report.figures import ItemReport
+from dpquery.releases.report.kinds import Caption, Picture, picture_of
+from dpquery.releases.words import count, level_text, percent, within
 
-FIRST_ROWS, LISTED_ROWS = 5, 40
+LISTED_ROWS = 500  # of an item's table
 NAMED_COLUMNS = 60
-
-
-def item_section(item: ItemReport, *, level: float) -> str:
-    """Return the part of the page about an item.
-
-    Args:
-        item: the item.
-        level: of the noise intervals, as a share.
-    """
-    unit = "count" if item.facts.summed is None else f"sum of {item.facts.summed.of}"
-    has_errors = item.flagged_share is not None
-    percent = f"{100 * level:g} %"
-    intervals = f"estimates with {percent} noise intervals" if has_errors else "estimates without "
-    title = f"{item.title}: {intervals}{'' if has_errors else 'error bars'}"
-    picture = picture_of(item.cells, Caption(title, unit))
-    heading = f"item-{item.name}"
-    description = f"<p>{escape(item.description)}</p>" if item.description else ""
-    return (
-        f'<article aria-labelledby="{heading}"><h3 id="{heading}">{escape(item.title)}</h3>'
-        f'{description}<p class="worth">{pill(item)}</p><div class="item">'
-        f'<figure role="group" aria-labelledby="{heading}" data-kind="{picture.kind}">'
-        f"{picture.html}</figure>"
-        f'<div class="reading"><h4>How to read it</h4>{_reading(item, picture, percent)}'
-        f"<h4>File</h4>{_file(item)}</div></div>{_rows(item, percent)}</article>\n"
-    )
-
-
-def pill(item: ItemReport) -> str:
-    """Return the verdict on an item as HTML."""
-    grade, _, words = item.verdict.partition(": ")
-    return f'<span class="pill {item.grade}">{grade}</span> {escape(words)}'
-
-
-def _reading(item: ItemReport, picture: Picture, percent: str) -> str:
-    sentences = list(picture.notes)
-    if item.flagged_share is None:
-        sentences.append("This release has no error bars: how far an answer is off is not known.")
-    elif item.cells.error_bars:
-        sentences.append(
-            f"A noise interval holds the true answer in {percent} of releases. Answers below zero "
-            "are noise around small ones."
-        )
-    if item.facts.published is not None:
-        sentences.append(_published_words(item.cells))
-    if item.summed is not None:
-        sentences.append(f"{item.summed.words[:1].upper()}{item.summed.words[1:]}.")
-    query = _query(item.cells)
-    if query:
-        how_many = f"{query} the" if query == "any of" else f"at least {query}"
-        sentences.append(f"Counted are records that meet {how_many} conditions.")
-    fixed = [
-        f"{d.name} {d.texts[0]}".removeprefix(f"{d.name} {d.name}: ")
-        for d in item.cells.dimensions
-        if len(d.texts) == 1 and d.name not in ("table", "query") and d.texts[0] not in ("all",)
-    ]
-    if fixed and item.queries > 1 and item.cells.whole:
-        sentences.append(f"All rows: {', '.join(fixed)}.")
-    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-
-
-def _published_words(cells: ItemCells) -> str:
-    hidden = int(cells.withheld.sum())
-    if not cells.whole:
-        return "Drawn is what is published; answers that a rule leaves out have no bar."
-    if not hidden:
-        return "Drawn is what is published: the rules leave no answer out."
-    return (
-        f"Drawn is what is published: of {len(cells):,} answers a rule on noisy values leaves out "
-        f"{hidden:,}, and these have no mark."
-    )
-
-
-def _query(cells: ItemCells) -> str:
-    """Return how many conditions are to be met, where that is the same for all and not all."""
-    queries = [d.texts for d in cells.dimensions if d.name == "query"]
-    same = queries and len(queries[0]) == 1 and queries[0][0] != "all of"
-    return queries[0][0] if same else ""
-
-
-def _file(item: ItemReport) -> str:
-    files = ", ".join(f"<code>{escape(name)}</code>" for name in item.facts.files)
-    columns = ", ".join(f"<code>{escape(name)}</code>" for name in item.columns[:NAMED_COLUMNS])
-    more = len(item.columns) - NAMED_COLUMNS
-    columns += f" and {more} more" if more > 0 else ""
-    return f"<p>{files}: {count(item.queries, 'row')}.</p><p>Columns: {columns}.</p>"
-
-
-def _rows(item: ItemReport, percent: str) -> str:
-    """Return the first rows as a table, and more of them behind a line to open."""
-    cells = item.cells
-    shown = min(len(cells), LISTED_ROWS)
-    if not cells.whole:
-        words = f"The answers drawn, in file order: {shown} of {item.queries:,} rows"
-        return _table(item, (0, shown), words, percent)
-    few = shown if shown <= FIRST_ROWS + 3 else FIRST_ROWS
-    if few == item.queries:
-        return _table(item, (0, few), "All rows", percent)
-    whole = count(item.queries, "row")
-    first = _table(item, (0, few), f"The first {few} of {whole}", percent)
-    caption = f"Rows {few + 1} to {shown} of {whole}"
-    more = _table(item, (few, shown), caption, percent)
-    return f'{first}<details class="more"><summary>{caption}, as a table</summary>{more}</details>'
-
-
-def _table(item: ItemReport, rows: tuple[int, int], caption: str, percent: str) -> str:
-    cells = item.cells
-    names = [d.name for d in cells.dimensions]
-    value = "published" if item.facts.published is not None else "estimate"
-    heads = [*names, value, *([f"{percent} noise interval", "flag"] if cells.error_bars else [])]
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    body = "".join(f"<tr>{_cells_of(cells, row)}</tr>" for row in range(*rows))
-    label = escape(f"{item.title}: {caption}")
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cells_of(cells: ItemCells, row: int) -> str:
-    texts = [d.texts[d.places[row]].removeprefix(f"{d.name}: ") for d in cells.dimensions]
-    value, _, interval = cells.answer_words(row).partition(" (")
-    answers = [value]
-    if cells.error_bars:
-        flag = "flagged" if cells.flagged[row] and not np.isnan(cells.value[row]) else ""
-        answers += [interval.rstrip(")"), flag]
-    shown = "".join(f'<th scope="row">{escape(text)}</th>' for text in texts)
-    return shown + "".join(f"<td>{escape(text)}</td>" for text in answers)
-
-
 _UNITS = {"share": "percent", "quantiles": "value"}
+TextRows = Sequence[Sequence[str]]
 
 
-def derived_section(item: DerivedReport, *, level: float) -> str:
-    """Return the part of the page about a derived item.
+def item_section(item: ItemReport) -> tuple[str, Picture]:
+    """Return the part of the page about an item, and its picture."""
+    level = level_text(item.level)
+    known = item.flagged_share is not None
+    unit = "count" if item.summed is None else f"sum of {item.summed.of}"
+    value = "published" if item.facts.published is not None else "estimate"
+    intervals = f"with {level} noise intervals" if known else "without error bars"
+    picture = picture_of(item.cells, Caption(f"{item.title}: {value}s {intervals}", unit, value))
+    heads, rows, note = _item_rows(item, value)
+    return _article(
+        place=f"item-{item.name}",
+        title=item.title,
+        lead=[item.description],
+        verdict=pill(item.grade, item.verdict),
+        beside=_levels(item),
+        picture=picture,
+        notes=[*picture.notes, *_said(item)],
+        table=_table(item.name, heads, rows, note, folded=picture.kind != "points"),
+        files=(item.facts.files, item.queries, item.columns),
+    ), picture
+
+
+def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture | None]:
+    """Return the part of the page about a derived item, and its picture.
 
     Args:
         item: the derived item.
         level: of the intervals, as a share.
     """
-    facts, percent = item.facts, f"{100 * level:g} %"
-    heading = f"derived-{facts.name}"
-    description = f"<p>{escape(facts.description)}</p>" if facts.description else ""
-    reading = [
-        f"It is: {facts.definition}.",
-        f"An interval holds the true figure in {percent} of releases.",
-    ]
+    facts, percent = item.facts, level_text(level)
+    notes = [f"It is: {facts.definition}."]
     if facts.kind == "quantiles":
-        reading.append(QUANTILES_IN_BINS)
+        notes.append(QUANTILES_IN_BINS)
     if facts.kind == "share":
-        reading.append("Shares are in percent here, and parts of one in the file.")
-    figure = ""
+        notes.append("Shares are in percent here, and parts of one in the file.")
+    picture = None
     if item.cells is not None:
         unit = _UNITS.get(facts.kind, facts.kind)
-        picture = picture_of(item.cells, Caption(f"{facts.name}, with {percent} intervals", unit))
-        figure = (
-            f'<figure role="group" aria-labelledby="{heading}" data-kind="{picture.kind}">'
+        caption = Caption(f"{facts.name}, with {percent} intervals", unit, "estimate")
+        picture = picture_of(item.cells, caption)
+        notes += picture.notes
+    before = names_of_labels(item.columns)
+    answers = (f"estimate{' in percent' if facts.kind == 'share' else ''}", f"{percent} interval")
+    rows = [(*row[len(before) :], *row[: len(before)]) for row in item.rows]
+    shown = (
+        "" if len(rows) == facts.rows else f"the first {len(rows)} of {count(facts.rows, 'row')}"
+    )
+    folded = picture is None or picture.kind != "points"
+    return _article(
+        place=f"derived-{facts.name}",
+        title=facts.name,
+        lead=[facts.description],
+        verdict="",
+        beside="",
+        picture=picture,
+        notes=notes,
+        table=_table(facts.name, [*answers, "flag", *before], rows, shown, folded=folded),
+        files=((facts.file,), facts.rows, item.columns),
+    ), picture
+
+
+def pill(grade: str, verdict: str) -> str:
+    """Return a verdict as HTML."""
+    words = verdict.partition(": ")[2]
+    return f'<span class="pill {grade}">{grade}</span> {escape(words)}'
+
+
+def _article(
+    *,
+    place: str,
+    title: str,
+    lead: Sequence[str],
+    verdict: str,
+    beside: str,
+    picture: Picture | None,
+    notes: Sequence[str],
+    table: str,
+    files: tuple[Sequence[str], int, Sequence[str]],
+) -> str:
+    paragraphs = "".join(f"<p>{escape(text)}</p>" for text in lead if text)
+    worth = f'<p class="worth">{verdict}</p>' if verdict else ""
+    drawn = (
+        ""
+        if picture is None
+        else (
+            f'<figure role="group" aria-labelledby="{place}" data-kind="{picture.kind}">'
             f"{picture.html}</figure>"
         )
-        reading += picture.notes
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in reading)
-    columns = ", ".join(f"<code>{escape(name)}</code>" for name in item.columns)
+    )
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in notes)
+    names, rows, columns = files
+    file = ", ".join(f"<code>{escape(name)}</code>" for name in names)
+    named = ", ".join(f"<code>{escape(name)}</code>" for name in columns[:NAMED_COLUMNS])
+    more = len(columns) - NAMED_COLUMNS
+    named += f" and {more} more" if more > 0 else ""
     return (
-        f'<article aria-labelledby="{heading}"><h3 id="{heading}">{escape(facts.name)}</h3>'
-        f'{description}<div class="item">{figure}'
-        f'<div class="reading"><h4>How to read it</h4>{words}<h4>File</h4>'
-        f"<p><code>{escape(facts.file)}</code>: {count(facts.rows, 'row')}.</p>"
-        f"<p>Columns: {columns}.</p></div></div>{_listed(item, percent)}</article>\n"
+        f'<article aria-labelledby="{place}"><div class="lead">'
+        f'<h3 id="{place}">{escape(title)}</h3>'
+        f'{paragraphs}{worth}</div><div class="item">{drawn}<div class="reading">{beside}{said}'
+        f"<p>File {file}: {count(rows, 'row')}. Columns: {named}.</p></div></div>{table}"
+        "</article>\n"
     )
 
 
-def _listed(item: DerivedReport, percent: str) -> str:
-    """Return the first rows as a table."""
-    before = names_of_labels(item.columns)
-    unit = " in percent" if item.facts.kind == "share" else ""
-    heads = (*before, f"estimate{unit}", f"{percent} interval", "flag")
+def _levels(item: ItemReport) -> str:
+    """Return what the answers of each level are worth, as a table."""
+    heads = ("level", "verdict", f"{level_text(item.level)} within", "flagged", "answers")
+    rows = [
+        f'<tr><th scope="row">{escape(level.name)}</th>'
+        f"<td>{pill(level.worth.grade, '')}</td><td>{within(level.within)}</td>"
+        f"<td>{percent(level.worth.flagged_share or 0.0)}</td><td>{level.answers:,}</td></tr>"
+        for level in item.levels
+    ]
+    return _html_table(f"{item.title} by level", heads, rows, "By level") if rows else ""
+
+
+def _said(item: ItemReport) -> list[str]:
+    """Return what is to be said of an item beside its picture."""
+    cells, sentences = item.cells, []
+    if item.flagged_share is None:
+        sentences.append("This release has no error bars: how far an answer is off is not known.")
+    if item.facts.published is not None:
+        hidden = int(cells.withheld.sum())
+        left = f"a rule on noisy values leaves out {hidden:,} of {len(cells):,} answers"
+        of_whole = left if hidden else "the rules leave no answer out"
+        left_out = of_whole if cells.whole else "answers that a rule leaves out have no mark"
+        sentences.append(f"Shown is what is published: {left_out}.")
+    if item.summed is not None:
+        sentences.append(f"{item.summed.words[:1].upper()}{item.summed.words[1:]}.")
+    fixed = {d.name: d.texts[0] for d in cells.dimensions if len(d.texts) == 1}
+    query = fixed.pop("query", "all of")
+    if query != "all of":
+        how_many = f"{query} the" if query == "any of" else f"at least {query}"
+        sentences.append(f"Counted are records that meet {how_many} conditions.")
+    same = [
+        f"{name} {text.removeprefix(f'{name}: ')}"
+        for name, text in fixed.items()
+        if name != "table" and text != "all"
+    ]
+    if same and item.queries > 1 and cells.whole:
+        sentences.append(f"All rows: {', '.join(same)}.")
+    return sentences
+
+
+def _item_rows(item: ItemReport, value: str) -> tuple[list[str], TextRows, str]:
+    """Return heads and rows of an item's table, numbers first, and which rows these are.
+
+    TextRows that a rule leaves out are not listed.
+    """
+    cells = item.cells
+    published = np.flatnonzero(~cells.withheld)
+    rows = [_row(cells, row) for row in published[:LISTED_ROWS].tolist()]
+    heads = [value, *([f"{level_text(item.level)} interval", "flag"] if cells.error_bars else [])]
+    heads += [dimension.name for dimension in cells.dimensions]
+    if not cells.whole:
+        return heads, rows, f"the {len(rows)} answers drawn, of {count(item.queries, 'row')}"
+    left = f", without {len(cells) - len(published):,} that a rule leaves out"
+    note = f"the first {len(rows)} of {count(len(published), 'row')}"
+    note = note if len(rows) < len(published) else ""
+    return heads, rows, note + (left if len(published) < len(cells) else "")
+
+
+def _row(cells: ItemCells, row: int) -> tuple[str, ...]:
+    value, interval = cells.answer_words(row)
+    flag = "flagged" if cells.flagged[row] and interval else ""
+    labels = (d.texts[d.places[row]].removeprefix(f"{d.name}: ") for d in cells.dimensions)
+    return (value, *((interval, flag) if cells.error_bars else ()), *labels)
+
+
+def _table(name: str, heads: Sequence[str], rows: TextRows, note: str, *, folded: bool) -> str:
+    """Return rows as a table behind a line to open, and the same as CSV behind a link.
+
+    Args:
+        name: of the item.
+        heads: of the columns.
+        rows: the texts in them.
+        note: which rows these are, if not all.
+        folded: whether there is a table; else they are drawn as such already.
+    """
+    link = (
+        f'<p><a download="{escape(name)}.csv" href="data:text/csv;charset=utf-8,'
+        f'{quote(_csv(heads, rows), safe="")}">CSV of what is shown</a></p>'
+    )
+    if not folded:
+        return link
+    caption = f"{note[:1].upper()}{note[1:]}".strip(", ") or "All rows"
+    body = ["<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows]
+    table = _html_table(f"{name}: {caption}", heads, body, caption)
+    summary = f"<summary>{escape(caption)}, as a table</summary>"
+    return f'<details class="full">{summary}{table}{link}</details>'
+
+
+def _html_table(label: str, heads: Sequence[str], rows: Sequence[str], caption: str) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    body = "".join(
-        "<tr>"
-        + "".join(f'<th scope="row">{escape(text)}</th>' for text in row[: len(before)])
-        + "".join(f"<td>{escape(text)}</td>" for text in row[len(before) :])
-        + "</tr>"
-        for row in item.rows
-    )
-    shown = len(item.rows)
-    whole = count(item.facts.rows, "row")
-    caption = "All rows" if shown == item.facts.rows else f"The first {shown} of {whole}"
-    label = escape(f"{item.facts.name}: {caption}")
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _csv(heads: Sequence[str], rows: TextRows) -> str:
+    """Return rows as CSV, numbers without separators, ends of intervals in columns of their own."""
+    file = StringIO()
+    ends = [k for k, head in enumerate(heads) if head.endswith("interval")]
+    writer = csv.writer(file, lineterminator="\n")
+    names = [("from", "to") if k in ends else (head,) for k, head in enumerate(heads)]
+    writer.writerow([name for pair in names for name in pair])
+    for row in rows:
+        cells: list[str] = []
+        for k, text in enumerate(row):
+            numbers = text.replace(",", "") if k == 0 or k in ends else text
+            low, _, high = numbers.partition(" to ")
+            cells += [low, high] if k in ends else [numbers]
+        writer.writerow(cells)
+    return file.getvalue()

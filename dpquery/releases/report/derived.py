@@ -1,0 +1,168 @@
+"""A derived item read back from its file: its first rows, and how wide its intervals are."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpquery.releases.manifest_facts import (
+    DerivedFacts,
+)
+from dpquery.releases.report.answers import (
+    ItemCells,
+    names_of_labels,
+    table_cells,
+)
+from dpquery.releases.words import figure, percent
+from dpquery.untrusted.parquet import opened
+
+if TYPE_CHECKING:
+    pass
+
+
+MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
+MOST_SHOWN = 500  # rows that are listed
+_FIGURES = ("estimate", "ci_low", "ci_high")
+_POINTS = " points"
+
+
+@dataclass(frozen=True)
+class IntervalWidths:
+    """How far the intervals of a derived item reach to either side, in its unit.
+
+    Attributes:
+        typical: half of the median interval; None where no row has one.
+        widest: half of the widest.
+        flagged_share: share of rows with a flag.
+        missing: rows without an estimate.
+        unit: what stands behind a width: nothing where it is the unit of the figures.
+    """
+
+    typical: float | None
+    widest: float | None
+    flagged_share: float
+    missing: int
+    unit: str
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedReport:
+    """A derived item as the report shows it.
+
+    Attributes:
+        facts: of the manifest.
+        columns: names of the columns of its file.
+        cells: its rows as answers, shares in percent; None where they are dates or too many.
+        rows: the first rows in words: labels, estimate, interval, flag.
+        widths: of all intervals.
+    """
+
+    facts: DerivedFacts
+    columns: tuple[str, ...]
+    cells: ItemCells | None
+    rows: tuple[tuple[str, ...], ...]
+    widths: IntervalWidths
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The item in a line, under INTERVAL_COLUMNS."""
+        facts, widths = self.facts, self.widths
+        return (
+            facts.name,
+            facts.kind,
+            f"{facts.rows:,}",
+            *(
+                "" if width is None else _half_width(width, widths.unit)
+                for width in (widths.typical, widths.widest)
+            ),
+            percent(widths.flagged_share),
+            f"{widths.missing:,}",
+        )
+
+
+def _half_width(width: float, unit: str) -> str:
+    """Return half of an interval; a share has no more than a hundred points."""
+    if unit == _POINTS and width > 100:
+        return f"over ±100{unit}"
+    return f"±{figure(width)}{unit}"
+
+
+def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
+    """Return what the report shows of a derived item.
+
+    Raises:
+        UNREADABLE: its file is missing or damaged.
+    """
+    with opened(directory / facts.file, rows=facts.rows) as file:
+        columns = tuple(file.schema_arrow.names)
+        if not {*_FIGURES, "flag"} <= {*columns}:
+            raise ValueError("columns")
+        batches = file.iter_batches(MOST_DRAWN)
+        table = pa.Table.from_batches([next(batches)]) if facts.rows else file.read()
+        widths = _widths(file.read(columns=[*_FIGURES, "flag"]), facts)
+    table = _in_words(table, facts)
+    listed = _rows(table.slice(0, MOST_SHOWN))
+    dates = pa.types.is_date32(table.schema.field("estimate").type)
+    cells = None if dates or facts.rows > MOST_DRAWN else table_cells(table, None)
+    return DerivedReport(facts, columns, cells, listed, widths)
+
+
+def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
+    """Return how wide the intervals of all rows are."""
+    dates = pa.types.is_date32(table.schema.field("estimate").type)
+    scale, unit = (100.0, _POINTS) if facts.kind == "share" else (1.0, " days" if dates else "")
+    low, high = (
+        (table[name].cast(pa.int32()) if dates else table[name]).cast(pa.float64()).to_numpy()
+        for name in ("ci_low", "ci_high")
+    )
+    halves = (high - low)[np.isfinite(high - low)] * scale / 2
+    flags = table["flag"].cast(pa.string())
+    flagged = pc.sum(pc.not_equal(flags, "")).as_py() or 0
+    return IntervalWidths(
+        float(np.median(halves)) if halves.size else None,
+        float(halves.max()) if halves.size else None,
+        flagged / max(facts.rows, 1),
+        table["estimate"].null_count,
+        unit,
+    )
+
+
+def _in_words(table: pa.Table, facts: DerivedFacts) -> pa.Table:
+    """Return the table with shares in percent, and quantiles by their percentage."""
+    if facts.kind == "share":
+        for name in _FIGURES:
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, pc.multiply(table[name], 100.0))
+    if "quantile" in table.column_names:
+        place = table.schema.get_field_index("quantile")
+        words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
+        table = table.set_column(place, "quantile", words.dictionary_encode())
+    return table
+
+
+def _rows(table: pa.Table) -> tuple[tuple[str, ...], ...]:
+    """Return rows in words: labels, estimate, interval, flag."""
+    before = names_of_labels(table.column_names)
+    rows = []
+    for row in table.to_pylist():
+        labels = ("all" if row[name] is None else _word(row[name]) for name in before)
+        low, high = _word(row["ci_low"]), _word(row["ci_high"])
+        interval = "" if row["ci_low"] is None else f"{low} to {high}"
+        rows.append((*labels, _word(row["estimate"]), interval, _word(row["flag"])))
+    return tuple(rows)
+
+
+def _word(value: object) -> str:
+    """Return a value of a row as it is read."""
+    match value:
+        case None:
+            return "no value"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+        case _:
+            return str(value)
