@@ -24,7 +24,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,10 +78,10 @@ from dpquery.commands.defaults import (
     TIME_LIMIT,
 )
 from dpquery.exceptions import BudgetExceededError, PlanConflictError, SpecError
+from dpquery.limits import LARGEST_INTEGER
 
 if TYPE_CHECKING:
     from dpquery.commands.release import ReleaseReport
-    from dpquery.planning.report import PlanReport
 
 
 def plan_command(
@@ -102,8 +102,18 @@ def plan_command(
     change_cap: ChangeCap = False,
     new_dataset: NewDataset = False,
     ledger: LedgerPath = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, max=LARGEST_INTEGER, help="About how many records there are."),
+    ] = None,
     candidates: Annotated[
         bool, typer.Option("--candidates", help="Show every strategy that was compared.")
+    ] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Show all that is known: why, other noise, who counts.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write no plan and put nothing on record.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -114,7 +124,8 @@ def plan_command(
     """
     from dpquery.commands.plan import plan
 
-    with _announced_if_new(ledger_path(ledger)), shown_progress():
+    new = nullcontext() if dry_run else _announced_if_new(ledger_path(ledger))
+    with new, shown_progress():
         report = plan(
             spec,
             plan_path=out,
@@ -133,22 +144,23 @@ def plan_command(
             proxy=proxy,
             rap_search=rap_search,
             search_both=search_both,
+            rows=rows,
+            dry_run=dry_run,
         )
-    _show_plan(report, out, ledger_path(ledger), candidates=candidates, as_json=as_json)
-
-
-def _show_plan(
-    report: "PlanReport", out: Path, ledger: Path, *, candidates: bool, as_json: bool
-) -> None:
-    from dpquery.cli.show_plan import BEYOND_BUDGET, plan_grids, plan_json
+    from dpquery.cli.show_plan import BEYOND_BUDGET, PlanFiles, plan_grids, plan_json, why_grids
 
     if as_json:
         print_json(plan_json(report))
+    elif why:
+        print_grids(why_grids(report, candidates=candidates))
     else:
-        print_grids(plan_grids(report, candidates=candidates))
+        files = PlanFiles(spec, None if dry_run else out)
+        print_grids(plan_grids(report, files, candidates=candidates))
     for name in report.new:
         say(f"{name} is new in this ledger, with a budget of its own")
-    say(f"wrote {out}; ledger: {ledger}")
+    if not dry_run:
+        wrote = f"wrote {out}; " if as_json or why else ""  # else the screen says so
+        say(f"{wrote}ledger: {ledger_path(ledger)}")
     if report.targets_beyond_budget:
         say(f"dpquery: {BEYOND_BUDGET}")
         raise typer.Exit(1)

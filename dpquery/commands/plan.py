@@ -1,11 +1,13 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import get_args
 
 from dpquery.commands.arguments import (
@@ -100,6 +102,8 @@ def plan(
     proxy: FilePath | None = None,
     rap_search: bool = False,
     search_both: bool = False,
+    rows: int | None = None,
+    dry_run: bool = False,
 ) -> PlanReport:
     """Choose the best strategy for a spec's workload, register the dataset and write the plan.
 
@@ -127,6 +131,9 @@ def plan(
         rap_search: whether RAP's settings are searched on the proxy.
         search_both: whether a kind of noise is searched for long that is far from being taken at
             this epsilon; without it, such a one has quick candidates alone.
+        rows: about how many records there are, where the spec does not say: what the items are
+            worth is then said of that many, and nothing else comes from it.
+        dry_run: whether nothing is put on record and no plan is written.
 
     Returns:
         The plan with its figures in counts; `errors` and `candidates` are data frames.
@@ -140,6 +147,8 @@ def plan(
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, out)
+    if rows is not None:
+        checked_count("rows", rows, least=1, most=LARGEST_INTEGER)
     spec, counted, compiled = _counted_spec(as_path(spec_path), ledger, request)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
@@ -147,7 +156,8 @@ def plan(
     limits = goal_of(with_derived(goals, tried), spec, compiled)
     stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
     earlier = None if new_dataset else partial(_planned_before, Path(spec_path).name, out)
-    funds = _would_register(ledger, spec, counted, change=change_cap, earlier=earlier)
+    with _ledger_to_ask(ledger, dry_run=dry_run) as asked:
+        funds = _would_register(asked, spec, counted, change=change_cap, earlier=earlier)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     search = ShareSearch(minimised, seed, time_limit, jobs, record_change(spec))
@@ -156,7 +166,7 @@ def plan(
         selections = _selected(spec, compiled, noises, search, limits, flaw_of, reach)
         selections = with_facts(selections, compiled, minimised, limits, flaw_of)
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
-    terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections))
+    terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections), rows)
     reported = _Reporter(funds, spec, compiled, terms)
     columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
     with stage("working out errors and what they cost", *PRICING):
@@ -164,6 +174,8 @@ def plan(
         report = columns.compared(complete, selections, lambda plan: reported(plan, counted))
         report = with_fits(report, stages.rap, request=request, time_limit=time_limit)
         report = reported.charged_as_fit(report, counted)
+    if dry_run:
+        return report
     new = _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return replace(report, new=new)
@@ -296,6 +308,16 @@ def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
         return {}
     with Ledger.open(ledger_path, create=False) as ledger:
         return ledger.currencies()
+
+
+@contextmanager
+def _ledger_to_ask(ledger: Path, *, dry_run: bool) -> Iterator[Path]:
+    """Yield the ledger; for a dry run without one, an empty one that is gone afterwards."""
+    if not dry_run or os.path.lexists(ledger):
+        yield ledger
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / "ledger.db"
 
 
 def _would_register(

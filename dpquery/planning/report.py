@@ -2,8 +2,6 @@
 
 A plan with its figures in counts, at one guarantee: what the commands print of it.
 
-The item of a plan that errs most, and how little it would err if nothing else were asked.
-
 What another objective would buy: a compared strategy that it prefers, and the price of it.
 
 Compile a spec whose tables are all small enough to be counted.
@@ -29,7 +27,6 @@ from dpquery.planning.figures import (
     SelectionAtBudget,
     exchanges,
     prices,
-    selection_std,
 )
 from dpquery.planning.public_facts import check_facts, facts_words
 from dpquery.planning.targets import (
@@ -43,68 +40,15 @@ from dpquery.planning.targets import (
     rounded_up,
     swept,
 )
+from dpquery.planning.worth import Worth, worth_of
 from dpquery.releases.words import count, figure, html_table
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise, Objective, Strategy
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True)
-class WorstItem:
-    """What there is to know of the item with the largest RMSE, of sums over their unit.
-
-    Attributes:
-        name: of the item.
-        rmse: its expected root mean square error, in counts or in the unit of its sums.
-        alone: that of a quick strategy for this item alone, or `rmse` where that is less.
-        doubled: what all errors of the plan are multiplied by at twice the epsilon.
-        average: the mean of its answers where the declared records are spread evenly over all
-            values; None where their number is not declared, and of sums and thresholds.
-    """
-
-    name: str
-    rmse: float
-    alone: float
-    doubled: float
-    average: float | None
-
-
-def worst_item(
-    priced: SelectionAtBudget, spec: Spec, compiled: CompiledSpec, *, delta: Fraction
-) -> WorstItem:
-    """Return the item that errs most under a selection; the first of several."""
-    selection = priced.selection
-    units = [1 if item.summed is None else item.summed.largest for item in spec.items]
-    items = priced.items
-    place = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
-    item = items[place]
-    alone = item.rmse
-    if len(spec.items) > 1:
-        asked = compiled.workload.select(compiled.items[place])
-        noise, change = selection.noise, selection.change
-        only = select(asked, noises=[noise], time_limit=0, change=change, proving=False)
-        quick = only[noise].best.error
-        alone = alone if quick is None else min(alone, priced.std * units[place] * quick.rmse)
-    std = selection_std(selection, spec, epsilon=2 * priced.epsilon, delta=delta)
-    average = _average(spec, compiled, place)
-    return WorstItem(item.name, item.rmse, alone, std / priced.std, average)
-
-
-def _average(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
-    """Return the mean answer of an item; marginals have it whatever the records are."""
-    blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
-    rows, summed = spec.dataset.rows, spec.items[place].summed
-    if rows is None or summed is not None or not all(block.is_product for block in blocks):
-        return None
-    shares = (
-        math.prod(float(f.row_sums.sum()) / f.shape[1] for f in block.factors) for block in blocks
-    )
-    return rows.count * math.fsum(shares) / sum(block.queries for block in blocks)
 
 
 EPSILON_STEPS = 20  # of epsilon, between what either kind of noise needs
@@ -125,7 +69,7 @@ class PlanReport:
         sweep: the selections at each requested epsilon.
         rooms: for each noise that can be drawn what the budget has room for, at this time.
         exchanges: for each other noise what it and the better one buy with each other's share.
-        worst: the item that errs most under the better noise.
+        worth: what each item is worth under the better noise, and what would make it better.
         counted: what losses are added up as and why, where the spec leaves it open.
         derived: the targets on derived items with what the better noise is expected to reach.
         derived_words: how that is known.
@@ -147,7 +91,7 @@ class PlanReport:
     sweep: tuple[Sweep, ...]
     rooms: Mapping[Noise, Room]
     exchanges: Mapping[Noise, Exchange]
-    worst: WorstItem
+    worth: Worth
     counted: str = ""
     derived: tuple[DerivedReached, ...] = ()
     derived_words: tuple[str, ...] = ()
@@ -251,12 +195,14 @@ class Terms:
         delta: of the guarantee.
         sweep: other epsilons at which errors are wanted.
         derived: targets on derived items; None without any.
+        rows: about how many records there are, where the spec does not say.
     """
 
     epsilon: Fraction | None
     delta: Fraction
     sweep: Sequence[Fraction]
     derived: DerivedTargets | None = None
+    rows: int | None = None
 
 
 def report_of(
@@ -287,7 +233,7 @@ def report_of(
             if one.share < math.inf
         },
         exchanges(priced, shares),
-        worst_item(best, spec, compiled, delta=delta),
+        worth_of(plan, best, spec, compiled, delta=delta, rows=terms.rows),
         counted,
         () if derived is None else derived.reached(best.selection.noise, best.std),
         () if derived is None else derived.words,

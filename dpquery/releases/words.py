@@ -34,6 +34,15 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def rounded(value: float) -> str:
+    """Return a figure as it is spoken of: two digits of it below 100, whole numbers above.
+
+    >>> rounded(14.27), rounded(0.0123), rounded(131.4), rounded(12345.6)
+    ('14', '0.012', '131', '12,346')
+    """
+    return f"{value:,.0f}" if abs(value) >= 9.95 else f"{value:.2g}"
+
+
 def percent(share: float) -> str:
     """Return a share in percent, two digits of it.
 
@@ -71,10 +80,10 @@ def within(error: float | None) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number of things.
 
-    >>> count(1, "row"), count(2000, "row"), count(2, "query")
-    ('1 row', '2,000 rows', '2 queries')
+    >>> count(1, "row"), count(2000, "row"), count(2, "query"), count(2, "search")
+    ('1 row', '2,000 rows', '2 queries', '2 searches')
     """
-    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else noun + ("es" if noun[-1] == "h" else "s")
     return f"{number:,} {noun if number == 1 else many}"
 
 

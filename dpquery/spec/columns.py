@@ -279,8 +279,8 @@ def values_text(column: Column) -> str:
             return ", ".join(f"{len(level.codes):,} by {level.name}" for level in levels[::-1])
         case _:
             labels = [column.label(code) for code in range(column.length)]
-            few = ", ".join(labels[:3] if last > 2 else labels)
-            return f"{few}, ... {labels[last]} ({last + 1})" if last > 2 else few
+            few = ", ".join(labels[:3] if last > 3 else labels)
+            return f"{few}, ... {labels[last]} ({last + 1})" if last > 3 else few
 
 
 @dataclass(frozen=True)

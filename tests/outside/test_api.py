@@ -126,9 +126,9 @@ RENAMED = {
     "release_command.plan": "plan_path",
     "ledger": "ledger_path",
     "target": "targets",
-    "rows": "records",
+    "synthetic_command.rows": "records",
 }
-OF_THE_SCREEN = {"as_json", "candidates", "exact"}
+OF_THE_SCREEN = {"as_json", "candidates", "exact", "why"}
 PAIRS = [
     (plan_command, plan),
     (compare_command, compare),

@@ -51,13 +51,14 @@ def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_
     for done in first:
         assert done.out
         assert ESCAPE not in done.out + done.err
-    assert "wrote dpquery.plan" in first[0].err
-    assert "wrote" not in first[0].out
+    assert first[0].err.splitlines()[-1].startswith("ledger: ")
+    assert "\nwrote    dpquery.plan; " in first[0].out
 
 
 def without_room(text):
     """What a command prints, but for what fits the budget by now."""
-    return [line for line in text.splitlines() if "what is left" not in line]
+    lines = text.splitlines()
+    return [line for line in lines if "what is left" not in line and not line.startswith("price ")]
 
 
 def test_a_second_run_makes_every_output_newer_so_that_make_settles(released):
@@ -155,11 +156,12 @@ def test_every_command_and_every_option_has_help():
 
 
 def test_a_plan_out_of_time_says_what_it_did_not_finish_and_how_to_go_on(town):
-    done = run("plan", "workload.yaml", "--time-limit", "0", "--out", "hasty.plan")
-    assert done.code == 0
+    hasty = ("plan", "workload.yaml", "--time-limit", "0", "--out", "hasty.plan")
+    assert re.search(r"not finished: \d+ searches; give --time-limit more", ok(*hasty).out)
+    done = ok(*hasty, "--why")
     assert re.search(r"not finished: .*OPT_M \(laplace\), .*; may be better", done.out)
     assert "give --time-limit more seconds" in done.out
-    full = run("plan", "workload.yaml", "--time-limit", "0", "--out", "hasty.plan", "--candidates")
+    full = ok(*hasty, "--candidates")
     assert re.search(r"laplace +OPT_M +not finished within 0 CPU seconds", full.out)
     assert "not finished" not in run("plan", "workload.yaml").out
 
@@ -167,8 +169,9 @@ def test_a_plan_out_of_time_says_what_it_did_not_finish_and_how_to_go_on(town):
 def test_no_progress_goes_to_a_pipe(town):
     released = ok("release", "data.csv", "--epsilon", "1").err.splitlines()
     assert [line.partition(" ")[0] for line in released] == ["ledger:"]
-    planned = ok("plan", "workload.yaml").err.splitlines()
-    assert [line.partition(" ")[0] for line in planned] == ["wrote"]
+    for options, begins in ([], "ledger:"), (["--json"], "wrote"), (["--dry-run"], ""):
+        planned = ok("plan", "workload.yaml", *options).err
+        assert [line.partition(" ")[0] for line in planned.splitlines()] == [begins] * bool(begins)
     assert "%" not in ok("answer", "release", "workload.yaml").err
     assert "%" not in ok("package", "release", "--also", "csv").err
 

@@ -226,7 +226,7 @@ def test_what_the_same_share_buys_is_a_release_that_can_be_had(folder):
     assert done["max_std_error"] == pytest.approx(bought["max_std_error"])
     assert share_spent() <= best["budget_share"]
     assert share_spent() > 0.98 * best["budget_share"]
-    printed = ok("plan", "workload.yaml", "--time-limit", "0", "--epsilon", "2").out
+    printed = ok("plan", "workload.yaml", "--time-limit", "0", "--epsilon", "2", "--why").out
     assert f"with Laplace noise, at epsilon = {epsilon}" in printed
     assert "up to" not in printed
 
@@ -294,7 +294,7 @@ def test_a_whole_budget_is_taken_by_the_noise_that_errs_less(folder):
 
 def test_a_plan_tells_the_risk_in_the_words_of_the_statement(folder):
     plan()
-    printed = ok("plan", "workload.yaml", "--time-limit", "0").out
+    printed = ok("plan", "workload.yaml", "--time-limit", "0", "--why").out
     ok("release", "data.csv", "--epsilon", "1")
     statement = Path("release/statement.md").read_text()
     words = "could become 73.1 % sure at the very most"
@@ -303,7 +303,7 @@ def test_a_plan_tells_the_risk_in_the_words_of_the_statement(folder):
 
 
 def test_long_numbers_are_shown_where_they_are_asked_for_alone(folder):
-    printed = [ok("plan", "workload.yaml", "--time-limit", "0").out]
+    printed = [ok("plan", "workload.yaml", "--time-limit", "0", "--why").out]
     ok("release", "data.csv", "--epsilon", "1")
     again = ("release", "data.csv", "--epsilon", "1")
     printed += [ok(*again).out, ok("ledger", "status").out, ok("ledger", "history").out]
@@ -360,12 +360,12 @@ def test_the_screen_names_the_strategy_with_its_own_figures(folder, monkeypatch)
     std = plan("--epsilon", "1")["selections"][0]["candidates"][0]
     report = read_plan(Path("dpquery.plan").read_bytes()).selections[0]
     unit = std["rmse"] / report.candidates[0].rmse
-    told = ok("plan", "workload.yaml", "--time-limit", "0", "--epsilon", "1").out
+    told = ok("plan", "workload.yaml", "--time-limit", "0", "--epsilon", "1", "--why").out
     assert (
         f"Haar has a largest standard error of {figure(31 * unit)} in place of "
         f"{figure(116 * unit)}, for 30 % more RMSE: --objective max looks for the least" in told
     )
-    told = ok("plan", "workload.yaml", "--time-limit", "0", "--target", "*: sd <= 9").out
+    told = ok("plan", "workload.yaml", "--time-limit", "0", "--target", "*: sd <= 9", "--why").out
     assert "Haar has" not in told
 
 

@@ -12,7 +12,7 @@ from release_keys import LAPLACE
 from test_spec_mistakes import mistakes
 
 from dpquery import Release, answer, error_report, package, plan, release
-from dpquery.cli.show_plan import plan_grids
+from dpquery.cli.show_plan import why_grids
 from dpquery.cli.show_release import release_json, release_text
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS
@@ -201,7 +201,7 @@ def test_the_files_say_what_was_relied_on(town):
         "public facts of by_region (2 answers, NOT PROTECTED): the noisy answers do not" in screen
     )
     assert len(release_json(done)["facts"]) == 2
-    (grid, *_) = plan_grids(report, candidates=False)
+    (grid, *_) = why_grids(report)
     assert (
         "public facts: the 2 answers of by_region stand in r.csv and ARE NOT PROTECTED"
         in grid.notes

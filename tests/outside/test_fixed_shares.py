@@ -8,7 +8,7 @@ import pytest
 from test_public_facts import simulated
 
 from dpquery import plan, release
-from dpquery.cli.show_plan import plan_grids
+from dpquery.cli.show_plan import why_grids
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
 from dpquery.planning.shares import ShareSearch, selections_by_shares, share_groups
@@ -111,7 +111,7 @@ def test_plan_prints_the_shares_and_release_carries_them_out(tmp_path):
     report = plan(tmp_path / "w.yaml", time_limit=0.3, **paths)
     assert report.priced[0].selection.best == "Shares"
     assert report.priced[0].bound_rmse is None
-    (grid, *_) = plan_grids(report, candidates=False)
+    (grid, *_) = why_grids(report)
     words = "shares of the budget, as the spec has them: ages 50 %, by_region 20 %, all others 30 %"
     assert words in grid.notes
     done = release(tmp_path / "data.csv", epsilon=2, out=tmp_path / "out", **paths)

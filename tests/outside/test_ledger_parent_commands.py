@@ -137,7 +137,7 @@ def test_a_parent_changes_no_key_so_that_what_was_measured_before_stays_free(wav
 @pytest.mark.nightly
 def test_a_plan_says_what_a_release_takes_of_the_smaller_cap(waves):
     def share(*settings):
-        return ok("plan", "wave-1.yaml", "--out", "x.plan", *settings).out
+        return ok("plan", "wave-1.yaml", "--out", "x.plan", "--why", *settings).out
 
     shown = share()
     assert "takes 33 % of the budget of panel (epsilon 3); 3 of them fit what is left" in shown

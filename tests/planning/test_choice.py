@@ -89,7 +89,11 @@ def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy,
         done = runs.Rehearsed(RapSettings(2, 3, 10, 0), (run,), stopped=False)
         monkeypatch.setattr("dpquery.planning.compare_mechanisms.rehearse", lambda *_, **__: done)
         arguments = ("--epsilon", "1", "--objective", objective, *proxy)
-        return ok("plan", "workload.yaml", *arguments).out if shown else plan(*arguments)["rap"]
+        return (
+            ok("plan", "workload.yaml", "--why", *arguments).out
+            if shown
+            else plan(*arguments)["rap"]
+        )
 
     for share in (0.5, margin - 0.01, margin + 0.01, 0.99, 2):
         outcome = at(share)
@@ -138,18 +142,18 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
 def test_a_mechanism_can_be_asked_for(small):
     assert plan("--epsilon", "10", "--mechanism", "rap")["rap"]["preferred"] is True
     assert "rap" not in plan("--epsilon", "0.01", "--mechanism", "linear")
-    shown = ok("plan", "workload.yaml", "--epsilon", "10", "--mechanism", "rap").out
+    shown = ok("plan", "workload.yaml", "--epsilon", "10", "--mechanism", "rap", "--why").out
     assert "RAP (simulated)" in shown
     assert "preferred: RAP, as it was asked for" in shown
     assert "\nbest linear strategy: " in shown
     assert "\nchosen: " not in shown
-    assert "\nchosen: " in ok("plan", "workload.yaml", "--epsilon", "10").out
+    assert "\nchosen: " in ok("plan", "workload.yaml", "--epsilon", "10", "--why").out
 
 
 def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
-    assert "spread " in ok("plan", "workload.yaml", "--epsilon", "0.01").out
+    assert "spread " in ok("plan", "workload.yaml", "--epsilon", "0.01", "--why").out
     monkeypatch.setattr("dpquery.planning.compare_mechanisms.REPETITIONS", 1)
-    printed = ok("plan", "workload.yaml", "--epsilon", "0.01").out
+    printed = ok("plan", "workload.yaml", "--epsilon", "0.01", "--why").out
     assert "RAP rehearsed once" in printed
     assert "  spread " not in printed
     assert "takes 0.00%" not in printed  # of the budget: something is spent
@@ -178,7 +182,7 @@ REMEDIES = {
 def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, monkeypatch):
     Path("workload.yaml").write_text(WITHOUT[without])
     monkeypatch.setattr(runs, "RapProjection", None)
-    seen, shown = plan(), " ".join(ok("plan", "workload.yaml").out.split())
+    seen, shown = plan(), " ".join(ok("plan", "workload.yaml", "--why").out.split())
     assert "rap" not in seen
     if without == "no rows":  # nobody thought of RAP
         assert "RAP" not in shown
@@ -223,7 +227,9 @@ def test_unbiased_answers_are_never_traded_for_rap(small):
 @pytest.mark.nightly
 def test_a_weighted_rmse_is_called_so_where_items_weigh_differently(small):
     def shown():
-        return [" ".join(line.split()) for line in ok("plan", "workload.yaml").out.splitlines()]
+        return [
+            " ".join(line.split()) for line in ok("plan", "workload.yaml", "--why").out.splitlines()
+        ]
 
     plain = shown()
     assert [line for line in plain if line.startswith("preferred by RMSE: ")]

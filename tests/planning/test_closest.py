@@ -186,7 +186,7 @@ def test_the_closest_answers_are_a_column_of_the_release(small):
     best = closest["contenders"][closest["chosen"]]
     assert (best["column"], shown["chosen"]["strategy"]) == ("shrunk", best["strategy"])
     assert best["rmse"] < 0.6 * closest["contenders"][0]["rmse"]
-    printed = " ".join(ok("plan", "workload.yaml", *LOW).out.split())
+    printed = " ".join(ok("plan", "workload.yaml", "--why", *LOW).out.split())
     assert "closest answers: the column `shrunk` errs by about" in printed
     assert "a release writes the column `shrunk` beside the estimates" in printed
     ok("release", "data.csv", "--epsilon", "0.1")

@@ -38,7 +38,7 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
         return runs.Rehearsed(settings, (run,), stopped=False)
 
     monkeypatch.setattr("dpquery.planning.compare_mechanisms.rehearse", simulated)
-    shown = ok("plan", "workload.yaml", "--epsilon", "1").out
+    shown = ok("plan", "workload.yaml", "--why", "--epsilon", "1").out
     preferring = read_plan(Path("dpquery.plan").read_bytes()).preferred
     assert (None if preferring is None else preferring.name) == preferred
     words = " ".join(shown.split())

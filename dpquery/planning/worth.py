@@ -1,0 +1,274 @@
+"""What each item of a plan is expected to be worth, and what would make the weakest one better.
+
+All of it is known before any data: standard errors are, and so is the answer below which one will
+be flagged. With the number of records, declared or about, the average answer is known too where
+records are spread evenly over all values, and with it the verdict that a report is likely to give.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import NormalDist
+
+from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.plan import Plan
+from dpquery.planning.figures import SelectionAtBudget, selection_std
+from dpquery.releases.report.figures import GOOD_ERROR
+from dpquery.releases.tables.errors import NOISY
+from dpquery.spec.spec import Spec
+from dpquery.strategy.search.select import select
+
+WIDTH = NormalDist().inv_cdf(0.975)  # standard errors in half of a 95 % interval
+NEAR = 0.9  # of its error: what an item could err alone is then worth no word
+FACTORS = (25.0, 4.0)  # of a weight that are tried, the larger one first
+CHEAP = 0.05  # the others may be so much worse for a larger weight to be nearly free
+TRIAL_SECONDS, LONG_TRIAL = 0.3, 4.0  # CPU seconds of a search, and above which there is no other
+TARGET = 0.2  # of the average answer: a standard error that leaves most answers without a flag
+
+
+@dataclass(frozen=True)
+class ItemWorth:
+    """What the answers of an item are expected to be worth, in counts or the unit of its sums.
+
+    Attributes:
+        name: of the item.
+        queries: how many answers it has.
+        rmse: their expected root mean square error.
+        share: the mean answer over the number of all records, where these are spread evenly over
+            all values; None of sums and thresholds.
+        records: how many there are, about; None where nobody said.
+    """
+
+    name: str
+    queries: int
+    rmse: float
+    share: float | None
+    records: int | None
+
+    @property
+    def within(self) -> float:
+        """Half of a 95 % interval around a typical answer."""
+        return WIDTH * self.rmse
+
+    @property
+    def flagged_below(self) -> float:
+        """The answer below which one is flagged as noisy."""
+        return self.rmse / NOISY
+
+    @property
+    def average(self) -> float | None:
+        """The mean answer."""
+        return None if self.share is None or self.records is None else self.share * self.records
+
+    @property
+    def relative(self) -> float | None:
+        """The error over the mean answer."""
+        return self.rmse / self.average if self.average else None
+
+    @property
+    def grade(self) -> str | None:
+        """The verdict to expect: good, fair or weak."""
+        if self.relative is None:
+            return None
+        if self.relative <= GOOD_ERROR:
+            return "good"
+        return "fair" if self.relative < NOISY else "weak"
+
+    @property
+    def good_from(self) -> int:
+        """The number of records from which it is good; in each answer where no share is known."""
+        least = self.rmse / GOOD_ERROR / (self.share or 1)
+        step = 10.0 ** max(0, math.floor(math.log10(max(least, 1))) - 1)
+        return int(math.ceil(least / step) * step)
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What a larger weight of an item does, by quick searches with and without it.
+
+    Attributes:
+        item: its name.
+        weight: to write into the spec.
+        rmse: that of the item with this weight, about.
+        others: by how much another item is worse at most, as a share.
+    """
+
+    item: str
+    weight: float
+    rmse: float
+    others: float
+
+    @property
+    def within(self) -> float:
+        """Half of a 95 % interval around a typical answer of the item."""
+        return WIDTH * self.rmse
+
+    @property
+    def cheap(self) -> bool:
+        """Whether the others hardly lose by it."""
+        return self.others <= CHEAP
+
+
+@dataclass(frozen=True)
+class WorstItem:
+    """What there is to know of the item with the largest RMSE, of sums over their unit.
+
+    Attributes:
+        name: of the item.
+        rmse: its expected root mean square error, in counts or in the unit of its sums.
+        alone: that of a quick strategy for this item alone, or `rmse` where that is less.
+        doubled: what all errors of the plan are multiplied by at twice the epsilon.
+        average: the mean of its answers; None where the number of records is not declared.
+    """
+
+    name: str
+    rmse: float
+    alone: float
+    doubled: float
+    average: float | None
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a plan's items are worth, and which are weakest.
+
+    Attributes:
+        items: in the order of the spec.
+        worst: the one with the largest error.
+        weakest: the one with the largest error for its size.
+        weighed: what a larger weight of either does, where one helps.
+    """
+
+    items: tuple[ItemWorth, ...]
+    worst: WorstItem
+    weakest: ItemWorth
+    weighed: tuple[Weighed, ...]
+
+    @property
+    def target(self) -> float:
+        """An error of the weakest item to ask for: most of its answers are then not flagged."""
+        average = self.weakest.average
+        wanted = self.weakest.rmse / 2 if average is None else TARGET * average
+        return float(f"{min(wanted, self.weakest.rmse / 2):.2g}")
+
+
+def worth_of(
+    plan: Plan,
+    priced: SelectionAtBudget,
+    spec: Spec,
+    compiled: CompiledSpec,
+    *,
+    delta: Fraction,
+    rows: int | None,
+) -> Worth:
+    """Return what the items are worth under a plan's better selection, at its guarantee.
+
+    Args:
+        plan: the plan.
+        priced: the selection.
+        spec: what was planned.
+        compiled: its operators.
+        delta: of the guarantee.
+        rows: about how many records there are, where the spec does not say.
+    """
+    declared = rows if spec.dataset.rows is None else spec.dataset.rows.count
+    items = tuple(
+        ItemWorth(item.name, item.queries, item.rmse, _share(spec, compiled, place), declared)
+        for place, item in enumerate(priced.items)
+    )
+    units = [1 if item.summed is None else item.summed.largest for item in spec.items]
+    largest = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
+    for_size = max(
+        (k for k, item in enumerate(items) if item.share),
+        key=lambda k: items[k].rmse / (items[k].share or 1),
+        default=largest,
+    )
+    trials = _Trials(priced, compiled)
+    alone = trials.alone(largest, units[largest])
+    twice = selection_std(priced.selection, spec, epsilon=2 * priced.epsilon, delta=delta)
+    average = None if spec.dataset.rows is None else items[largest].average
+    worst = WorstItem(items[largest].name, items[largest].rmse, alone, twice / priced.std, average)
+    tried = [for_size] if items[for_size].grade != "good" else []
+    tried += [largest] if alone < NEAR * worst.rmse else []
+    fixed = any(item.share for item in spec.items) or spec.states_facts
+    if len(items) == 1 or plan.targets or plan.objective == "max" or fixed or plan.preferred:
+        tried = []
+    found = [weighed for k in dict.fromkeys(tried) if (weighed := trials.weighed(k, spec))]
+    return Worth(items, worst, items[for_size], tuple(found))
+
+
+def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
+    """Return the mean answer of an item over the number of records; of marginals it is exact."""
+    blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
+    if spec.items[place].summed is not None or not all(block.is_product for block in blocks):
+        return None
+    shares = (
+        math.prod(float(f.row_sums.sum()) / f.shape[1] for f in block.factors) for block in blocks
+    )
+    return math.fsum(shares) / sum(block.queries for block in blocks)
+
+
+class _Trials:
+    """Quick searches for a plan's items with other weights, for the noise that it takes."""
+
+    def __init__(self, priced: SelectionAtBudget, compiled: CompiledSpec) -> None:
+        self.priced, self.compiled = priced, compiled
+        self.begun = time.process_time()
+        self.as_planned: Sequence[float] = ()
+
+    def alone(self, place: int, unit: int) -> float:
+        """Return the error of an item asked alone, or as it is where that is less."""
+        rmse = self.priced.items[place].rmse
+        if len(self.priced.items) == 1:
+            return rmse
+        asked = self.compiled.workload.select(self.compiled.items[place])
+        noise, change = self.priced.selection.noise, self.priced.selection.change
+        only = select(asked, noises=[noise], time_limit=0, change=change, proving=False)
+        quick = only[noise].best.error
+        return rmse if quick is None else min(rmse, self.priced.std * unit * quick.rmse)
+
+    def weighed(self, place: int, spec: Spec) -> Weighed | None:
+        """Return what a larger weight of an item does; None where none helps much."""
+        self.as_planned = self.as_planned or self._errors(None, 1.0)
+        found = None
+        for factor in FACTORS:
+            if time.process_time() - self.begun > LONG_TRIAL or not self.as_planned:
+                break
+            errors = self._errors(place, factor)
+            if not errors:
+                break
+            ratios = [new / old for new, old in zip(errors, self.as_planned, strict=True)]
+            if ratios[place] > NEAR * NEAR:
+                break
+            others = max(0.0, *(ratio - 1 for k, ratio in enumerate(ratios) if k != place))
+            item = self.priced.items[place]
+            weight = float(spec.items[place].weight) * factor
+            found = Weighed(item.name, weight, item.rmse * ratios[place], others)
+            if found.cheap:
+                break
+        return found
+
+    def _errors(self, place: int | None, factor: float) -> list[float]:
+        """Return each item's error at unit noise with one of the weights so many times as large."""
+        workload, items = self.compiled.workload, self.compiled.items
+        heavier = set() if place is None else set(items[place])
+        weights = tuple(
+            weight * factor if k in heavier else weight for k, weight in enumerate(workload.weights)
+        )
+        noise, change = self.priced.selection.noise, self.priced.selection.change
+        found = select(
+            replace(workload, weights=weights),
+            noises=[noise],
+            time_limit=TRIAL_SECONDS,
+            change=change,
+            items=items,
+            proving=False,
+        )
+        error = found[noise].best.error
+        if error is None:
+            return []
+        return [
+            math.sqrt(math.fsum(error.blocks[k].total_squared for k in places)) for places in items
+        ]
