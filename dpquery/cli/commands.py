@@ -58,7 +58,7 @@ from dpquery.cli.options import (
     TimeLimit,
     ledger_path,
 )
-from dpquery.cli.screen import print_grids, print_json, say, show, shown_progress
+from dpquery.cli.screen import PlanFiles, print_grids, print_json, say, show, shown_progress
 from dpquery.commands.defaults import (
     ANSWERS_PATH,
     AUDIT_EPSILON,
@@ -82,6 +82,7 @@ from dpquery.limits import LARGEST_INTEGER
 
 if TYPE_CHECKING:
     from dpquery.commands.release import ReleaseReport
+    from dpquery.planning.report import PlanReport
 
 
 def plan_command(
@@ -147,20 +148,26 @@ def plan_command(
             rows=rows,
             dry_run=dry_run,
         )
-    from dpquery.cli.show_plan import BEYOND_BUDGET, PlanFiles, plan_grids, plan_json, why_grids
+    files = PlanFiles(spec, None if dry_run else out, ledger_path(ledger))
+    _show_plan(report, files, candidates=candidates, why=why, as_json=as_json)
+
+
+def _show_plan(
+    report: "PlanReport", files: PlanFiles, *, candidates: bool, why: bool, as_json: bool
+) -> None:
+    from dpquery.cli.show_plan import BEYOND_BUDGET, plan_grids, plan_json, why_grids
 
     if as_json:
         print_json(plan_json(report))
     elif why:
         print_grids(why_grids(report, candidates=candidates))
     else:
-        files = PlanFiles(spec, None if dry_run else out)
         print_grids(plan_grids(report, files, candidates=candidates))
     for name in report.new:
         say(f"{name} is new in this ledger, with a budget of its own")
-    if not dry_run:
-        wrote = f"wrote {out}; " if as_json or why else ""  # else the screen says so
-        say(f"{wrote}ledger: {ledger_path(ledger)}")
+    if files.plan is not None:
+        wrote = f"wrote {files.plan}; " if as_json or why else ""  # else the screen says so
+        say(f"{wrote}ledger: {files.ledger}")
     if report.targets_beyond_budget:
         say(f"dpquery: {BEYOND_BUDGET}")
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import typer
 
@@ -132,6 +133,15 @@ class Grid:
             and all(not row[k] or row[k][0] in "0123456789-." for row in self.rows)
             for k in range(len(self.columns))
         ]
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """Files that a plan's screen names; `plan` is None where none was written."""
+
+    spec: Path
+    plan: Path | None
+    ledger: Path
 
 
 _PR_SET_DUMPABLE = 4

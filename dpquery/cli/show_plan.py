@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from shlex import quote
 
-from dpquery.cli.screen import Grid
+from dpquery.cli.screen import Grid, PlanFiles
 from dpquery.cli.show_comparison import (
     WEIGHTED,
     closest_grids,
@@ -58,11 +56,11 @@ OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is calle
 
 
 BEST = 1e-4  # of a proven bound: no strategy is better by more
-MOST_TABLES = 7  # lines of the first screen
+MOST_WORTHS = 7  # lines of the first screen
 LEFT_OUT_SHOWN = 6  # columns that the first screen names
 
 
-def plan_grids(report: PlanReport, files: "PlanFiles", *, candidates: bool = False) -> list[Grid]:
+def plan_grids(report: PlanReport, files: PlanFiles, *, candidates: bool = False) -> list[Grid]:
     """Return what a plan is worth before it is paid for, what was asked, and what is next."""
     return [
         _worth_grid(report, files),
@@ -70,14 +68,6 @@ def plan_grids(report: PlanReport, files: "PlanFiles", *, candidates: bool = Fal
         *_sweep_grids(report),
         *([_candidates_grid(report)] if candidates else []),
     ]
-
-
-@dataclass(frozen=True)
-class PlanFiles:
-    """Files that a plan's screen names: the spec, and the plan; None where none was written."""
-
-    spec: Path
-    plan: Path | None
 
 
 def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
@@ -91,7 +81,7 @@ def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
         f"at epsilon {float(report.epsilon):g}{delta}{about}"
     )
     weakest = sorted(worth.items, key=_weakness)
-    shown = set(weakest if len(weakest) <= MOST_TABLES + 1 else weakest[:MOST_TABLES])
+    shown = set(weakest if len(weakest) <= MOST_WORTHS + 1 else weakest[:MOST_WORTHS])
     rows = [_worth_row(item) for item in worth.items if item in shown]
     others = [item for item in worth.items if item not in shown]
     if others:
