@@ -21,6 +21,7 @@ from dpquery.releases.words import OBEYED
 
 _SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in OBEYED}
 _IN_JSON = {c: f"\\u{c:04x}" for c in OBEYED}
+PIPE = 4_000  # characters of a line that no terminal folds
 _HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name of a file
 
 
@@ -92,7 +93,7 @@ def print_grids(grids: Sequence["Grid"]) -> None:
     def plain(text: str) -> str:
         return escape(printable(text))
 
-    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else PIPE, highlight=False)
     for grid in grids:
         table = Table(box=None, pad_edge=False)
         for name, right in zip(grid.columns, grid.numeric(), strict=True):
