@@ -135,14 +135,14 @@ def gaussian_town(planned_gaussian_town, tmp_path, monkeypatch):
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A folder of one's own with the spec and its public data, where RAP is the dense twin."""
-    import rehearsal_support
+    import rounds
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nowhere"))
-    monkeypatch.setattr("dpquery.planning.rehearsal.runs.RapProjection", rehearsal_support.Learner)
-    (tmp_path / "workload.yaml").write_text(rehearsal_support.SPEC)
-    rehearsal_support.write_csv(tmp_path / "public.csv", rehearsal_support.records(1500, seed=3))
+    monkeypatch.setattr("dpquery.planning.rehearsal.runs.RapProjection", rounds.Learner)
+    (tmp_path / "workload.yaml").write_text(rounds.REHEARSAL_SPEC)
+    rounds.write_records(tmp_path / "public.csv", rounds.records(1500, seed=3))
     return tmp_path
 
 
@@ -157,7 +157,7 @@ def path(tmp_path):
 @pytest.fixture
 def panel(tmp_path):
     """A ledger with two datasets under one cap."""
-    from parent_support import new_panel
+    from ledgers import new_panel
 
     return new_panel(tmp_path)
 
@@ -165,21 +165,21 @@ def panel(tmp_path):
 @pytest.fixture
 def data(tmp_path):
     """The file of the small dataset that RAP's privacy is tested on."""
-    import adaptive_support
+    import rounds
 
-    return adaptive_support.write_csv(tmp_path / "data.csv")
+    return rounds.write_csv(tmp_path / "data.csv")
 
 
 def _planned(tmp_path_factory, spec="SPEC"):
-    import cli_support
+    import town
 
     folder = tmp_path_factory.mktemp("planned") / "town"
-    cli_support.plan_town(folder, getattr(cli_support, spec))
+    town.plan_town(folder, getattr(town, spec))
     return folder
 
 
 def _move_in(folder, template, monkeypatch):
-    from cli_support import renew
+    from town import renew
 
     renew(folder, template)
     monkeypatch.chdir(folder)

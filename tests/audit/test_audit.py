@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import SPEC, ok, refused, run, spent
 from scipy.stats import binom, kstest
+from town import SPEC, ok, refused, run, spent
 
 from dpquery.audit import end_to_end, planned_cases
 from dpquery.audit import run as audit_run

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from noise_support import cdf
+from dense import cdf
 from scipy.stats import binom, binomtest, chi2, kstest, norm
 
 from dpquery.audit.statistics import (

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import refused
+from town import refused
 
 from dpquery.audit import end_to_end
 from dpquery.audit import run as audit_run

@@ -8,7 +8,7 @@ same source.
 import time
 
 import numpy as np
-from noise_support import budget_for
+from dense import budget_for
 
 from dpquery.measurement.noise import exact_noise as noise_module
 from dpquery.measurement.noise.exact_noise import draw

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cli_support import contents, ended, refused, run, start
-from source_support import ADBC, TAKES, write_adbc, write_duckdb
+from damage import CANARY, LARGE, NO_HEADERS, SMALL
+from data import ADBC, TAKES, write_adbc, write_duckdb
 from test_data_check import CENSUS, PANEL, PANEL_ROWS, SURVEY, SURVEY_ROWS
-from wild_files import CANARY, LARGE, NO_HEADERS, SMALL
+from town import contents, ended, refused, run, start
 
 from dpquery.cli.screen import printable
 

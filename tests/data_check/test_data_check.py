@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from damage import FILES, NO_HEADERS
+from data import FUZZ, HEADER, LINE, attributes, single, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from tabulate_support import FUZZ, HEADER, LINE, attributes, single, spec_of
-from wild_files import FILES, NO_HEADERS
 
 from dpquery.data_check import check as module
 from dpquery.data_check.findings import PersonTally, TextCounts

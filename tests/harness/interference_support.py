@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, SPEC, Done, contents, plan_town, run
-from rap_support import MIXED_SPEC, REPLACE_SPEC, rehearse
-from rap_support import PERSON_SPEC as RAP_PERSON_SPEC
-from wild_files import CANARY
+from damage import CANARY
+from rounds import MIXED_SPEC, REPLACE_SPEC, rehearse
+from rounds import PERSON_SPEC as RAP_PERSON_SPEC
+from town import GAUSSIAN_SPEC, PERSON_SPEC, SPEC, Done, contents, plan_town, run
 
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.progress import report_progress

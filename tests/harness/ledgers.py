@@ -1,4 +1,4 @@
-"""A small ledger and the protocol of a release, for the tests of the ledger."""
+"""Small ledgers, and what is charged to them."""
 
 import json
 import os
@@ -13,7 +13,10 @@ import numpy as np
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import UNIT, Cap, Price
+from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.ledger import Ledger
+
+# A small ledger and the protocol of a release, for the tests of the ledger.
 
 CAP = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
 VALUES = np.array([5, -(2**61), 0, 7], np.int64)
@@ -109,3 +112,45 @@ def forked(work, *arguments):
 def codes(pids):
     """Return how each process ended: its exit code, or minus the signal that killed it."""
     return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+
+
+# Two waves of one panel in a ledger, which one cap bounds together.
+
+PANEL_CAP = Cap("epsilon", 4 * UNIT, epsilon=Fraction(4))
+WHOLE = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
+PANEL = ParentCap("panel", WHOLE)
+
+
+def new_panel(folder):
+    """A ledger with two waves of the panel on record."""
+    path = folder / "state" / "ledger.db"
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register("wave-1", PANEL_CAP, parent=PANEL)
+        ledger.register("wave-2", PANEL_CAP, parent=PANEL)
+    return path
+
+
+def spent_by(ledger):
+    """What every dataset has spent."""
+    return {s.account.dataset: Fraction(s.account.spent, UNIT) for s in ledger.status()}
+
+
+def kinds(ledger):
+    """The kinds of all events, oldest first."""
+    return [event.kind for event in ledger.history()]
+
+
+def reserve(ledger, dataset, key, units=UNIT):
+    """Charge a dataset."""
+    price = price_under_cap(ledger, dataset, units)
+    ledger.reserve(dataset, key=key, price=price, native={}, details={})
+
+
+def release_of(ledger, dataset, key, units=UNIT):
+    """The protocol as the curator runs it."""
+    with ledger.hold(key):
+        stored = ledger.lookup(dataset, key=key, price=price_under_cap(ledger, dataset, units))
+        if stored is None:
+            reserve(ledger, dataset, key, units)
+            stored = ledger.commit(key, np.array([7, 8]), source="OpenDP 0")
+        return stored

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cli_support import ok
-from release_support import ITEMS
+from release_parts import ITEMS
+from town import ok
 
 from dpquery.limits import MAX_LABELLED_TABLES
 from dpquery.releases.tables.long_table import AXES_SCHEMA, EDGES_SCHEMA, long_layout

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cli_support import run
+from town import run
 
 from dpquery import exceptions
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cli_support import ok
+from town import ok
 
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.read import load_spec

@@ -12,7 +12,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 import pytest
-from cli_support import ok, refused
+from town import ok, refused
 
 from dpquery.audit import installation
 from dpquery.audit.cases import QUICK

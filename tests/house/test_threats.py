@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import CSV, PERSON_SPEC, contents, ended, ok, plan_town, refused, run, start
-from noise_support import budget_for
+from dense import budget_for
 from sources import ROOT, TESTS, find, package
+from town import CSV, PERSON_SPEC, contents, ended, ok, plan_town, refused, run, start
 
 import dpquery
 from dpquery.audit.run import PARTS

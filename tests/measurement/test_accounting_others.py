@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from strategies_support import dense_strategy
+from dense import dense_strategy
 
 from dpquery.measurement.accounting import (
     UNIT,

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from adaptive_support import AT_ONCE, DECLARED, PERSON, REPLACE, ROWS, SPEC, TWO, ask, write_csv
+from rounds import AT_ONCE, DECLARED, PERSON, REPLACE, ROWS, SPEC, TWO, ask, write_csv
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee

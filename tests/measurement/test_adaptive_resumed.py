@@ -7,7 +7,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from adaptive_support import (
+from rounds import (
     AT_ONCE,
     DECLARED,
     PERSON,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from adaptive_support import (
+from rounds import (
     AT_ONCE,
     DECLARED,
     ROWS,

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from noise_support import budget_for, cdf, cells, chi_square, counts, p_of_counts
+from dense import budget_for, cdf, cells, chi_square, counts, p_of_counts
 from scipy.stats import binom, chi2, norm
 
 from dpquery.measurement.noise import bulk_noise

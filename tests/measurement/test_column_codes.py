@@ -8,9 +8,9 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from data import FUZZ
 from hypothesis import given
 from hypothesis import strategies as st
-from tabulate_support import FUZZ
 from test_codes import ANY, NUMBERLIKE, ONES, TEXTS
 
 from dpquery.measurement.counting import column_codes

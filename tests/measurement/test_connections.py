@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cli_support import SPEC as TOWN
-from cli_support import kinds, ok, plan_town, run, spent
-from source_support import ADBC, write_adbc, write_duckdb
-from tabulate_support import single, spec_of
+from data import ADBC, single, spec_of, write_adbc, write_duckdb
+from town import SPEC as TOWN
+from town import kinds, ok, plan_town, run, spent
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting import databases

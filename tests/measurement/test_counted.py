@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from cli_support import CSV, GAUSSIAN_SPEC, ok, refused
+from town import CSV, GAUSSIAN_SPEC, ok, refused
 
 from dpquery.measurement.accounting import UNIT, Guarantee, budget_cap, charge_units, guarantee
 from dpquery.measurement.gdp import epsilon_of_gdp, squared_mu_of

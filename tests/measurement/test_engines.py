@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data import assert_equal, single, spec_of
 from engines import (
     DAYS,
     ENGINES,
@@ -17,12 +18,11 @@ from engines import (
     attributes,
     engines,
     in_postgres,
+    postgres_running,
     rows_by,
     table_of,
 )
-from postgres_server import running
-from spark_support import running as running_spark
-from tabulate_support import assert_equal, single, spec_of
+from engines import postgres_running as running_spark
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.engines import warehouses
@@ -91,7 +91,7 @@ def test_one_table_has_the_same_counts_in_every_place(name, expected, tmp_path, 
 
 @pytest.fixture(scope="module")
 def server():
-    with running() as uri:
+    with postgres_running() as uri:
         in_postgres(made(), uri)
         yield uri
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 from functools import partial
 
 import pytest
-from parent_support import release
+from ledgers import release_of
 
 from dpquery.exceptions import BudgetExceededError, SpecError
 from dpquery.measurement import accounting
@@ -134,14 +134,14 @@ def test_so_many_more_are_accepted_by_the_ledger_as_were_said_to_fit(tmp_path, u
     with Ledger.open(tmp_path / "ledger.db", create=True) as ledger:
         ledger.register("people", cap)
         if used:
-            release(ledger, "people", "before", used)
+            release_of(ledger, "people", "before", used)
         number = ledger.funds("people").repetitions(price)
         assert number == (UNIT - used) // price.units
         for place in range(number):
-            release(ledger, "people", f"k{place}", price.units)
+            release_of(ledger, "people", f"k{place}", price.units)
         assert not ledger.funds("people").fits(price)
         with pytest.raises(BudgetExceededError):
-            release(ledger, "people", "one more", price.units)
+            release_of(ledger, "people", "one more", price.units)
         assert ledger.status()[0].repetitions == 0
 
 

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from cli_support import FAST, run
-from fuzz_support import chance
+from damage import chance
 from ledgers import new_ledger, opened, price, release
+from town import FAST, run
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT

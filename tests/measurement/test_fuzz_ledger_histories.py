@@ -17,7 +17,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from cli_support import FAST
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -29,6 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from ledgers import price_under_cap
+from town import FAST
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, guarantee

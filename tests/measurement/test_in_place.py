@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from data import assert_equal, counted, moved, single, spec_of
 from engines import DAYS, LEVELS
-from source_support import counted, moved
-from tabulate_support import assert_equal, single, spec_of
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.engines import probe, pushed_codes, warehouses

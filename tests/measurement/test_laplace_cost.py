@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from strategies_support import dense_strategy, random_strategies
+from dense import dense_strategy, random_strategies
 from test_curator import SPEC, ask
 from test_mechanism import wide_product
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from ledgers import opened, price
-from parent_support import CAP, PANEL, WHOLE, kinds, release, reserve, spent
+from ledgers import PANEL, PANEL_CAP, WHOLE, kinds, opened, price, release_of, reserve, spent_by
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, unit_kind
@@ -15,7 +14,7 @@ from dpquery.measurement.ledger.ledger import Ledger
 
 
 def test_a_price_is_one_of_the_parents_currency_and_unit_too():
-    account, parent = Account("wave-1", CAP, parent="panel"), Account("panel", WHOLE)
+    account, parent = Account("wave-1", PANEL_CAP, parent="panel"), Account("panel", WHOLE)
     check_price(account, price(), parent=parent)
     for other in (replace(WHOLE, currency="rho"), replace(WHOLE, unit="row, replace")):
         with pytest.raises(PlanConflictError, match="changed meanwhile"):
@@ -28,43 +27,43 @@ def test_a_price_is_one_of_the_parents_currency_and_unit_too():
 def test_every_charge_of_a_dataset_is_its_parents_too_in_one_event(panel):
     with opened(panel) as ledger:
         before = ledger.head().seq
-        one = release(ledger, "wave-1", "a")
-        two = release(ledger, "wave-2", "b", 2 * UNIT)
-        assert spent(ledger) == {"panel": 3, "wave-1": 1, "wave-2": 2}
+        one = release_of(ledger, "wave-1", "a")
+        two = release_of(ledger, "wave-2", "b", 2 * UNIT)
+        assert spent_by(ledger) == {"panel": 3, "wave-1": 1, "wave-2": 2}
         assert kinds(ledger)[before:] == ["reserve", "commit", "reserve", "commit"]
         assert [e.fields.get("parent") for e in ledger.history()[before::2]] == ["panel", "panel"]
         assert one.parent is not None
         assert two.parent is not None
         assert (one.parent.spent, two.parent.spent) == (UNIT, 3 * UNIT)
         # A later run is told what the earlier one was.
-        again = release(ledger, "wave-1", "a")
+        again = release_of(ledger, "wave-1", "a")
         assert (again.account, again.parent) == (one.account, one.parent)
-        assert spent(ledger)["panel"] == 3
+        assert spent_by(ledger)["panel"] == 3
 
 
 def test_a_parent_may_be_a_dataset_of_its_own_and_shares_its_cap_with_them(panel):
     with opened(panel) as ledger:
         ledger.register("panel", WHOLE)
-        release(ledger, "panel", "own", 7 * UNIT)
-        release(ledger, "wave-1", "a", 3 * UNIT)
-        assert spent(ledger) == {"panel": 10, "wave-1": 3, "wave-2": 0}
+        release_of(ledger, "panel", "own", 7 * UNIT)
+        release_of(ledger, "wave-1", "a", 3 * UNIT)
+        assert spent_by(ledger) == {"panel": 10, "wave-1": 3, "wave-2": 0}
         for dataset in ("panel", "wave-1", "wave-2"):
             with pytest.raises(BudgetExceededError):
-                release(ledger, dataset, f"more of {dataset}", 1)
+                release_of(ledger, dataset, f"more of {dataset}", 1)
 
 
 def test_the_message_names_the_cap_that_refuses_and_what_remains(panel):
     with opened(panel) as ledger:
-        release(ledger, "wave-1", "a", 4 * UNIT)
+        release_of(ledger, "wave-1", "a", 4 * UNIT)
         with pytest.raises(BudgetExceededError) as refusal:
-            release(ledger, "wave-1", "b", UNIT // 2)
-        release(ledger, "wave-2", "c", 3 * UNIT)
+            release_of(ledger, "wave-1", "b", UNIT // 2)
+        release_of(ledger, "wave-2", "c", 3 * UNIT)
         ledger.register("panel", WHOLE)
-        release(ledger, "panel", "d", 5 * UNIT // 2)
+        release_of(ledger, "panel", "d", 5 * UNIT // 2)
         with pytest.raises(BudgetExceededError) as parents:
-            release(ledger, "wave-2", "e", UNIT)
+            release_of(ledger, "wave-2", "e", UNIT)
         with pytest.raises(BudgetExceededError) as both:
-            release(ledger, "wave-1", "f", UNIT)
+            release_of(ledger, "wave-1", "f", UNIT)
         history = ledger.head()
     assert str(refusal.value) == (
         "dataset 'wave-1': nothing is left of the budget of epsilon 4; nothing was charged"
@@ -82,14 +81,14 @@ def test_a_run_that_never_finished_stays_charged_to_both_and_is_continued_free(p
     with opened(panel) as ledger:
         with ledger.hold("a"):
             reserve(ledger, "wave-1", "a")
-        release(ledger, "wave-1", "a")
-        assert spent(ledger) == {"panel": 1, "wave-1": 1, "wave-2": 0}
+        release_of(ledger, "wave-1", "a")
+        assert spent_by(ledger) == {"panel": 1, "wave-1": 1, "wave-2": 0}
         with ledger.hold("b"):
             reserve(ledger, "wave-1", "b")
         ledger.abandon("b")
-        assert spent(ledger) == {"panel": 2, "wave-1": 2, "wave-2": 0}
-        release(ledger, "wave-1", "b")
-        assert spent(ledger) == {"panel": 3, "wave-1": 3, "wave-2": 0}
+        assert spent_by(ledger) == {"panel": 2, "wave-1": 2, "wave-2": 0}
+        release_of(ledger, "wave-1", "b")
+        assert spent_by(ledger) == {"panel": 3, "wave-1": 3, "wave-2": 0}
 
 
 # What is on record.
@@ -99,23 +98,23 @@ def test_registering_again_changes_nothing_and_any_difference_is_a_conflict(pane
     less = ParentCap("panel", replace(WHOLE, units=UNIT, epsilon=Fraction(1)))
     with opened(panel) as ledger:
         before = ledger.head()
-        ledger.register("wave-1", CAP, parent=PANEL)
+        ledger.register("wave-1", PANEL_CAP, parent=PANEL)
         for parent, match in (
             (None, "with the parent 'panel' and the spec names none; restore the parent"),
             (ParentCap("others", WHOLE), "with the parent 'panel' and the spec names 'others'"),
             (less, "parent 'panel' is on record with a cap of epsilon 10 and the spec declares"),
         ):
             with pytest.raises(PlanConflictError, match=match):
-                ledger.register("wave-1", CAP, parent=parent)
+                ledger.register("wave-1", PANEL_CAP, parent=parent)
         for parent in (None, ParentCap("others", WHOLE)):
             with pytest.raises(PlanConflictError, match="restore the parent"):
-                ledger.change_cap("wave-1", CAP, parent=parent)
+                ledger.change_cap("wave-1", PANEL_CAP, parent=parent)
         assert ledger.head() == before
 
 
 def test_a_parent_planned_itself_with_another_budget_is_told_of_the_budget(tmp_path):
     panel = ParentCap("panel", replace(WHOLE, unit="person, add-remove"))
-    wave = replace(CAP, unit="person by id, add-remove")
+    wave = replace(PANEL_CAP, unit="person by id, add-remove")
     itself = replace(WHOLE, unit="person by nr, add-remove", units=UNIT, epsilon=Fraction(1))
     with Ledger.open(tmp_path / "own" / "ledger.db", create=True) as ledger:
         ledger.register("wave", wave, parent=panel)
@@ -131,48 +130,48 @@ def test_a_parent_planned_itself_with_another_budget_is_told_of_the_budget(tmp_p
 def test_a_parents_cap_is_changed_on_record(panel):
     less = ParentCap("panel", replace(WHOLE, units=UNIT, epsilon=Fraction(1)))
     with opened(panel) as ledger:
-        ledger.change_cap("wave-1", CAP, parent=less)
-        release(ledger, "wave-1", "a")
+        ledger.change_cap("wave-1", PANEL_CAP, parent=less)
+        release_of(ledger, "wave-1", "a")
         with pytest.raises(
             BudgetExceededError, match="nothing is left of the budget of epsilon 1 of its pa"
         ):
-            release(ledger, "wave-2", "b", 1)
+            release_of(ledger, "wave-2", "b", 1)
         with pytest.raises(PlanConflictError, match="epsilon 1 and the spec declares epsilon 10"):
-            ledger.register("wave-2", CAP, parent=PANEL)
+            ledger.register("wave-2", PANEL_CAP, parent=PANEL)
 
 
 def test_a_dataset_charged_before_brings_what_it_spent_to_its_parent(panel):
     with opened(panel) as ledger:
-        ledger.register("wave-0", CAP)
-        early = release(ledger, "wave-0", "early", 3 * UNIT)
+        ledger.register("wave-0", PANEL_CAP)
+        early = release_of(ledger, "wave-0", "early", 3 * UNIT)
         with ledger.hold("late"):
             reserve(ledger, "wave-0", "late", UNIT)
         with pytest.raises(PlanConflictError, match="--change-cap"):
-            ledger.register("wave-0", CAP, parent=PANEL)
-        assert spent(ledger)["panel"] == 0
-        ledger.change_cap("wave-0", CAP, parent=PANEL)
+            ledger.register("wave-0", PANEL_CAP, parent=PANEL)
+        assert spent_by(ledger)["panel"] == 0
+        ledger.change_cap("wave-0", PANEL_CAP, parent=PANEL)
         assert kinds(ledger)[-1] == "adopt"
-        assert spent(ledger) == {"panel": 4, "wave-1": 0, "wave-2": 0, "wave-0": 4}
+        assert spent_by(ledger) == {"panel": 4, "wave-1": 0, "wave-2": 0, "wave-0": 4}
         # What was released before says what it said; what is released now names the parent.
-        again = release(ledger, "wave-0", "early", 3 * UNIT)
+        again = release_of(ledger, "wave-0", "early", 3 * UNIT)
         assert (again.account, again.parent, early.parent) == (early.account, None, None)
-        late = release(ledger, "wave-0", "late", UNIT)
+        late = release_of(ledger, "wave-0", "late", UNIT)
         assert late.parent is not None
         assert late.parent.spent == 4 * UNIT
-        ledger.register("wave-0", CAP, parent=PANEL)
+        ledger.register("wave-0", PANEL_CAP, parent=PANEL)
 
 
 def test_a_dataset_that_spent_more_than_its_parent_has_left_does_not_come_under_it(panel):
     with opened(panel) as ledger:
-        ledger.register("wave-0", CAP)
-        release(ledger, "wave-0", "a", 3 * UNIT)
+        ledger.register("wave-0", PANEL_CAP)
+        release_of(ledger, "wave-0", "a", 3 * UNIT)
         ledger.register("panel", WHOLE)
-        release(ledger, "panel", "b", 8 * UNIT)
+        release_of(ledger, "panel", "b", 8 * UNIT)
         before = ledger.head()
         with pytest.raises(
             BudgetExceededError, match=r"on dataset 'wave-0' is 1\.5 times what is left o"
         ):
-            ledger.change_cap("wave-0", CAP, parent=PANEL)
+            ledger.change_cap("wave-0", PANEL_CAP, parent=PANEL)
         assert ledger.head() == before
 
 
@@ -185,14 +184,14 @@ def test_a_parent_has_no_parent(panel):
         with pytest.raises(PlanConflictError, match="'panel' cannot have a parent"):
             ledger.change_cap("panel", WHOLE, parent=above)
         with pytest.raises(PlanConflictError, match="'wave-1' cannot be a parent: it has the par"):
-            ledger.register("part", CAP, parent=ParentCap("wave-1", CAP))
+            ledger.register("part", PANEL_CAP, parent=ParentCap("wave-1", PANEL_CAP))
         assert ledger.head() == before
 
 
 def test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_unit(panel):
     rho = Cap("rho", UNIT)
-    replaced = replace(CAP, unit="row, replace")
-    persons = replace(CAP, unit="person by id, add-remove")
+    replaced = replace(PANEL_CAP, unit="row, replace")
+    persons = replace(PANEL_CAP, unit="person by id, add-remove")
     with opened(panel) as ledger:
         before = ledger.head()
         for cap, match in (
@@ -208,7 +207,7 @@ def test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_un
         for unit in (replaced.unit, "person, add-remove"):
             other = ParentCap("panel", replace(WHOLE, unit=unit))
             with pytest.raises(PlanConflictError, match="losses of different units"):
-                ledger.register("wave-3", replace(CAP, unit=unit), parent=other)
+                ledger.register("wave-3", replace(PANEL_CAP, unit=unit), parent=other)
         assert ledger.head() == before
 
 
@@ -216,33 +215,33 @@ def test_persons_are_the_same_under_any_column_of_the_datasets_of_a_parent(tmp_p
     by = {name: f"person by {name}, add-remove" for name in ("id", "pid", "a, b")}
     panel = ParentCap("panel", replace(WHOLE, unit="person, add-remove"))
     with Ledger.open(tmp_path / "state" / "ledger.db", create=True) as ledger:
-        ledger.register("wave-1", replace(CAP, unit=by["id"]), parent=panel)
-        ledger.register("wave-2", replace(CAP, unit=by["a, b"]), parent=panel)
-        release(ledger, "wave-1", "a")
+        ledger.register("wave-1", replace(PANEL_CAP, unit=by["id"]), parent=panel)
+        ledger.register("wave-2", replace(PANEL_CAP, unit=by["a, b"]), parent=panel)
+        release_of(ledger, "wave-1", "a")
         # The parent itself says which column is its own once it is released from, and keeps to it.
         ledger.register("panel", replace(WHOLE, unit=by["pid"]))
-        ledger.register("wave-1", replace(CAP, unit=by["id"]), parent=panel)
+        ledger.register("wave-1", replace(PANEL_CAP, unit=by["id"]), parent=panel)
         assert ledger.currency("panel", unit=by["pid"]) == "epsilon"
         for ask in (
             lambda: ledger.register("panel", replace(WHOLE, unit=by["id"])),
-            lambda: ledger.register("wave-1", replace(CAP, unit=by["pid"]), parent=panel),
+            lambda: ledger.register("wave-1", replace(PANEL_CAP, unit=by["pid"]), parent=panel),
             lambda: ledger.register("panel", WHOLE),
             lambda: ledger.currency("panel", unit=by["id"]),
         ):
             with pytest.raises(PlanConflictError, match="losses of different units"):
                 ask()
-        assert spent(ledger)["panel"] == 1
+        assert spent_by(ledger)["panel"] == 1
 
 
 def test_a_spec_that_names_a_parent_is_not_charged_without_it(panel):
     with opened(panel) as ledger:
-        ledger.register("alone", CAP)
-        assert ledger.currency("wave-1", unit=CAP.unit, parent="panel") == "epsilon"
+        ledger.register("alone", PANEL_CAP)
+        assert ledger.currency("wave-1", unit=PANEL_CAP.unit, parent="panel") == "epsilon"
         # A plan from before the dataset came under its parent: both are charged.
-        assert ledger.currency("wave-1", unit=CAP.unit) == "epsilon"
+        assert ledger.currency("wave-1", unit=PANEL_CAP.unit) == "epsilon"
         for dataset, parent, kept in (("alone", "panel", "no parent"), ("wave-1", "o", "'panel'")):
             with pytest.raises(PlanConflictError, match=f"{kept}.*run `dpquery plan`"):
-                ledger.currency(dataset, unit=CAP.unit, parent=parent)
+                ledger.currency(dataset, unit=PANEL_CAP.unit, parent=parent)
 
 
 def test_kinds_of_units_leave_the_column_out_and_nothing_else():

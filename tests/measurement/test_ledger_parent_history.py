@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import opened
-from parent_support import CAP, release
+from ledgers import PANEL_CAP, opened, release_of
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap
@@ -52,7 +51,7 @@ def test_a_sound_hash_over_a_charge_that_leaves_the_parent_out_is_found(
     panel, planted, record_property
 ):
     with opened(panel) as ledger:
-        ledger.register("alone", CAP)
+        ledger.register("alone", PANEL_CAP)
     events = [(event["kind"], event["fields"]) for event in stored(panel)]
     assert len(read_chain(chain(*events))[1]) == len(events)
     with pytest.raises(LedgerError, match=f"at event {len(events) + 1}"):
@@ -64,8 +63,8 @@ def test_a_ledger_without_parents_is_read_and_written_as_before(tmp_path):
     """No new field, and so no new hash, where there is no parent."""
     path = tmp_path / "state" / "ledger.db"
     with Ledger.open(path, create=True) as ledger:
-        ledger.register("alone", CAP)
-        measured = release(ledger, "alone", "a")
+        ledger.register("alone", PANEL_CAP)
+        measured = release_of(ledger, "alone", "a")
         assert measured.parent is None
     assert [sorted(event["fields"]) for event in stored(path)] == [
         ["currency", "dataset", "delta", "epsilon", "unit", "units"],
@@ -149,7 +148,9 @@ def test_any_history_agrees_with_a_brute_model(tmp_path):
                 elif kind == "charge":
                     expected = brute.charge(dataset, str(other), last)
                     assert (
-                        succeeds(lambda d=dataset, k=str(other), u=last: release(ledger, d, k, u))
+                        succeeds(
+                            lambda d=dataset, k=str(other), u=last: release_of(ledger, d, k, u)
+                        )
                         == expected
                     )
             assert {s.account.dataset: s.account.spent for s in ledger.status()} == {

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ledgers import opened, run_script
-from parent_support import CAP, PANEL, spent
+from ledgers import PANEL, PANEL_CAP, opened, run_script, spent_by
 
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement.accounting import UNIT
@@ -30,7 +29,7 @@ def test_of_24_racing_processes_of_four_datasets_ten_pass_the_cap_of_their_paren
     tmp_path, record_property
 ):
     path = tmp_path / "state" / "ledger.db"
-    roomy = replace(CAP, units=9 * UNIT)
+    roomy = replace(PANEL_CAP, units=9 * UNIT)
     with Ledger.open(path, create=True) as ledger:
         for i in range(4):
             ledger.register(f"wave-{i}", roomy, parent=PANEL)
@@ -39,7 +38,7 @@ def test_of_24_racing_processes_of_four_datasets_ten_pass_the_cap_of_their_paren
     )
     assert sorted(ended) == [0] * 10 + [BudgetExceededError.exit_code] * 14
     with opened(path) as ledger:
-        charged = spent(ledger)
+        charged = spent_by(ledger)
         assert charged.pop("panel") == sum(charged.values()) == 10
         ledger.verify()
     record_property("races", 24)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import contents, run
 from ledgers import CAP, opened, release, spent
+from town import contents, run
 
 from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.ledger import store

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import SPEC, Done, contents, kinds, ok, run, spent, start
+from town import SPEC, Done, contents, kinds, ok, run, spent, start
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
 from dpquery.measurement import curator

@@ -7,8 +7,8 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from cli_support import ok, run
 from ledgers import opened
+from town import ok, run
 
 from dpquery.cli.show_comparison import counted_words
 from dpquery.exceptions import PlanConflictError

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_support import contents, kinds, ok, refused, renew, run
 from ledgers import opened, release
+from town import contents, kinds, ok, refused, renew, run
 
 from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.ledger.events import Event, Head

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import CSV, GAUSSIAN_SPEC, contents, ok, plan_town
+from town import CSV, GAUSSIAN_SPEC, contents, ok, plan_town
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import Ledger

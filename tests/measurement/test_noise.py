@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from noise_support import budget_for, p_value
+from dense import budget_for, p_value
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale

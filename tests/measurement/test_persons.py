@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 import pytest
+from data import FUZZ, WHITE
+from dense import chi_square
 from hypothesis import given
 from hypothesis import strategies as st
-from noise_support import chi_square
-from tabulate_support import FUZZ, WHITE
 
 from dpquery.measurement.counting import persons as module
 from dpquery.measurement.counting.persons import KeptRows, PersonKeys, _sorted, person_names

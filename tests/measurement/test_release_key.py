@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from release_keys import PERSON, RELEASES
+from pinned import PERSON, RELEASES
 
 from dpquery.spec.parsing.read import parse
 

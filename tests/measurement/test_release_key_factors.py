@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from release_keys import CLASSES, LAPLACE, PERSON
+from pinned import CLASSES, LAPLACE, PERSON
 
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.cells import BETWEEN, OrbitAxis, OrbitRows, Spread

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from release_keys import ADAPTIVE, CLASSES, LAPLACE, PERSON, compiled_of
+from pinned import ADAPTIVE, CLASSES, LAPLACE, PERSON, compiled_of
 
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.curator import LinearQuery

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from noise_support import budget_for
+from dense import budget_for
 from scipy.stats import norm
 from test_bulk_noise import NOISES, Script, proposal, twin_thresholds
 

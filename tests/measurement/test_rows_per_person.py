@@ -12,23 +12,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import ok, refused
-from cli_support import run as command
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from source_support import TYPED, cases
-from tabulate_support import (
+from data import (
     FUZZ,
     HEADER,
     NICE,
+    TYPED,
     WHITE,
     attributes,
+    cases,
     run,
     single,
     slow_code,
     slow_record,
     spec_of,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from town import ok, refused
+from town import run as command
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee

@@ -13,7 +13,7 @@ from itertools import permutations, product
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from noise_support import chi_square
+from dense import chi_square
 
 from dpquery.measurement.rounds.selection import (
     _TAKEN,

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from damage import CANARY
+from data import FUZZ, assert_equal, attributes, single, spec_of
+from engines import Partitions, cut, simulated
 from hypothesis import given
 from hypothesis import strategies as st
-from spark_support import Partitions, cut, simulated
-from tabulate_support import FUZZ, assert_equal, attributes, single, spec_of
-from wild_files import CANARY
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import batch_of

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import CSV, PERSON_SPEC, SPEC, ended, kinds, ok, plan_town, run, spent, start
+from damage import CANARY, HEADER, NASTY_LINES, SMALL
+from data import assert_equal, moved, single, spec_of, written
+from engines import LOCAL, SPARK, spark_running
 from scipy.stats import chisquare
-from source_support import moved, written
-from spark_support import LOCAL, SPARK, running
-from tabulate_support import assert_equal, single, spec_of
 from test_stability import SPECS
-from wild_files import CANARY, HEADER, NASTY_LINES, SMALL
+from town import CSV, PERSON_SPEC, SPEC, ended, kinds, ok, plan_town, run, spent, start
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.engines import spark as spark_session
@@ -33,7 +32,7 @@ ALL = [(), (0,), (1,), (0, 1)]
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("spark")) as session:
+    with spark_running(tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 

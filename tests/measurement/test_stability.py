@@ -11,10 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from cli_support import PERSON_SPEC, SPEC
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tabulate_support import (
+from damage import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
+from data import (
     ALL_SUBSETS,
     BYTES,
     FUZZ,
@@ -27,7 +25,9 @@ from tabulate_support import (
     slow_counts,
     spec_of,
 )
-from wild_files import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from town import PERSON_SPEC, SPEC
 
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting import text_files

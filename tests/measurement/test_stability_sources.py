@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from cli_support import SPEC
-from source_support import TYPED, UNPACKED, cases, packed_in_members
-from tabulate_support import ALL_SUBSETS, assert_equal
+from damage import HEADER, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
+from data import ALL_SUBSETS, TYPED, UNPACKED, assert_equal, cases, packed_in_members
 from test_stability import COUNT_SPEC, FIRST_SPEC, SHOW_SPEC, check_neighbours
-from wild_files import HEADER, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
+from town import SPEC
 
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.text_files import Dialect, fields

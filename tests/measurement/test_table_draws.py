@@ -7,8 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from adaptive_support import PERSON, REPLACE, SPEC
-from tables_support import ask_tables, exact_tables
+from rounds import PERSON, REPLACE, SPEC, ask_tables, exact_tables
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.rounds import selection as candidates_module

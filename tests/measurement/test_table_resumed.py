@@ -5,8 +5,17 @@ import random
 
 import numpy as np
 import pytest
-from adaptive_support import DECLARED, PERSON, REPLACE, SPEC, measured, open_ledger, spent_on
-from tables_support import Guess, ask_tables
+from rounds import (
+    DECLARED,
+    PERSON,
+    REPLACE,
+    SPEC,
+    Guess,
+    ask_tables,
+    measured,
+    open_ledger,
+    spent_on,
+)
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.ledger.ledger import Ledger

@@ -6,10 +6,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from adaptive_support import DECLARED, PERSON, REPLACE, ROWS, SPEC, measured, open_ledger, write_csv
 from hypothesis import given
 from hypothesis import strategies as st
-from tables_support import Guess, ask_tables, exact_tables
+from rounds import (
+    DECLARED,
+    PERSON,
+    REPLACE,
+    ROWS,
+    SPEC,
+    Guess,
+    ask_tables,
+    exact_tables,
+    measured,
+    open_ledger,
+    write_csv,
+)
 
 from dpquery.exceptions import DpqueryError, SpecError, UnsupportedWorkloadError
 from dpquery.measurement import curator

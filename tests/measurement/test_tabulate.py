@@ -9,10 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from noise_support import chi_square
-from tabulate_support import (
+from data import (
     FUZZ,
     HEADER,
     LINE,
@@ -24,6 +21,9 @@ from tabulate_support import (
     slow_counts,
     spec_of,
 )
+from dense import chi_square
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_STRATEGY_CELLS

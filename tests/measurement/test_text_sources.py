@@ -10,11 +10,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from data import (
+    ALL_SUBSETS,
+    FUZZ,
+    UNPACKED,
+    assert_equal,
+    attributes,
+    counted,
+    dialect_of,
+    expected,
+    moved,
+    single,
+    spec_of,
+    written,
+)
+from data import packed_in_members as in_members
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from source_support import UNPACKED, counted, dialect_of, expected, moved, written
-from source_support import packed_in_members as in_members
-from tabulate_support import ALL_SUBSETS, FUZZ, assert_equal, attributes, single, spec_of
 
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_LINE

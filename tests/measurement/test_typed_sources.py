@@ -10,30 +10,28 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from source_support import (
+from data import (
+    ALL_SUBSETS,
     DUCKDB,
+    FUZZ,
     TAKES,
     TYPED,
     as_csv,
+    assert_equal,
+    attributes,
     cases,
     counted,
     moved,
+    single,
+    slow_counts,
+    spec_of,
     typed_table,
     write_duckdb,
     write_parquet,
     write_sqlite,
 )
-from tabulate_support import (
-    ALL_SUBSETS,
-    FUZZ,
-    assert_equal,
-    attributes,
-    single,
-    slow_counts,
-    spec_of,
-)
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting import arrow_files, column_codes

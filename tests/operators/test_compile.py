@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from strategies_support import indicator_rows
+from dense import indicator_rows
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import compile_spec, factor

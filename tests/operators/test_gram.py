@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from strategies_support import dense_workload, random_workload
+from dense import dense_workload, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product

@@ -5,8 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from scipy.sparse.linalg import aslinearoperator, lsmr
-from strategies_support import (
+from dense import (
     dense_block,
     dense_orbit_rows,
     dense_workload,
@@ -14,6 +13,7 @@ from strategies_support import (
     interval_rows,
     random_workload,
 )
+from scipy.sparse.linalg import aslinearoperator, lsmr
 
 from dpquery.operators.blocks import (
     Block,

@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from strategies_support import (
+from dense import (
     coefficients,
     dense_block,
     dense_workload,

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, spent
-from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse_tables
+from rounds import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse_tables
+from town import CSV, contents, kinds, ok, plan_town, refused, renew, spent
 
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan

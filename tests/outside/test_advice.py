@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from outside_support import checked, counts, planned, released, spec_text
+from town import checked, counts, planned, released, spec_text
 
 TOTAL = ["{name: n, product: {}}"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import contents, kinds, ok, refused
-from plan_support import strategies, with_true_figures
-from strategies_support import dense_block, dense_strategy
+from dense import dense_block, dense_strategy
+from specs import strategies, with_true_figures
+from town import contents, kinds, ok, refused
 
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.plan_file.plan import decode_strategy

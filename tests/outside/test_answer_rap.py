@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import contents, ok, plan_town, refused, renew
-from rap_support import MIXED_SPEC, rehearse, relaxed_of
+from rounds import MIXED_SPEC, rehearse, relaxed_of
+from town import contents, ok, plan_town, refused, renew
 
 from dpquery.commands import answer
 from dpquery.operators.compile import compile_questions, compile_spec

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import run
+from town import run
 
 import dpquery
 from dpquery import answer, compare, error_report, plan, release, synthesize

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_support import CSV, SPEC, kinds, ok, refused, spent
+from town import CSV, SPEC, kinds, ok, refused, spent
 
 from dpquery.measurement.ledger import ledger as ledger_module
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from cli_support import contents, ended, kinds, ok, refused, run, spent, start
+from town import contents, ended, kinds, ok, refused, run, spent, start
 
 from dpquery.cli.app import app
 

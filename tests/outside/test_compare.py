@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cli_support import SPEC, contents, ok, plan_town, refused
-from rap_support import MIXED_SPEC, rehearse
+from rounds import MIXED_SPEC, rehearse
+from town import SPEC, contents, ok, plan_town, refused
 
 from dpquery import compare
 from dpquery.exceptions import SpecError

@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from cli_support import FAST, contents, ok, renew
 from forked_commands import COUNT, FAIL_FROM, FAIL_ONCE, KILL, failing_calls
 from ledgers import CAP, charge, new_ledger, opened, release, spent
+from town import FAST, contents, ok, renew
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from adaptive_support import TWO, Frozen, ask, open_ledger, write_csv
-from cli_support import contents, ended, kinds, ok, plan_town, renew, spent, start
-from rap_support import MIXED_SPEC, rehearse
+from rounds import MIXED_SPEC, TWO, Frozen, ask, open_ledger, rehearse, write_csv
+from town import contents, ended, kinds, ok, plan_town, renew, spent, start
 
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement import curator

@@ -11,10 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from adaptive_support import open_ledger, write_csv
-from cli_support import contents, ended, kinds, ok, plan_town, renew, spent, start
-from rap_support import MIXED_SPEC, rehearse_tables
-from tables_support import Guess, ask_tables
+from rounds import MIXED_SPEC, Guess, ask_tables, open_ledger, rehearse_tables, write_csv
+from town import contents, ended, kinds, ok, plan_town, renew, spent, start
 
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement import curator

@@ -6,10 +6,10 @@ from datetime import date, datetime, timedelta
 import numpy as np
 import pandas as pd
 import pytest
+from data import run, single, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_base import BASE, read
-from tabulate_support import run, single, spec_of
+from specs import BASE, read
 
 from dpquery.cli.show_comparison import domain_grid
 from dpquery.exceptions import SpecError

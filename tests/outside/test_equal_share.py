@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cli_support import ok, refused, run
+from town import ok, refused, run
 
 from dpquery.cli import show_comparison
 from dpquery.measurement import accounting, curator

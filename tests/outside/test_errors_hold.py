@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from outside_support import planned, released, spec_text
+from town import planned, released, spec_text
 
 import dpquery
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import contents, ok, plan_town, refused, spent
+from town import contents, ok, plan_town, refused, spent
 
 ITEMS = ("age_by_sex", "pairs", "ages")
 OLD = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from cli_support import refused
-from release_keys import LAPLACE
+from pinned import LAPLACE
 from test_spec_mistakes import mistakes
+from town import refused
 
 from dpquery import Release, answer, error_report, package, plan, release
 from dpquery.cli.show_plan import why_grids

@@ -9,9 +9,8 @@ import math
 
 import numpy as np
 import pytest
-from random_specs import random_spec
-from spec_base import read
-from strategies_support import dense_block, dense_strategy
+from dense import dense_block, dense_strategy
+from specs import random_spec, read
 
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.checks import flaw_of

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_support import contents, ok, refused, run
+from town import contents, ok, refused, run
 
 NUMBERS = (
     "nan", "-1", "0x1", "1e400", "1e-400", "", "٣", "1/3", "--", "true", "9" * 5000, "1e7",

@@ -9,11 +9,11 @@ import os
 import re
 
 import pytest
-from cli_support import PERSON_SPEC, SPEC, contents, ok, plan_town, renew, run, spent
+from damage import CANARY, HEADER, NASTY_LINES, NO_HEADERS, PLAIN, SMALL, WITHOUT_REGION
+from data import FUZZ
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tabulate_support import FUZZ
-from wild_files import CANARY, HEADER, NASTY_LINES, NO_HEADERS, PLAIN, SMALL, WITHOUT_REGION
+from town import PERSON_SPEC, SPEC, contents, ok, plan_town, renew, run, spent
 
 DECLARED = "age|sex|region|income|name"
 HINTS = (

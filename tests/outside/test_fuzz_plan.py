@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import kinds, plan_town, refused, run
-from fuzz_support import (
+from damage import (
     NO_FILES,
     WILD,
     chance,
@@ -25,9 +24,10 @@ from fuzz_support import (
     replace_by,
     slow_but,
 )
-from plan_support import strategies, with_true_figures
-from rap_support import MIXED_SPEC, rehearse
-from strategies_support import dense_strategy
+from dense import dense_strategy
+from rounds import MIXED_SPEC, rehearse
+from specs import strategies, with_true_figures
+from town import kinds, plan_town, refused, run
 
 from dpquery.exceptions import SpecError
 from dpquery.mechanisms.content import ReleaseRequest

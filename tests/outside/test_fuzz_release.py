@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import contents, ok, plan_town, renew, run
-from fuzz_support import (
+from damage import (
     NO_FILES,
     WILD,
     chance,
@@ -25,7 +24,8 @@ from fuzz_support import (
     replace_by,
     slow_but,
 )
-from rap_support import MIXED_SPEC, rehearse
+from rounds import MIXED_SPEC, rehearse
+from town import contents, ok, plan_town, renew, run
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.folder.noisy_files import (

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 import yaml
-from cli_support import SPEC
-from fuzz_support import chance, check_places, mutated
+from damage import chance, check_places, mutated
+from town import SPEC
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_support import SPEC, contents, kinds, ok, refused, run
-from fuzz_support import chance, check_places, damaged, limited, slow_but
+from damage import chance, check_places, damaged, limited, slow_but
+from town import SPEC, contents, kinds, ok, refused, run
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec

@@ -13,9 +13,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from cli_support import ok, refused
-from golden_release import GOLDEN, pinned, rows_of
 from ledgers import opened
+from pinned import GOLDEN, pinned, rows_of
+from town import ok, refused
 
 from dpquery.measurement.accounting import UNIT, charge_units, guarantee
 from dpquery.measurement.gdp import squared_mu_of

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from golden_release import DIGESTS, digests, make_releases, pinned, surroundings
+from pinned import DIGESTS, digests, make_releases, pinned, surroundings
 
 
 @pytest.fixture(scope="module")

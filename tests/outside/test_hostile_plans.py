@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import kinds, ok, refused
-from plan_support import with_true_figures
+from specs import with_true_figures
+from town import kinds, ok, refused
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 

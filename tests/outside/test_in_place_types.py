@@ -1,7 +1,7 @@
 """Tables that are counted where they lie have the counts of the rows, for every type of times."""
 
 import pytest
-from outside_support import counts, planned, released, spec_text
+from town import counts, planned, released, spec_text
 
 duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("ibis")

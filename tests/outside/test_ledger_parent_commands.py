@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import CSV, SPEC, contents, ok, refused, renew
+from town import CSV, SPEC, contents, ok, refused, renew
 
 WAVES = {
     name: SPEC.replace(

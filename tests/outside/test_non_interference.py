@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import CSV, ok, renew
+from damage import FILES, PLAIN
 from interference_support import FIXED, Step, fixed_draw, fixed_select, observe, planned_once
-from wild_files import FILES, PLAIN
+from town import CSV, ok, renew
 
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.rounds.budget import GRID_BITS

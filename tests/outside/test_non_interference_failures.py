@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import CSV, contents, kinds, ok, run, spent
+from damage import CANARY, FILES, HEADER, NO_HEADERS, PLAIN, WITHOUT_REGION
 from interference_support import fails
-from wild_files import CANARY, FILES, HEADER, NO_HEADERS, PLAIN, WITHOUT_REGION
+from town import CSV, contents, kinds, ok, run, spent
 
 from dpquery import release
 from dpquery.exceptions import DataError

@@ -15,10 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from cli_support import CSV, FAST, contents, renew
+from damage import CANARY, FILES, HEADER, PLAIN
 from forked_commands import COUNT, KILL, failing_calls
 from interference_support import planned_once
-from wild_files import CANARY, FILES, HEADER, PLAIN
+from town import CSV, FAST, contents, renew
 
 needs_a_compiler = pytest.mark.skipif(failing_calls() is None, reason="needs cc, on Linux")
 FIX = "import interference_support\ninterference_support.fix_all_chance()\n"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import CSV, SPEC, kinds, ok, plan_town, renew, run, spent
+from damage import CANARY
+from data import ADBC, IN_PLACE, TYPED, UNPACKED, cases, written
 from interference_support import FIXED, Step, observe
-from source_support import ADBC, IN_PLACE, TYPED, UNPACKED, cases, written
-from wild_files import CANARY
+from town import CSV, SPEC, kinds, ok, plan_town, renew, run, spent
 
 from dpquery.exceptions import DataError
 from dpquery.spec.spec import FileFormat

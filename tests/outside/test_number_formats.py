@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from outside_support import checked, counts, planned, released, spec_text
+from town import checked, counts, planned, released, spec_text
 
 import dpquery
 from dpquery.exceptions import DataError

@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import run
-from release_support import DOMAIN, ITEMS, answers, manifest, spec_of
+from release_parts import DOMAIN, ITEMS, answers, manifest, spec_of
+from town import run
 
 from dpquery import error_report, plan, release
 from dpquery.commands.answer import answer

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_support import run
+from town import run
 
 import dpquery
 from dpquery.exceptions import ChangedDataError, PlanConflictError

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_support import contents, ok, plan_town, refused, renew
-from rap_support import MIXED_SPEC, rehearse
+from rounds import MIXED_SPEC, rehearse
+from town import contents, ok, plan_town, refused, renew
 
 QUESTIONS = "workload:\n  - {name: sexes, product: {sex: identity}}\n"
 FILES = {

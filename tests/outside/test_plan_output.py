@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import SPEC, ok
+from town import SPEC, ok
 
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.read import load_spec

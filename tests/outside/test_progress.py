@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from cli_support import CSV, GAUSSIAN_SPEC
-from source_support import UNPACKED, write_arrow, write_parquet
-from tabulate_support import single, spec_of
+from data import UNPACKED, single, spec_of, write_arrow, write_parquet
+from town import CSV, GAUSSIAN_SPEC
 
 import dpquery as commands
 from dpquery.cli.screen import shown_progress

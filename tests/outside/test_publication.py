@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import SPEC, contents, ok, plan_town, refused, spent
-from rap_support import MIXED_SPEC, rehearse
+from rounds import MIXED_SPEC, rehearse
+from town import SPEC, contents, ok, plan_town, refused, spent
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.manifest import read_manifest

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_support import ok, refused
 from scipy.optimize import minimize
+from town import ok, refused
 
 LAPLACE = np.log(20) / np.sqrt(2)
 """Half of a 95 % interval of one Laplace draw over its standard deviation; a normal one: 1.96."""

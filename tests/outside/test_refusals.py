@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import run
+from town import run
 
 import dpquery
 from dpquery.exceptions import DataError, SpecError

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cli_support import contents
-from release_support import answers, release
+from release_parts import answers, release
+from town import contents
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.untrusted.files import replacing

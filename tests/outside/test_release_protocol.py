@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cli_support import SPEC, contents, ended, kinds, ok, renew, run, spent, start
+from town import SPEC, contents, ended, kinds, ok, renew, run, spent, start
 
 EARLIER = ("release", "data.csv", "--epsilon", "0.5")
 LATER = ("release", "data.csv", "--epsilon", "1", "--replace")

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import contents, ok, plan_town, refused, renew
-from rap_support import MIXED_SPEC, PERSON_SPEC, rehearse, relaxed_of
+from rounds import MIXED_SPEC, PERSON_SPEC, rehearse, relaxed_of
+from town import contents, ok, plan_town, refused, renew
 
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.measurement.counting.column_codes import code_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
-from outside_support import checked, counts, planned, released, spec_text
+from town import checked, counts, planned, released, spec_text
 
 from dpquery.exceptions import DataError
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import ok, refused
-from random_specs import random_spec
-from spec_base import BASE, read
+from specs import BASE, random_spec, read
+from town import ok, refused
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.counting.column_codes import code_of

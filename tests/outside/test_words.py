@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cli_support import run
+from town import run
 
 SPEC = """\
 dataset: {id: ops}

@@ -6,9 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import rap_support
-from cli_support import kinds, ok, refused
-from rehearsal_support import SPEC, plan
+import rounds
+from rounds import REHEARSAL_SPEC, plan
+from town import kinds, ok, refused
 
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan, write_plan
@@ -20,7 +20,7 @@ from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
 from dpquery.releases.statement import simulated_words
 
 REHEARSED = dataclasses.replace(
-    rap_support.REHEARSED,
+    rounds.REHEARSED,
     settings=RapSettings(rounds=2, selected=3, relaxed_rows=50, seed=0),
     epsilon=Fraction(1, 10),
     delta=Fraction(1, 10**9),
@@ -61,7 +61,7 @@ def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
     small, epsilon, preferred, objective, proxy
 ):
     # The number of rows is public here: a noisy one would swamp all errors at low signal.
-    text = SPEC.replace("about 2000", "2000").replace("add-remove", "replace")
+    text = REHEARSAL_SPEC.replace("about 2000", "2000").replace("add-remove", "replace")
     Path("workload.yaml").write_text(text)
     rap = plan("--epsilon", epsilon, "--objective", objective, *proxy)["rap"]
     assert rap["preferred"] is preferred
@@ -79,7 +79,7 @@ def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
 def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy, margin):
     # In one currency throughout: a plan that prefers RAP puts an uncharged dataset into rho.
     Path("workload.yaml").write_text(
-        SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")
+        REHEARSAL_SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")
     )
     linear = plan("--epsilon", "1", "--objective", objective)["rap"]
     figure = linear["linear_rmse" if objective == "rmse" else "linear_max_error"]
@@ -164,11 +164,11 @@ def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
 
 # Where nothing is rehearsed.
 
-UNBIASED = SPEC.replace("prefer: closest\n", "")
+UNBIASED = REHEARSAL_SPEC.replace("prefer: closest\n", "")
 WITHOUT = {
-    "no rows": SPEC.replace(", rows: about 2000", "").replace("prefer: closest\n", ""),
-    "no delta": SPEC.replace(", delta: 1e-9}", "}"),
-    "a budget in pure epsilon": SPEC.replace("20, delta: 1e-9", "20"),
+    "no rows": REHEARSAL_SPEC.replace(", rows: about 2000", "").replace("prefer: closest\n", ""),
+    "no delta": REHEARSAL_SPEC.replace(", delta: 1e-9}", "}"),
+    "a budget in pure epsilon": REHEARSAL_SPEC.replace("20, delta: 1e-9", "20"),
 }
 REMEDIES = {
     "no rows": "declare `dataset: {rows: about 50000}`",
@@ -235,7 +235,7 @@ def test_a_weighted_rmse_is_called_so_where_items_weigh_differently(small):
     assert [line for line in plain if line.startswith("preferred by RMSE: ")]
     assert not [line for line in plain if "weighted" in line]
     more = "    weight: 3\n  - name: ages\n    product: {age: identity}\n"
-    Path("workload.yaml").write_text(SPEC + more)
+    Path("workload.yaml").write_text(REHEARSAL_SPEC + more)
     lines = shown()
     assert [line for line in lines if line.startswith("preferred by weighted RMSE: ")]
     assert [line for line in lines if line.startswith("mechanism weighted RMSE largest error")]

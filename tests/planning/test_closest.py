@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_support import kinds, ok, refused
-from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_csv
-from strategies_support import dense_strategy, dense_workload
+from dense import dense_strategy, dense_workload
+from rounds import COMPILED, REHEARSAL_SPEC, SPEC_READ, plan, records, write_records
+from town import kinds, ok, refused
 
 from dpquery.operators.gram import gram
 from dpquery.plan_file.plan import read_plan, write_plan
@@ -28,7 +28,7 @@ from dpquery.strategy.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.search.candidates import Problem, residual_candidate
 from dpquery.strategy.shapes.residual import SPARSE_FACTOR, sparse_variant
 
-UNBIASED = SPEC.replace("prefer: closest\n", "")
+UNBIASED = REHEARSAL_SPEC.replace("prefer: closest\n", "")
 SHRUNK = (ExtraColumn("shrunk"),)
 LOW = ("--epsilon", "0.1", "--mechanism", "linear")
 
@@ -139,7 +139,7 @@ def test_the_noise_has_the_size_that_is_planned(strategy, monkeypatch, noise):
 
 @pytest.mark.slow
 def test_what_is_simulated_on_a_public_file_is_what_a_release_of_it_errs(small):
-    Path("workload.yaml").write_text(SPEC.replace("epsilon: 20", "epsilon: 1000"))
+    Path("workload.yaml").write_text(REHEARSAL_SPEC.replace("epsilon: 20", "epsilon: 1000"))
     closest = plan(*LOW, "--proxy", "public.csv")["closest"]
     assert closest["proxy"] == "the public file public.csv"
     best = closest["contenders"][closest["chosen"]]
@@ -173,7 +173,7 @@ def test_what_is_simulated_on_a_public_file_is_what_a_release_of_it_errs(small):
 
 
 def test_the_closest_answers_are_a_column_of_the_release(small):
-    write_csv(Path("data.csv"), records(2000, seed=9))
+    write_records(Path("data.csv"), records(2000, seed=9))
     shown = plan(*LOW)
     closest = shown["closest"]
     assert [(c["strategy"], c["column"]) for c in closest["contenders"]] == [
@@ -225,7 +225,7 @@ def test_a_plan_is_made_where_no_column_can_be_compared(small):
 
 
 def test_the_closest_answers_need_a_number_of_rows(small):
-    Path("workload.yaml").write_text(SPEC.replace(", rows: about 2000", ""))
+    Path("workload.yaml").write_text(REHEARSAL_SPEC.replace(", rows: about 2000", ""))
     message = refused("plan", "workload.yaml", code=2)
     assert "workload.yaml:4:" in message
     assert "declare `dataset: {rows: about 50000}`" in message

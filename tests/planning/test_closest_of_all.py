@@ -4,8 +4,8 @@ from pathlib import Path
 
 import bench_choice
 import pytest
-from cli_support import ok
-from rehearsal_support import SPEC, plan
+from rounds import REHEARSAL_SPEC, plan
+from town import ok
 
 from dpquery.plan_file.plan import read_plan
 from dpquery.planning.rehearsal import runs
@@ -28,7 +28,7 @@ def test_adaptive_tables_are_compared_beside_rap_and_columns(small):
 )
 def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, adaptive, preferred):
     Path("workload.yaml").write_text(
-        SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")
+        REHEARSAL_SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")
     )
     linear = plan("--epsilon", "1")["rap"]["linear_rmse"]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import ok, run
 from derived_support import HEAD, ITEMS, SHAPE, Simulated, strategies, town, truth
+from town import ok, run
 
 from dpquery.operators.compile import compile_spec
 from dpquery.planning.rehearsal import runs

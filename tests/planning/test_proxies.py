@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import ok, refused
-from rap_support import relaxed_of
-from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_csv
+from rounds import COMPILED, REHEARSAL_SPEC, SPEC_READ, plan, records, relaxed_of, write_records
+from town import ok, refused
 
 from dpquery.operators.compile import compile_spec
 from dpquery.planning.compare_mechanisms import ColumnRehearsal
@@ -53,7 +52,7 @@ def test_a_public_file_is_counted_and_scaled_to_the_declared_rows(small):
 
 
 def test_whose_the_public_rows_are_plays_no_part(small):
-    text = SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
+    text = REHEARSAL_SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
     spec = parse(text, name="w.yaml", files={})
     proxy, *_ = proxies_for(Path("public.csv"), spec, compile_spec(spec), rows=1500)
     assert proxy.records == 1500
@@ -82,7 +81,9 @@ def test_more_rows_than_are_drawn_are_scaled_to():
 
 
 def test_classes_of_codes_are_counted_as_one():
-    text = SPEC.replace("marginals: {ways: 2}", "product: {age: {ranges: [[0, 2], [3, 5]]}}")
+    text = REHEARSAL_SPEC.replace(
+        "marginals: {ways: 2}", "product: {age: {ranges: [[0, 2], [3, 5]]}}"
+    )
     spec = parse(text, name="w.yaml", files={})
     compiled = compile_spec(spec)
     assert compiled.workload.shape_of_domain == (2, 1, 1, 1)
@@ -134,8 +135,10 @@ def estimates_alone(monkeypatch):
 @pytest.fixture
 def released(small):
     """A linear release of 3,000 records of the same town, with hardly any noise."""
-    write_csv(Path("data.csv"), records(3000, seed=5))
-    in_rho = SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")  # as RAP is
+    write_records(Path("data.csv"), records(3000, seed=5))
+    in_rho = REHEARSAL_SPEC.replace(
+        "20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp"
+    )  # as RAP is
     Path("workload.yaml").write_text(in_rho)
     ok("plan", "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
@@ -160,7 +163,7 @@ def test_an_earlier_release_stands_in_for_the_data(released):
 
 
 def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(small):
-    write_csv(Path("data.csv"), records(3000, seed=5))
+    write_records(Path("data.csv"), records(3000, seed=5))
     plan("--mechanism", "rap", "--epsilon", "1", "--proxy", "public.csv")
     ok("release", "data.csv", "--epsilon", "1")
     rows = relaxed_of(Path("release"), COMPILED)
@@ -171,7 +174,7 @@ def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(small):
 
 
 def test_a_release_of_another_domain_is_refused_by_its_attributes(released):
-    changed = SPEC.replace("[n, e, s, w]", "[n, e, s]").replace("sex:", "gender:")
+    changed = REHEARSAL_SPEC.replace("[n, e, s, w]", "[n, e, s]").replace("sex:", "gender:")
     Path("workload.yaml").write_text(changed)
     message = refused("plan", "workload.yaml", "--proxy", "release", code=2)
     assert "does not have these attributes as the spec declares them: region, gender" in message
@@ -201,13 +204,15 @@ def test_a_damaged_release_is_no_proxy(released, monkeypatch):
 
 def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
     """Made up flat, it would be what relaxed rows start from: RAP would seem to make no error."""
-    text = SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")  # as RAP is
+    text = REHEARSAL_SPEC.replace(
+        "20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp"
+    )  # as RAP is
     later = """\
   - {name: ages, marginals: {sets: [[age, job], [region]]}}
   - {name: either, threshold: {r: 1, of: [region, sex]}}
 """
     Path("workload.yaml").write_text(text[: text.index("  - name: pairs")] + later)
-    write_csv(Path("data.csv"), records(3000, seed=5))
+    write_records(Path("data.csv"), records(3000, seed=5))
     ok("plan", "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
     words = "the release in release/, with the default prior for sex"
@@ -220,7 +225,9 @@ def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
 
 
 def values_of(predicates, counts):
-    spec = parse(SPEC[: SPEC.index("workload:")] + predicates, name="w.yaml", files={})
+    spec = parse(
+        REHEARSAL_SPEC[: REHEARSAL_SPEC.index("workload:")] + predicates, name="w.yaml", files={}
+    )
     (table,) = spec.items[0].tables
     true = compile_spec(spec).workload.blocks[0].apply(counts)
     return populations._every_value(table, true.ravel().astype(float))

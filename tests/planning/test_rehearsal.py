@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from rehearsal_support import COMPILED, SPEC_READ, Learner, plan
+from rounds import COMPILED, SPEC_READ, Learner, plan
 
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.rounds.budget import STEPS, rap_budget

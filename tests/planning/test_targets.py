@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cli_support import GAUSSIAN_SPEC, SPEC, ok, run
+from town import GAUSSIAN_SPEC, SPEC, ok, run
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec

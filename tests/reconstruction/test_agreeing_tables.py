@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import ok, plan_town
 from scipy.optimize import minimize
+from town import ok, plan_town
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Groups, Identity, IdentityRows, Stacked, total

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from strategies_support import (
+from dense import (
     coefficients,
     dense_block,
     dense_strategy,

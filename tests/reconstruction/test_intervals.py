@@ -4,9 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from laplace_support import LEVELS, check_half_widths, exact_tails
+from dense import (
+    LEVELS,
+    check_half_widths,
+    coefficients,
+    dense_block,
+    exact_tails,
+    random_strategies,
+)
 from scipy.special import ndtri
-from strategies_support import coefficients, dense_block, random_strategies
 
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total

@@ -5,7 +5,7 @@ from itertools import product as crossed
 
 import numpy as np
 import pytest
-from strategies_support import dense_block, dense_strategy
+from dense import dense_block, dense_strategy
 from test_covariance import all_rows, close
 from test_shapes import every_shape, row_coefficients, strategies
 

@@ -5,8 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from seed_projection import sparsemax, sparsemax_product
-from strategies_support import MIXED, random_block, random_workload
+from dense import MIXED, random_block, random_workload
 
 from dpquery.measurement.rounds.queries import RapMeasurement, Round, all_places
 from dpquery.operators.blocks import Block, Workload, marginal
@@ -289,33 +288,6 @@ def test_all_queries_measured_at_once_are_fitted_as_whole_tables():
     assert np.sqrt(np.mean((answers - exact) ** 2)) < 3
     with pytest.raises(ValueError, match="answers for"):
         RapProjection(MIXED, settings, 2000.0).add(all_places(MIXED), noisy[1:], 3.0)
-
-
-def test_sparsemax_by_newton_equals_its_definition_by_sorting():
-    rng = np.random.default_rng(10)
-    logits = rng.normal(scale=2, size=(9, 40))
-    spans = (slice(0, 1), slice(1, 4), slice(4, 9))
-    masses = sparsemax(logits, spans)
-    for span in spans:
-        for row in range(40):
-            z = np.sort(logits[span, row])[::-1]
-            sums = np.cumsum(z)
-            support = np.flatnonzero(1 + np.arange(1, len(z) + 1) * z > sums)[-1]
-            tau = (sums[support] - 1) / (support + 1)
-            expected = np.maximum(logits[span, row] - tau, 0)
-            np.testing.assert_allclose(masses[span, row], expected, atol=1e-9)
-
-
-def test_the_product_with_sparsemax_s_jacobian_is_that_of_finite_differences():
-    rng = np.random.default_rng(11)
-    logits, gradient = rng.normal(size=(2, 7, 5))
-    spans = (slice(0, 3), slice(3, 7))
-    product = sparsemax_product(sparsemax(logits, spans), gradient, spans)
-    for place in np.ndindex(logits.shape):
-        step = np.zeros_like(logits)
-        step[place] = 1e-6
-        rise = sparsemax(logits + step, spans) - sparsemax(logits - step, spans)
-        assert np.vdot(rise, gradient) / 2e-6 == pytest.approx(product[place], abs=1e-6)
 
 
 def test_measured_queries_are_held_and_not_those_they_were_chosen_from():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import contents, ok, refused, spent
-from strategies_support import MIXED, random_strategies
+from dense import MIXED, random_strategies
+from town import contents, ok, refused, spent
 
 import dpquery.reconstruction.checks as probes_module
 import dpquery.strategy.algebra.joint_system as joint_module

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_support import contents, ok, plan_town, refused, renew
-from rap_support import MIXED, MIXED_SPEC, REPLACE_SPEC, ROW_SPEC, rehearse_tables
+from rounds import MIXED, MIXED_SPEC, REPLACE_SPEC, ROW_SPEC, rehearse_tables
+from town import contents, ok, plan_town, refused, renew
 
 from dpquery.measurement import accounting
 from dpquery.measurement.rounds.budget import adaptive_budget

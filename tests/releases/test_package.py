@@ -11,9 +11,8 @@ import jsonschema
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from cli_support import contents, ok, renew
-from package_support import BOTH, packed_once
-from registry_schema import REGISTRY
+from release_parts import BOTH, REGISTRY, packed_once
+from town import contents, ok, renew
 
 from dpquery import package
 from dpquery.releases.package.pages import CONCEPTS, OPEN

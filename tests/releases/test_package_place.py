@@ -8,10 +8,9 @@ import jsonschema
 import pyarrow as pa
 import pytest
 import yaml
-from cli_support import ok, refused, renew
-from package_support import ABOUT, BOTH, SPEC, make_town, packed_once
-from rap_support import MIXED_SPEC, rehearse
-from registry_schema import REGISTRY
+from release_parts import ABOUT, BOTH, REGISTRY, SPEC, make_town, packed_once
+from rounds import MIXED_SPEC, rehearse
+from town import ok, refused, renew
 
 from dpquery import package, release
 from dpquery.exceptions import SpecError

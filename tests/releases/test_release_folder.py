@@ -7,8 +7,8 @@ import stat
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from cli_support import contents
-from release_support import AGE, ITEMS, answers, manifest, numbers, one, release, spec_of
+from release_parts import AGE, ITEMS, answers, manifest, numbers, one, release, spec_of
+from town import contents
 
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.progress import reporting

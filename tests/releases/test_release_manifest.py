@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from release_support import ITEMS, manifest, one, release, spec_of
+from release_parts import ITEMS, manifest, one, release, spec_of
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import charge_units, guarantee, units_text

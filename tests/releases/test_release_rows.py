@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, WEEK, answers, identity, one
+from release_parts import DOMAIN, ITEMS, POOR, RACE, SEX_, WEEK, answers, identity, one
 
 from dpquery.reconstruction.columns import COLUMN_NAMES
 from dpquery.reconstruction.least_squares import TableAnswers

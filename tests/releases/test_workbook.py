@@ -5,7 +5,7 @@ import zipfile
 from xml.etree import ElementTree
 
 import pytest
-from package_support import packed_once
+from release_parts import packed_once
 
 from dpquery import package
 from dpquery.releases.package import write

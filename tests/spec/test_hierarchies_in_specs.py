@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from cli_support import ok
-from plan_support import with_true_figures
+from specs import with_true_figures
+from town import ok
 
 from dpquery import answer, plan, release
 from dpquery.measurement.counting.column_codes import code_of

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from fuzz_support import chance, check_places
+from damage import chance, check_places
 from test_hierarchies_in_specs import AREAS, FILES, HEAD, LISTS, SPEC, read
 from test_spec_mistakes import mistakes
 

@@ -1,7 +1,7 @@
 """Values are listed in the spec or in a file: codes, labels and all the texts that mean them."""
 
 import pytest
-from spec_base import BASE, read
+from specs import BASE, read
 from test_spec_mistakes import mistakes
 
 from dpquery.measurement.counting.column_codes import code_of

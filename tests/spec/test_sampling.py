@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import combinations
 
 import pytest
-from spec_base import BASE
+from specs import BASE
 
 from dpquery.public_chance import PublicDraws
 from dpquery.spec.parsing import thresholds

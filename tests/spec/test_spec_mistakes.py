@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
-from cli_support import ok, refused
-from spec_base import BASE
+from specs import BASE
+from town import ok, refused
 
 from dpquery.exceptions import SpecError
 from dpquery.spec import problems

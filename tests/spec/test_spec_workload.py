@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from spec_base import BASE, read
+from specs import BASE, read
 
 from dpquery.spec.predicates import (
     AllRangesSet,

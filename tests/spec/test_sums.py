@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from cli_support import ok, refused
-from plan_support import with_true_figures
+from specs import with_true_figures
+from town import ok, refused
 
 from dpquery import answer, plan, release
 from dpquery.exceptions import UnsupportedWorkloadError

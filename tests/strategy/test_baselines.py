@@ -8,7 +8,7 @@ from pathlib import Path
 import baselines
 import numpy as np
 import pytest
-from strategies_support import dense_strategy, dense_workload, random_workload
+from dense import dense_strategy, dense_workload, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, marginal, product

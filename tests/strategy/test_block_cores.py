@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from strategies_support import core_beside, dense_strategy, dense_workload
+from dense import core_beside, dense_strategy, dense_workload
 
 from dpquery.audit.dense_strategy import _strategy_rows
 from dpquery.exceptions import SpecError

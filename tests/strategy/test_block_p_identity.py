@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from dense import random_block_p_identity
 from scipy.optimize import check_grad
-from strategies_support import random_block_p_identity
 
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.operators.blocks import Workload, product

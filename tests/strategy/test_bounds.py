@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from strategies_support import dense_workload, random_block, random_workload
+from dense import dense_workload, random_block, random_workload
 
 import dpquery.strategy.bounds as module
 from dpquery.operators.blocks import Block, Workload, marginal, product

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from bench_office import OFFICE, office_spec
-from cli_support import ok, plan_town, refused, renew
-from plan_support import put_true_figures
-from release_keys import SHAPE, linear
+from dense import classes_of_cells, dense_block, dense_workload, random_workload
+from pinned import SHAPE, linear
 from scipy.optimize import check_grad
-from strategies_support import classes_of_cells, dense_block, dense_workload, random_workload
+from specs import put_true_figures
+from town import ok, plan_town, refused, renew
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_CELL_CLASSES

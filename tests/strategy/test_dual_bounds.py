@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from strategies_support import dense_workload, random_workload
+from dense import dense_workload, random_workload
 
 import dpquery.strategy.root_trace as module
 from dpquery.operators.blocks import Block, Workload, product

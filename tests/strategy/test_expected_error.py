@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from strategies_support import (
+from dense import (
     coefficients,
     dense_block,
     dense_strategy,

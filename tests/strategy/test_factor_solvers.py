@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from dense import random_block_p_identity
 from scipy.linalg import qr
-from strategies_support import random_block_p_identity
 
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from strategies_support import dense_strategy, random_strategies
+from dense import dense_strategy, random_strategies
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from dense import dense_strategy, dense_workload, random_workload
 from scipy.optimize import check_grad, minimize
-from strategies_support import dense_strategy, dense_workload, random_workload
 
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total

@@ -7,8 +7,8 @@ from pathlib import Path
 import baselines
 import numpy as np
 import pytest
+from dense import random_factor
 from scipy.optimize import check_grad
-from strategies_support import random_factor
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import analytic_gaussian_sigma

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from laplace_support import check_half_widths
-from strategies_support import (
+from dense import (
+    check_half_widths,
     coefficients,
     dense_block,
     random_block,

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from strategies_support import random_workload
+from dense import random_workload
 
 from dpquery.exceptions import OutOfTimeError
 from dpquery.operators.blocks import Workload, marginal

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dense import MIXED, dense_strategy, dense_workload
 from scipy.optimize import minimize
-from strategies_support import MIXED, dense_strategy, dense_workload
 
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Identity

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from dense import MIXED, dense_strategy, dense_workload, random_workload
 from scipy.optimize import check_grad
-from strategies_support import MIXED, dense_strategy, dense_workload, random_workload
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, marginal, product

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from strategies_support import dense_workload, random_workload
+from dense import dense_workload, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.accounting import analytic_gaussian_sigma

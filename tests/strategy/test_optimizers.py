@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from dense import dense_workload, random_block, random_workload
 from scipy.optimize import check_grad
-from strategies_support import dense_workload, random_block, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, marginal, product

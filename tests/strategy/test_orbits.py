@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import ok, plan_town, refused
-from plan_support import put_true_figures
-from strategies_support import (
+from dense import (
     coefficients,
     dense_block,
     dense_strategy,
     dense_workload,
     random_axis,
 )
+from specs import put_true_figures
+from town import ok, plan_town, refused
 
 import dpquery.audit.dense_strategy as audit
 import dpquery.strategy.search.candidates as orbits_search

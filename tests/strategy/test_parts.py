@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from strategies_support import dense_strategy, dense_workload, random_workload
+from dense import dense_strategy, dense_workload, random_workload
 
 from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError

@@ -7,10 +7,10 @@ from itertools import product as every
 
 import numpy as np
 import pytest
-from cli_support import GAUSSIAN_SPEC, ok, plan_town, refused, spent
-from plan_support import with_true_figures
-from strategies_support import classes_of_cells, dense_strategy, random_strategies
+from dense import classes_of_cells, dense_strategy, random_strategies
+from specs import with_true_figures
 from test_fuzz_sensitivity import strategies_of
+from town import GAUSSIAN_SPEC, ok, plan_town, refused, spent
 
 import dpquery.strategy.replacement as module
 from dpquery.audit.dense_strategy import DenseRows, DenseStrategy

@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from strategies_support import random_strategies, random_workload
+from dense import random_strategies, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES

@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 import pytest
-from strategies_support import MIXED
+from dense import MIXED
 
 import dpquery.strategy.search.select as module
 from dpquery.operators.blocks import Workload, marginal, product

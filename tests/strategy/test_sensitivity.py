@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from strategies_support import dense_strategy, random_strategies, random_workload
+from dense import dense_strategy, random_strategies, random_workload
 
 import dpquery.strategy.sensitivity as module
 from dpquery.operators.blocks import Block, Workload, marginal, product

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from strategies_support import (
+from dense import (
     coefficients,
     dense_block,
     dense_strategy,

@@ -6,9 +6,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from dense import dense_strategy, nested, random_factor, random_tree, rows_of
 from scipy.optimize import check_grad
-from strategies_support import dense_strategy, random_factor
-from trees_support import nested, random_tree, rows_of
 
 from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError

@@ -1,10 +1,14 @@
-"""Slow dense twins and small random cases, shared by the tests of operators and strategy."""
+"""Dense twins: strategies, trees and laws of noise, written out as matrices and sums."""
 
 import math
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.stats import chi2, norm
 
+from dpquery.measurement.accounting import Guarantee
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.blocks import product as block_product
 from dpquery.operators.cells import (
@@ -25,6 +29,7 @@ from dpquery.operators.factors import (
     Valued,
     total,
 )
+from dpquery.operators.gram import Mixture, Structured
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy, Tree
@@ -34,6 +39,8 @@ from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
 from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
+
+# Slow dense twins and small random cases, shared by the tests of operators and strategy.
 
 _SHAPE = (5, 4, 3)
 MIXED = Workload(
@@ -344,3 +351,155 @@ def _coarser(rng, shape, noise):
         (coarser, Workload(shape, blocks, (1.0, 0.5))),
         (parts, Workload(shape, mixed, (1.0, 2.0, 0.5, 1.0))),
     ]
+
+
+# Trees of nested groups of uneven sizes, and their rows written out.
+
+
+def groups_of(place):
+    """The groups of the codes that have one place."""
+    n = len(place)
+    return Groups(sp.csr_array((np.ones(n, dtype=np.int64), (place, np.arange(n)))))
+
+
+def nested(rng, fan_outs, weights, *, shuffled=False):
+    """The Gram of all codes, the groups of each level and the total, and the groups."""
+    above, blocks = [], 1
+    for least, most in fan_outs:
+        counts = rng.integers(least, most + 1, blocks)
+        above.append(np.repeat(np.arange(blocks), counts))
+        blocks = int(counts.sum())
+    place, factors = np.arange(blocks), []
+    order = rng.permutation(blocks) if shuffled else np.arange(blocks)
+    for parents in above[:0:-1]:
+        place = parents[place]
+        factors.append(groups_of(place[order]))
+    mixture = Mixture(blocks, float(weights[0]), float(weights[-1]))
+    terms = tuple(zip(map(float, weights[1:-1]), factors, strict=True))
+    return Structured(mixture, terms), factors
+
+
+def random_tree(rng, most=4):
+    """A tree of blocks of any number of children, the codes in any order, some without a row."""
+    fan_outs = [(1, 4)] * int(rng.integers(0, most))
+    above, blocks = [], int(rng.integers(1, 3))
+    weights = [rng.integers(0, 9, blocks)]
+    for least, largest in fan_outs:
+        counts = rng.integers(least, largest + 1, blocks)
+        above.append(np.repeat(np.arange(blocks), counts))
+        blocks = int(counts.sum())
+        weights.append(rng.integers(0, 9, blocks))
+    weights[-1] = rng.integers(1, 90, blocks)
+    if above:
+        above[-1] = rng.permutation(above[-1])
+    return Tree(above[::-1], weights[::-1])
+
+
+def rows_of(tree):
+    """The rows of a tree, written out block by block."""
+    n = tree.shape[1]
+    place, rows = list(range(n)), []
+    for level, weights in enumerate(tree.weights):
+        if level:
+            place = [int(tree.parents[level - 1][block]) for block in place]
+        for block, weight in enumerate(weights.tolist()):
+            if weight:
+                rows.append([weight if place[code] == block else 0 for code in range(n)])
+    return np.array(rows)
+
+
+# The law of c'y under Laplace noise, slowly: what noise intervals are held against.
+
+LEVELS = (0.5, 0.6, 0.8, 0.9, 0.95, 0.99, 0.999)
+NARROW = 1e-4  # numerical
+
+
+def exact_tails(C, widths):
+    """P(|c'y| > width) for every row c of C and its width, y of unit variance.
+
+    P(X > q) is an integral of E exp(s X) exp(-s q) / s along a hyperbola around the poles.
+    """
+    squares = C**2
+    scale = np.sqrt(squares.sum(axis=1, keepdims=True))
+    shares, q = squares / scale**2, np.asarray(widths)[:, None] / scale
+    pole = np.sqrt(2 / shares.max(axis=1, keepdims=True))
+    saddle = pole * np.minimum(0.6, 0.6 * (q + 1 / (q + 0.5)) / pole)
+    size = np.minimum(saddle, pole - 0.6 * saddle)
+    end = np.arccosh(1 + 45 / (q * size))
+    u = (np.arange(200) + 0.5) / 200 * end
+    s = saddle + size * (np.cosh(u) - 1) + 1.7j * size * np.sinh(u)
+    steps = size * (np.sinh(u) + 1.7j * np.cosh(u)) * end / 200
+    logs = -s * q
+    for column in shares.T:
+        logs -= np.log(1 - column[:, None] * s**2 / 2)
+    return 2 / np.pi * (np.exp(logs) * steps / s).imag.sum(axis=1)
+
+
+def check_half_widths(C, half, *, level, most=1.02, what=""):
+    """Half widths are at least those of the exact law of C y, and at most 2 % wider."""
+    used = np.any(C != 0, axis=1)
+    C, half = C[used], np.asarray(half)[used]
+    narrow = exact_tails(C, half * (1 + NARROW)) / (1 - level)
+    wide = exact_tails(C, half / most) / (1 - level)
+    assert narrow.max(initial=0.0) <= 1 + 1e-9, what
+    assert wide.min(initial=2.0) >= 1 - 1e-9, what
+
+
+# The laws of the noise in floats, and how a sample is held against them.
+
+KINDS = {"laplace": "pure", "gaussian": "zcdp", "rounded": "gdp"}
+"""The guarantee for which each law is drawn."""
+
+
+def budget_for(noise, scale):
+    """A guarantee that a sensitivity of 1 meets at this scale, with a hair to spare."""
+    hair = 1 + Fraction(1, 10**9)
+    ratio = hair / Fraction(scale)
+    amount = {"laplace": ratio, "gaussian": ratio**2 / 2, "rounded": ratio**2}[noise]
+    return Guarantee(KINDS[noise], amount, amount, Fraction(0))
+
+
+def cdf(noise, scale, k):
+    """P(X <= k), exact but for float rounding."""
+    if noise == "rounded":
+        return norm.cdf((k + 0.5) / scale)
+    if noise == "laplace":
+        q = math.exp(-1 / scale)
+        above = 1 - np.exp(-(np.maximum(k, 0) + 1.0) / scale) / (1 + q)
+        return np.where(k >= 0, above, np.exp(-np.maximum(-k, 0.0) / scale) / (1 + q))
+    if scale > 1000:  # by Poisson summation the two laws differ by exp(-2 pi^2 scale^2)
+        return norm.cdf((k + 0.5) / scale)
+    support = np.arange(-math.ceil(12 * scale), math.ceil(12 * scale) + 1)
+    mass = np.exp(-(support**2) / (2 * scale**2))
+    return np.interp(k, support, np.cumsum(mass) / mass.sum())
+
+
+def cells(scale):
+    """Where cells of about equal mass end."""
+    return np.unique(np.rint(np.tan(np.linspace(-1.35, 1.35, 41)) * scale)).astype(np.int64)
+
+
+def counts(edges, sample):
+    """Draws in each cell; a cell ends with its edge, the last one never."""
+    return np.bincount(np.searchsorted(edges, sample), minlength=edges.size + 1)
+
+
+def p_value(noise, scale, sample):
+    """Chi-square of a sample against the law, in cells of about equal mass."""
+    edges = cells(scale)
+    return p_of_counts(noise, scale, edges, counts(edges, sample))
+
+
+def p_of_counts(noise, scale, edges, seen):
+    """The same, of draws that were counted in cells."""
+    expected = np.diff(np.concatenate([[0.0], cdf(noise, scale, edges), [1.0]])) * seen.sum()
+    return chi_square(seen, expected)
+
+
+def chi_square(observed, expected):
+    """Chi-square of counts against their expectations, rare cells taken together."""
+    keep = expected >= 5
+    rest, rest_seen = expected[~keep].sum(), observed[~keep].sum()
+    statistic = np.sum((observed[keep] - expected[keep]) ** 2 / expected[keep])
+    statistic += (rest_seen - rest) ** 2 / rest if rest > 0 else 0.0
+    return chi2.sf(statistic, keep.sum() + (rest > 0) - 1)
