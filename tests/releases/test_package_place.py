@@ -18,7 +18,7 @@ from dpquery.plan_file.plan import read_plan
 from dpquery.releases.manifest import read_manifest
 from dpquery.releases.package import write
 from dpquery.releases.package.write import parse_formats
-from dpquery.releases.report.figures import PublishedTables
+from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.tables.file_fields import item_fields
 
 
