@@ -1,18 +1,32 @@
-"""A run of RAP killed at any step goes on where it ended: charged once, and nothing is drawn twice.
+"""A run of rounds killed at any step goes on where it ended: charged once, nothing drawn twice.
 
-Every function that draws, decides or makes something durable is in turn the one before or after
-which a process of its own is killed. What must hold then: the parts that are durable are the first
-values of what is committed in the end, and as many draws are made anew as there were parts missing.
+For RAP and for adaptive measurement every function that draws, decides or makes something durable
+is in turn the one before or after which a process of its own is killed. What must hold then: the
+parts that are durable are the first values of what is committed in the end, and as many draws are
+made anew as there were parts missing.
 """
 
 import os
 import secrets
 import signal
+from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from rounds import MIXED_SPEC, TWO, Frozen, ask, open_ledger, rehearse, write_csv
+from rounds import (
+    MIXED_SPEC,
+    TWO,
+    Frozen,
+    Guess,
+    ask,
+    ask_tables,
+    open_ledger,
+    rehearse,
+    rehearse_tables,
+    write_csv,
+)
 from town import contents, ended, kinds, ok, plan_town, renew, spent, start
 
 from dpquery.exceptions import BudgetExceededError
@@ -20,16 +34,15 @@ from dpquery.measurement import curator
 from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
-from dpquery.measurement.rounds import queries as adaptive
+from dpquery.measurement.rounds import queries, tables
 from dpquery.measurement.rounds.queries import RapQuery
 from dpquery.measurement.rounds.selection import ExactChance
+from dpquery.measurement.rounds.tables import AdaptiveQuery, measured_tables
 
 # Steps of every run: how often answers are looked at depends on what is drawn.
 STEPS = (
     (Ledger, "reserve"),
     (curator, "tabulate"),
-    (adaptive, "noisy_total"),
-    (adaptive, "select_queries"),
     (ExactChance, "level"),
     (ExactChance, "add_noise"),
     (PartialMeasurement, "parts"),
@@ -38,17 +51,80 @@ STEPS = (
     (MeasurementFile, "write_pending"),
     (MeasurementFile, "publish"),
     (MeasurementFile, "remove"),
-    (Frozen, "add"),
     (Store, "append"),
     (Store, "put"),
     (Ledger, "commit"),
 )
+APPENDS = "dpquery.measurement.ledger.store", "PartialMeasurement", "append"
+LEVEL = "dpquery.measurement.rounds.selection", "ExactChance", "level"
+
+
+def rounds_of_rap(question, _):
+    return [question.settings.selected] * question.settings.rounds
+
+
+def rounds_of_tables(question, values):
+    """One table is drawn a round; all rounds together cost what the run is charged."""
+    rounds = measured_tables(question, values).rounds
+    costs = [question.budget.one_way_rho, *(each.budget.rho for each in rounds)]
+    assert sum(costs) == question.guarantee.amount
+    return [1] * len(rounds)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of run.
+
+    Attributes:
+        ask: makes a question.
+        query: its class.
+        steps: what it has beside those of every run.
+        rounds: how many numbers are drawn in each round to select, of a question and its values.
+        rehearse: puts it into a plan.
+        fit: what its fit is told of a round by.
+    """
+
+    ask: Callable
+    query: type
+    steps: tuple
+    rounds: Callable
+    rehearse: Callable
+    fit: tuple[str, str, str]
+
+    @property
+    def all_steps(self):
+        return STEPS + self.steps
+
+
+KINDS = {
+    "RAP": Kind(
+        lambda: ask(TWO),
+        RapQuery,
+        ((queries, "noisy_total"), (queries, "select_queries"), (Frozen, "add")),
+        rounds_of_rap,
+        rehearse,
+        ("dpquery.reconstruction.relaxed.fits", "RapProjection", "add"),
+    ),
+    "tables": Kind(
+        ask_tables,
+        AdaptiveQuery,
+        ((tables, "noisy_one_way"), (tables, "draw_table"), (Guess, "add")),
+        rounds_of_tables,
+        rehearse_tables,
+        ("dpquery.reconstruction.adaptive_fits", "AdaptiveFit", "add"),
+    ),
+}
 SOME = pytest.mark.parametrize(
-    "step", [pytest.param(8, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+    "step", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 )
 
 
-def watched(patch, reached):
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+def watched(patch, kind, reached):
     """Have `reached(name)` called before and after every step."""
 
     def watch(owner, name):
@@ -63,7 +139,7 @@ def watched(patch, reached):
 
         patch.setattr(owner, name, step)
 
-    for owner, name in STEPS:
+    for owner, name in kind.all_steps:
         watch(owner, name)
 
 
@@ -72,7 +148,7 @@ def measured(question, folder):
         return curator.measure(folder / "data.csv", question, ledger=ledger)
 
 
-def killed(question, folder, moment, *, of=None):
+def killed(kind, question, folder, moment, *, of=None):
     """Measure in another process, which is killed at a moment; whether it got that far.
 
     Moments count all steps, or those of one name: each twice, as it begins and as it ends.
@@ -88,7 +164,7 @@ def killed(question, folder, moment, *, of=None):
                     os.kill(os.getpid(), signal.SIGKILL)
 
             with pytest.MonkeyPatch.context() as patch:
-                watched(patch, reached)
+                watched(patch, kind, reached)
                 measured(question, folder)
         finally:
             os._exit(0)
@@ -108,7 +184,7 @@ def durable(question, folder):
 
 
 @contextmanager
-def counted(monkeypatch):
+def counted(monkeypatch, kind):
     """Count what is drawn."""
     drawn = {"add_noise": 0, "level": 0, "tabulate": 0}
 
@@ -117,24 +193,24 @@ def counted(monkeypatch):
             drawn[name] += 0.5
 
     with monkeypatch.context() as patch:
-        watched(patch, reached)
+        watched(patch, kind, reached)
         yield drawn
 
 
-def ends_well(question, folder, monkeypatch):
+def ends_well(kind, question, folder, monkeypatch):
     """Check what a killed run left, continue it, and check that nothing is drawn again."""
     parts, committed = durable(question, folder)
-    with counted(monkeypatch) as drawn:
+    with counted(monkeypatch, kind) as drawn:
         done = measured(question, folder).values
-    rounds, selected = question.settings.rounds, question.settings.selected
+    rounds = kind.rounds(question, done)
     if committed is not None:
         assert drawn == {"add_noise": 0, "level": 0, "tabulate": 0}
         assert done.tolist() == committed.tolist()
     else:
         there = np.concatenate([np.zeros(0, np.int64), *parts])
         assert done[: len(there)].tolist() == there.tolist()
-        assert drawn["add_noise"] == 1 + rounds - len(parts)
-        assert drawn["level"] == (rounds - max(0, len(parts) - 1)) * selected
+        assert drawn["add_noise"] == 1 + len(rounds) - len(parts)
+        assert drawn["level"] == sum(rounds[max(0, len(parts) - 1) :])
     with Ledger.open(folder / "state" / "ledger.db", create=False) as ledger:
         history = [event.kind for event in ledger.history()]
         account = ledger.status()[0].account
@@ -144,13 +220,13 @@ def ends_well(question, folder, monkeypatch):
     assert not list((folder / "state" / "ledger.db.measurements").iterdir())
 
 
-def moments_of(question, folder, monkeypatch):
+def moments_of(kind, question, folder, monkeypatch):
     """How often a step begins or ends in a run that nothing disturbs."""
     steps = []
     with monkeypatch.context() as patch:
-        watched(patch, steps.append)
+        watched(patch, kind, steps.append)
         measured(question, folder)
-    assert set(steps) == {name for _, name in STEPS}
+    assert set(steps) == {name for _, name in kind.all_steps}
     return len(steps)
 
 
@@ -169,60 +245,63 @@ def towns(tmp_path):
 
 
 @SOME
-def test_a_run_killed_at_any_step_goes_on_where_it_ended(towns, monkeypatch, step, record_property):
-    question = ask(TWO)
-    moments = moments_of(question, towns("whole", question), monkeypatch)
+def test_a_run_killed_at_any_step_goes_on_where_it_ended(
+    towns, monkeypatch, kind, step, record_property
+):
+    question = kind.ask()
+    moments = moments_of(kind, question, towns("whole", question), monkeypatch)
     tried = range(1 + secrets.randbelow(step), moments + 1, step)
     for moment in tried:
         folder = towns(f"killed-{moment}", question)
-        assert killed(question, folder, moment)
-        ends_well(question, folder, monkeypatch)
+        came = killed(kind, question, folder, moment)
+        assert came or kind.query is AdaptiveQuery  # how many rounds it has is drawn too
+        ends_well(kind, question, folder, monkeypatch)
     record_property("crashes", len(tried))
 
 
 @pytest.mark.nightly
 @SOME
 def test_a_run_killed_three_times_over_goes_on_where_it_ended(
-    towns, monkeypatch, step, record_property
+    towns, monkeypatch, kind, step, record_property
 ):
-    question, kills = ask(TWO), 0
-    moments = moments_of(question, towns("whole", question), monkeypatch)
+    question, kills = kind.ask(), 0
+    moments = moments_of(kind, question, towns("whole", question), monkeypatch)
     for number in range(48 // step):
         folder = towns(f"killed-{number}", question)
         kept = []
         for _ in range(RETRIES):
-            kills += killed(question, folder, 1 + secrets.randbelow(moments))
+            kills += killed(kind, question, folder, 1 + secrets.randbelow(moments))
             parts, committed = durable(question, folder)
             values = np.concatenate([np.zeros(0, np.int64), *(parts or [])]).tolist()
             if committed is not None:
                 values = committed.tolist()
             assert values[: len(kept)] == kept
             kept = values
-        ends_well(question, folder, monkeypatch)
+        ends_well(kind, question, folder, monkeypatch)
     record_property("crashes", kills)
 
 
-def test_a_run_that_is_killed_every_time_draws_nothing_again(towns, record_property):
-    question = ask(TWO)
+def test_a_run_that_is_killed_every_time_draws_nothing_again(towns, kind, record_property):
+    question = kind.ask()
     folder, seen = towns("killed", question), set()
     for _ in range(1 + RETRIES):
-        assert killed(question, folder, 2, of="add")  # told of the first round
-        total, first = durable(question, folder)[0]
-        seen.add((total.item(), *first.tolist()))
+        assert killed(kind, question, folder, 2, of="add")  # told of the first round
+        first, second = durable(question, folder)[0]
+        seen.add((*first.ravel().tolist(), *second.tolist()))
     assert len(seen) == 1
     with pytest.raises(BudgetExceededError, match="ledger abandon"):
         measured(question, folder)
     record_property("crashes", 1 + RETRIES)
 
 
-def test_parts_that_were_drawn_again_would_be_seen(towns, monkeypatch):
+def test_parts_that_were_drawn_again_would_be_seen(towns, kind, monkeypatch):
     """What these tests are for: a run that forgets its draft."""
-    question = ask(TWO)
+    question = kind.ask()
     folder = towns("killed", question)
-    assert killed(question, folder, 1, of="add")
-    monkeypatch.setattr(RapQuery, "_parts", lambda *_: [])
-    with monkeypatch.context() as patch, pytest.raises(AssertionError):
-        ends_well(question, folder, patch)
+    assert killed(kind, question, folder, 1, of="add")
+    monkeypatch.setattr(kind.query, "_parts", lambda *_: [])
+    with monkeypatch.context() as patch, pytest.raises((AssertionError, ValueError)):
+        ends_well(kind, question, folder, patch)
 
 
 # ------------------------------------------------------------------------- from the command line
@@ -242,38 +321,20 @@ def dies(module, owner, name, number):
     setattr(place, name, step)
 """
 PLACES = {
-    "before the total is durable": (
-        "dpquery.measurement.ledger.store",
-        "PartialMeasurement",
-        "append",
-        1,
-        0,
-    ),
-    "before the first round": (
-        "dpquery.measurement.rounds.selection",
-        "ExactChance",
-        "level",
-        1,
-        1,
-    ),
-    "in the first fit": ("dpquery.reconstruction.relaxed.fits", "RapProjection", "add", 1, 2),
-    "before the last round is durable": (
-        "dpquery.measurement.ledger.store",
-        "PartialMeasurement",
-        "append",
-        3,
-        2,
-    ),
-    "before the commit": ("dpquery.measurement.ledger.ledger", "Ledger", "commit", 1, 3),
+    "before the first part is durable": (APPENDS, 1, 0),
+    "before the first round": (LEVEL, 1, 1),
+    "in the first fit": (None, 1, 2),
+    "before a later round is durable": (APPENDS, 3, 2),
+    "before the commit": (("dpquery.measurement.ledger.ledger", "Ledger", "commit"), 1, None),
 }
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory):
+@pytest.fixture(scope="module", params=KINDS)
+def planned(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned") / "town"
     plan_town(folder, MIXED_SPEC)
-    rehearse(folder / "dpquery.plan")
-    return folder
+    KINDS[request.param].rehearse(folder / "dpquery.plan")
+    return KINDS[request.param], folder
 
 
 @pytest.mark.slow
@@ -281,14 +342,16 @@ def planned(tmp_path_factory):
 def test_a_command_killed_between_rounds_is_completed_by_the_next(
     planned, tmp_path, monkeypatch, place, record_property
 ):
-    renew(tmp_path / "town", planned)
+    kind, folder = planned
+    renew(tmp_path / "town", folder)
     monkeypatch.chdir(tmp_path / "town")
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
-    *where, parts = PLACES[place]
-    done = ended(start(*RELEASE, code=f"{KILLED}\ndies{tuple(where)!r}"))
+    where, number, parts = PLACES[place]
+    dies = (*(where or kind.fit), number)
+    done = ended(start(*RELEASE, code=f"{KILLED}\ndies{dies!r}"))
     assert (done.code, done.out) == (-9, "")
     committed = [name for name in contents("state") if name.endswith(".i64")]
-    assert len(committed) == parts
+    assert len(committed) == parts or (parts is None and len(committed) >= 3)
     paid = spent()
     ok(*RELEASE)
     assert spent() == paid
