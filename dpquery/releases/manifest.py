@@ -1,26 +1,21 @@
 """The manifest, release.json: written, and read as input from outside.
 
-The manifest, release.json: all that is public about a release, and nothing else.
-
-No seed, no hash of the data, no number of records, no timing, no host and no path: the same release
-made again, anywhere, has the same bytes.
-
-The reader of release.json: refuses one that no release could have written.
+All that is public about a release, and nothing else. No seed, no hash of the data, no number of
+records, no timing, no host and no path: the same release made again, anywhere, has the same bytes.
 
 It comes from outside: its names become file names and its words pages, so that each must be of the
-form that a release gives it.
+form that a release gives it. That form is the type of its field.
 """
 
 import json
 import math
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Annotated, Literal, cast
 
 from dpquery.exceptions import SpecError
-from dpquery.limits import MAX_JSON_BYTES
+from dpquery.limits import LARGEST_INTEGER, MAX_JSON_BYTES
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
@@ -28,6 +23,8 @@ from dpquery.measurement.noise.exact_noise import versions
 from dpquery.releases.manifest_facts import (
     AdaptiveFacts,
     DerivedFacts,
+    Digest,
+    FigureAboveZero,
     ItemFacts,
     PublicFactUse,
     RapFacts,
@@ -35,12 +32,23 @@ from dpquery.releases.manifest_facts import (
     item_facts,
 )
 from dpquery.spec.columns import Domain
-from dpquery.spec.parsing.fields import IDENTIFIER, NEIGHBOURS
-from dpquery.spec.parsing.item_fields import NAME
-from dpquery.spec.spec import Privacy, PublicationRules, Spec
+from dpquery.spec.parsing.fields import IDENTIFIER
+from dpquery.spec.spec import Neighbours, Privacy, PublicationRules, Spec
 from dpquery.strategy.strategy import Law, Noise
 from dpquery.untrusted.files import read_outside
-from dpquery.untrusted.json_values import LEAST_FIGURE, decode, mapping, parsed, text_of
+from dpquery.untrusted.json_values import (
+    LEAST_FIGURE,
+    UNWRITTEN,
+    Count,
+    Matching,
+    MisplacedError,
+    Within,
+    as_json,
+    decode,
+    mapping,
+    parsed,
+    text_of,
+)
 from dpquery.version import __version__
 
 SCHEMA_VERSION = "dpquery.release/1"
@@ -53,6 +61,9 @@ MECHANISMS: dict[Law, str] = {
     "rounded": "rounded Gaussian",
 }
 RAP, ADAPTIVE = "relaxed adaptive projection", "adaptive measurement"
+WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
+BELOW_ONE = math.nextafter(1.0, 0.0)
+Identifier = Annotated[str, Matching(IDENTIFIER)]
 
 
 def mechanisms_of(noise: Noise) -> list[str]:
@@ -65,8 +76,8 @@ def mechanisms_of(noise: Noise) -> list[str]:
 class DatasetFacts:
     """The declared population of records."""
 
-    id: str
-    version: str
+    id: Identifier
+    version: Identifier
 
 
 @dataclass(frozen=True)
@@ -77,18 +88,11 @@ class PrivacyFacts:
     out of the file, where they are the first, or the unit is a row.
     """
 
-    unit: str
+    unit: Literal["row", "person"]
     person: str | None
-    max_rows: int
-    neighbours: str
-    keep: str | None = None
-
-    def content(self) -> dict[str, str | int | None]:
-        """Return the facts by name, as files hold them."""
-        content: dict[str, str | int | None] = asdict(self)
-        if self.keep is None:
-            del content["keep"]
-        return content
+    max_rows: Count
+    neighbours: Neighbours
+    keep: Annotated[Literal["random"] | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
@@ -108,14 +112,14 @@ class GuaranteeFacts:
         mu: of GDP; None, and left out, where the guarantee is of another kind.
     """
 
-    mechanism: str
-    kind: str
-    epsilon: float
-    delta: float
-    rho: float | None
-    charged: str
+    mechanism: Annotated[str, Matching("|".join((*MECHANISMS.values(), RAP, ADAPTIVE)))]
+    kind: Literal["pure", "zcdp", "gdp"]
+    epsilon: FigureAboveZero
+    delta: Annotated[float, Within(0, BELOW_ONE)]
+    rho: FigureAboveZero | None
+    charged: Annotated[str, Matching(r"[0-9]{1,30}(\.[0-9]{1,30})?")]
     cumulative: str
-    mu: float | None = None
+    mu: Annotated[FigureAboveZero | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,9 @@ class NoiseFacts:
         source: what drew it; where that was not kept, there was OpenDP alone.
     """
 
-    scale: float
-    shift: int
-    sensitivity: str
+    scale: FigureAboveZero
+    shift: Annotated[int, Within(-WIDEST_SHIFT, WIDEST_SHIFT)]
+    sensitivity: Annotated[str, Matching("[0-9]{1,1000}")]
     source: str = "OpenDP"
 
 
@@ -155,12 +159,12 @@ class StrategyFacts:
 
     name: str
     kind: str
-    rmse: float | None
-    max_std_error: float | None
-    lower_bound: float | None
+    rmse: FigureAboveZero | None
+    max_std_error: FigureAboveZero | None
+    lower_bound: FigureAboveZero | None
     bound_kind: str
-    ratio: float | None
-    sha256: str
+    ratio: FigureAboveZero | None
+    sha256: Digest
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class CountedFacts:
     count: tuple[str, ...]
     show: tuple[str, ...]
     drop: tuple[str, ...]
-    rows: int = 0
+    rows: Annotated[int, Within(0, LARGEST_INTEGER), UNWRITTEN] = 0
 
 
 @dataclass(frozen=True)
@@ -185,8 +189,8 @@ class LedgerFacts:
     """The event of the ledger that committed this release, and the parent charged too, if any."""
 
     seq: int
-    head: str
-    parent: str | None = None
+    head: Digest
+    parent: Annotated[Identifier | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ class ColumnFacts:
     asked: str
     meaning: str
     empty: tuple[EmptyFacts, ...]
-    expected_rmse: float | None = None
+    expected_rmse: Annotated[float | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
@@ -228,8 +232,8 @@ class AnsweredFacts:
             not: such values were taken to be equally likely.
     """
 
-    release: str
-    measurements: str
+    release: Digest
+    measurements: Digest
     charged: str = "0"
     guessed: tuple[str, ...] = ()
 
@@ -277,22 +281,22 @@ class Manifest:
     guarantee: GuaranteeFacts
     noise: NoiseFacts
     strategy: StrategyFacts
-    plan: str
-    key: str
+    plan: Digest
+    key: Digest
     ledger: LedgerFacts
-    level: float
+    level: Annotated[float, Within(LEAST_FIGURE, BELOW_ONE)]
     items: tuple[ItemFacts, ...]
-    error_by_epsilon: tuple[tuple[float, float], ...]
+    error_by_epsilon: tuple[tuple[FigureAboveZero, FigureAboveZero], ...]
     postprocessing: str = "none"
-    measurements: str = ""
-    rap: RapFacts | None = None
-    adaptive: AdaptiveFacts | None = None
-    extra: tuple[ColumnFacts, ...] = ()
-    answered: AnsweredFacts | None = None
-    counted: CountedFacts | None = None
-    derived: tuple[DerivedFacts, ...] = ()
-    facts: tuple[PublicFactUse, ...] = ()
-    tables: int = 1
+    measurements: Annotated[str, Matching("[0-9a-z]{0,64}")] = ""
+    rap: Annotated[RapFacts | None, UNWRITTEN] = None
+    adaptive: Annotated[AdaptiveFacts | None, UNWRITTEN] = None
+    extra: Annotated[tuple[ColumnFacts, ...], UNWRITTEN] = ()
+    answered: Annotated[AnsweredFacts | None, UNWRITTEN] = None
+    counted: Annotated[CountedFacts | None, UNWRITTEN] = None
+    derived: Annotated[tuple[DerivedFacts, ...], UNWRITTEN] = ()
+    facts: Annotated[tuple[PublicFactUse, ...], UNWRITTEN] = ()
+    tables: Annotated[int, Within(1, 2), UNWRITTEN] = 1
 
     @property
     def described(self) -> bool:
@@ -400,7 +404,7 @@ def counted_facts(domain: Domain) -> CountedFacts:
 
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
-    unit = "row" if privacy.person is None else "person"
+    unit: Literal["row", "person"] = "row" if privacy.person is None else "person"
     keep = None if privacy.person is None or privacy.keep == "first" else privacy.keep
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep)
 
@@ -420,47 +424,21 @@ def _guarantee_facts(guarantee: Guarantee, cumulative: str, name: str) -> Guaran
 
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
-    content = asdict(manifest) | {
-        "libraries": dict(manifest.libraries),
-        "privacy": manifest.privacy.content(),
-    }
-    for name in ("rap", "adaptive", "extra", "answered", "counted", "derived", "facts"):
-        if not content[name]:
-            del content[name]  # only a release that it says something of names it
-    for column in content.get("extra", ()):
-        if column["expected_rmse"] is None:
-            del column["expected_rmse"]
-    for item in content["items"]:
-        for name in ("published", "summed", "numbered", "levels"):
-            if not item[name]:
-                del item[name]
-    if manifest.tables == 1:
-        del content["tables"]
-    if manifest.guarantee.mu is None:
-        del content["guarantee"]["mu"]
-    if manifest.counted is not None and not manifest.counted.rows:
-        del content["counted"]["rows"]
-    if manifest.ledger.parent is None:
-        del content["ledger"]["parent"]
+    content = {**mapping(as_json(manifest)), "libraries": dict(manifest.libraries)}
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
-_DIGEST = re.compile(r"[0-9a-z]{1,64}")
-_AMOUNT = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?")
-_WHOLE = re.compile(r"[0-9]{1,1000}")
 
 
 def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of a release; SpecError if the directory holds none that can be read."""
+    path = directory / MANIFEST_FILE
+    again = "run `dpquery release` again, which is free: the ledger holds the measurements"
     try:
-        content = read_outside(directory / MANIFEST_FILE, most=MAX_JSON_BYTES)
-        raw = mapping(parsed(content))
+        raw = mapping(parsed(read_outside(path, most=MAX_JSON_BYTES)))
         version = raw["schema_version"]
         if version == SCHEMA_VERSION:
             libraries = sorted(mapping(raw["libraries"]).items())
             manifest = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
-            _check_facts(manifest, place=directory / MANIFEST_FILE)
+            _check_facts(manifest)
             return manifest
         version = text_of(version)[:40]
     except (FileNotFoundError, NotADirectoryError):
@@ -468,148 +446,52 @@ def read_manifest(directory: Path) -> Manifest:
             f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
             "name the folder that `dpquery release` wrote"
         ) from None
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+    except MisplacedError as wrong:
         raise SpecError(
-            f"{directory / MANIFEST_FILE} is damaged; run `dpquery release` again, which is free: "
-            "the ledger holds the measurements"
+            f"{path} is damaged: its {wrong.place} is none that a release states; {again}"
         ) from None
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise SpecError(f"{path} is damaged; {again}") from None
     raise SpecError(
-        f"{directory / MANIFEST_FILE} has format {version!r}, not {SCHEMA_VERSION!r}; "
+        f"{path} has format {version!r}, not {SCHEMA_VERSION!r}; "
         "read it with the version of dpquery that wrote it"
     )
 
 
-def _check_facts(manifest: Manifest, *, place: Path) -> None:
-    """Refuse a manifest with a fact in another form than a release gives it.
-
-    Args:
-        manifest: as it was read: every value has its type.
-        place: of its file.
-
-    Raises:
-        SpecError: some fact has another form; names the first.
-    """
+def _check_facts(manifest: Manifest) -> None:
+    """Refuse facts that do not hang together as those of a release do."""
     for what, holds in _facts(manifest):
         if not holds:
-            raise SpecError(
-                f"{place} is damaged: its {what} is none that a release states; run `dpquery "
-                "release` again, which is free: the ledger holds the measurements"
-            )
+            raise MisplacedError(what)
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
-    """Yield every fact by name, and whether a release could have stated it."""
-    privacy, guarantee, noise = manifest.privacy, manifest.guarantee, manifest.noise
-    names = [item.name for item in manifest.items]
-    parent = manifest.ledger.parent
-    yield "digest", all(_DIGEST.fullmatch(digest) for digest in _digests(manifest))
-    yield "dataset's id", _matches(IDENTIFIER, manifest.dataset.id)
-    yield "dataset's version", _matches(IDENTIFIER, manifest.dataset.version)
-    yield "parent", parent is None or _matches(IDENTIFIER, parent)
-    yield "privacy unit", privacy.unit == ("row" if privacy.person is None else "person")
-    yield "kind of neighbours", privacy.neighbours in NEIGHBOURS
-    yield "number of rows a person", privacy.max_rows >= 1
-    yield (
-        "choice of rows",
-        privacy.keep is None or (privacy.keep == "random" and privacy.person is not None),
-    )
-    rows = 0 if manifest.counted is None else manifest.counted.rows
-    yield "rows of persons", rows == 0 or (rows > 0 and privacy.person is not None)
-    yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP, ADAPTIVE)
+    """Yield facts that hang together, by name, and whether a release could have stated them."""
+    privacy, guarantee = manifest.privacy, manifest.guarantee
+    of_person = privacy.person is not None
+    yield "privacy.unit", privacy.unit == ("person" if of_person else "row")
+    yield "privacy.keep", privacy.keep is None or of_person
+    yield "counted.rows", manifest.counted is None or not manifest.counted.rows or of_person
     stated = (guarantee.rho is not None, guarantee.mu is not None)
-    kinds = {"pure": (False, False), "zcdp": (True, False), "gdp": (False, True)}
-    yield "kind of guarantee", kinds.get(guarantee.kind) == stated
-    yield "charge", _AMOUNT.fullmatch(guarantee.charged) is not None
-    yield "delta", 0 <= guarantee.delta < 1
-    yield "noise's shift", -WIDEST_SHIFT <= noise.shift <= WIDEST_SHIFT
-    yield "sensitivity", _WHOLE.fullmatch(noise.sensitivity) is not None
-    yield "level", 0 < manifest.level < 1
-    yield "edition of tables", manifest.tables in (1, 2)
-    yield "list of items", len(set(names)) == len(names) > 0
-    yield "name of an item", all(_matches(NAME, name) for name in names)
-    yield "file of an item", all(item.file == f"{item.name}.parquet" for item in manifest.items)
-    yield "derived item", _derived_are_believable(manifest.derived, names)
-    yield (
-        "rule of publication",
-        all(_rules_are_believable(item.published) for item in manifest.items),
-    )
-    yield "number of queries", all(item.queries > 0 for item in manifest.items)
-    sums = [item.summed for item in manifest.items if item.summed is not None]
-    yield "largest value of a sum", all(summed.largest >= 1 for summed in sums)
-    yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
+    yield "guarantee.kind", stated == (guarantee.kind == "zcdp", guarantee.kind == "gdp")
+    files: list[ItemFacts | DerivedFacts] = [*manifest.items, *manifest.derived]
+    names = {item.name for item in files}
+    yield "items", len(names) == len(files) > len(manifest.derived)
+    yield "items.file", all(item.file == f"{item.name}.parquet" for item in files)
+    rules = (item.published for item in manifest.items if item.published is not None)
+    yield "items.published", all(map(_rules_are_believable, rules))
+    yield "adaptive", manifest.rap is None or manifest.adaptive is None
     fitted = manifest.fitted
-    yield "run", (manifest.rap is None or manifest.adaptive is None)
-    yield "run of RAP", fitted is None or _run_is_believable(fitted)
+    yield "rap.noise_std", fitted is None or len(fitted.noise_std) > 0
+    if (run := manifest.adaptive) is not None:
+        yield "adaptive.rounds", len(run.rounds) == len(run.noise_std)
+        yield "adaptive.one_way", run.one_way <= run.candidates
+        yield "adaptive.unbiased", (run.unbiased > 0) == (run.unbiased_rmse is not None)
 
 
-def _derived_are_believable(derived: Sequence[DerivedFacts], items: Sequence[str]) -> bool:
-    names = [*items, *(item.name for item in derived)]
-    return len(set(names)) == len(names) and all(
-        _matches(NAME, item.name) and item.file == f"{item.name}.parquet" and item.rows > 0
-        for item in derived
-    )
-
-
-def _rules_are_believable(rules: PublicationRules | None) -> bool:
-    if rules is None:
-        return True
-    stated = (rules.rel_error, rules.below, rules.round_to)
+def _rules_are_believable(rules: PublicationRules) -> bool:
     return (
-        any(rule is not None for rule in stated)
+        rules != PublicationRules()
         and (rules.rel_error is None or rules.rel_error >= LEAST_FIGURE)
         and (rules.round_to is None or rules.round_to >= 1)
-    )
-
-
-def _matches(pattern: str, text: str) -> bool:
-    return re.fullmatch(pattern, text) is not None
-
-
-def _digests(manifest: Manifest) -> Iterator[str]:
-    yield from (manifest.plan, manifest.key, manifest.strategy.sha256, manifest.ledger.head)
-    if manifest.measurements:
-        yield manifest.measurements
-    if manifest.fitted is not None and manifest.fitted.rows_sha256:
-        yield manifest.fitted.rows_sha256
-    if manifest.answered is not None:
-        yield from (manifest.answered.release, manifest.answered.measurements)
-
-
-def _above_zero(manifest: Manifest) -> Iterator[float]:
-    strategy = manifest.strategy
-    yield from (manifest.guarantee.epsilon, manifest.noise.scale)
-    errors = (strategy.rmse, strategy.max_std_error, strategy.lower_bound, strategy.ratio)
-    for figure in (manifest.guarantee.rho, manifest.guarantee.mu, *errors):
-        if figure is not None:
-            yield figure
-    for point in manifest.error_by_epsilon:
-        yield from point
-
-
-def _run_is_believable(run: RapFacts | AdaptiveFacts) -> bool:
-    counts = [run.relaxed_rows, *([] if run.declared is None else [run.declared])]
-    figures = [*run.noise_std]
-    if isinstance(run, AdaptiveFacts):
-        counts += [run.one_way, run.candidates + 1 - run.one_way]
-        figures.append(run.one_way_std)
-        figures += [] if run.unbiased_rmse is None else [run.unbiased_rmse]
-        measured = (run.unbiased > 0) == (run.unbiased_rmse is not None)
-        rounds = len(run.rounds) == len(run.noise_std) and run.unbiased >= 0 and measured
-    else:
-        counts.append(run.rounds)
-        figures += [] if run.selection_scale is None else [run.selection_scale]
-        rounds = run.selected >= 0
-    errors = [0.0]
-    if run.simulated is not None:
-        counts.append(run.simulated.repetitions)
-        simulated = run.simulated
-        errors = [simulated.rmse, simulated.max_error]
-        errors += [simulated.rmse_spread, simulated.max_error_spread]
-    figures += [] if run.total_std is None else [run.total_std]
-    return (
-        min(counts) >= 1
-        and rounds
-        and len(run.noise_std) > 0
-        and min(figures) >= LEAST_FIGURE
-        and all(error == 0 or error >= LEAST_FIGURE for error in errors)
     )

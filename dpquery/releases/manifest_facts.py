@@ -11,12 +11,23 @@ The public facts that a release relies on: for release.json, the statement and t
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from dpquery.limits import LARGEST_INTEGER
 from dpquery.reconstruction.checks import LEAST_CHANCE
 from dpquery.releases.words import count, one_line
 from dpquery.spec.columns import Domain
+from dpquery.spec.parsing.item_fields import NAME
 from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, StackedSet
 from dpquery.spec.spec import Item, PublicationRules, Spec
+from dpquery.untrusted.json_values import LEAST_FIGURE, UNWRITTEN, MOST, Count, Matching, Within
+
+Digest = Annotated[str, Matching("[0-9a-z]{1,64}")]
+RowsDigest = Annotated[str, Matching("[0-9a-z]{0,64}")]
+ItemName = Annotated[str, Matching(NAME)]
+FigureAboveZero = Annotated[float, Within(LEAST_FIGURE, MOST)]
+"""Above zero: its logarithm, and its square, must still be numbers."""
+FigureFromZero = Annotated[float, Within(LEAST_FIGURE, MOST, or_zero=True)]
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class SummedFacts:
     """
 
     of: str
-    largest: int
+    largest: Count
     other: int | None
 
     @property
@@ -70,14 +81,14 @@ class ItemFacts:
         levels: of hierarchies that its rows are asked by; left out of the file where there is none.
     """
 
-    name: str
+    name: ItemName
     file: str
-    queries: int
+    queries: Count
     description: str
-    published: PublicationRules | None = None
-    summed: SummedFacts | None = None
-    numbered: bool = False
-    levels: tuple[LevelFacts, ...] = ()
+    published: Annotated[PublicationRules | None, UNWRITTEN] = None
+    summed: Annotated[SummedFacts | None, UNWRITTEN] = None
+    numbered: Annotated[bool, UNWRITTEN] = False
+    levels: Annotated[tuple[LevelFacts, ...], UNWRITTEN] = ()
 
     @property
     def level_words(self) -> str:
@@ -178,11 +189,11 @@ class SimulatedFacts:
     """
 
     proxy: str
-    repetitions: int
-    rmse: float
-    rmse_spread: float
-    max_error: float
-    max_error_spread: float
+    repetitions: Count
+    rmse: FigureFromZero
+    rmse_spread: FigureFromZero
+    max_error: FigureFromZero
+    max_error_spread: FigureFromZero
     weighted: bool = False
 
 
@@ -207,16 +218,16 @@ class RapFacts:
             floats; empty where an older dpquery did not keep it.
     """
 
-    rounds: int
-    selected: int
-    relaxed_rows: int
+    rounds: Count
+    selected: Annotated[int, Within(0, LARGEST_INTEGER)]
+    relaxed_rows: Count
     total: float
-    total_std: float | None
-    selection_scale: float | None
-    noise_std: tuple[float, ...]
+    total_std: FigureAboveZero | None
+    selection_scale: FigureAboveZero | None
+    noise_std: tuple[FigureAboveZero, ...]
     simulated: SimulatedFacts | None
-    declared: int | None = None
-    rows_sha256: str = ""
+    declared: Count | None = None
+    rows_sha256: RowsDigest = ""
 
 
 @dataclass(frozen=True)
@@ -240,19 +251,19 @@ class AdaptiveFacts:
         unbiased_rmse: root mean square of the standard errors of these; None where there are none.
     """
 
-    candidates: int
-    one_way: int
-    one_way_std: float
+    candidates: Count
+    one_way: Count
+    one_way_std: FigureAboveZero
     rounds: tuple[str, ...]
-    noise_std: tuple[float, ...]
-    relaxed_rows: int
+    noise_std: tuple[FigureAboveZero, ...]
+    relaxed_rows: Count
     total: float
-    total_std: float | None
+    total_std: FigureAboveZero | None
     simulated: SimulatedFacts | None
-    declared: int | None
-    rows_sha256: str
-    unbiased: int = 0
-    unbiased_rmse: float | None = None
+    declared: Count | None
+    rows_sha256: RowsDigest
+    unbiased: Annotated[int, Within(0, LARGEST_INTEGER)] = 0
+    unbiased_rmse: FigureAboveZero | None = None
 
 
 READING_DERIVED = """\
@@ -279,9 +290,9 @@ class DerivedFacts:
         description: what it shows, for its readers.
     """
 
-    name: str
+    name: ItemName
     file: str
-    rows: int
+    rows: Count
     kind: str
     definition: str
     description: str

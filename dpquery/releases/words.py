@@ -1,5 +1,6 @@
 """Words and numbers as people read them, in the statement, on the screen and in the report."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -9,6 +10,8 @@ OBEYED = (
     *(c for c in (*range(0x20), *range(0x7F, 0xA0)) if c != 0x0A),
     *(0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
 )
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def without_controls(text: str) -> str:
@@ -18,6 +21,15 @@ def without_controls(text: str) -> str:
     'a[31m b'
     """
     return text.translate(dict.fromkeys(OBEYED))
+
+
+def csv_text(text: str) -> str:
+    """Return a text as a cell has it: no spreadsheet takes it for a formula.
+
+    >>> csv_text("=1+1"), csv_text("-5"), csv_text("-5 to -1"), csv_text("North")
+    ("'=1+1", '-5', "'-5 to -1", 'North')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def one_line(text: str) -> str:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from types import UnionType
 from typing import (
@@ -32,14 +32,53 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 _FRACTION = re.compile(r"[0-9]{1,1000}(/[0-9]{1,1000})?")
 
 
+class MisplacedError(ValueError):
+    """A value of a JSON text that is not of its type.
+
+    Attributes:
+        place: names of the fields that lead to it, joined by dots.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 @dataclass(frozen=True)
 class Within:
     """Limits of a number, both included, for the type of a dataclass's field."""
 
     low: float
     high: float
+    or_zero: bool = False
+
+    def holds(self, value: object) -> bool:
+        """Return whether a number is within the limits, or 0 where that is allowed beside them."""
+        number = cast(float, value)
+        return self.low <= number <= self.high or (self.or_zero and number == 0)
 
 
+@dataclass(frozen=True)
+class Matching:
+    """The form of a text, as a regular expression, for the type of a dataclass's field."""
+
+    pattern: str
+
+    def holds(self, value: object) -> bool:
+        """Return whether a whole text has the form."""
+        return re.fullmatch(self.pattern, cast(str, value)) is not None
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """Of a field that is not written where it has its default."""
+
+    def holds(self, value: object) -> bool:
+        """Return that any value will do."""
+        return True
+
+
+UNWRITTEN = Unwritten()
 Count = Annotated[int, Within(1, LARGEST_INTEGER)]
 NotNegative = Annotated[float, Within(0, MOST)]
 Positive = Annotated[float, Within(math.ulp(0.0), MOST)]
@@ -116,12 +155,25 @@ def record(kind: type[_T], raw: JsonValue | Mapping[str, object]) -> _T:
     return cast(_T, decode(kind, {name: raw[name] for name in get_type_hints(kind)}))
 
 
+def as_json(value: object) -> JsonValue:
+    """Return a dataclass as JSON values: fields by name, but for those that are UNWRITTEN."""
+    if is_dataclass(value):
+        hints = get_type_hints(type(value), include_extras=True)
+        return {
+            field.name: as_json(getattr(value, field.name))
+            for field in fields(value)
+            if UNWRITTEN not in get_args(hints[field.name])
+            or getattr(value, field.name) != field.default
+        }
+    return [*map(as_json, value)] if isinstance(value, tuple) else cast(JsonValue, value)
+
+
 def decode(kind: object, raw: object) -> object:
     """Turn JSON values into a dataclass, a tuple or a plain value of a type.
 
     Args:
         kind: the type: a dataclass whose fields are all given, and no others; a tuple, a union with
-            None, a Literal, a Fraction as text, a plain type; or Annotated with limits, Within.
+            None, a Literal, a Fraction as text, a plain type; or Annotated with Within, Matching.
         raw: what the JSON text holds there.
 
     Raises:
@@ -130,7 +182,7 @@ def decode(kind: object, raw: object) -> object:
     origin, members = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(raw, dict):
         hints = get_type_hints(kind, include_extras=True)
-        return kind(**{name: decode(hints[name], value) for name, value in raw.items()})
+        return kind(**{name: _at(name, hints[name], value) for name, value in raw.items()})
     if origin is tuple and isinstance(raw, list | tuple):
         members = members[:1] * len(raw) if Ellipsis in members else members
         return tuple(decode(member, value) for member, value in zip(members, raw, strict=True))
@@ -138,10 +190,20 @@ def decode(kind: object, raw: object) -> object:
         return None if raw is None else decode(members[0], raw)
     if origin is Annotated:
         value = decode(members[0], raw)
-        if not all(limits.low <= cast(float, value) <= limits.high for limits in members[1:]):
+        if not all(limits.holds(value) for limits in members[1:]):
             raise ValueError("out of limits")
         return value
     return _plain(kind, raw)
+
+
+def _at(name: str, kind: object, raw: object) -> object:
+    """Return a field's value; what is wrong with it is told by its place."""
+    try:
+        return decode(kind, raw)
+    except MisplacedError as within:
+        raise MisplacedError(f"{name}.{within.place}") from None
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        raise MisplacedError(name) from None
 
 
 def _plain(kind: object, raw: object) -> object:

@@ -213,9 +213,9 @@ def test_a_manifest_of_figures_that_cannot_be_is_damaged(tmp_path, place, value)
     ("place", "value", "fact"),
     [
         (("level",), 1.5, "level"),
-        (("dataset", "version"), "../2", "dataset's version"),
-        (("ledger", "parent"), "a/../b", "parent"),
-        (("noise", "sensitivity"), "-1", "sensitivity"),
+        (("dataset", "version"), "../2", "dataset.version"),
+        (("ledger", "parent"), "a/../b", "ledger.parent"),
+        (("noise", "sensitivity"), "-1", "noise.sensitivity"),
     ],
 )
 def test_a_damaged_manifest_says_which_fact_is_wrong(tmp_path, place, value, fact):

@@ -67,6 +67,7 @@ from dpquery.releases.tables.labels import FIRST_RULES, release_rules
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
 from dpquery.spec.spec import Item, Spec
 from dpquery.untrusted.files import check_named
+from dpquery.untrusted.json_values import as_json
 
 NEW, OLD = "new", "old"
 
@@ -406,7 +407,7 @@ def _metadata(
     content = {
         "schema_version": manifest.schema_version,
         "dataset": asdict(manifest.dataset),
-        "privacy": manifest.privacy.content(),
+        "privacy": as_json(manifest.privacy),
         "mechanism": manifest.guarantee.mechanism,
         "epsilon": manifest.guarantee.epsilon,
         "delta": manifest.guarantee.delta,

@@ -25,10 +25,10 @@ import yaml
 
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.package.pages import Content, Heading, Paragraph, TextTable
-from dpquery.releases.package.tables import PackagedTable, csv_text, may_be_blank
+from dpquery.releases.package.tables import PackagedTable, may_be_blank
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.tables.file_fields import FileField
-from dpquery.releases.words import count, without_controls
+from dpquery.releases.words import count, csv_text, without_controls
 from dpquery.spec.columns import Domain, values_text
 from dpquery.spec.spec import About
 

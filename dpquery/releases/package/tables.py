@@ -10,7 +10,6 @@ in columns of texts that are never missing, where they are empty texts.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from dpquery.releases.tables.file_fields import (
     other_fields,
 )
 from dpquery.releases.tables.item_table import BATCH_ROWS
+from dpquery.releases.words import csv_text
 from dpquery.spec.columns import Attribute, Domain
 from dpquery.spec.spec import About
 from dpquery.untrusted.parquet import UNREADABLE, opened
@@ -209,8 +209,6 @@ def _is_unique(file: pq.ParquetFile, names: list[str]) -> bool:
 
 
 CSVW_SUFFIX = "csv-metadata.json"
-_FORMULA = re.compile(r"[=+\-@\t\r]")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DATATYPES = {
     "text": "string",
     "integer": "integer",
@@ -218,15 +216,6 @@ _DATATYPES = {
     "boolean": "boolean",
     "date": "date",
 }
-
-
-def csv_text(text: str) -> str:
-    """Return a text as a cell has it: no spreadsheet takes it for a formula.
-
-    >>> csv_text("=1+1"), csv_text("-5"), csv_text("-5 to -1"), csv_text("North")
-    ("'=1+1", '-5', "'-5 to -1", 'North')
-    """
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def write_csv_file(table: PackagedTable, path: Path) -> None:

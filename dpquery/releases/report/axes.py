@@ -348,14 +348,14 @@ def plot(
     name = f'<p class="unit">{escape(up.name)}</p>' if up.name else ""
     return (
         f'<div class="plot" style="{size}">{name}<div class="ys" aria-hidden="true">'
-        f"{_left(up)}</div>"
+        f"{_upright_texts(up)}</div>"
         f'<svg viewBox="0 0 {view[0]} {view[1]}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(title)}"><desc>{escape(words)}</desc>'
         f"{''.join(drawn)}{''.join(marks)}</svg>{tick_row(across)}</div>"
     )
 
 
-def _left(up: Axis) -> str:
+def _upright_texts(up: Axis) -> str:
     return "".join(
         f'<i style="top:{percent_of(1 - up.scale(tick.value))}">{escape(tick.text)}</i>'
         for tick in up.ticks

@@ -43,7 +43,16 @@ from dpquery.releases.words import count, figure, html_table, level_text, percen
 from dpquery.spec.columns import Attribute, Boolean
 from dpquery.spec.predicates import GroupSet
 from dpquery.spec.spec import About, Spec
-from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
+from dpquery.untrusted.json_values import (
+    LEAST_FIGURE,
+    MOST,
+    JsonValue,
+    as_json,
+    list_of,
+    mapping,
+    parsed,
+    text_of,
+)
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 if TYPE_CHECKING:
@@ -73,8 +82,6 @@ _FILES = ("facts", "columns", "cells", "level")  # of an item: not figures
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
 _LONGEST_NAME = 128  # bytes of a name and its place among others
-
-ReportJson = str | int | float | None | list["ReportJson"] | dict[str, "ReportJson"]
 
 
 @dataclass(frozen=True)
@@ -440,16 +447,16 @@ def _check_figures(row: Mapping[str, float | None], facts: ItemFacts) -> None:
         raise ValueError("queries")
 
 
-def to_json(report: Report) -> dict[str, ReportJson]:
+def to_json(report: Report) -> dict[str, JsonValue]:
     """Return the report as JSON values: the manifest's facts, and each item's errors."""
     manifest = report.manifest
-    items: list[ReportJson] = []
+    items: list[JsonValue] = []
     for item in report.items:
         summed = {} if item.summed is None else {"summed": asdict(item.summed)}
         items.append({**item.figures, **summed, "grade": item.grade, "verdict": item.verdict})
     return {
         "dataset": asdict(manifest.dataset),
-        "privacy": {**manifest.privacy.content()},
+        "privacy": as_json(manifest.privacy),
         "guarantee": asdict(manifest.guarantee),
         "strategy": asdict(manifest.strategy),
         **({} if manifest.rap is None else {"rap": asdict(manifest.rap)}),
@@ -464,7 +471,7 @@ def to_json(report: Report) -> dict[str, ReportJson]:
     }
 
 
-def _derived_json(item: DerivedReport) -> dict[str, ReportJson]:
+def _derived_json(item: DerivedReport) -> dict[str, JsonValue]:
     name, kind, rows = item.facts.name, item.facts.kind, item.facts.rows
     return {"name": name, "kind": kind, "rows": rows, **asdict(item.widths)}
 

@@ -18,7 +18,14 @@ from dpquery.releases.report.answers import ItemCells, names_of_labels
 from dpquery.releases.report.derived import DerivedReport
 from dpquery.releases.report.figures import ItemReport
 from dpquery.releases.report.kinds import Caption, Picture, picture_of
-from dpquery.releases.words import count, level_text, percent, within
+from dpquery.releases.words import (
+    count,
+    csv_text,
+    level_text,
+    percent,
+    within,
+    without_controls,
+)
 
 LISTED_ROWS = 500  # of an item's table
 NAMED_COLUMNS = 60
@@ -233,12 +240,12 @@ def _csv(heads: Sequence[str], rows: TextRows) -> str:
     ends = [k for k, head in enumerate(heads) if head.endswith("interval")]
     writer = csv.writer(file, lineterminator="\n")
     names = [("from", "to") if k in ends else (head,) for k, head in enumerate(heads)]
-    writer.writerow([name for pair in names for name in pair])
+    writer.writerow([csv_text(name) for pair in names for name in pair])
     for row in rows:
         cells: list[str] = []
         for k, text in enumerate(row):
             numbers = text.replace(",", "") if k == 0 or k in ends else text
-            low, _, high = numbers.partition(" to ")
-            cells += [low, high] if k in ends else [numbers]
+            parts = numbers.partition(" to ")[::2] if k in ends else [numbers]
+            cells += [csv_text(without_controls(part)) for part in parts]
         writer.writerow(cells)
     return file.getvalue()
