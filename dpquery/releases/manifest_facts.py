@@ -20,7 +20,7 @@ from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.item_fields import NAME
 from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, StackedSet
 from dpquery.spec.spec import Item, PublicationRules, Spec
-from dpquery.untrusted.json_values import LEAST_FIGURE, UNWRITTEN, MOST, Count, Matching, Within
+from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, UNWRITTEN, Count, Matching, Within
 
 Digest = Annotated[str, Matching("[0-9a-z]{1,64}")]
 RowsDigest = Annotated[str, Matching("[0-9a-z]{0,64}")]
