@@ -85,7 +85,7 @@ _LONGEST_NAME = 128  # bytes of a name and its place among others
 
 
 @dataclass(frozen=True)
-class Worth:
+class Judgement:
     """What some answers are worth.
 
     Attributes:
@@ -114,7 +114,7 @@ class Worth:
     def grade(self) -> str:
         """The same; good too where intervals are within a record or so, however small answers are.
 
-        >>> Worth(1.0, 2.0, 0.4).grade, Worth(1.0, 2.0, 4.0).grade
+        >>> Judgement(1.0, 2.0, 0.4).grade, Judgement(1.0, 2.0, 4.0).grade
         ('good', 'weak')
         """
         exact = self.counts and self.half is not None and self.half <= GOOD_RECORDS
@@ -135,7 +135,7 @@ class LevelReport:
     name: str
     answers: int
     within: float | None
-    worth: Worth
+    worth: Judgement
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class ItemReport:
         return 1 if self.summed is None else self.summed.largest
 
     @property
-    def worth(self) -> Worth:
+    def worth(self) -> Judgement:
         """What the answers are worth together."""
         half = None
         if self.median_std_error is not None:
@@ -225,7 +225,7 @@ class ItemReport:
             wider = NormalDist().inv_cdf((1 + self.level) / 2)
             whole = self.cells.whole and known.size
             half = float(np.median(known)) if whole else self.median_std_error * wider
-        return Worth(self.flagged_share, self.median_rel_error, half, self.summed is None)
+        return Judgement(self.flagged_share, self.median_rel_error, half, self.summed is None)
 
     @property
     def grade(self) -> str:
@@ -264,7 +264,7 @@ class ItemReport:
             half = float(np.nanmedian(part.high - part.low) / 2) if widths.size else None
             bounded = typical if np.isfinite(typical) else None
             relative = None if bounded is None else bounded / wider
-            worth = Worth(flagged, relative, half, self.summed is None)
+            worth = Judgement(flagged, relative, half, self.summed is None)
             reports.append(LevelReport(name, len(rows), bounded, worth))
         return tuple(reports)
 
