@@ -10,8 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from statistics import NormalDist
 
+import numpy as np
+
+from dpquery.arrays import Floats
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
@@ -204,10 +208,26 @@ def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
     blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
     if spec.items[place].summed is not None or not all(block.is_product for block in blocks):
         return None
+    spread = {i: _spread(spec, compiled, i) for block in blocks for i in block.attributes}
     shares = (
-        math.prod(float(f.row_sums.sum()) / f.shape[1] for f in block.factors) for block in blocks
+        math.prod(
+            float(factor.matmat(spread[i]).sum())
+            for i, factor in zip(block.attributes, block.factors, strict=True)
+        )
+        for block in blocks
     )
     return math.fsum(shares) / sum(block.queries for block in blocks)
+
+
+def _spread(spec: Spec, compiled: CompiledSpec, place: int) -> Floats:
+    """Return the share of records in each class of an attribute, (classes, 1).
+
+    All declared values are as frequent, and no record has another one.
+    """
+    attribute = spec.domain.attributes[place]
+    declared = reduce(np.kron, (np.arange(c.size) < c.length for c in attribute.columns))
+    counts = np.bincount(compiled.classes[place], weights=declared)
+    return np.asarray(counts / counts.sum())[:, None]
 
 
 class _Trials:

@@ -51,6 +51,15 @@ def test_the_first_screen_says_what_each_table_is_worth_and_what_is_next(town):
     assert lines[-2].endswith("dpquery release data.csv --epsilon 0.5")
 
 
+def test_the_average_answer_is_over_declared_values_whether_others_count_or_not(town):
+    averages = []
+    for other in ("drop", "count"):
+        Path("workload.yaml").write_text(ROWS.replace("other: drop", f"other: {other}", 1))
+        seen = planned("--epsilon", "0.5", "--ledger", f"{other}.db", "--time-limit", "0")
+        averages.append([item["average"] for item in seen["worth"]["items"]])
+    assert averages[0] == pytest.approx(averages[1])
+
+
 def test_the_sample_takes_sixteen_lines_at_most(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick = ("--time-limit", "0", "--ledger", "l.db", "--rows", "50000", "--dry-run")
