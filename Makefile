@@ -114,13 +114,13 @@ types: $(READY) ## mypy, strict
 check: lint types audit test ## what CI runs: lint, types, the short audit, tests
 
 docs: $(READY) ## write what comes from the table of fields: the spec's reference page, the starter
-	$(BIN)/python -c 'from pathlib import Path; from dpquery.spec.documents import reference, starter; \
-	    Path("dpquery/docs/spec.md").write_text(reference.reference(), encoding="utf-8"); \
-	    Path("workloads/starter.yaml").write_text(starter.STARTER, encoding="utf-8")'
+	$(BIN)/python -c 'from pathlib import Path; from dpquery.spec.documents import STARTER, reference; \
+	    Path("dpquery/docs/spec.md").write_text(reference(), encoding="utf-8"); \
+	    Path("workloads/starter.yaml").write_text(STARTER, encoding="utf-8")'
 
 docs-site: $(READY) ## the pages as a site, in build/site/
 	$(BIN)/pip install --quiet --disable-pip-version-check --group docs
-	rm -rf build/pages && mkdir -p build/pages && cp dpquery/docs/*.md build/pages
+	rm -rf build/pages && mkdir -p build/pages && cp dpquery/docs/*.md dpquery/docs/*.png build/pages
 	$(BIN)/mkdocs build --quiet --config-file dpquery/docs/mkdocs.yml --site-dir ../../build/site
 
 # pip-tools lives in a folder of its own that goes away again: dpquery needs none of it.

@@ -63,7 +63,7 @@ refused, and so are lines that another mark than a comma seems to separate: that
 `values_file: {name: counties.csv, delimiter: ';'}`.
 
 A file of a hierarchy has a header and a value a line, with the groups that the value lies in: see
-[areas.md](areas.md).
+[guide.md](guide.md#areas-within-areas).
 
 Questions about dates name periods: `2013-01-31`, `2013-W05`, `2013-01`, `2013-Q1` or `2013`, each
 whole: where days are counted `2013-01` is 31 of them, and where months are counted `2013-01-15` is

@@ -196,7 +196,7 @@ def check(page, folder, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["dpquery/docs/tutorial.md", "dpquery/docs/areas.md", "README.md"])
+@pytest.mark.parametrize("page", ["dpquery/docs/tutorial.md", "dpquery/docs/guide.md", "README.md"])
 def test_a_page_shows_what_its_commands_print(page, tmp_path, monkeypatch):
     check(ROOT / page, tmp_path, monkeypatch)
 
