@@ -34,7 +34,7 @@ from textwrap import dedent, indent
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tests" / "harness"))
 
-from sources import Definition, find, modules  # noqa: E402 where the line above has it
+from sources import Definition, Module, find, modules  # noqa: E402 where the line above has it
 
 MAP = ROOT / "build" / "executed"
 """A file a process: a line a test function, with its CPU seconds and the functions it executes."""
@@ -377,18 +377,28 @@ class Trial:
         """Return a test that fails with a mistake and passes without it."""
         folder = plant(mistake, self.whole, self.room / "copy")
         try:
-            queue = self.candidates(mistake)
-            sizes = iter(TOGETHER)
-            size = 1 if self.caught.get(_key(mistake)) in queue[:1] else next(sizes)
+            known = self.caught.get(_key(mistake))
+            if known and (found := self._failing_but_for_it(folder, [known])):
+                return found
+            queue, sizes = self.candidates(mistake), iter(TOGETHER)
+            size = next(sizes)
             while queue:
                 batch, queue = queue[:size], queue[size:]
+                if found := self._failing_but_for_it(folder, batch):
+                    return found
                 size = next(sizes, size)
-                for test in failing(folder, batch):
-                    if self._passes_otherwise(test):
-                        return test
-                    queue = [one for one in batch if one != test] + queue
         finally:
             shutil.rmtree(folder)
+        return None
+
+    def _failing_but_for_it(self, folder: Path, tests: list[str]) -> str | None:
+        """Return one of some tests that fails on a copy and passes on the product as it is."""
+        while tests and (failed := failing(folder, tests)):
+            if failed[0] not in self._sound:
+                self._sound[failed[0]] = not failing(self.whole, failed[:1])
+            if self._sound[failed[0]]:
+                return failed[0]
+            tests = [test for test in tests if not f"{failed[0]}[".startswith(f"{test}[")]
         return None
 
     def candidates(self, mistake: Mistake) -> list[str]:
@@ -402,9 +412,9 @@ class Trial:
             for test in _one_of_each_first(sorted(some, key=self._distance)):
                 left -= self._cost(test)
                 order += [test] * (left >= 0 and (self.whole / test.partition("::")[0]).exists())
-        known = self.caught.get(_key(mistake))
-        order += [f"audit:{part}" for part in (_parts() if self.audit is None else self.audit)]
-        return [known, *(test for test in order if test != known)] if known else order
+        return order + [
+            f"audit:{part}" for part in (_parts() if self.audit is None else self.audit)
+        ]
 
     def _distance(self, test: str) -> float:
         """Return how late a test is tried: one that enters few functions is the nearest."""
@@ -415,11 +425,6 @@ class Trial:
         """Return CPU seconds: those recorded, and of fixtures that its first user alone made."""
         seconds, entered = self.tests[test]
         return seconds + len(entered) / ENTERED_A_SECOND
-
-    def _passes_otherwise(self, test: str) -> bool:
-        if test not in self._sound:
-            self._sound[test] = not failing(self.whole, [test])
-        return self._sound[test]
 
 
 def _key(mistake: Mistake) -> str:
@@ -446,7 +451,7 @@ def starts_programs(file: str) -> bool:
     return path.exists() and any(word in path.read_text(encoding="utf-8") for word in STARTING)
 
 
-def executing(mistake: Mistake, among: tuple) -> set[str]:
+def executing(mistake: Mistake, among: tuple[Module, ...]) -> set[str]:
     """Return the functions whose tests may notice a mistake.
 
     They are the changed function and those in it, of a class its methods; of a constant, and of
@@ -454,14 +459,17 @@ def executing(mistake: Mistake, among: tuple) -> set[str]:
     """
     definition = find(mistake.within, among)
     whole = f"{definition.module.name}.{definition.name}"
-    nodes = [
-        (name, node) for module in among for name, node in functions_in(module.tree, module.name)
-    ]
+    nodes = _functions(among)
     inside = {name for name, _ in nodes if name == whole or name.startswith(f"{whole}.")}
     if inside and not isinstance(definition.node, ast.ClassDef):
         return inside
     last = definition.name.rpartition(".")[2]
     return inside | {name for name, node in nodes if last in _words(node)}
+
+
+@cache
+def _functions(among: tuple[Module, ...]) -> list[tuple[str, FunctionNode]]:
+    return [pair for module in among for pair in functions_in(module.tree, module.name)]
 
 
 def _words(node: ast.AST) -> set[str]:
