@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test near night test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
+.PHONY: help install demo test near night mistakes test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ near: $(READY) ## the tests that execute what differs from BASE, cheapest first:
 night: $(READY) ## every test but the slowest, and the map of what each executes, for `make near`
 	rm -rf build/executed
 	$(BIN)/pytest -q $(CORES) -p mistakes.executed -m 'not slow'
+
+mistakes: $(READY) ## mistakes made by rule, 80 drawn by the date, after `make night`: an hour of a core
+	$(BIN)/python tests/mistakes/machine.py 80
 
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q $(CORES) -m ''
