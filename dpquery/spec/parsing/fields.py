@@ -156,8 +156,8 @@ class BudgetFields(Fields, what="budget", choice="the budget"):
         "Goes with epsilon: with it, Gaussian noise can be paid.", "1e-9",
     ).without("rho", "a budget in rho has no delta; leave it out")
     accounting = optional(Word("what losses are added up as", ACCOUNTINGS),
-        "What losses are added up as: gdp takes the least Gaussian noise, zcdp is what RAP takes, "
-        "pure is epsilon alone. Left out, the first plan says, by the mechanism that it chooses.",
+        "What losses are added up as: gdp needs the least Gaussian noise, zcdp is what RAP needs, "
+        "pure is epsilon alone. If left out, the first plan decides, by its mechanism.",
         "zcdp",
     ).without("rho", "a budget in rho adds up rho; leave `accounting` out")
 
@@ -210,7 +210,7 @@ class PrivacyFields(Fields, what="privacy"):
         "{person: person_id, max_rows: 3}")
     neighbours = defaulted(Word("a kind of neighbours", NEIGHBOURS), NEIGHBOURS[0],
         "How a unit is hidden: by adding or removing it, or with replace, which keeps the number "
-        "of rows public and takes mostly 1.4 times the noise, at most twice.", "replace")
+        "of rows public and needs mostly 1.4 times the noise, at most twice.", "replace")
     delta = defaulted(_DELTA, Fraction(0),
         "Chance that the guarantee fails: well below 1 / rows. 0 allows Laplace noise only.",
         "1e-9")
@@ -286,7 +286,7 @@ class ColumnFields(Fields):
         "thousands or with signs: 1.234 is 1234 under {thousands: '.', decimal: ','}.",
         "{thousands: '.', decimal: ','}")
     other = optional(_OTHER,
-        "What any other text does, where it is not what the spec's `other` says.", "show")
+        "What happens to any other text, if not what the spec's `other` says.", "show")
 
 
 class _AttributeAlone(Fields):
@@ -410,8 +410,8 @@ class SumFields(Fields, what="a sum"):
         "A sum for every combination of what is asked of each attribute; one sum in all unless "
         "given.", "{sex: identity, region: identity+total}")
     value = optional(either(SUMMED_LIST, SUMMED_BY_NAME),
-        "What every value adds, 0 where it adds nothing: numbers in order, or value: number. Bins "
-        "go by the edge where they begin. Not needed for a range.",
+        "What every value adds, 0 if it adds nothing: numbers in order, or value: number. Bins "
+        "are named by the edge where they begin. Not needed for a range.",
         "{none: 0, some: 1, many: 5}")
 
 
@@ -460,17 +460,18 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
         "What the table shows, for its readers.", "Every year of age by sex")
     weight = defaulted(Real("a weight", above=0,
             refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
-        "How much its squared error counts in the plan. Errors of a sum are taken over its largest "
-        "value, so that it counts as a table of counts does.", "2")
+        "How much its squared error counts in the plan. Errors of a sum are divided by its largest "
+        "value, so that it counts as much as a table of counts.", "2")
     share = optional(Decimal("a share of the budget", above=0, high=1,
             refusal="the share {given} is none; expected a number above 0 and at most 1"),
-        "The share of each release's budget that it has for itself; items without one have what is "
-        "left together. Left out everywhere, `plan` splits it best.", "0.4")
+        "The share of each release's budget that is reserved for it; items without one divide the "
+        "rest. If no item has one, `plan` finds the best division.", "0.4")
     publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
         "{round_to: 10}")
     known = optional(KnownFields,
         "Its answers are published anyway: they are taken as exact, are NOT PROTECTED, and other "
-        "answers err less.", "{file: persons_by_region.csv, why: 'census of 2020, table P1'}")
+        "answers have smaller errors.",
+        "{file: persons_by_region.csv, why: 'census of 2020, table P1'}")
 
 
 class SpecFields(Fields, what="the spec"):
@@ -487,8 +488,8 @@ class SpecFields(Fields, what="the spec"):
         "The attributes and all values that they may hold; public knowledge, never read from the "
         "data.", "{age: {range: [0, 114]}, employed: boolean}")
     other = defaulted(_OTHER, "count",
-        "What a text that is not declared does: count in totals and sums over its attribute, show "
-        "as one more value, other, or drop the record from all tables.", "count")
+        "What happens to a text that is not declared: count it in totals and sums over its "
+        "attribute, show it as one more value, other, or drop the record from all tables.", "count")
     about = optional(AboutFields,
         "What readers of the release are told: `dpquery package` prints it. It changes no plan, no "
         "number and no key.", "{title: Persons of Sampleland, contact: info@stats.example}")
@@ -496,18 +497,19 @@ class SpecFields(Fields, what="the spec"):
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
     impossible = defaulted(ListOf("combinations of values", Unread(COMBINATION.schema)), (),
-        "What no record can be, by public knowledge: answers that count such records alone are 0, "
-        "others err less. Records that are it after all are protected as any.",
+        "What no record can be, by public knowledge: answers that count only such records are 0, "
+        "others have smaller errors. A record that is it after all is protected as any other.",
         "[{age: {between: [0, 14]}, employed: yes}]")
     prefer = defaulted(Word("what readers are to have", PREFERENCES), PREFERENCES[0],
-        "unbiased: estimates. closest: plan also simulates guesses that may be biased; release "
-        "gives what errs least: a column beside, or adaptive measurement; needs `rows`.", "closest")
+        "unbiased: estimates. closest: plan also simulates guesses that may be biased, and release "
+        "gives the ones with the smallest error: a column, or adaptive measurement. Needs `rows`.",
+        "closest")
     publish = optional(PublishFields,
         "Adds columns `published` and `suppressed` beside the estimates of every item, which stay "
         "as they are.", "{suppress: {rel_error: 0.3, below: 10}, round_to: 5}")
     derived = defaulted(ListOf("derived items, a list", ref("derived_item")), (),
         "Statistics made of the noisy answers: shares, means, differences, quantiles, rates. They "
-        "take no budget, change no plan, and can be added by `dpquery answer`.",
+        "cost no budget, change no plan, and can be added by `dpquery answer`.",
         "[{name: share_of_sexes, share: {of: sexes}}]")
 
 

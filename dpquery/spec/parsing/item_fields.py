@@ -105,7 +105,7 @@ class QuantileFields(Fields, what="quantiles"):
 
 
 class DerivedFields(Fields, what="a derived item", choice="a derived item"):
-    """A statistic made of the noisy answers of items: it takes no budget, and may come later."""
+    """A statistic made of the noisy answers of items: it costs no budget, and may come later."""
 
     name = Field(ITEM_NAME,
         "Unique, among items too; the name of its file in the release.", "share_of_sexes")
