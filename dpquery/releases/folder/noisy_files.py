@@ -29,6 +29,7 @@ from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_RAP_FIT_NUMBERS
 from dpquery.operators.compile import CompiledSpec
 from dpquery.releases.manifest import RELAXED_ROWS_FILE
+from dpquery.releases.tables.file_columns import MEASUREMENTS, schema_of
 from dpquery.spec.columns import Attribute, Domain
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import Strategy
@@ -38,14 +39,7 @@ if TYPE_CHECKING:
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 BATCH_VALUES = 1 << 20
-SCHEMA = pa.schema(
-    [
-        pa.field("measurement", pa.int32(), nullable=False),
-        pa.field("attributes", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("weight", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-    ]
-)
+SCHEMA = schema_of(MEASUREMENTS.values())
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ from dpquery.measurement.ledger.ledger import MANIFEST_FILE
 from dpquery.measurement.ledger.store import sync_path
 from dpquery.progress import report_progress
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.releases.folder.noisy_files import SCHEMA as MEASUREMENTS_SCHEMA
 from dpquery.releases.folder.noisy_files import MeasurementLabel, write_measurements
 from dpquery.releases.manifest import (
     ERRORS_FILE,
@@ -53,11 +52,15 @@ from dpquery.releases.manifest import (
 )
 from dpquery.releases.statement import statement
 from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
+from dpquery.releases.tables.file_columns import (
+    AXES,
+    ERRORS,
+    LABELS,
+    MEASUREMENTS,
+    FileColumn,
+    schema_of,
+)
 from dpquery.releases.tables.file_fields import (
-    ERRORS_FIELDS,
-    LABELS_FIELDS,
-    MEASUREMENTS_FIELDS,
-    TABLES_FIELDS,
     FileField,
     item_fields,
     other_fields,
@@ -289,7 +292,7 @@ def write_release(
 
 
 def _write_sources(folder: Path, sources: Sources, manifest: Manifest) -> None:
-    fields = other_fields(MEASUREMENTS_SCHEMA, MEASUREMENTS_FIELDS)
+    fields = other_fields(schema_of(MEASUREMENTS.values()), MEASUREMENTS)
     metadata = _metadata(manifest, {"step": str(2**manifest.noise.shift)}, fields)
     write_measurements(
         folder / MEASUREMENTS_FILE, sources.values, sources.measured, metadata=metadata
@@ -311,9 +314,9 @@ def _write_files(
         if facts.numbered:
             item_layout: ItemRows = long_layout(item, error_bars=bars, extra=extra)
             axes = axes_table(item, spec.domain)
-            _write_table(folder / facts.tables_file, axes, manifest, TABLES_FIELDS)
+            _write_table(folder / facts.tables_file, axes, manifest, AXES)
             labels = labels_table(item, spec.domain, rules=rules)
-            _write_table(folder / facts.labels_file, labels, manifest, LABELS_FIELDS)
+            _write_table(folder / facts.labels_file, labels, manifest, LABELS)
         else:
             item_layout = layout(item, spec.domain, error_bars=bars, extra=extra, rules=rules)
         metadata = _metadata(
@@ -332,7 +335,7 @@ def _write_files(
                 report_progress("writing answers", written / spec.queries)
         summaries.append(tally.row(item) if manifest.error_bars else unknown_row(item))
     errors = errors_table(summaries, known=manifest.error_bars)
-    _write_table(folder / ERRORS_FILE, errors, manifest, ERRORS_FIELDS)
+    _write_table(folder / ERRORS_FILE, errors, manifest, ERRORS)
     (folder / STATEMENT_FILE).write_text(statement(manifest), encoding="utf-8")
     (folder / MANIFEST_FILE).write_text(manifest_text(manifest), encoding="utf-8")
 
@@ -354,9 +357,9 @@ def _write_table(
     path: Path,
     table: pa.Table,
     manifest: Manifest,
-    meanings: Mapping[str, tuple[str, str]] | None = None,
+    columns: Mapping[str, FileColumn] | None = None,
 ) -> None:
-    fields = () if meanings is None else other_fields(table.schema, meanings)
+    fields = () if columns is None else other_fields(table.schema, columns)
     described = table.replace_schema_metadata(_metadata(manifest, {}, fields))
     with _writer(path, described.schema) as writer:
         writer.write_table(described)

@@ -10,7 +10,7 @@ in columns of texts that are never missing, where they are empty texts.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +23,8 @@ import pyarrow.parquet as pq
 from dpquery.exceptions import SpecError
 from dpquery.releases.manifest import ERRORS_FILE, Manifest
 from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts
+from dpquery.releases.tables.file_columns import ANSWERS, AXES, ERRORS, LABELS, FileColumn
 from dpquery.releases.tables.file_fields import (
-    ANSWER_FIELDS,
-    ERRORS_FIELDS,
-    LABELS_FIELDS,
-    TABLES_FIELDS,
     Category,
     FileField,
     derived_item_fields,
@@ -109,60 +106,52 @@ def packaged_tables(
     tables = []
     for facts in manifest.items:
         with saying_damage(directory / facts.file):
-            tables.append(_item_table(directory / facts.file, facts, manifest, domain))
+            tables.append(_table_of_rows(directory / facts.file, facts, manifest, domain))
         if facts.numbered:
-            lists = ((facts.tables_file, TABLES_FIELDS), (facts.labels_file, LABELS_FIELDS))
+            lists = ((facts.tables_file, AXES), (facts.labels_file, LABELS))
             words = ("the attributes of its tables", "the labels of its rows")
-            for (name, meanings), word in zip(lists, words, strict=True):
+            for (name, columns), word in zip(lists, words, strict=True):
                 description = f"{facts.name}: {word}"
                 with saying_damage(directory / name):
-                    tables.append(_other_table(directory / name, description, meanings))
+                    tables.append(_other_table(directory / name, description, columns))
     for derived in manifest.derived:
         with saying_damage(directory / derived.file):
-            tables.append(_derived_table(directory / derived.file, derived, manifest, domain))
+            tables.append(_table_of_rows(directory / derived.file, derived, manifest, domain))
     with saying_damage(directory / ERRORS_FILE):
         title = "What the answers of each item are worth, in short"
-        tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS_FIELDS))
+        tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS))
     return tuple(tables)
 
 
-def _item_table(
-    path: Path, facts: ItemFacts, manifest: Manifest, domain: Domain | None
+def _table_of_rows(
+    path: Path, facts: ItemFacts | DerivedFacts, manifest: Manifest, domain: Domain | None
 ) -> PackagedTable:
-    with opened(path, rows=facts.queries) as file:
-        fields = item_fields(file.schema_arrow, facts, manifest, domain)
+    """Return the table of an item or a derived item."""
+    rows = facts.queries if isinstance(facts, ItemFacts) else facts.rows
+    with opened(path, rows=rows) as file:
+        if isinstance(facts, ItemFacts):
+            fields = item_fields(file.schema_arrow, facts, manifest, domain)
+            shows = _shows(facts, fields)
+        else:
+            fields = derived_item_fields(file.schema_arrow, facts, manifest, domain)
+            shows = f"Worked out as: {facts.definition}"
         attributes = {} if domain is None else {a.name: a for a in domain.attributes}
         fields = _with_categories(file, fields, attributes)
         unique = _is_unique(file, [field.name for field in fields if field.key])
-    description = facts.description or _shows(facts, fields)
-    return PackagedTable(facts.name, path, description, facts.queries, fields, unique)
-
-
-def _derived_table(
-    path: Path, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
-) -> PackagedTable:
-    with opened(path, rows=facts.rows) as file:
-        fields = derived_item_fields(file.schema_arrow, facts, manifest, domain)
-        attributes = {} if domain is None else {a.name: a for a in domain.attributes}
-        fields = _with_categories(file, fields, attributes)
-        unique = _is_unique(file, [field.name for field in fields if field.key])
-    description = facts.description or f"Worked out as: {facts.definition}"
-    return PackagedTable(facts.name, path, description, facts.rows, fields, unique)
+    return PackagedTable(facts.name, path, facts.description or shows, rows, fields, unique)
 
 
 def _shows(facts: ItemFacts, fields: tuple[FileField, ...]) -> str:
     """Return what an item shows where the spec has no words for it."""
     if facts.numbered:
         return f"Rows by number: see {facts.name}.tables and {facts.name}.labels"
-    by = [field.name for field in fields if field.key and field.name not in ANSWER_FIELDS]
+    by = [field.name for field in fields if field.key and field.name not in ANSWERS]
     return f"By {', '.join(by)}" if by else "One number"
 
 
-def _other_table(
-    path: Path, description: str, meanings: dict[str, tuple[str, str]]
-) -> PackagedTable:
+def _other_table(path: Path, description: str, columns: Mapping[str, FileColumn]) -> PackagedTable:
     with opened(path, rows=None) as file:
-        fields = other_fields(file.schema_arrow, meanings)
+        fields = other_fields(file.schema_arrow, columns)
         rows = file.metadata.num_rows
     return PackagedTable(path.name.removesuffix(".parquet"), path, description, rows, fields)
 

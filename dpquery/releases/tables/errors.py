@@ -18,6 +18,7 @@ from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
 from dpquery.arrays import Floats, Ints
+from dpquery.releases.tables.file_columns import ERRORS, schema_of
 from dpquery.spec.spec import Item
 
 NOISY, VERY_NOISY = 0.3, 0.5
@@ -32,19 +33,7 @@ NO_ERROR_BARS = "no error bars"
 _DROPPED_BITS = 52 - 8
 _BINS = (int(np.array(np.inf).view(int64)) >> _DROPPED_BITS) + 1
 
-ERRORS_SCHEMA = pa.schema(
-    [
-        pa.field("item", pa.string(), nullable=False),
-        pa.field("queries", pa.int64(), nullable=False),
-        pa.field("rmse", pa.float64(), nullable=False),
-        pa.field("median_std_error", pa.float64(), nullable=False),
-        pa.field("max_std_error", pa.float64(), nullable=False),
-        pa.field("median_rel_error", pa.float64()),
-        pa.field("worst_rel_error", pa.float64()),
-        pa.field("flagged_share", pa.float64(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
-    ]
-)
+ERRORS_SCHEMA = schema_of(ERRORS.values())
 UNKNOWN_SCHEMA = pa.schema([field.with_nullable(True) for field in ERRORS_SCHEMA])
 """The same where errors are not known: everything but `item`, `queries` and `weight` is null."""
 

@@ -14,14 +14,19 @@ import pyarrow as pa
 
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts
+from dpquery.releases.tables.file_columns import (
+    AMOUNT,
+    ANSWERS,
+    COUNTED,
+    NO_UNIT,
+    SHARE,
+    FileColumn,
+)
+from dpquery.releases.tables.item_table import ERROR_NAMES
 from dpquery.releases.tables.labels import is_binned
 from dpquery.spec.columns import Attribute, Bins, Dates, Domain, Integers, values_text
 
 FieldKind = Literal["text", "integer", "number", "boolean", "date"]
-COUNTED, NO_UNIT, SHARE = "records", "", "ratio"
-"""The unit of a count; of what has none; of a ratio."""
-AMOUNT = "{unit}"
-"""Stands in the tables below for the unit of the item: records, or what is summed."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +67,6 @@ class FileField:
     key: bool = False
 
 
-ANSWER_FIELDS: dict[str, tuple[str, str]] = {
-    "table": ("The attributes of the row's table; `total` where there are none", NO_UNIT),
-    "query": ("How many of the row's conditions a record must meet", NO_UNIT),
-    "cell": ("Number of the row in its table, from 0", NO_UNIT),
-    "estimate": ("The {amount}, plus noise of mean zero: may be negative, or not whole", AMOUNT),
-    "std_error": ("Standard error of that noise; it does not depend on the records", AMOUNT),
-    "half_width": ("Half the width of the noise interval around the estimate", AMOUNT),
-    "ci_low": ("Lower end of the {level} noise interval", AMOUNT),
-    "ci_high": ("Upper end of the {level} noise interval", AMOUNT),
-    "rel_error": ("std_error over the size of the estimate; empty where that is zero", SHARE),
-    "flag": ("`noisy` from a rel_error of 30 % on, `very noisy` from 50 % on; else empty", NO_UNIT),
-    "published": ("The estimate by the rules of publication; empty where they omit it", AMOUNT),
-    "suppressed": ("The rule that left `published` empty; else empty", NO_UNIT),
-}
-"""Meaning and unit of the columns of an item's file that are no attributes."""
 FACT_FLAG = (
     "`impossible` or `known` where a public fact states the answer; `noisy` from a rel_error of 30 "
     "% on, `very noisy` from 50 % on; else empty",
@@ -97,52 +87,10 @@ FITTED_FIELDS = {
     "estimate": ("The {amount}, as the relaxed rows have it; biased", AMOUNT),
     "flag": ("`no error bars` in every row", NO_UNIT),
 } | dict.fromkeys(
-    ("std_error", "half_width", "ci_low", "ci_high", "rel_error"),
+    ERROR_NAMES,
     ("Empty: the error of an estimate depends on the records", NO_UNIT),
 )
 """The same where errors are not known."""
-ERRORS_FIELDS: dict[str, tuple[str, str]] = {
-    "item": ("Name of the item", NO_UNIT),
-    "queries": ("Number of its answers", "answers"),
-    "rmse": ("Root mean square of their standard errors", AMOUNT),
-    "median_std_error": ("Median of their standard errors", AMOUNT),
-    "max_std_error": ("Largest of their standard errors", AMOUNT),
-    "median_rel_error": ("Median relative error; empty where it is unbounded", SHARE),
-    "worst_rel_error": ("Largest relative error; empty where an estimate is zero", SHARE),
-    "flagged_share": ("Share of the answers that have a flag", SHARE),
-    "weight": ("Weight of the item in the spec", NO_UNIT),
-}
-MEASUREMENTS_FIELDS: dict[str, tuple[str, str]] = {
-    "measurement": ("Which measurement of the strategy the value belongs to, from 0", NO_UNIT),
-    "attributes": ("The attributes that it counts over; empty for the total", NO_UNIT),
-    "weight": ("The whole number that its rows were multiplied by, in digits", NO_UNIT),
-    "value": ("The noisy value, in steps of the grid", "steps"),
-}
-TABLES_FIELDS: dict[str, tuple[str, str]] = {
-    "table": ("Number of the table, as in the item's file", NO_UNIT),
-    "name": ("Its attributes; `total` where there are none", NO_UNIT),
-    "query": ANSWER_FIELDS["query"],
-    "first": ("Rows of the item's file before those of the table", "rows"),
-    "attribute": ("One of its attributes", NO_UNIT),
-    "labels": ("Number of its list of labels", NO_UNIT),
-    "size": (
-        "Labels in that list; a row has the `cell` // `stride` % `size`-th",
-        NO_UNIT,
-    ),
-    "stride": ("Rows of the table from one label to the next", "rows"),
-}
-LABELS_FIELDS: dict[str, tuple[str, str]] = {
-    "labels": ("Number of the list of labels", NO_UNIT),
-    "place": ("Where the label stands in it, from 0", NO_UNIT),
-    "label": ("The label", NO_UNIT),
-    "code": ("The value as it stands in the records, where that is not the label", NO_UNIT),
-    "level": ("Its level of the hierarchy, where it has one", NO_UNIT),
-    "from_number": ("First number of the range, included", NO_UNIT),
-    "to_number": ("Last number of the range, included", NO_UNIT),
-    "below_number": ("The edge that a range of bins stays below", NO_UNIT),
-    "from_date": ("First day of the range, included", NO_UNIT),
-    "to_date": ("Last day of the range, included", NO_UNIT),
-}
 _NOT_NEGATIVE = {"std_error", "half_width", "rel_error", "cell", "place", "size", "stride", "first"}
 
 
@@ -157,7 +105,8 @@ def item_fields(
         manifest: of the release.
         domain: of its spec; None where that is not at hand: attributes then have no values.
     """
-    known = ANSWER_FIELDS | ({} if manifest.error_bars else FITTED_FIELDS)
+    known = {name: (column.meaning, column.unit) for name, column in ANSWERS.items()}
+    known |= {} if manifest.error_bars else FITTED_FIELDS
     known |= {"flag": FACT_FLAG} if manifest.facts else {}
     known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}
     return _row_fields(schema, known, _words(facts.summed, manifest.level), domain)
@@ -199,11 +148,12 @@ def _row_fields(
     return tuple(fields)
 
 
-def other_fields(
-    schema: pa.Schema, meanings: Mapping[str, tuple[str, str]]
-) -> tuple[FileField, ...]:
-    """Return the columns of a file that is not an item's, given their meanings and units."""
-    return tuple(_known(column, *meanings[column.name], _words(None, 0.0)) for column in schema)
+def other_fields(schema: pa.Schema, columns: Mapping[str, FileColumn]) -> tuple[FileField, ...]:
+    """Return the columns of a file that is not an item's."""
+    described = [columns[field.name] for field in schema]
+    words = _words(None, 0.0)
+    pairs = zip(schema, described, strict=True)
+    return tuple(_known(field, column.meaning, column.unit, words) for field, column in pairs)
 
 
 def field_kind(kind: pa.DataType) -> FieldKind:

@@ -33,9 +33,9 @@ from dpquery.releases.tables.errors import (
     flags,
     relative_errors,
 )
+from dpquery.releases.tables.file_columns import ANSWERS, LABEL
 from dpquery.releases.tables.labels import (
     FIRST_RULES,
-    LABEL,
     AttributeColumns,
     BlankColumns,
     ColumnRules,
@@ -49,12 +49,16 @@ from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.sections import PUBLICATION_COLUMNS
 from dpquery.spec.spec import Item, PublicationRules, Table
 
-PUBLICATION_FIELDS = [
-    pa.field(name, kind, nullable=nullable)
-    for name, kind, nullable in zip(
-        PUBLICATION_COLUMNS, (pa.float64(), LABEL), (True, False), strict=True
-    )
-]
+
+def answer_fields(*names: str, error_bars: bool = True, rules: object = None) -> list[pa.Field]:
+    """Return columns of answers, and those of what is published by an item's rules, if any.
+
+    Where there are no error bars, columns of errors are empty.
+    """
+    fields = [ANSWERS[name].field for name in names]
+    if not error_bars:
+        fields = [f.with_nullable(f.nullable or f.name in ERROR_NAMES) for f in fields]
+    return fields + [ANSWERS[name].field for name in PUBLICATION_COLUMNS if rules is not None]
 
 
 def publication_arrays(
@@ -225,11 +229,6 @@ def with_thresholds(item: Item) -> bool:
     return any(table.threshold < len(table.axes) for table in item.tables)
 
 
-def with_publication(item: Item, fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """Return the columns of answers with those of what an item's rules publish, if it has any."""
-    return [*fields, *(PUBLICATION_FIELDS if item.publish is not None else ())]
-
-
 def _answers(
     estimate: Values, std_error: Values | None = None, half_width: Values | None = None
 ) -> Answers:
@@ -271,15 +270,8 @@ def _batches_of(sizes: Sequence[int], rows: int) -> Iterator[list[Segment]]:
         yield batch
 
 
-_VALUES = [
-    pa.field("estimate", pa.float64(), nullable=False),
-    pa.field("std_error", pa.float64(), nullable=False),
-    pa.field("ci_low", pa.float64(), nullable=False),
-    pa.field("ci_high", pa.float64(), nullable=False),
-    pa.field("rel_error", pa.float64()),
-    pa.field("flag", LABEL, nullable=False),
-]
-_WITHOUT_ERRORS = [field.with_nullable(field.name not in ("estimate", "flag")) for field in _VALUES]
+ERROR_NAMES = ("std_error", "half_width", "ci_low", "ci_high", "rel_error")
+_VALUES = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -365,7 +357,7 @@ def layout(
     counted = with_thresholds(item)
     several = counted or len(item.tables) > 1
     labels = ["table"] * several + ["query"] * counted
-    fields = [pa.field(name, LABEL, nullable=False) for name in labels]
+    fields = answer_fields(*labels)
     for index, shown in columns.items():
         name = domain.attributes[index].name  # the parser has kept it apart from our columns
         labels.append(name)
@@ -377,12 +369,12 @@ def layout(
         if shown.ends is not None:
             upper = rules.upper(domain.attributes[index])
             fields += [pa.field(f"{name}_{end}", shown.ends) for end in ("from", upper)]
-    values = _VALUES if error_bars else _WITHOUT_ERRORS
+    values = answer_fields(*_VALUES, error_bars=error_bars, rules=item.publish)
     return Layout(
         item=item,
         attributes=columns,
         labels=tuple(labels),
-        schema=pa.schema([*fields, *with_publication(item, values)]),
+        schema=pa.schema([*fields, *values]),
         tables=tuple(table_text(table, domain) for table in item.tables) if several else (),
         queries=tuple(query_text(table) for table in item.tables) if counted else (),
         error_bars=error_bars,

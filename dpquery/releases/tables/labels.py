@@ -28,6 +28,7 @@ from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
 from dpquery.arrays import Bools, Floats, Ints, Numbers
+from dpquery.releases.tables.file_columns import LABEL
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Dates, Domain, Integers
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -64,7 +65,6 @@ class ColumnRules:
 
 FIRST_RULES = ColumnRules()
 """Of releases from plans that do not say by which edition of tables they go."""
-LABEL = pa.dictionary(pa.int32(), pa.string())
 NO_RANGE = -1
 
 

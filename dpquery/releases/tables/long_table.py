@@ -23,19 +23,19 @@ from numpy import int32, int64
 from dpquery.arrays import Floats, Ints
 from dpquery.reconstruction.derived import DerivedRows
 from dpquery.releases.tables.errors import FLAGS, flags, relative_errors
+from dpquery.releases.tables.file_columns import AXES, LABEL, LABELS, schema_of
 from dpquery.releases.tables.item_table import (
     Answers,
     ItemRows,
     Segment,
+    answer_fields,
     layout,
     query_text,
     table_text,
-    with_publication,
     with_thresholds,
 )
 from dpquery.releases.tables.labels import (
     FIRST_RULES,
-    LABEL,
     NO_RANGE,
     ColumnRules,
     encoded,
@@ -48,48 +48,16 @@ from dpquery.spec.spec import DerivedItem, Item, Quantiles, Table
 
 NUMBERED = ("table", "cell")
 """The columns that say what a row is."""
-_KNOWN = [pa.field(name, pa.float64(), nullable=False) for name in ("std_error", "half_width")]
-_ANSWERS = [
-    pa.field("table", pa.int32(), nullable=False),
-    pa.field("cell", pa.int64(), nullable=False),
-    pa.field("estimate", pa.float64(), nullable=False),
-]
-
-AXES_SCHEMA = pa.schema(
-    [
-        pa.field("table", pa.int32(), nullable=False),
-        pa.field("name", LABEL, nullable=False),
-        pa.field("query", LABEL, nullable=False),
-        pa.field("first", pa.int64(), nullable=False),
-        pa.field("attribute", LABEL),
-        pa.field("labels", pa.int32()),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("stride", pa.int64(), nullable=False),
-    ]
-)
-"""Columns of `<item>.tables.parquet`: one row for each attribute of each table."""
-
-LABELS_SCHEMA = pa.schema(
-    [
-        pa.field("labels", pa.int32(), nullable=False),
-        pa.field("place", pa.int64(), nullable=False),
-        pa.field("label", pa.string(), nullable=False),
-        pa.field("code", pa.string()),
-        pa.field("from_number", pa.float64()),
-        pa.field("to_number", pa.float64()),
-        pa.field("from_date", pa.date32()),
-        pa.field("to_date", pa.date32()),
-    ]
-)
-"""Columns of `<item>.labels.parquet`: one row for each query that is asked of an attribute."""
-BELOW = pa.field("below_number", pa.float64())
-EDGES_SCHEMA = LABELS_SCHEMA.insert(6, BELOW)
-"""The same where the upper edge of bins has a column of its own."""
+AXES_SCHEMA = schema_of(AXES.values())
+BELOW, _LEVEL = LABELS["below_number"].field, LABELS["level"].field
+EDGES_SCHEMA = schema_of(column for name, column in LABELS.items() if name != "level")
+LABELS_SCHEMA = pa.schema([field for field in EDGES_SCHEMA if field.name != BELOW.name])
+"""Columns of `<item>.labels.parquet` where the upper edge of bins has none of its own."""
 
 
 def with_levels(schema: pa.Schema) -> pa.Schema:
     """Return the columns of labels where attributes of the item have a hierarchy."""
-    return schema.append(pa.field("level", pa.string()))
+    return schema.append(_LEVEL)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,10 +84,11 @@ def long_layout(item: Item, *, error_bars: bool = True, extra: Sequence[str] = (
         error_bars: whether its answers have standard errors.
         extra: names of its extra columns, in order.
     """
-    errors = [field.with_nullable(not error_bars) for field in _KNOWN]
+    names = ("cell", "estimate", "std_error", "half_width")
+    fields = answer_fields(*names, error_bars=error_bars, rules=item.publish)
     return LongLayout(
         item=item,
-        schema=pa.schema(with_publication(item, [*_ANSWERS, *errors])),
+        schema=pa.schema([AXES["table"].field, *fields]),
         labels=NUMBERED,
         numbers=NUMBERED,
         error_bars=error_bars,
