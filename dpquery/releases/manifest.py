@@ -10,6 +10,7 @@ form that a release gives it. That form is the type of its field.
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -49,9 +50,11 @@ from dpquery.untrusted.json_values import (
     parsed,
     text_of,
 )
+from dpquery.untrusted.parquet import UNREADABLE
 from dpquery.version import __version__
 
 SCHEMA_VERSION = "dpquery.release/1"
+RELEASE_AGAIN = "run `dpquery release` again, which is free: the ledger holds the measurements"
 STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"
 MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
 RELAXED_ROWS_FILE = "relaxed_rows.parquet"
@@ -431,7 +434,6 @@ def manifest_text(manifest: Manifest) -> str:
 def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of a release; SpecError if the directory holds none that can be read."""
     path = directory / MANIFEST_FILE
-    again = "run `dpquery release` again, which is free: the ledger holds the measurements"
     try:
         raw = mapping(parsed(read_outside(path, most=MAX_JSON_BYTES)))
         version = raw["schema_version"]
@@ -448,14 +450,27 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     except MisplacedError as wrong:
         raise SpecError(
-            f"{path} is damaged: its {wrong.place} is none that a release states; {again}"
+            f"{path} is damaged: its {wrong.place} is none that a release states; {RELEASE_AGAIN}"
         ) from None
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise SpecError(f"{path} is damaged; {again}") from None
+        raise SpecError(f"{path} is damaged; {RELEASE_AGAIN}") from None
     raise SpecError(
         f"{path} has format {version!r}, not {SCHEMA_VERSION!r}; "
         "read it with the version of dpquery that wrote it"
     )
+
+
+@contextmanager
+def saying_damage(
+    directory: Path, name: str = "a file named in its release.json"
+) -> Iterator[None]:
+    """Turn what a damaged file of a folder raises into one error that says what to do."""
+    try:
+        yield
+    except UNREADABLE:
+        raise SpecError(
+            f"{directory} is damaged: {name} is missing or not as it was written; {RELEASE_AGAIN}"
+        ) from None
 
 
 def _check_facts(manifest: Manifest) -> None:

@@ -6,7 +6,6 @@ measurements.
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +27,14 @@ from dpquery.measurement.release_key import (
     write_texts,
 )
 from dpquery.plan_file.plan import read_plan_file
-from dpquery.releases.folder.write import check_target
-from dpquery.releases.manifest import PLAN_FILE, AnsweredFacts, Manifest, read_manifest
+from dpquery.releases.folder.write import check_apart, check_target
+from dpquery.releases.manifest import (
+    PLAN_FILE,
+    RELEASE_AGAIN,
+    AnsweredFacts,
+    Manifest,
+    read_manifest,
+)
 from dpquery.releases.manifest_facts import derived_facts, item_facts
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -79,8 +84,7 @@ def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
         plan = b""
     if hashlib.sha256(plan).hexdigest() != manifest.plan:
         raise SpecError(
-            f"{directory / PLAN_FILE} is missing, damaged, or not of this release; run "
-            "`dpquery release` again, which is free: the ledger holds the measurements"
+            f"{directory / PLAN_FILE} is missing, damaged, or not of this release; {RELEASE_AGAIN}"
         )
     return manifest, plan
 
@@ -278,12 +282,7 @@ def check_answers_target(directory: Path, *, release: Path, key: str, replace_ot
     Raises:
         PlanConflictError: the target is something else than a folder of answers.
     """
-    target, source = Path(os.path.realpath(directory)), Path(os.path.realpath(release))
-    if target == source or source in target.parents or target in source.parents:
-        raise PlanConflictError(
-            f"{directory} is, holds or lies in {release}, the release, which is not changed; "
-            "name another folder for the answers"
-        )
+    check_apart(directory, release, noun="answers")
     if (directory / MANIFEST_FILE).exists():
         try:
             answered = read_manifest(directory).answered

@@ -24,7 +24,7 @@ import filecmp
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -229,7 +229,7 @@ def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False
         raise PlanConflictError(
             f"{directory} holds another release; add --replace, or name another folder{free}"
         )
-    _refuse_foreign(directory, earlier)
+    refuse_foreign(directory, earlier.files)
     _check_writable(directory)  # a folder that may not be changed cannot be moved away either
 
 
@@ -432,15 +432,25 @@ def _put_in_place(workshop: Path, directory: Path, unless_same: DpqueryError | N
             return
         if unless_same is not None:
             raise unless_same
-        _refuse_foreign(directory, read_manifest(directory))
+        refuse_foreign(directory, read_manifest(directory).files)
     move_in(workshop, directory)
 
 
-def _refuse_foreign(directory: Path, release: Manifest) -> None:
-    """Refuse to replace a folder that holds files, hidden ones too, which are not the release's."""
-    foreign = sorted({path.name for path in directory.iterdir()} - set(release.files))
+def check_apart(directory: Path, release: Path, *, noun: str) -> None:
+    """Refuse a target that is, holds or lies in the release that it is made from."""
+    target, source = Path(os.path.realpath(directory)), Path(os.path.realpath(release))
+    if target == source or source in target.parents or target in source.parents:
+        raise PlanConflictError(
+            f"{directory} is, holds or lies in {release}, the release, which is not changed; "
+            f"name another folder for the {noun}"
+        )
+
+
+def refuse_foreign(directory: Path, own: Collection[str], *, noun: str = "release") -> None:
+    """Refuse to replace a folder that holds files, hidden ones too, which are not its own."""
+    foreign = sorted({path.name for path in directory.iterdir()} - set(own))
     if foreign:
         raise PlanConflictError(
-            f"{directory} also holds {', '.join(foreign[:3])}, which replacing the release would "
+            f"{directory} also holds {', '.join(foreign[:3])}, which replacing the {noun} would "
             "delete; move that away first"
         )

@@ -11,7 +11,6 @@ in columns of texts that are never missing, where they are empty texts.
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -20,10 +19,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dpquery.exceptions import SpecError
-from dpquery.releases.manifest import ERRORS_FILE, Manifest
+from dpquery.releases.manifest import ERRORS_FILE, Manifest, saying_damage
 from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts
-from dpquery.releases.tables.file_columns import ANSWERS, AXES, ERRORS, LABELS, FileColumn
+from dpquery.releases.tables.file_columns import ANSWER_COLUMNS, AXES, ERRORS, LABELS, FileColumn
 from dpquery.releases.tables.file_fields import (
     Category,
     FileField,
@@ -35,7 +33,7 @@ from dpquery.releases.tables.item_table import BATCH_ROWS
 from dpquery.releases.words import csv_text
 from dpquery.spec.columns import Attribute, Domain
 from dpquery.spec.spec import About
-from dpquery.untrusted.parquet import UNREADABLE, opened
+from dpquery.untrusted.parquet import opened
 
 MAX_CATEGORIES = 1000
 """Values of a column that are listed; of more, their number is said, and they stand in the file."""
@@ -74,20 +72,11 @@ class PackagedTable:
         Raises:
             SpecError: the file is damaged.
         """
-        with saying_damage(self.path), opened(self.path, rows=self.rows) as file:
+        with (
+            saying_damage(self.path.parent, self.path.name),
+            opened(self.path, rows=self.rows) as file,
+        ):
             yield from file.iter_batches(BATCH_ROWS)
-
-
-@contextmanager
-def saying_damage(path: Path) -> Iterator[None]:
-    """Turn what a damaged file raises into one error that says what to do."""
-    try:
-        yield
-    except UNREADABLE:
-        raise SpecError(
-            f"{path} is missing or not as a release has it; run `dpquery release` again, which "
-            "is free: the ledger holds the measurements"
-        ) from None
 
 
 def packaged_tables(
@@ -105,19 +94,19 @@ def packaged_tables(
     """
     tables = []
     for facts in manifest.items:
-        with saying_damage(directory / facts.file):
+        with saying_damage(directory, facts.file):
             tables.append(_table_of_rows(directory / facts.file, facts, manifest, domain))
         if facts.numbered:
             lists = ((facts.tables_file, AXES), (facts.labels_file, LABELS))
             words = ("the attributes of its tables", "the labels of its rows")
             for (name, columns), word in zip(lists, words, strict=True):
                 description = f"{facts.name}: {word}"
-                with saying_damage(directory / name):
+                with saying_damage(directory, name):
                     tables.append(_other_table(directory / name, description, columns))
     for derived in manifest.derived:
-        with saying_damage(directory / derived.file):
+        with saying_damage(directory, derived.file):
             tables.append(_table_of_rows(directory / derived.file, derived, manifest, domain))
-    with saying_damage(directory / ERRORS_FILE):
+    with saying_damage(directory, ERRORS_FILE):
         title = "What the answers of each item are worth, in short"
         tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS))
     return tuple(tables)
@@ -145,7 +134,7 @@ def _shows(facts: ItemFacts, fields: tuple[FileField, ...]) -> str:
     """Return what an item shows where the spec has no words for it."""
     if facts.numbered:
         return f"Rows by number: see {facts.name}.tables and {facts.name}.labels"
-    by = [field.name for field in fields if field.key and field.name not in ANSWERS]
+    by = [field.name for field in fields if field.key and field.name not in ANSWER_COLUMNS]
     return f"By {', '.join(by)}" if by else "One number"
 
 

@@ -23,8 +23,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.store import sync_path
 from dpquery.progress import report_progress, stage
-from dpquery.releases.folder.write import NEW, disk_words, move_in, workshop_beside
-from dpquery.releases.manifest import Manifest, read_manifest
+from dpquery.releases.folder.write import (
+    NEW,
+    check_apart,
+    disk_words,
+    move_in,
+    refuse_foreign,
+    workshop_beside,
+)
+from dpquery.releases.manifest import RELEASE_AGAIN, Manifest, read_manifest
 from dpquery.releases.package.metadata import code_book, data_package, registry_entry, release_title
 from dpquery.releases.package.pages import TextTable, html_page, markdown_page, quality
 from dpquery.releases.package.tables import (
@@ -246,7 +253,8 @@ def write_package(
         DpqueryError: the files cannot be written; an earlier package is as it was.
     """
     directory = Path(os.path.abspath(directory))
-    _check_place(directory, content)
+    check_named(directory)
+    check_apart(directory, content.release, noun="package")
     tables = packaged_tables(content.release, content.manifest, content.domain)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -275,10 +283,7 @@ def write_package(
 
 def _copy(source: Path, target: Path) -> None:
     if source.is_symlink() or not source.is_file():  # a link may lead to what is not public
-        raise SpecError(
-            f"{source} is missing, or no file of its own; run `dpquery release` again, which is "
-            "free: the ledger holds the measurements"
-        )
+        raise SpecError(f"{source} is missing, or no file of its own; {RELEASE_AGAIN}")
     shutil.copyfile(source, target)
 
 
@@ -320,16 +325,6 @@ def _write_descriptions(
         (folder / name).write_text(texts[name], encoding="utf-8")
 
 
-def _check_place(directory: Path, content: PackageContent) -> None:
-    check_named(directory)
-    target, source = Path(os.path.realpath(directory)), Path(os.path.realpath(content.release))
-    if target == source or source in target.parents or target in source.parents:
-        raise PlanConflictError(
-            f"{directory} is, holds or lies in {content.release}, the release, which is not "
-            "changed; name another folder for the package"
-        )
-
-
 def _refuse_other_folders(directory: Path, manifest: Manifest, *, replace: bool) -> None:
     """Refuse a target that is no package, or one of another release that is not to be replaced."""
     if not os.path.lexists(directory):
@@ -352,12 +347,7 @@ def _refuse_other_folders(directory: Path, manifest: Manifest, *, replace: bool)
             f"{directory} holds the package of another release; add --replace, or name another "
             "folder"
         )
-    foreign = sorted(names - _possible_files(earlier))
-    if foreign:
-        raise PlanConflictError(
-            f"{directory} also holds {', '.join(foreign[:3])}, which replacing the package would "
-            "delete; move that away first"
-        )
+    refuse_foreign(directory, _possible_files(earlier), noun="package")
 
 
 def _possible_files(manifest: Manifest) -> set[str]:

@@ -8,7 +8,7 @@ read whose relative errors are smallest and largest.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -86,6 +86,7 @@ class ItemCells:
         withheld: (m,) whether a rule leaves it out of what is published.
         dimensions: what the columns of labels say of them.
         whole: whether these are all answers of the item.
+        dates: whether they are days, by their ordinal numbers.
     """
 
     value: Floats
@@ -94,7 +95,8 @@ class ItemCells:
     flagged: Bools
     withheld: Bools
     dimensions: tuple[Dimension, ...]
-    whole: bool = field(default=True)
+    whole: bool = True
+    dates: bool = False
 
     def __len__(self) -> int:
         """Return the number of answers."""
@@ -182,6 +184,8 @@ class ItemCells:
 
     def number(self, value: float) -> str:
         """Return an answer, or an end of its noise interval, as it is written."""
+        if self.dates:
+            return date.fromordinal(round(value)).isoformat()
         return f"{round(value, self.digits) + 0.0:,.{self.digits}f}"
 
     def answer_words(self, row: int) -> tuple[str, str]:
@@ -312,6 +316,7 @@ def table_cells(
         flagged=np.array([bool(text) for text in flags], dtype=bool)[flag] & ~np.isnan(low),
         withheld=withheld,
         dimensions=tuple(_dimension(table, name, names.get(name, {})) for name in labels),
+        dates=pa.types.is_date32(table.schema.field("estimate").type),
     )
 
 
@@ -323,6 +328,8 @@ def names_of_labels(columns: Sequence[str]) -> list[str]:
 
 def _checked(column: pa.ChunkedArray) -> Floats:
     """Return figures that can be drawn; ValueError if one is none: files come from outside."""
+    if pa.types.is_date32(column.type):
+        return _days(column)
     if not pa.types.is_float64(column.type) and not pa.types.is_null(column.type):
         raise ValueError("number")
     known = column.drop_null().to_numpy()

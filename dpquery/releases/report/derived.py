@@ -1,6 +1,6 @@
 """A derived item read back from its file: its first rows, and how wide its intervals are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from dpquery.releases.manifest_facts import (
 )
 from dpquery.releases.report.answers import (
     ItemCells,
-    names_of_labels,
     table_cells,
 )
 from dpquery.releases.words import figure, percent
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 
 MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
-MOST_SHOWN = 500  # rows that are listed
 _FIGURES = ("estimate", "ci_low", "ci_high")
 _POINTS = " points"
 
@@ -55,15 +53,13 @@ class DerivedReport:
     Attributes:
         facts: of the manifest.
         columns: names of the columns of its file.
-        cells: its rows as answers, shares in percent; None where they are dates or too many.
-        rows: the first rows in words: labels, estimate, interval, flag.
+        cells: its rows as answers, shares in percent; the first of them where they are too many.
         widths: of all intervals.
     """
 
     facts: DerivedFacts
     columns: tuple[str, ...]
-    cells: ItemCells | None
-    rows: tuple[tuple[str, ...], ...]
+    cells: ItemCells
     widths: IntervalWidths
 
     @property
@@ -103,11 +99,8 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         batches = file.iter_batches(MOST_DRAWN)
         table = pa.Table.from_batches([next(batches)]) if facts.rows else file.read()
         widths = _widths(file.read(columns=[*_FIGURES, "flag"]), facts)
-    table = _in_words(table, facts)
-    listed = _rows(table.slice(0, MOST_SHOWN))
-    dates = pa.types.is_date32(table.schema.field("estimate").type)
-    cells = None if dates or facts.rows > MOST_DRAWN else table_cells(table, None)
-    return DerivedReport(facts, columns, cells, listed, widths)
+    cells = replace(table_cells(_in_words(table, facts), None), whole=facts.rows <= MOST_DRAWN)
+    return DerivedReport(facts, columns, cells, widths)
 
 
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
@@ -141,28 +134,3 @@ def _in_words(table: pa.Table, facts: DerivedFacts) -> pa.Table:
         words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
         table = table.set_column(place, "quantile", words.dictionary_encode())
     return table
-
-
-def _rows(table: pa.Table) -> tuple[tuple[str, ...], ...]:
-    """Return rows in words: labels, estimate, interval, flag."""
-    before = names_of_labels(table.column_names)
-    rows = []
-    for row in table.to_pylist():
-        labels = ("all" if row[name] is None else _word(row[name]) for name in before)
-        low, high = _word(row["ci_low"]), _word(row["ci_high"])
-        interval = "" if row["ci_low"] is None else f"{low} to {high}"
-        rows.append((*labels, _word(row["estimate"]), interval, _word(row["flag"])))
-    return tuple(rows)
-
-
-def _word(value: object) -> str:
-    """Return a value of a row as it is read."""
-    match value:
-        case None:
-            return "no value"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-        case _:
-            return str(value)

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpquery.exceptions import DpqueryError, SpecError
+from dpquery.exceptions import DpqueryError
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.releases.extra_columns import extra_note
-from dpquery.releases.manifest import ERRORS_FILE, PLAN_FILE, Manifest, read_manifest
+from dpquery.releases.manifest import ERRORS_FILE, PLAN_FILE, Manifest, read_manifest, saying_damage
 from dpquery.releases.manifest_facts import (
     ItemFacts,
     SummedFacts,
@@ -53,7 +53,7 @@ from dpquery.untrusted.json_values import (
     parsed,
     text_of,
 )
-from dpquery.untrusted.parquet import UNREADABLE, opened
+from dpquery.untrusted.parquet import opened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -328,17 +328,12 @@ def load_report(directory: Path) -> Report:
     manifest = read_manifest(directory)
     spec = _planned(directory, manifest)
     names = {} if spec is None else _names_of_values(spec)
-    try:
+    with saying_damage(directory):
         rows = _read_errors(directory / ERRORS_FILE, manifest)
         pairs = zip(manifest.items, rows, strict=True)
         level = manifest.level
         items = tuple(_item(directory, facts, row, level, names) for facts, row in pairs)
         derived = tuple(read_derived_item(directory, facts) for facts in manifest.derived)
-    except UNREADABLE:
-        raise SpecError(
-            f"{directory} is damaged: a file named in its release.json is missing or not as it was "
-            "written; run `dpquery release` again, which is free: the ledger holds the measurements"
-        ) from None
     return Report(manifest, items, derived, About() if spec is None else spec.about)
 
 

@@ -1,7 +1,5 @@
 """A folder of published tables as data frames: what is published there, and nothing else."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpquery.exceptions import SpecError
-from dpquery.releases.manifest import ERRORS_FILE, Manifest, read_manifest
+from dpquery.releases.manifest import ERRORS_FILE, Manifest, read_manifest, saying_damage
 from dpquery.releases.manifest_facts import ItemFacts
 from dpquery.releases.report.figures import load_report
 from dpquery.releases.report.numbered import labelled_tables
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.untrusted.parquet import UNREADABLE, opened
+from dpquery.untrusted.parquet import opened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +85,7 @@ class PublishedTables:
     def _rows_of(self, facts: ItemFacts, table: str) -> pa.Table | None:
         """Return the rows of an item's tables of one name; None where it has none."""
         if facts.numbered:
-            with self._damage(facts.file):
+            with saying_damage(self.directory, facts.file):
                 return labelled_tables(self.directory, facts, table)
         rows = self._read(facts.file, rows=facts.queries)
         if "table" in rows.column_names:
@@ -96,19 +94,8 @@ class PublishedTables:
         return None
 
     def _read(self, name: str, *, rows: int) -> pa.Table:
-        with self._damage(name), opened(self.directory / name, rows=rows) as file:
+        with saying_damage(self.directory, name), opened(self.directory / name, rows=rows) as file:
             return file.read()
-
-    @contextmanager
-    def _damage(self, name: str) -> Iterator[None]:
-        """Turn what a damaged file raises into one error that says what to do."""
-        try:
-            yield
-        except UNREADABLE:
-            raise SpecError(
-                f"{self.directory} is damaged: {name} is missing or not as it was written; run "
-                "`dpquery release` again, which is free: the ledger holds the measurements"
-            ) from None
 
     def __repr__(self) -> str:
         """Return the class and the folder: a whole report is no text to print."""

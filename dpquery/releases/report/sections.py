@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from dpquery.releases.manifest_facts import QUANTILES_IN_BINS
-from dpquery.releases.report.answers import ItemCells, names_of_labels
+from dpquery.releases.report.answers import ItemCells
 from dpquery.releases.report.derived import DerivedReport
 from dpquery.releases.report.figures import ItemReport
 from dpquery.releases.report.kinds import Caption, Picture, picture_of
@@ -41,7 +41,6 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
     value = "published" if item.facts.published is not None else "estimate"
     intervals = f"with {level} noise intervals" if known else "without error bars"
     picture = picture_of(item.cells, Caption(f"{item.title}: {value}s {intervals}", unit, value))
-    heads, rows, note = _item_rows(item, value)
     return _article(
         place=f"item-{item.name}",
         title=item.title,
@@ -50,7 +49,7 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
         beside=_levels(item),
         picture=picture,
         notes=[*picture.notes, *_said(item)],
-        table=_table(item.name, heads, rows, note, folded=picture.kind != "points"),
+        table=_table(item.name, item.cells, item.queries, value, level, picture),
         files=(item.facts.files, item.queries, item.columns),
     ), picture
 
@@ -69,18 +68,12 @@ def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture 
     if facts.kind == "share":
         notes.append("Shares are in percent here, and parts of one in the file.")
     picture = None
-    if item.cells is not None:
+    if item.cells.whole and not item.cells.dates:
         unit = _UNITS.get(facts.kind, facts.kind)
         caption = Caption(f"{facts.name}, with {percent} intervals", unit, "estimate")
         picture = picture_of(item.cells, caption)
         notes += picture.notes
-    before = names_of_labels(item.columns)
-    answers = (f"estimate{' in percent' if facts.kind == 'share' else ''}", f"{percent} interval")
-    rows = [(*row[len(before) :], *row[: len(before)]) for row in item.rows]
-    shown = (
-        "" if len(rows) == facts.rows else f"the first {len(rows)} of {count(facts.rows, 'row')}"
-    )
-    folded = picture is None or picture.kind != "points"
+    value = f"estimate{' in percent' if facts.kind == 'share' else ''}"
     return _article(
         place=f"derived-{facts.name}",
         title=facts.name,
@@ -89,7 +82,7 @@ def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture 
         beside="",
         picture=picture,
         notes=notes,
-        table=_table(facts.name, [*answers, "flag", *before], rows, shown, folded=folded),
+        table=_table(facts.name, item.cells, facts.rows, value, percent, picture),
         files=((facts.file,), facts.rows, item.columns),
     ), picture
 
@@ -177,24 +170,6 @@ def _said(item: ItemReport) -> list[str]:
     return sentences
 
 
-def _item_rows(item: ItemReport, value: str) -> tuple[list[str], TextRows, str]:
-    """Return heads and rows of an item's table, numbers first, and which rows these are.
-
-    TextRows that a rule leaves out are not listed.
-    """
-    cells = item.cells
-    published = np.flatnonzero(~cells.withheld)
-    rows = [_row(cells, row) for row in published[:LISTED_ROWS].tolist()]
-    heads = [value, *([f"{level_text(item.level)} interval", "flag"] if cells.error_bars else [])]
-    heads += [dimension.name for dimension in cells.dimensions]
-    if not cells.whole:
-        return heads, rows, f"the {len(rows)} answers drawn, of {count(item.queries, 'row')}"
-    left = f", without {len(cells) - len(published):,} that a rule leaves out"
-    note = f"the first {len(rows)} of {count(len(published), 'row')}"
-    note = note if len(rows) < len(published) else ""
-    return heads, rows, note + (left if len(published) < len(cells) else "")
-
-
 def _row(cells: ItemCells, row: int) -> tuple[str, ...]:
     value, interval = cells.answer_words(row)
     flag = "flagged" if cells.flagged[row] and interval else ""
@@ -202,23 +177,32 @@ def _row(cells: ItemCells, row: int) -> tuple[str, ...]:
     return (value, *((interval, flag) if cells.error_bars else ()), *labels)
 
 
-def _table(name: str, heads: Sequence[str], rows: TextRows, note: str, *, folded: bool) -> str:
+def _table(
+    name: str, cells: ItemCells, count_of_rows: int, value: str, level: str, picture: Picture | None
+) -> str:
     """Return rows as a table behind a line to open, and the same as CSV behind a link.
 
-    Args:
-        name: of the item.
-        heads: of the columns.
-        rows: the texts in them.
-        note: which rows these are, if not all.
-        folded: whether there is a table; else they are drawn as such already.
+    Numbers come first, so that they are seen at any width; rows that a rule leaves out are not
+    listed, and rows that are drawn as points stand in a table already.
     """
+    published = np.flatnonzero(~cells.withheld)
+    rows = [_row(cells, row) for row in published[:LISTED_ROWS].tolist()]
+    errors = [f"{level} interval", "flag"] if cells.error_bars else []
+    heads = [value, *errors, *(dimension.name for dimension in cells.dimensions)]
     link = (
         f'<p><a download="{escape(name)}.csv" href="data:text/csv;charset=utf-8,'
         f'{quote(_csv(heads, rows), safe="")}">CSV of what is shown</a></p>'
     )
-    if not folded:
+    if picture is not None and picture.kind == "points":
         return link
-    caption = f"{note[:1].upper()}{note[1:]}".strip(", ") or "All rows"
+    whole = count(count_of_rows, "row")
+    caption = "All rows"
+    if not cells.whole:
+        caption = f"{len(rows)} of {whole}, those that are drawn"
+    elif len(rows) < len(cells):
+        caption = f"The first {len(rows)} of {whole}"
+    if len(published) < len(cells):
+        caption += f", without {len(cells) - len(published):,} that a rule leaves out"
     body = ["<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows]
     table = _html_table(f"{name}: {caption}", heads, body, caption)
     summary = f"<summary>{escape(caption)}, as a table</summary>"

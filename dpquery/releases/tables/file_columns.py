@@ -48,7 +48,7 @@ def by_name(
     return {m.name: m._replace(nullable=column[0].endswith("?")) for column, m in pairs}
 
 
-ANSWERS = by_name(
+ANSWER_COLUMNS = by_name(
     ("table", LABEL, "The attributes of the row's table; `total` where there are none"),
     ("query", LABEL, "How many of the row's conditions a record must meet"),
     ("cell", LONG, "Number of the row in its table, from 0"),
@@ -108,7 +108,7 @@ MEASUREMENTS = by_name(
 AXES = by_name(
     ("table", INTEGER, "Number of the table, as in the item's file"),
     ("name", LABEL, "Its attributes; `total` where there are none"),
-    ("query", LABEL, ANSWERS["query"].meaning),
+    ("query", LABEL, ANSWER_COLUMNS["query"].meaning),
     ("first", LONG, "Rows of the item's file before those of the table", "rows"),
     ("attribute?", LABEL, "One of its attributes"),
     ("labels?", INTEGER, "Number of its list of labels"),

@@ -16,7 +16,7 @@ from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts
 from dpquery.releases.tables.file_columns import (
     AMOUNT,
-    ANSWERS,
+    ANSWER_COLUMNS,
     COUNTED,
     NO_UNIT,
     SHARE,
@@ -105,7 +105,7 @@ def item_fields(
         manifest: of the release.
         domain: of its spec; None where that is not at hand: attributes then have no values.
     """
-    known = {name: (column.meaning, column.unit) for name, column in ANSWERS.items()}
+    known = {name: (column.meaning, column.unit) for name, column in ANSWER_COLUMNS.items()}
     known |= {} if manifest.error_bars else FITTED_FIELDS
     known |= {"flag": FACT_FLAG} if manifest.facts else {}
     known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}

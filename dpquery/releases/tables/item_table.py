@@ -33,7 +33,7 @@ from dpquery.releases.tables.errors import (
     flags,
     relative_errors,
 )
-from dpquery.releases.tables.file_columns import ANSWERS, LABEL
+from dpquery.releases.tables.file_columns import ANSWER_COLUMNS, LABEL
 from dpquery.releases.tables.labels import (
     FIRST_RULES,
     AttributeColumns,
@@ -50,15 +50,19 @@ from dpquery.spec.parsing.sections import PUBLICATION_COLUMNS
 from dpquery.spec.spec import Item, PublicationRules, Table
 
 
-def answer_fields(*names: str, error_bars: bool = True, rules: object = None) -> list[pa.Field]:
+def answer_fields(
+    *names: str, error_bars: bool = True, rules: PublicationRules | None = None
+) -> list[pa.Field]:
     """Return columns of answers, and those of what is published by an item's rules, if any.
 
     Where there are no error bars, columns of errors are empty.
     """
-    fields = [ANSWERS[name].field for name in names]
+    fields = [ANSWER_COLUMNS[name].field for name in names]
     if not error_bars:
         fields = [f.with_nullable(f.nullable or f.name in ERROR_NAMES) for f in fields]
-    return fields + [ANSWERS[name].field for name in PUBLICATION_COLUMNS if rules is not None]
+    return fields + [
+        ANSWER_COLUMNS[name].field for name in PUBLICATION_COLUMNS if rules is not None
+    ]
 
 
 def publication_arrays(
