@@ -178,7 +178,8 @@ def test_ranges_of_dates_count_the_days_between_their_ends(kind_of_set, by, tmp_
     n = attribute.size
     asked = kind_of_set(n, n, 2) if kind_of_set is WidthSet else kind_of_set(n, n)
     shown = attribute_columns(attribute, Item("x", (Table(((0, asked),)),)), index=0)
-    ends = zip(shown.values[asked].low.tolist(), shown.values[asked].high.tolist(), strict=True)
+    low, high = ([*column.values[asked].tolist()] for column in shown[1:])
+    ends = zip(low, high, strict=True)
     for (i, j), (low, high) in zip(ranges(asked), ends, strict=True):
         between = sum(low <= day <= high and kind.first <= day <= kind.last for day in days)
         assert counts[i : j + 1].sum() == between

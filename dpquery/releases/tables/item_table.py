@@ -33,14 +33,14 @@ from dpquery.releases.tables.errors import (
     flags,
     relative_errors,
 )
-from dpquery.releases.tables.file_columns import ANSWER_COLUMNS, LABEL
+from dpquery.releases.tables.file_columns import ANSWER_COLUMNS
 from dpquery.releases.tables.labels import (
     FIRST_RULES,
-    AttributeColumns,
     BlankColumns,
     ColumnRules,
-    FilledColumns,
+    FilledColumn,
     LabelRuns,
+    ShownColumn,
     attribute_columns,
     encoded,
     masked,
@@ -288,7 +288,7 @@ class Layout(ItemRows):
         queries: text of each table's `query` column; empty where there is no such column.
     """
 
-    attributes: Mapping[int, AttributeColumns]
+    attributes: Mapping[int, tuple[ShownColumn, ...]]
     tables: tuple[str, ...]
     queries: tuple[str, ...]
 
@@ -318,22 +318,29 @@ class Layout(ItemRows):
     def _attribute_arrays(self, segments: Sequence[Segment], blank: BlankColumns) -> list[pa.Array]:
         total = sum(segment.stop - segment.start for segment in segments)
         present = {i for segment in segments for i in self.item.tables[segment.table].attributes}
-        filling = {i: FilledColumns(self.attributes[i], total) for i in sorted(present)}
+        filling = {i: [FilledColumn(c, total) for c in self.attributes[i]] for i in sorted(present)}
         begin = 0
         for place, start, stop in segments:
             table = self.item.tables[place]
             length = table.size
+            runs = []
             for i, predicates in table.axes:
                 length //= len(predicates)
-                filling[i].fill(predicates, LabelRuns(begin, start, stop, length))
-            for i, predicates in table.where:
-                filling[i].fill(predicates, LabelRuns(begin, start, stop, table.size))
+                runs.append((i, predicates, length))
+            runs += [(i, predicates, table.size) for i, predicates in table.where]
+            for i, predicates, length in runs:
+                for column in filling[i]:
+                    column.fill(predicates, LabelRuns(begin, start, stop, length))
             begin += stop - start
-        columns = self.attributes.items()
-        filled = [
-            filling[i].arrays() if i in present else blank.arrays(c, total) for i, c in columns
+        return [
+            array
+            for i, columns in self.attributes.items()
+            for array in (
+                [column.array() for column in filling[i]]
+                if i in present
+                else [blank.array(column, total) for column in columns]
+            )
         ]
-        return [array for arrays in filled for array in arrays]
 
 
 def layout(
@@ -363,16 +370,9 @@ def layout(
     labels = ["table"] * several + ["query"] * counted
     fields = answer_fields(*labels)
     for index, shown in columns.items():
-        name = domain.attributes[index].name  # the parser has kept it apart from our columns
-        labels.append(name)
-        fields.append(pa.field(name, shown.type, nullable=False))
-        if shown.codes is not None:
-            fields.append(pa.field(f"{name}_code", LABEL))
-        if shown.levels is not None:
-            fields.append(pa.field(f"{name}_level", LABEL))
-        if shown.ends is not None:
-            upper = rules.upper(domain.attributes[index])
-            fields += [pa.field(f"{name}_{end}", shown.ends) for end in ("from", upper)]
+        attribute = domain.attributes[index]  # the parser has kept its name apart from our columns
+        labels.append(attribute.name)
+        fields += [pa.field(c.name(attribute), c.type, nullable=bool(c.end)) for c in shown]
     values = answer_fields(*_VALUES, error_bars=error_bars, rules=item.publish)
     return Layout(
         item=item,

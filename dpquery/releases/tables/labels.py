@@ -17,9 +17,9 @@ so they are repeated and copied, and never looked up row by row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from itertools import accumulate, chain
+from itertools import chain
 from typing import NamedTuple, assert_never
 
 import numpy as np
@@ -27,7 +27,7 @@ import pyarrow as pa
 from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
-from dpquery.arrays import Bools, Floats, Ints, Numbers
+from dpquery.arrays import Bools, Ints, Numbers
 from dpquery.releases.tables.file_columns import LABEL
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Dates, Domain, Integers
 from dpquery.spec.predicates import (
@@ -84,59 +84,48 @@ class QueryLabels:
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnValues:
-    """The values of an attribute's columns, one for each query of a predicate set.
+class ShownColumn:
+    """One of the columns that show an attribute in one item.
 
     Attributes:
-        value: (n,) typed values, or places in the column's dictionary.
-        low: (n,) lower ends of ranges, NaN-free; None where the attribute has no such column.
-        high: (n,) upper ends.
-        is_range: (n,) where low and high hold.
-        code: (n,) places in the column's codes, NO_RANGE where a query is not one value; None where
-            the attribute has no such column.
-        level: (n,) places in the column's levels, NO_RANGE where a query is not one group of a
-            level; None where the attribute has no hierarchy.
+        end: of its name: nothing of the main column, else "code", "level", "from", "to" or "below".
+        type: its Arrow type.
+        dictionary: its texts; None where it is typed. Where a table lacks the attribute, the first
+            text of the main column says "all": an index of zero.
+        values: (n,) typed values or places in the dictionary, for each query of every predicate
+            set that the item asks of the attribute.
+        known: (n,) where these hold; None where they always do, which is in the main column.
     """
 
-    value: Ints | NDArray[np.datetime64]
-    low: Ints | Floats | NDArray[np.datetime64] | None
-    high: Ints | Floats | NDArray[np.datetime64] | None
-    is_range: Bools
-    code: Ints | None = None
-    level: Ints | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class AttributeColumns:
-    """The columns that show one attribute in one item.
-
-    Attributes:
-        type: Arrow type of the main column.
-        ends: Arrow type of the `_from` and `_to` columns; None where there are none.
-        dictionary: the labels, for a column of labels. Where a table lacks the attribute, the first
-            of them says "all": an index of zero.
-        codes: the codes, for a column of them; None where there is none.
-        values: of these columns, for every predicate set that the item asks of the attribute.
-        levels: the names of levels, for a column of them; None where there is no hierarchy.
-    """
-
+    end: str
     type: pa.DataType
-    ends: pa.DataType | None
     dictionary: pa.Array | None
-    codes: pa.Array | None
-    values: Mapping[PredicateSet, ColumnValues]
-    levels: pa.Array | None = None
+    values: Mapping[PredicateSet, Numbers]
+    known: Mapping[PredicateSet, Bools] | None = None
+
+    def name(self, attribute: Attribute) -> str:
+        """Return the name of the column in a file."""
+        return f"{attribute.name}_{self.end}" if self.end else attribute.name
+
+    def array(self, values: Numbers, missing: Bools) -> pa.Array:
+        """Return the column of some values or places, null where they are missing."""
+        if self.dictionary is None:
+            return masked(values, missing) if self.end else pa.array(values).cast(self.type)
+        places = masked(values, missing)
+        return pa.DictionaryArray.from_arrays(places, self.dictionary, safe=False)
 
 
 def attribute_columns(
     attribute: Attribute, item: Item, *, index: int, rules: ColumnRules = FIRST_RULES
-) -> AttributeColumns:
+) -> tuple[ShownColumn, ...]:
     """Return how an item shows an attribute, given the attribute's index in the domain."""
     sets_by_table = [dict((*table.axes, *table.where)).get(index) for table in item.tables]
     sets = {predicates: None for predicates in sets_by_table if predicates is not None}
     if index not in rules.labelled and _is_code_by_code(attribute, item, index):
-        return _code_columns(attribute, next(iter(sets)))
-    return label_columns(attribute, list(sets), absent=None in sets_by_table)
+        typed = _typed_column(attribute, next(iter(sets)))
+        if typed is not None:
+            return (typed,)
+    return label_columns(attribute, list(sets), absent=None in sets_by_table, rules=rules)
 
 
 def release_rules(items: Sequence[Item], domain: Domain) -> ColumnRules:
@@ -162,91 +151,88 @@ def _is_code_by_code(attribute: Attribute, item: Item, index: int) -> bool:
     )
 
 
-def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeColumns:
+def _typed_column(attribute: Attribute, predicates: PredicateSet) -> ShownColumn | None:
+    """Return the column of single values that are no texts; None where they are."""
     codes = np.arange(len(predicates), dtype=int64)
     kind = attribute.columns[0].kind
-    if not attribute.merged:
-        match kind:
-            case Integers(low=low):
-                values = ColumnValues(low + codes, None, None, codes >= 0)
-                return AttributeColumns(pa.int64(), None, None, None, {predicates: values})
-            case Boolean():
-                values = ColumnValues(codes, None, None, codes >= 0)
-                return AttributeColumns(pa.bool_(), None, None, None, {predicates: values})
-            case Dates():
-                values = ColumnValues(
-                    _days(map(kind.start, codes.tolist())), None, None, codes >= 0
-                )
-                return AttributeColumns(pa.date32(), None, None, None, {predicates: values})
-            case Categorical() | Bins():
-                pass
-            case _:
-                assert_never(kind)
-    return label_columns(attribute, [predicates], absent=False)
+    match kind:
+        case _ if attribute.merged:
+            return None
+        case Integers(low=low):
+            return ShownColumn("", pa.int64(), None, {predicates: low + codes})
+        case Boolean():
+            return ShownColumn("", pa.bool_(), None, {predicates: codes})
+        case Dates():
+            days = _days(map(kind.start, codes.tolist()))
+            return ShownColumn("", pa.date32(), None, {predicates: days})
+        case Categorical() | Bins():
+            return None
+    assert_never(kind)
 
 
 def label_columns(
-    attribute: Attribute, sets: Sequence[PredicateSet], *, absent: bool
-) -> AttributeColumns:
+    attribute: Attribute,
+    sets: Sequence[PredicateSet],
+    *,
+    absent: bool,
+    rules: ColumnRules = FIRST_RULES,
+) -> tuple[ShownColumn, ...]:
     """Return the columns of labels that show an attribute.
 
     Args:
         attribute: the attribute.
         sets: all that is asked of it.
         absent: whether some table lacks it: its rows are "all".
+        rules: how the column of upper ends is called.
     """
-    labels_of = {predicates: query_labels(attribute, predicates) for predicates in sets}
-    texts = [*[total_label(attribute)] * absent]
-    texts += [label for queries in labels_of.values() for label in queries.labels]
-    places = {label: place for place, label in enumerate(dict.fromkeys(texts))}
-    dictionary = pa.array(list(places), pa.string())
+    queries_of = {predicates: query_labels(attribute, predicates) for predicates in sets}
+    labels = {predicates: queries.labels for predicates, queries in queries_of.items()}
+    columns = [replace(_texts("", labels, [total_label(attribute)] * absent), known=None)]
     if attribute.levels:
-        return _by_level(attribute, labels_of, places, dictionary)
-    ends = _ends_type(attribute)
-    return AttributeColumns(
-        type=LABEL,
-        ends=ends,
-        dictionary=dictionary,
-        codes=pa.array(attribute.codes, pa.string()) if attribute.codes else None,
-        values={
-            predicates: _column_values(attribute, queries, places)
-            for predicates, queries in labels_of.items()
-        },
-    )
+        groups = {
+            predicates: _query_groups(attribute, predicates, queries)
+            for predicates, queries in queries_of.items()
+        }
+        for place, end in ((1, "code"), (0, "level")):
+            named = {k: [group and group[place] for group in of] for k, of in groups.items()}
+            columns.append(_texts(end, named))
+    elif attribute.codes:
+        codes = {
+            predicates: [
+                None if code == NO_RANGE else attribute.codes[code]
+                for code in _single_codes(queries).tolist()
+            ]
+            for predicates, queries in queries_of.items()
+        }
+        columns.append(_texts("code", codes, attribute.codes))
+    ends = {predicates: _ends(attribute, queries) for predicates, queries in queries_of.items()}
+    kind = _ends_type(attribute)
+    if kind is not None:
+        known = {predicates: is_range for predicates, (_, _, is_range) in ends.items()}
+        for place, end in enumerate(("from", rules.upper(attribute))):
+            values = {predicates: pair[place] for predicates, pair in ends.items()}
+            columns.append(ShownColumn(end, kind, None, values, known))
+    return tuple(columns)
 
 
-def _by_level(
-    attribute: Attribute,
-    labels_of: Mapping[PredicateSet, QueryLabels],
-    places: Mapping[str, int],
-    dictionary: pa.Array,
-) -> AttributeColumns:
-    """Return columns of labels, codes and levels; `places` are those in the dictionary."""
-    groups_of = {
-        predicates: _query_groups(attribute, predicates, queries)
-        for predicates, queries in labels_of.items()
-    }
-    every = dict.fromkeys(chain.from_iterable(groups_of.values()))
+def _texts(
+    end: str, texts_of: Mapping[PredicateSet, Sequence[str | None]], listed: Sequence[str] = ()
+) -> ShownColumn:
+    """Return a column of texts, in the order in which they come after those that are listed."""
+    every = dict.fromkeys([*listed, *chain.from_iterable(texts_of.values())])
     every.pop(None, None)
-    level_places = _places_of(level for level, _ in filter(None, every))
-    code_places = _places_of(code for _, code in filter(None, every))
-    values = {}
-    for predicates, groups in groups_of.items():
-        pairs = [
-            (NO_RANGE, NO_RANGE)
-            if group is None
-            else (level_places[group[0]], code_places[group[1]])
-            for group in groups
-        ]
-        level, code = np.array(pairs, dtype=int64).reshape(-1, 2).T
-        value = np.array([places[label] for label in labels_of[predicates].labels], dtype=int64)
-        values[predicates] = ColumnValues(value, None, None, code != NO_RANGE, code, level)
-    codes, levels = (pa.array(list(known), pa.string()) for known in (code_places, level_places))
-    return AttributeColumns(LABEL, None, dictionary, codes, values, levels)
+    numbers = {text: number for number, text in enumerate(every)}
+    places = {
+        predicates: np.array([numbers.get(text, NO_RANGE) for text in texts], dtype=int32)
+        for predicates, texts in texts_of.items()
+    }
+    known = {predicates: place != NO_RANGE for predicates, place in places.items()}
+    return ShownColumn(end, LABEL, pa.array(list(numbers), pa.string()), places, known)
 
 
-def _places_of(texts: Iterable[str]) -> dict[str, int]:
-    return {text: place for place, text in enumerate(dict.fromkeys(texts))}
+def _single_codes(queries: QueryLabels) -> Ints:
+    """Return the code of every query that is one value, NO_RANGE of the others. (n,)."""
+    return np.where(queries.first == queries.last, queries.first, NO_RANGE)
 
 
 def _query_groups(
@@ -255,65 +241,43 @@ def _query_groups(
     """Return level and code of every query that is one group of a level."""
     match predicates:
         case StackedSet(parts=parts):
-            ends = list(accumulate(map(len, parts)))
-            cut = [
-                QueryLabels(
-                    queries.labels[end - len(part) : end],
-                    queries.first[end - len(part) : end],
-                    queries.last[end - len(part) : end],
-                )
-                for part, end in zip(parts, ends, strict=True)
+            described = ((part, query_labels(attribute, part)) for part in parts)
+            return [
+                group for part, own in described for group in _query_groups(attribute, part, own)
             ]
-            pairs = zip(parts, cut, strict=True)
-            return [group for part, rows in pairs for group in _query_groups(attribute, part, rows)]
         case GroupSet(named=named) if named:
             return list(named)
         case _:
-            lowest = attribute.levels[-1]
-            single = (queries.first == queries.last) & (queries.first != NO_RANGE)
-            firsts = np.where(single, queries.first, NO_RANGE).tolist()
-            return [None if i == NO_RANGE else (lowest.name, lowest.codes[i]) for i in firsts]
-
-
-def _column_values(
-    attribute: Attribute, queries: QueryLabels, places: Mapping[str, int]
-) -> ColumnValues:
-    value = np.array([places[label] for label in queries.labels], dtype=int64)
-    is_range = queries.first != NO_RANGE
-    if not attribute.in_data:  # numbers of rows, of which the last ordered code is all greater ones
-        is_range &= queries.last < attribute.length - 1
-        return ColumnValues(value, 1 + queries.first, 1 + queries.last, is_range)
-    kind = attribute.columns[0].kind
-    if attribute.merged or isinstance(kind, Categorical | Boolean):
-        code = np.where(queries.first == queries.last, queries.first, NO_RANGE)
-        return ColumnValues(value, None, None, is_range, code if attribute.codes else None)
-    first, last = np.where(is_range, queries.first, 0), np.where(is_range, queries.last, 0)
-    match kind:
-        case Integers(low=low):
-            return ColumnValues(value, low + first, low + last, is_range)
-        case Bins(edges=edges):
-            marks = np.array(edges, dtype=float64)
-            return ColumnValues(value, marks[first], marks[last + 1], is_range)
-        case Dates():
-            starts, ends = map(kind.start, first.tolist()), map(kind.end, last.tolist())
-            return ColumnValues(value, _days(starts), _days(ends), is_range)
-    assert_never(kind)
+            lowest, codes = attribute.levels[-1], _single_codes(queries).tolist()
+            return [None if i == NO_RANGE else (lowest.name, lowest.codes[i]) for i in codes]
 
 
 def _ends_type(attribute: Attribute) -> pa.DataType | None:
+    """Return the type of the ends of an attribute's ranges; None where it has no order."""
     if not attribute.in_data:
         return pa.int64()
-    if attribute.merged:
-        return None
+    types = {Integers: pa.int64(), Bins: pa.float64(), Dates: pa.date32()}
+    return None if attribute.merged else types.get(type(attribute.columns[0].kind))
+
+
+def _ends(attribute: Attribute, queries: QueryLabels) -> tuple[Numbers, Numbers, Bools]:
+    """Return where the range of every query begins and ends, and whether it is one. (n,) each."""
+    is_range = queries.first != NO_RANGE
+    if not attribute.in_data:  # numbers of rows, of which the last ordered code is all greater ones
+        is_range &= queries.last < attribute.length - 1
+        return 1 + queries.first, 1 + queries.last, is_range
+    first, last = np.where(is_range, queries.first, 0), np.where(is_range, queries.last, 0)
     match attribute.columns[0].kind:
-        case Integers():
-            return pa.int64()
-        case Bins():
-            return pa.float64()
-        case Dates():
-            return pa.date32()
+        case Bins(edges=edges):
+            marks = np.array(edges, dtype=float64)
+            return marks[first], marks[last + 1], is_range
+        case Dates() as kind:
+            starts, ends = map(kind.start, first.tolist()), map(kind.end, last.tolist())
+            return _days(starts), _days(ends), is_range
+        case Integers(low=low):
+            return low + first, low + last, is_range
         case _:
-            return None
+            return first, last, is_range
 
 
 def _days(days: Iterable[date]) -> NDArray[np.datetime64]:
@@ -423,68 +387,36 @@ class BlankColumns:
     def __init__(self, rows: int) -> None:
         """Prepare for batches of at most so many rows."""
         self._first = pa.array(np.zeros(rows, dtype=int32))
-        self._nulls = {kind: pa.nulls(rows, kind) for kind in _DTYPES}
-        self._no_codes = pa.nulls(rows, pa.int32())
+        self._nulls = {kind: pa.nulls(rows, kind) for kind in (*_DTYPES, pa.int32())}
 
-    def arrays(self, columns: AttributeColumns, rows: int) -> list[pa.Array]:
-        """Return the first label, "all", no code, no level and no ends."""
-        first = self._first.slice(0, rows)
-        arrays = [pa.DictionaryArray.from_arrays(first, columns.dictionary, safe=False)]
-        if columns.codes is not None:
-            missing = self._no_codes.slice(0, rows)
-            arrays.append(pa.DictionaryArray.from_arrays(missing, columns.codes))
-        if columns.levels is not None:
-            missing = self._no_codes.slice(0, rows)
-            arrays.append(pa.DictionaryArray.from_arrays(missing, columns.levels))
-        if columns.ends is not None:
-            arrays += [self._nulls[columns.ends].slice(0, rows)] * 2
-        return arrays
+    def array(self, column: ShownColumn, rows: int) -> pa.Array:
+        """Return the first label, "all", in the main column, and nothing in the others."""
+        if column.dictionary is None:
+            return self._nulls[column.type].slice(0, rows)
+        places = self._nulls[pa.int32()] if column.end else self._first
+        return pa.DictionaryArray.from_arrays(places.slice(0, rows), column.dictionary, safe=False)
 
 
-class FilledColumns:
-    """The columns of one attribute over the rows of a batch, "all" where they are not filled."""
+class FilledColumn:
+    """One column over the rows of a batch, "all" or empty where it is not filled."""
 
-    def __init__(self, columns: AttributeColumns, rows: int) -> None:
+    def __init__(self, column: ShownColumn, rows: int) -> None:
         """Make room for so many rows."""
-        self.columns = columns
-        dtype = _DTYPES.get(columns.type, "int64") if columns.dictionary is None else "int32"
+        self.column = column
+        dtype = "int32" if column.dictionary is not None else _DTYPES.get(column.type, "int64")
         self.value: Numbers = np.zeros(rows, dtype=dtype)
-        if columns.codes is not None:
-            self.code: Numbers = np.full(rows, NO_RANGE, dtype=int32)
-        if columns.levels is not None:
-            self.level: Numbers = np.full(rows, NO_RANGE, dtype=int32)
-        if columns.ends is not None:
-            dtype = _DTYPES[columns.ends]
-            self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
-            self.missing = np.ones(rows, dtype=np.bool_)
+        self.missing = np.full(rows, column.known is not None)
 
     def fill(self, predicates: PredicateSet, runs: LabelRuns) -> None:
         """Fill the rows of a table with the values of a predicate set."""
-        values = self.columns.values[predicates]
-        repeat_runs(values.value.astype(self.value.dtype), runs, self.value[runs.rows])
-        if values.low is not None and values.high is not None:
-            repeat_runs(values.low, runs, self.low[runs.rows])
-            repeat_runs(values.high, runs, self.high[runs.rows])
-            repeat_runs(~values.is_range, runs, self.missing[runs.rows])
-        if values.code is not None:
-            repeat_runs(values.code.astype(int32), runs, self.code[runs.rows])
-        if values.level is not None:
-            repeat_runs(values.level.astype(int32), runs, self.level[runs.rows])
+        values = self.column.values[predicates].astype(self.value.dtype, copy=False)
+        repeat_runs(values, runs, self.value[runs.rows])
+        if self.column.known is not None:
+            repeat_runs(~self.column.known[predicates], runs, self.missing[runs.rows])
 
-    def arrays(self) -> list[pa.Array]:
-        """Return the main column and, where there are such, codes, levels and ends of ranges."""
-        if self.columns.dictionary is None:
-            return [pa.array(self.value).cast(self.columns.type)]
-        arrays = [encoded(self.value, self.columns.dictionary)]
-        if self.columns.codes is not None:
-            places = masked(self.code, self.code == NO_RANGE)
-            arrays.append(pa.DictionaryArray.from_arrays(places, self.columns.codes))
-        if self.columns.levels is not None:
-            places = masked(self.level, self.level == NO_RANGE)
-            arrays.append(pa.DictionaryArray.from_arrays(places, self.columns.levels))
-        if self.columns.ends is not None:
-            arrays += [masked(ends, self.missing) for ends in (self.low, self.high)]
-        return arrays
+    def array(self) -> pa.Array:
+        """Return the column."""
+        return self.column.array(self.value, self.missing)
 
 
 def encoded(places: NDArray[int32], dictionary: pa.Array) -> pa.Array:

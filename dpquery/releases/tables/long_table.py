@@ -165,39 +165,22 @@ def _label_list(
     rules: ColumnRules,
 ) -> pa.RecordBatch:
     """Return one list of labels."""
-    shown = label_columns(attribute, [predicates], absent=False)
-    values, rows = shown.values[predicates], len(predicates)
-    if shown.dictionary is None:
-        raise ValueError("a column of labels has a dictionary")
-    codes = pa.nulls(rows, pa.string())
-    if shown.codes is not None and values.code is not None:
-        codes = shown.codes.take(masked(values.code, values.code == NO_RANGE))
-    levels = pa.nulls(rows, pa.string())
-    if shown.levels is not None and values.level is not None:
-        levels = shown.levels.take(masked(values.level, values.level == NO_RANGE))
-    ends = {kind: [pa.nulls(rows, kind)] * 2 for kind in (pa.float64(), pa.date32())}
-    if shown.ends is not None and values.low is not None and values.high is not None:
-        kind = pa.date32() if shown.ends == pa.date32() else pa.float64()
-        pair = (values.low, values.high)
-        ends[kind] = [masked(end, ~values.is_range).cast(kind) for end in pair]
-    numbers = ends[pa.float64()]
-    if rules.below:
-        blank = pa.nulls(rows, pa.float64())
-        numbers = [*numbers, blank]
-        if rules.upper(attribute) == "below":
-            numbers = [numbers[0], blank, numbers[1]]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(np.full(rows, number, dtype=int32)),
-            pa.array(np.arange(rows, dtype=int64)),
-            shown.dictionary.take(pa.array(values.value)),
-            codes,
-            *numbers,
-            *ends[pa.date32()],
-            *[levels] * ("level" in schema.names),
-        ],
-        schema=schema,
-    )
+    rows = len(predicates)
+    columns = {c.end: c for c in label_columns(attribute, [predicates], absent=False, rules=rules)}
+
+    def filled(end: str, field: str) -> pa.Array:
+        kind = schema.field(field).type
+        column = columns.get(end)
+        if column is None or pa.types.is_date32(column.type) != pa.types.is_date32(kind):
+            return pa.nulls(rows, kind)
+        known = np.ones(rows, dtype=bool) if column.known is None else column.known[predicates]
+        return column.array(column.values[predicates], ~known).cast(kind)
+
+    arrays = [pa.array(np.full(rows, number, dtype=int32)), pa.array(np.arange(rows, dtype=int64))]
+    for field in schema.names[len(arrays) :]:
+        end = "" if field == "label" else field.partition("_")[0]
+        arrays.append(filled(end, field))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _axes(
