@@ -9,7 +9,7 @@ folder of a release holds; a folder of answers has none, and is told by its labe
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -203,7 +203,7 @@ class ItemReport:
     @property
     def figures(self) -> dict[str, str | int | float | None]:
         """All that is known of the item as a whole, by name."""
-        return {k: value for k, value in vars(self).items() if k not in _FILES}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FILES}
 
     @property
     def title(self) -> str:
