@@ -25,6 +25,7 @@ import symtable
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -419,17 +420,23 @@ class Trial:
         starting = {test for test in others if starts_programs(test.partition("::")[0])}
         order, left = [], self.seconds
         for some in (of_it, starting - of_it):
-            for test in _one_of_each_first(sorted(some, key=self._distance)):
-                left -= self._cost(test)
-                order += [test] * (left >= 0 and (self.whole / test.partition("::")[0]).exists())
-        return order + [
-            f"audit:{part}" for part in (_parts() if self.audit is None else self.audit)
-        ]
+            for test in self._nearest_first(some):
+                if (cost := self._cost(test)) <= left:
+                    left -= cost
+                    order.append(test)
+        there = [test for test in order if (self.whole / test.partition("::")[0]).exists()]
+        parts = _parts() if self.audit is None else self.audit
+        return there + [f"audit:{part}" for part in parts]
 
-    def _distance(self, test: str) -> float:
-        """Return how late a test is tried: one that enters few functions is the nearest."""
-        seconds, entered = self.tests[test]
-        return seconds / 4 + len(entered) / ENTERED_A_SECOND
+    def _nearest_first(self, tests: Iterable[str]) -> list[str]:
+        """Return tests in order: those that enter few functions, one case of each before others."""
+        late = {test: len(self.tests[test][1]) + 50 * self.tests[test][0] for test in tests}
+        cases = Counter[str]()
+        for test in sorted(late, key=late.__getitem__):
+            name = test.partition("[")[0]
+            late[test] += 10 * cases[name]
+            cases[name] += 1
+        return sorted(late, key=late.__getitem__)
 
     def _cost(self, test: str) -> float:
         """Return CPU seconds: those recorded, and of fixtures that its first user alone made."""
@@ -439,13 +446,6 @@ class Trial:
 
 def _key(mistake: Mistake) -> str:
     return f"{mistake.within}: {mistake.name}"
-
-
-def _one_of_each_first(tests: Iterable[str]) -> list[str]:
-    """Return some tests with one case of each function before all other cases."""
-    first: dict[str, str] = {}
-    others = [test for test in tests if first.setdefault(test.partition("[")[0], test) != test]
-    return [*first.values(), *others]
 
 
 def _parts() -> list[str]:
@@ -491,7 +491,10 @@ def _words(node: ast.AST) -> set[str]:
 
 
 def try_mistakes(
-    mistakes: Iterable[Mistake], seconds: float = SECONDS, tried: Iterable[str] = ()
+    mistakes: Iterable[Mistake],
+    seconds: float = SECONDS,
+    tried: Iterable[str] = (),
+    audit: Sequence[str] | None = None,
 ) -> list[Mistake]:
     """Print of every mistake what catches it; return those that nothing does.
 
@@ -499,12 +502,13 @@ def try_mistakes(
         mistakes: in the order in which they are tried.
         seconds: CPU seconds of the tests that one is tried on.
         tried: places and names of those that are left out.
+        audit: the parts of the audit that are tried after the tests; all if None.
     """
     known = json.loads(CAUGHT.read_text()) if CAUGHT.exists() else {}
     missed = []
     with tempfile.TemporaryDirectory() as room:
         whole = original(Path(room, "whole"), compiled=("dpquery", "tests"))
-        trial = Trial(Path(room), whole, executed(), seconds, known)
+        trial = Trial(Path(room), whole, executed(), seconds, known, audit)
         for mistake in mistakes:
             if _key(mistake) in tried:
                 continue
