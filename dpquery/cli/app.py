@@ -1,11 +1,15 @@
 """The entry point: every failure is one message on stderr and an exit code."""
 
+import json
 import os
 import sys
-from typing import Annotated
+from io import TextIOWrapper
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from dpquery.cli import ledger
 from dpquery.cli.commands import (
     answer_command,
     audit_command,
@@ -13,16 +17,48 @@ from dpquery.cli.commands import (
     compare_command,
     error_report_command,
     init_command,
+    lint_command,
     package_command,
     plan_command,
     release_command,
     schema_command,
     synthetic_command,
 )
-from dpquery.cli.ledger import ledger_app
-from dpquery.cli.screen import say
+from dpquery.cli.screen import be_quiet, complain
 from dpquery.exceptions import DpqueryError
 from dpquery.version import __version__
+
+NAMES = {"help_option_names": ["-h", "--help"]}
+
+
+def _quiet_alone(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "-q",
+            "--quiet",
+            callback=be_quiet,
+            expose_value=False,
+            help="Print the result and errors alone.",
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+_of_quiet = typer.Typer(add_completion=False)
+_of_quiet.command()(_quiet_alone)
+QUIET = typer.main.get_command(_of_quiet).params[0]
+
+
+class Command(TyperCommand):
+    """A command that can be told to be quiet."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - of a module of typer's own
+        """Return its options, and that one."""
+        *own, shows_help = super().get_params(ctx)
+        return [*own, QUIET, shows_help]
+
 
 app = typer.Typer(
     name="dpquery",
@@ -31,21 +67,37 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings=NAMES,
 )
-for name, command in (
-    ("init", init_command),
-    ("schema", schema_command),
-    ("check", check_command),
-    ("plan", plan_command),
-    ("compare", compare_command),
-    ("release", release_command),
-    ("answer", answer_command),
-    ("synthetic", synthetic_command),
-    ("audit", audit_command),
-    ("error-report", error_report_command),
-    ("package", package_command),
-):
-    app.command(name)(command)
+COMMANDS = (
+    ("init", init_command, "init workload.yaml --from schema.json"),
+    ("lint", lint_command, "lint workload.yaml"),
+    ("schema", schema_command, "schema > workload.schema.json"),
+    ("check", check_command, "check data.csv workload.yaml"),
+    ("plan", plan_command, "plan workload.yaml --epsilon 0.5 --rows 3000"),
+    ("compare", compare_command, "compare old.plan workload.yaml --epsilon 0.5"),
+    ("release", release_command, "release data.csv --epsilon 0.5 --also nonnegative,integer"),
+    ("answer", answer_command, "answer release questions.yaml"),
+    ("synthetic", synthetic_command, "synthetic release --rows 1000"),
+    ("audit", audit_command, "audit --quick"),
+    ("error-report", error_report_command, "error-report release --html report.html"),
+    ("package", package_command, "package release --also csv,xlsx"),
+)
+LEDGER_COMMANDS = (
+    ("status", ledger.status, "ledger status"),
+    ("history", ledger.history, "ledger history --json"),
+    ("verify", ledger.verify, "ledger verify --releases release"),
+    ("export", ledger.export, "ledger export > ledger.jsonl"),
+    ("abandon", ledger.abandon, "ledger abandon 3f2a91c07b5d"),
+)
+ledger_app = typer.Typer(
+    help="Inspect the ledger of spent privacy budget.", no_args_is_help=True, context_settings=NAMES
+)
+for _app, _commands in ((app, COMMANDS), (ledger_app, LEDGER_COMMANDS)):
+    for _name, _command, _example in _commands:
+        _first = (_command.__doc__ or "").partition("\n")[0]
+        _epilog = f"Example: dpquery {_example}"
+        _app.command(_name, cls=Command, short_help=_first, epilog=_epilog)(_command)
 app.add_typer(ledger_app, name="ledger")
 
 _INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"
@@ -57,6 +109,10 @@ def main() -> None:
         # One thread: small matrices run up to twenty times faster, and sums come out the same
         # whatever the machine, so that a plan does. Read when numpy is first imported.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may have no sign for all that is said
+            stream.reconfigure(errors="backslashreplace")
+    be_quiet(False)
     try:
         app()
     except DpqueryError as error:
@@ -72,8 +128,11 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    if "--json" in sys.argv:
+        complain(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False))
+        sys.exit(code)
     for line in message.splitlines() or [""]:
-        say(f"dpquery: {line}")
+        complain(f"dpquery: {line}")
     sys.exit(code)
 
 
@@ -86,7 +145,10 @@ def _version(shown: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "-V", "--version", callback=_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass

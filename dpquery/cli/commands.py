@@ -22,6 +22,7 @@
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
 
 
 def plan_command(
-    spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
+    spec: Annotated[Path, typer.Argument(help="The workload: a YAML file, or - for stdin.")],
     epsilon: Shown = None,
     delta: Delta = None,
     objective: ObjectiveOption = OBJECTIVE,
@@ -191,8 +192,8 @@ def release_command(
         list[str],
         typer.Argument(
             help="The data: text with a header, Parquet or Arrow files, a folder or quoted glob of "
-            "them, sqlite:FILE?table=NAME, duckdb:FILE?table=NAME, spark:PATH or spark:table=NAME; "
-            "several are one table. Also adbc:VARIABLE?table=NAME; "
+            "them, - for stdin, sqlite:FILE?table=NAME, duckdb:FILE?table=NAME, spark:PATH or "
+            "spark:table=NAME; several are one table. Also adbc:VARIABLE?table=NAME; "
             "ibis:duckdb:FILE?table=NAME counts in place."
         ),
     ],
@@ -228,9 +229,9 @@ def release_command(
     from dpquery.commands.release import release
 
     forbid_dumps()
-    with shown_progress(), _exact_refusals(exact=exact):
+    with _data_at(data) as located, shown_progress(), _exact_refusals(exact=exact):
         done = release(
-            data,
+            located,
             plan_path=plan,
             ledger_path=ledger_path(ledger),
             out=out,
@@ -248,6 +249,21 @@ def release_command(
         )
     _show_release(done, data, exact=exact, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")
+
+
+@contextmanager
+def _data_at(data: list[str]) -> Iterator[list[str]]:
+    """Yield where the data lie: what comes on stdin is held in memory, and reaches no disk."""
+    if data != ["-"]:
+        yield data
+        return
+    if not hasattr(os, "memfd_create"):
+        raise SpecError("data on stdin takes Linux; write it to a file first")
+    with os.fdopen(os.memfd_create("stdin"), "wb") as held:
+        shutil.copyfileobj(sys.stdin.buffer, held)
+        held.flush()
+        os.utime(held.fileno(), (0, 0))  # when it was changed last nobody knows
+        yield [f"/proc/{os.getpid()}/fd/{held.fileno()}"]
 
 
 @contextmanager
@@ -405,19 +421,30 @@ def error_report_command(
 
 def init_command(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(SPEC_PATH),
+    full: Annotated[bool, typer.Option("--full", help="Show every key, with its comment.")] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A code book to take the columns from: a Frictionless table schema, CSVW, or the "
+            "labels of an SPSS or Stata file, of which no row is read.",
+        ),
+    ] = None,
 ) -> None:
-    """Write a commented spec to start from.
+    """Write a spec to start from.
 
     Its JSON Schema goes beside it, as workload.schema.json: editors complete and check with it.
     """
-    from dpquery.spec.documents import STARTER, schema_text
+    from dpquery.spec.code_books import starter_of
+    from dpquery.spec.documents import SHORT_STARTER, STARTER, schema_text
     from dpquery.untrusted.files import check_place
 
     check_place(path)
+    text = starter_of(source) if source else STARTER if full else SHORT_STARTER
     beside = path.with_name("workload.schema.json")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(STARTER)
+            file.write(text)
         if not beside.exists():
             beside.write_text(schema_text(), encoding="utf-8")
     except FileExistsError:
@@ -425,6 +452,26 @@ def init_command(
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error.strerror}; check the path") from None
     say(f"wrote {path}; edit it, then run `dpquery plan {path}`")
+
+
+def lint_command(
+    specs: Annotated[list[Path], typer.Argument(help="Workloads: YAML files, or - for stdin.")],
+    as_json: AsJson = False,
+) -> None:
+    """Read specs and report every mistake with its place; nothing is planned or put on record."""
+    from dpquery.releases.words import count
+    from dpquery.spec.parsing.read import load_spec
+
+    read = {str(path): load_spec(path) for path in specs}
+    if as_json:
+        sizes = {
+            name: {"items": len(spec.items), "queries": spec.queries} for name, spec in read.items()
+        }
+        print_json(sizes)
+        return
+    for name, spec in read.items():
+        items = count(len(spec.items), "table")
+        show(f"{name}: {count(spec.queries, 'answer')} in {items}, no mistakes")
 
 
 def schema_command() -> None:
@@ -443,10 +490,10 @@ written here, and no ledger is opened.
 
 def check_command(
     data: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(help="The data, as `release` takes them: files, globs, folders, tables."),
     ],
-    spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
+    spec: Annotated[Path, typer.Argument(help="The workload: a YAML file, or - for stdin.")],
     to_pipe: Annotated[
         bool,
         typer.Option(
@@ -474,13 +521,13 @@ def check_command(
         raise typer.Exit(1)
 
 
-def _print_check(data: list[Path], spec: Path) -> bool:
+def _print_check(data: list[str], spec: Path) -> bool:
     """Print what was found; return whether all is as declared."""
     from dpquery.cli.show_checks import check_grids, left_out_grid, to_paste
     from dpquery.data_check.check import check
 
-    with shown_progress():
-        checked = check(data, spec)
+    with _data_at(data) as located, shown_progress():
+        checked = check([Path(place) for place in located], spec)
     print_grids([left_out_grid(checked, _name(data)), *check_grids(checked)])
     lines = to_paste(checked, str(spec))
     if lines:
@@ -488,7 +535,7 @@ def _print_check(data: list[Path], spec: Path) -> bool:
     return checked.as_declared
 
 
-def _name(data: list[Path]) -> str:
+def _name(data: list[str]) -> str:
     """Return what the data are called."""
     return str(data[0]) + (f" and {len(data) - 1} more" if len(data) > 1 else "")
 

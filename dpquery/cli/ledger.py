@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from dpquery.measurement.ledger.ledger import Ledger
 
 
-ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_args_is_help=True)
-
-
-@ledger_app.command()
 def status(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = False) -> None:
     """Show what every dataset may spend, has spent and has left."""
     from dpquery.cli import show_release as summary
@@ -31,7 +27,6 @@ def status(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = Fa
     say(f"ledger: {ledger_path(ledger)}")
 
 
-@ledger_app.command()
 def history(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = False) -> None:
     """List every event, oldest first."""
     from dpquery.cli import show_release as summary
@@ -44,7 +39,6 @@ def history(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = F
         print_grids([summary.history_grid(events, exact=exact)])
 
 
-@ledger_app.command()
 def verify(
     releases: Annotated[
         list[Path] | None,
@@ -68,7 +62,6 @@ def verify(
         typer.echo(f"ok: {count(len(published), 'release')} in the chain")
 
 
-@ledger_app.command()
 def export(ledger: LedgerPath = None) -> None:
     """Print every event as a line of JSON."""
     with _open_ledger(ledger) as opened:
@@ -76,7 +69,6 @@ def export(ledger: LedgerPath = None) -> None:
             typer.echo(line)
 
 
-@ledger_app.command()
 def abandon(
     key: Annotated[
         str,

@@ -1,7 +1,7 @@
 """Options that commands share, with their help."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,18 +20,20 @@ LedgerPath = Annotated[
 ]
 Delta = Annotated[str | None, typer.Option(help="The delta of the guarantee; default: the spec's.")]
 NoiseOption = Annotated[
-    str,
+    Literal["laplace", "gaussian", "auto"],
     typer.Option(
-        help="laplace, gaussian, or auto: the better by the plan. A named one takes a linear "
+        help="auto: the better by the plan. A named one takes a linear "
         "strategy, unless --mechanism rap or adaptive (which take gaussian)."
     ),
 ]
 ObjectiveOption = Annotated[
-    str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
+    Literal["rmse", "max"],
+    typer.Option(help="What to minimise; max: the largest standard error."),
 ]
+Mechanism = Literal["linear", "rap", "adaptive", "auto"]
 ReleaseMechanismOption = Annotated[
-    str,
-    typer.Option(help="linear, rap or adaptive (no error bars), or auto: what the plan prefers."),
+    Mechanism,
+    typer.Option(help="rap and adaptive have no error bars; auto: what the plan prefers."),
 ]
 Confidence = Annotated[
     float | None,
@@ -64,13 +66,13 @@ Also = Annotated[
     typer.Option(
         "--also",
         help="Add a column beside the estimates: nonnegative, consistent, thresholded[:Z], "
-        "integer, graphical or shrunk; can be repeated.",
+        "integer, graphical or shrunk; several with commas.",
     ),
 ]
 PlanMechanismOption = Annotated[
-    str,
+    Mechanism,
     typer.Option(
-        help="linear, rap, adaptive (whole tables chosen in rounds), or auto: linear, or "
+        help="adaptive: whole tables chosen in rounds; auto: linear, or "
         "where the spec prefers what errs least the best of the three."
     ),
 ]

@@ -7,10 +7,12 @@ Keep the records in this process's memory from reaching a disk or another proces
 
 import ctypes
 import json
+import os
 import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +27,13 @@ PIPE = 4_000  # characters of a line that no terminal folds
 _HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name of a file
 
 
+_QUIET = ContextVar("quiet", default=False)
+
+
 @contextmanager
 def shown_progress() -> Iterator[None]:
     """Show what is being done within, and the time left; nothing where stderr is no terminal."""
-    if not sys.stderr.isatty():
+    if _QUIET.get() or not sys.stderr.isatty() or os.environ.get("NO_COLOR"):
         yield
         return
     from rich.console import Console
@@ -74,8 +79,19 @@ def show(text: str) -> None:
 
 
 def say(message: str) -> None:
-    """Write a message to stderr."""
+    """Write a message to stderr, unless quiet is asked for."""
+    if not _QUIET.get():
+        complain(message)
+
+
+def complain(message: str) -> None:
+    """Write an error to stderr."""
     typer.echo(printable(message), err=True)
+
+
+def be_quiet(given: bool) -> None:
+    """Print results and errors alone from now on; or all, where not."""
+    _QUIET.set(given)
 
 
 def print_json(value: object) -> None:
@@ -93,7 +109,11 @@ def print_grids(grids: Sequence["Grid"]) -> None:
     def plain(text: str) -> str:
         return escape(printable(text))
 
-    console = Console(width=None if sys.stdout.isatty() else PIPE, highlight=False)
+    console = Console(
+        width=None if sys.stdout.isatty() else PIPE,
+        highlight=False,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )
     for grid in grids:
         table = Table(box=None, pad_edge=False)
         for name, right in zip(grid.columns, grid.numeric(), strict=True):

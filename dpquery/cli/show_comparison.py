@@ -219,6 +219,21 @@ def risk_words(report: PlanReport) -> str:
     return f"an even-odds guess {guess} rises to {most} at most{aside}"
 
 
+LARGE_DELTA = Fraction(1, 1000)  # where nobody said how many records there are
+
+
+def delta_words(report: PlanReport) -> list[str]:
+    """Warn of a delta at which records may be published as they are; nothing at any other."""
+    records, delta = report.worth.items[0].records, report.delta
+    if delta <= (LARGE_DELTA if records is None else Fraction(1, records)):
+        return []
+    above = "is large" if records is None else f"is above one in the {records:,} records"
+    return [
+        f"warning: {power(float(delta))} {above}: publishing some records as they are would keep "
+        "such a promise; take a delta far below one in the number of records"
+    ]
+
+
 def risk(report: PlanReport) -> str:
     """Say what the guarantee bounds, in the words of the statement."""
     pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred

@@ -10,6 +10,7 @@ from dpquery.cli.show_comparison import (
     closest_grids,
     closest_words,
     cost,
+    delta_words,
     domain_grid,
     domain_json,
     fit_grids,
@@ -133,12 +134,14 @@ def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
 
 def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     """Return the lines below the tables, each under the word that it begins with."""
-    spec = report.spec
-    notes = [("weak", "; ".join(remedy_words(report)))]
+    spec, worth = report.spec, report.worth
+    is_weak = worth.weakest.grade == "weak" and not report.plan.targets
+    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))]
     notes += [("closest", words) for words in closest_words(report)]
     notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
     notes += [("targets", words) for words in _least(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
+    notes += [("delta", words) for words in delta_words(report)]
     notes += [("counts", _counts_words(spec))]
     notes += [("note", words) for words in (_hurried(report), report.remark)]
     named = files.plan is not None and str(files.plan) != PLAN_PATH
@@ -217,7 +220,8 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     notes += _rows_of_persons(spec)
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
-    notes += [words for words in (report.counted, report.remark) if words]
+    notes += [words for words in (_counted(report), report.remark) if words]
+    notes += delta_words(report)
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     title = (
@@ -230,6 +234,13 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     grids += _sweep_grids(report)
     grids += [_candidates_grid(report)] * candidates
     return [*grids, *closest_grids(report), *fit_grids(report), domain_grid(spec)]
+
+
+def _counted(report: PlanReport) -> str:
+    """Say what losses are added up as, and that pure ones are held to the smaller of two sums."""
+    two = report.room is not None and len(report.room.funds.tighter.sums) > 1
+    also = "; while every release is pure their epsilons are added up too, and the smaller counts"
+    return report.counted + also if two and report.counted else report.counted
 
 
 def _total_words(report: PlanReport) -> list[str]:
@@ -386,7 +397,9 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
                 )
             )
     columns = ("epsilon", "noise", "strategy", "RMSE", "max std error", "of the budget", "")
-    return [Grid("error by epsilon", columns, tuple(rows))]
+    both = len(report.priced) > 1 and report.counted
+    counted = (f"all of it where {report.counted.partition(':')[0]}",) if both else ()
+    return [Grid("error by epsilon", columns, tuple(rows), counted)]
 
 
 def plan_json(report: PlanReport) -> dict[str, object]:

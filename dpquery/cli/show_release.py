@@ -4,9 +4,11 @@ What commands print of budgets, as plain rows and JSON values: no terminal, colo
 """
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from dpquery.cli.screen import Grid
+from dpquery.commands.defaults import RELEASE_PATH
 from dpquery.commands.release import ReleaseReport
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger.events import Account, Event, LedgerState, RunningSum, pure_units
@@ -65,7 +67,25 @@ def _budgets(statuses: Sequence[Status]) -> Grid:
     notes = [note for name, note in meanings.items() if name in columns]
     if any(_by_parent(status) for status in statuses):
         notes.append(f"{_PARENTS}: in its parent, where less is left")
-    return Grid("budget by dataset", tuple(columns), rows, tuple(notes))
+    return Grid(_first_sentence(statuses), tuple(columns), rows, tuple(notes))
+
+
+def _first_sentence(statuses: Sequence[Status]) -> str:
+    """Say what is spent and what still fits: of one dataset; several have a line each."""
+    if not statuses:
+        return "no dataset is on record"
+    if len(statuses) > 1:
+        return f"budgets of {len(statuses)} datasets"
+    (status,) = statuses
+    account, largest, more = status.funds.tighter, status.funds.epsilon_left, status.repetitions
+    share = spent_share(account) if account.spent else "nothing"
+    spent = f"{status.account.dataset}: {share} spent"
+    if account.share_spent >= 1:
+        return f"{spent}; no further release fits"
+    if largest is None:
+        return spent
+    last = f", or {more:,} like the last, fit" if more else " fits"
+    return f"{spent}; one release at epsilon {epsilon_text(largest)}{last}"
 
 
 def _row(status: Status) -> dict[str, str]:
@@ -253,8 +273,18 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         f"{worth}\n"
         f"{facts}"
         f"budget: {budget}\n"
-        f"{when}: {room_words(done.room, 'more like it')}"
+        f"{when}: {room_words(done.room, 'more like it')}\n"
+        f"next: {_next(done)}"
     )
+
+
+def _next(done: ReleaseReport) -> str:
+    """Return what is run after a release."""
+    place = "" if str(done.directory) == RELEASE_PATH else f" {quote(str(done.directory))}"
+    report = f"dpquery error-report{place} (what each number is worth)"
+    if isinstance(done.mechanism, LinearMechanism):
+        return f"{report}, then dpquery package{place} (to hand over)"
+    return f"{report}, then dpquery synthetic{place} (records to work with)"
 
 
 def _linear_text(mechanism: LinearMechanism) -> str:

@@ -4,6 +4,8 @@ The command line and the commands as functions have their defaults and limits fr
 help texts name them. Light to load: the command line needs it before any command runs.
 """
 
+from typing import Final
+
 # --- places ---------------------------------------------------------------------------------------
 SPEC_PATH = "workload.yaml"
 PLAN_PATH = "dpquery.plan"
@@ -14,8 +16,8 @@ REPORT_PATH = "report.html"
 SYNTHETIC_PATH = "synthetic.csv"
 
 # --- plans ----------------------------------------------------------------------------------------
-OBJECTIVE = "rmse"
-MECHANISM_CHOICE = "auto"  # of a plan and of a release
+OBJECTIVE: Final = "rmse"
+MECHANISM_CHOICE: Final = "auto"  # of a plan and of a release
 DEFAULT_SEED = 0  # of optimisers' starts, and of the rounding of synthetic records
 TIME_LIMIT = 60.0  # CPU seconds for each kind of noise
 FUNCTION_JOBS = 1  # processes: a script that asks for more must guard its main part
@@ -23,7 +25,7 @@ SHELL_JOBS = 2
 MOST_JOBS = 2  # one for each kind of noise
 
 # --- releases and answers -------------------------------------------------------------------------
-NOISE_CHOICE = "auto"
+NOISE_CHOICE: Final = "auto"
 RELEASE_NUMBER = 1
 LEVEL = 0.95  # of noise intervals
 LEVELS = (0.5, 0.9999)  # that can be had

@@ -90,7 +90,7 @@ def flow_edges(edges: Iterable[float]) -> str:
 
 def flow_boolean(true: Iterable[str], false: Iterable[str]) -> str:
     """Return the field `boolean`."""
-    return f"boolean: {{true: {flow_list(true)}, false: {flow_list(false)}}}"
+    return f'boolean: {{"true": {flow_list(true)}, "false": {flow_list(false)}}}'
 
 
 def flow_dates(dates: Dates) -> str:

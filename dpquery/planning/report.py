@@ -40,7 +40,7 @@ from dpquery.planning.targets import (
     rounded_up,
     swept,
 )
-from dpquery.planning.worth import Worth, worth_of
+from dpquery.planning.worth import PlanWorth, worth_of
 from dpquery.releases.words import count, figure, html_table
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.query_powers import total_of
@@ -91,7 +91,7 @@ class PlanReport:
     sweep: tuple[Sweep, ...]
     rooms: Mapping[Noise, Room]
     exchanges: Mapping[Noise, Exchange]
-    worth: Worth
+    worth: PlanWorth
     counted: str = ""
     derived: tuple[DerivedReached, ...] = ()
     derived_words: tuple[str, ...] = ()

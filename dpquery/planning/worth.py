@@ -135,7 +135,7 @@ class WorstItem:
 
 
 @dataclass(frozen=True)
-class Worth:
+class PlanWorth:
     """What a plan's items are worth, and which are weakest.
 
     Attributes:
@@ -166,7 +166,7 @@ def worth_of(
     *,
     delta: Fraction,
     rows: int | None,
-) -> Worth:
+) -> PlanWorth:
     """Return what the items are worth under a plan's better selection, at its guarantee.
 
     Args:
@@ -200,7 +200,7 @@ def worth_of(
     if len(items) == 1 or plan.targets or plan.objective == "max" or fixed or plan.preferred:
         tried = []
     found = [weighed for k in dict.fromkeys(tried) if (weighed := trials.weighed(k, spec))]
-    return Worth(items, worst, items[for_size], tuple(found))
+    return PlanWorth(items, worst, items[for_size], tuple(found))
 
 
 def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:

@@ -202,15 +202,15 @@ class ExtraColumn:
 
 
 def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
-    """Read the columns asked for, in order.
+    """Read the columns asked for, in order; a text may name several, with commas between.
 
-    >>> parse_columns(["consistent", "thresholded:2"])
+    >>> parse_columns(["consistent,thresholded:2"])
     (ExtraColumn(name='consistent', z=None), ExtraColumn(name='thresholded', z=2.0))
 
     Raises:
         SpecError: a name is not known or repeated, or a threshold is not a positive number.
     """
-    columns = tuple(_parse(text) for text in texts)
+    columns = tuple(_parse(name) for text in texts for name in text.split(","))
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:

@@ -111,6 +111,8 @@ def _spent(account: Account) -> str:
     if epsilon is None:  # a cap in rho, or nobody could ask for so much
         return f"{spent_share(account)} of {cap_text(cap)}"
     whole = cap_text(cap, by_epsilons=account.by_epsilons).removeprefix("epsilon ")
+    if account.remaining >= 0:  # three digits may round up beyond a cap that has more
+        epsilon = min(epsilon, cap.epsilon or epsilon)
     amount = f"epsilon {epsilon_text(epsilon)} of {whole}"
     return f"{amount} ({spent_share(account)})"
 

@@ -201,3 +201,30 @@ def _entry(entry: str, about: str) -> str:
 
 _LINES = Path(__file__).with_name("starter.yaml").read_text(encoding="utf-8")
 STARTER = _MARK.sub(_comment, _LINES)
+
+SHORT_STARTER = """\
+# yaml-language-server: $schema=workload.schema.json
+# What may be published of a file: declared from its documentation, never from its records.
+dataset: {id: my-survey, version: 1, rows: about 50000}
+privacy:
+  unit: row                          # or {person: person_id, max_rows: 3}
+  neighbours: add-remove
+  delta: 1e-9                        # far below one in the number of records
+budget: {epsilon: 4, delta: 1e-9}    # the cap on all releases together
+
+domain:                              # the columns that a table needs, with all their values
+  age: {range: [0, 114]}
+  sex: {values: [Female, Male]}
+  region: {values: {1: North, 2: East, 3: South, 4: West}, other: show}
+  income: {bins: [0, 10000, 20000, 50000, 100000, 1000000]}
+  employed: boolean
+
+workload:                            # a table each; `dpquery init --full` shows every kind
+  - name: people
+    product: {}
+  - name: age_by_sex
+    product: {age: identity, sex: identity+total}
+  - name: income_by_region
+    product: {income: identity, region: identity}
+    where: {employed: "yes"}
+"""

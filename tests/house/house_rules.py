@@ -52,6 +52,7 @@ MAX_FILE, MAX_FUNCTION = 660, 60
 
 # What a single module may do and no other, by its dotted name below dpquery.
 EXTRAS = {
+    "spec.code_books": {"pyreadstat"},
     "reconstruction.graphical_model": {"jax", "mbi"},
     "releases.package.write": {"xlsxwriter"},
     "measurement.counting.databases": {"duckdb", "adbc_driver_manager"},

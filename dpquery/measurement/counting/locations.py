@@ -34,6 +34,7 @@ SYNTAX = {
 """How a table is named, by what stands before the first colon."""
 _OPTIONS = {"adbc": {"schema"}, "ibis": {"schema", "spill"}}
 _IN_PLACE = "ibis"
+_IN_MEMORY = "/proc/"  # what came on stdin, and is held in memory
 
 
 def sources_of(data: Data, file: FileFormat) -> list[Source]:
@@ -136,7 +137,7 @@ def _files_behind(location: Path) -> Iterable[Path]:
         database = Path(place.rpartition("?")[0])
         logs = [database.with_name(database.name + ending) for ending in ("-wal", ".wal")]
         return [database, *(log for log in logs if log.exists() and log.stat().st_size)]
-    if kind or str(location).startswith(SPARK):
+    if kind or str(location).startswith((SPARK, _IN_MEMORY)):
         return []
     # A folder changes where a file is put in or taken away, however old that file is.
     return [*_files_at(location), *([location] if location.is_dir() else [])]

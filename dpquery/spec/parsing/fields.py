@@ -278,7 +278,7 @@ class ColumnFields(Fields):
         "Edges, strictly rising: from each edge up to below the next.", "[0, 10000, 50000]")
     boolean = choice(BooleanFields,
         "Yes or no in your own texts; the word boolean: yes/no, true/false, y/n, t/f or 1/0.",
-        "{true: [D], false: [N, '']}")
+        "{'true': [D], 'false': [N, '']}")
     date = choice(DateFields, "Dates, by day, week, month, quarter or year.",
         "{from: 2013-01-01, to: 2013-12-31, by: month}")
     number = optional(NumberFields,

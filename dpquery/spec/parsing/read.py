@@ -1,6 +1,7 @@
 """Read a spec: YAML text to Spec, with every mistake reported at once and at its place."""
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -38,6 +39,7 @@ ORDER = (
     "write `dpquery plan SPEC`, `dpquery check DATA SPEC`, `dpquery release DATA` or "
     "`dpquery answer RELEASE QUESTIONS`"
 )
+STDIN = Path("-")
 _MOST_KEYS = 100  # of a text that are looked at, to see what it is
 
 
@@ -111,7 +113,11 @@ def read_text(path: Path, *, otherwise: str = "") -> str:
     `otherwise` is what to do where another file was meant.
     """
     try:
-        content = read_outside(path, most=MAX_SPEC_BYTES)
+        content = (
+            sys.stdin.buffer.read(MAX_SPEC_BYTES)
+            if path == STDIN
+            else read_outside(path, most=MAX_SPEC_BYTES)
+        )
         if kind_of(content):
             seems = seems_to_be(content, path.name)
             remedy = otherwise or "write it as text"

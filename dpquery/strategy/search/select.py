@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from typing import TypeVar
 
 from numpy.linalg import LinAlgError
@@ -60,9 +61,25 @@ State = TypeVar("State")
 Outcome = TypeVar("Outcome")
 
 
-def other_process() -> ProcessPoolExecutor:
-    """Return another process to work in."""
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+@contextmanager
+def other_process() -> Iterator[ProcessPoolExecutor]:
+    """Yield another process to work in, which ends with this one's work whatever becomes of it.
+
+    A Ctrl-C reaches every process of a terminal. The other one is deaf to it, from its start on,
+    and ended from here: what it would say of it is of no use to anybody.
+    """
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        before = pthread_sigmask(SIG_BLOCK, {SIGINT})
+        try:
+            executor.submit(int).add_done_callback(lambda _: None)  # starts it, with this mask
+        finally:
+            pthread_sigmask(SIG_SETMASK, before)
+        try:
+            yield executor
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
 
 def side_by_side(
