@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
+from threadpoolctl import threadpool_limits
+
 from dpquery.commands.arguments import (
     Amount,
     FilePath,
@@ -162,14 +164,14 @@ def plan(
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     search = ShareSearch(minimised, seed, time_limit, jobs, record_change(spec))
     reach = Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None
-    with stage("", *SEARCHING):
+    with threadpool_limits(1), stage("", *SEARCHING):  # see select.other_process
         selections = _selected(spec, compiled, noises, search, limits, flaw_of, reach)
         selections = with_facts(selections, compiled, minimised, limits, flaw_of)
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
     terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections), rows)
     reported = _Reporter(funds, spec, compiled, terms)
     columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
-    with stage("working out errors and what they cost", *PRICING):
+    with threadpool_limits(1), stage("working out errors and what they cost", *PRICING):
         counted = counted or reported.counted(complete)
         report = columns.compared(complete, selections, lambda plan: reported(plan, counted))
         report = with_fits(report, stages.rap, request=request, time_limit=time_limit)

@@ -47,6 +47,7 @@ ROOMS = (
     "__main__",
 )
 DEPENDENCIES = {"numpy", "scipy", "pandas", "pyarrow", "yaml", "opendp", "typer", "rich"}
+DEPENDENCIES |= {"threadpoolctl"}
 SCREEN, AT_THE_SCREEN = {"typer", "rich"}, {"cli"}
 MAX_FILE, MAX_FUNCTION = 660, 60
 

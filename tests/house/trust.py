@@ -20,7 +20,9 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
 GUARDING = "accounting* adaptive* audit* bad_input bulk_noise crashes* fuzz_* hostile_plans ledger*"
-GUARDING += " mistakes noise rounds_commands non_interference* release_protocol rounded_noise selection"
+GUARDING += (
+    " mistakes noise rounds_commands non_interference* release_protocol rounded_noise selection"
+)
 GUARDING += " solution_check stability supply threats"
 AUDIT = "dpquery audit"
 TALLIES = ("draws", "neighbours", "bad inputs", "crashes", "races", "conversions")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 from town import run
 
 import dpquery
@@ -247,3 +248,20 @@ def test_failures_are_those_of_the_command_line(here):
         synthesize(records=0)
     with pytest.raises(DpqueryError):
         answer("nowhere", "later.yaml")
+
+
+def test_a_plan_from_python_has_linear_algebra_in_one_thread_and_leaves_others_theirs(tmp_path):
+    """Threads that wait for each other take the time that the search is limited in."""
+    (tmp_path / "spec.yaml").write_text(SPEC)
+
+    def threads():
+        return {library["num_threads"] for library in threadpool_info()}
+
+    seen = []
+    with threadpool_limits(2), dpquery.reporting(lambda line: seen.append(threads())):
+        outside = threads()
+        places = {"plan_path": tmp_path / "a.plan", "ledger_path": tmp_path / "a.db"}
+        plan(tmp_path / "spec.yaml", **places)
+        assert threads() == outside
+    assert seen
+    assert set().union(*seen) == {1}

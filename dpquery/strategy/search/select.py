@@ -23,6 +23,7 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from typing import TypeVar
 
 from numpy.linalg import LinAlgError
+from threadpoolctl import threadpool_limits
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
@@ -66,9 +67,14 @@ def other_process() -> Iterator[ProcessPoolExecutor]:
     """Yield another process to work in, which ends with this one's work whatever becomes of it.
 
     A Ctrl-C reaches every process of a terminal. The other one is deaf to it, from its start on,
-    and ended from here: what it would say of it is of no use to anybody.
+    and ended from here: what it would say of it is of no use to anybody. Linear algebra has one
+    thread there, as in `plan`: threads that wait for each other take most of the time with small
+    matrices, which a search is limited in, and sums come out otherwise on another machine.
     """
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        1, mp_context=spawned, initializer=threadpool_limits, initargs=(1,)
+    ) as executor:
         before = pthread_sigmask(SIG_BLOCK, {SIGINT})
         try:
             executor.submit(int).add_done_callback(lambda _: None)  # starts it, with this mask
