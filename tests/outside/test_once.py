@@ -60,6 +60,15 @@ def test_an_id_like_one_on_record_is_refused(here, name):
     assert planned(name, file="other.yaml", out="other.plan").code == 0  # on record by now
 
 
+@pytest.mark.parametrize(
+    ("known", "name", "code"),
+    [("hospital", "hosbitol", 5), ("schools", "skhoolz", 0), ("abc", "abd", 5), ("ab", "ac", 0)],
+)
+def test_two_letters_may_be_wrong_in_eight_one_in_three_and_none_in_fewer(here, known, name, code):
+    assert planned(known).code == 0
+    assert planned(name, file="other.yaml", out="other.plan").code == code
+
+
 @pytest.mark.parametrize("name", ["clinic-2024", "clinic-2", "school", "clinic-2023-4"])
 def test_a_new_dataset_is_announced_in_one_line(here, name):
     said = planned("clinic-2023").err.splitlines()
