@@ -14,6 +14,8 @@
 
 `dpquery init` and `dpquery schema`: a commented spec to start from, and its JSON Schema.
 
+`dpquery docs`: the pages of the documentation.
+
 `dpquery check`: a file held against its spec, for those who may see the records.
 
 `dpquery package`: a release made ready to hand over.
@@ -479,6 +481,22 @@ def schema_command() -> None:
     from dpquery.spec.documents import schema_text
 
     typer.echo(schema_text(), nl=False)
+
+
+def docs_command(
+    page: Annotated[str, typer.Argument(help="A page, such as tutorial or epsilon.")] = "",
+) -> None:
+    """Print a page of the documentation, or where the pages are."""
+    from dpquery.spec.problems import suggestion
+
+    folder = Path(__file__).parents[1] / "docs"
+    pages = {path.stem: path for path in sorted(folder.glob("*.md"))}
+    if not page:
+        show(f"{folder}\n{', '.join(pages)}")
+        return
+    if (name := page.removesuffix(".md")) not in pages:
+        raise SpecError(f"there is no page {page!r}{suggestion(name, pages)}")
+    typer.echo(pages[name].read_text(encoding="utf-8"), nl=False)
 
 
 PRIVATE = """\
