@@ -7,7 +7,7 @@ two places at once: names, ranges against the domain and repeated attributes are
 
 The reference page of the spec, docs/spec.md: every key, from the table of fields.
 
-The spec that `dpquery init` writes: complete, commented, and ready to plan.
+The specs that `dpquery init` writes: a short one, and one with every key, commented.
 
 starter.yaml holds its lines. Where one ends in `#: mapping.key`, the table of fields has the
 comment; `#: mapping` alone stands for the list of all its fields.
@@ -42,7 +42,7 @@ _HEAD = """\
 # The spec: every key
 
 This page is made from the table of fields that `dpquery` reads a spec with (`make docs`).
-`dpquery init` writes a commented spec to start from, and `workload.schema.json` beside it, with
+`dpquery init --full` writes a commented spec with every key, and `workload.schema.json` beside it, with
 which editors complete and check. Everything in a spec is declared: nothing is read from the data.
 
 A text may stand in quotes or without. `yes`, `010`, `1:30` and `1e-9` mean what the place they
