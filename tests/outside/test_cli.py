@@ -88,11 +88,12 @@ def test_json_output_is_json_and_nothing_else(released, command):
     assert json.loads(ok(*command.split()).out)
 
 
-def test_docs_prints_where_the_pages_are_and_each_of_them():
+def test_docs_prints_where_the_pages_are_and_each_of_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     place, names = ok("docs").out.splitlines()
-    assert {f"{name}.md" for name in names.split(", ")} == {p.name for p in Path(place).glob("*.md")}
+    assert names.split(", ") == sorted(page.stem for page in Path(place).glob("*.md"))
     assert ok("docs", "epsilon").out == Path(place, "epsilon.md").read_text()
-    assert "did you mean 'tutorial'" in refused("docs", "tutoriel", code=2)
+    refused("docs", "tutoriel", code=2)
 
 
 def test_the_export_is_one_json_object_a_line_and_verify_names_its_head(released):
