@@ -101,29 +101,29 @@ def settled_accounting(
     return None
 
 
-@dataclass(frozen=True)
-class _CountedOffer:
-    """A selection in the accounting that suits its noise.
-
-    Attributes:
-        selection: the strategy.
-        shares: prices it.
-        asked: the guarantee's epsilon, and the unit noise there.
-        share: what it takes of the whole budget there; infinite where its noise cannot be drawn.
-    """
+@dataclass(frozen=True, eq=False)
+class _Offer:
+    """A selection in what its losses are added up as, and the epsilon that it is asked for at."""
 
     selection: PlannedSelection
     shares: BudgetShares
-    asked: AtShare
-    share: float
+    epsilon: Fraction
+    _scores: dict[float, float] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def asked(self) -> float:
+        """The share of the budget that it takes there; infinite where it cannot be drawn."""
+        return self.shares.share_at(self.selection, self.epsilon)
 
     def score_at(self, share: float) -> float:
-        """Return what the plan minimises where so much of the budget is spent."""
-        bought: AtShare | None = self.asked
-        if share < self.share:
-            bought = self.shares.bought(self.selection, share, near=self.asked.epsilon)
-        score = self.selection.score
-        return math.inf if bought is None or score is None else bought.std * score
+        """Return its score where so much of the budget is spent; infinite where nothing is."""
+        if share not in self._scores:
+            bought: AtShare | None = self.shares.at(self.selection, self.epsilon)
+            if share != self.asked:
+                bought = self.shares.bought(self.selection, share, near=self.epsilon)
+            std = math.inf if bought is None else bought.std
+            self._scores[share] = std * (self.selection.score or math.inf)
+        return self._scores[share]
 
 
 def by_noise(
@@ -145,37 +145,25 @@ def by_noise(
         funds: the accounts that are charged, by what losses are added up as.
         terms: the guarantee.
     """
+    to_meet = bool(plan.targets or terms.derived) and terms.epsilon is None
+    offers = []
+    for selection in plan.selections:
+        if selection.noise == "laplace" or terms.delta > 0:
+            kind, epsilon = CHEAPEST[selection.noise], terms.epsilon or Fraction(1)
+            counted = spec.counted_in(kind)
+            if to_meet:
+                score = targets_score(plan, selection, terms.derived)
+                epsilon = least_epsilon(selection, counted, delta=terms.delta, score=score)
+            shares = BudgetShares(counted, workload, terms.delta, funds[kind])
+            offers.append(_Offer(selection, shares, epsilon))
+    least = min(offer.asked for offer in offers)
 
-    def offer(selection: PlannedSelection) -> _CountedOffer:
-        kind = CHEAPEST[selection.noise]
-        shares = BudgetShares(spec.counted_in(kind), workload, terms.delta, funds[kind])
-        return _offer(plan, selection, shares, terms)
+    def order(offer: _Offer) -> tuple[bool, float]:
+        return offer.asked > 1, offer.asked if to_meet else offer.score_at(least)
 
-    offers = [
-        offer(selection)
-        for selection in plan.selections
-        if selection.noise == "laplace" or terms.delta > 0
-    ]
-    least = min(offer.share for offer in offers)
-    if (plan.targets or terms.derived) and terms.epsilon is None:
-        best = min(offers, key=lambda offer: (offer.share > 1, offer.share))
-    else:
-        best = min(offers, key=lambda offer: (offer.share > 1, offer.score_at(least)))
-    noise = best.selection.noise
+    noise = min(offers, key=order).selection.noise
     reason = f"the plan prefers {noise.capitalize()} noise, which takes least in it"
     return Counted(CHEAPEST[noise], reason, settled=False)
-
-
-def _offer(
-    plan: Plan, selection: PlannedSelection, shares: BudgetShares, terms: Terms
-) -> _CountedOffer:
-    epsilon = terms.epsilon
-    if epsilon is None and (plan.targets or terms.derived):
-        score = targets_score(plan, selection, terms.derived)
-        epsilon = least_epsilon(selection, shares.spec, delta=terms.delta, score=score)
-    epsilon = epsilon or Fraction(1)
-    share = shares.share_at(selection, epsilon)
-    return _CountedOffer(selection, shares, shares.at(selection, epsilon), share)
 
 
 LEAD = 2.0  # long searches lowered the error of quick candidates 1.5 times at most where measured
@@ -201,7 +189,7 @@ class Rivals:
     funds: Mapping[Accounting, Funds]
     epsilon: Fraction
     delta: Fraction
-    _offers: dict["Selection", "_Offer"] = field(default_factory=dict, init=False)
+    _offers: dict["Selection", _Offer] = field(default_factory=dict, init=False)
 
     def __call__(self, selection: "Selection", rival: "Selection") -> float:
         """Return the share of its score below which a selection may be taken; 1 where it may be."""
@@ -210,40 +198,17 @@ class Rivals:
         ratios = [_ratio(one.score_at(at), other.score_at(at)) for at in (asked, *SHARES)]
         return min(1.0, max(LEAD / ratios[0], 1 / min(ratios)))
 
-    def _offer(self, selection: "Selection") -> "_Offer":
+    def _offer(self, selection: "Selection") -> _Offer:
         """Return a selection in the accounting that it would be charged in, worked out once."""
         if selection not in self._offers:
             self._offers[selection] = self._priced(selection)
         return self._offers[selection]
 
-    def _priced(self, selection: "Selection") -> "_Offer":
+    def _priced(self, selection: "Selection") -> _Offer:
         kind = CHEAPEST[selection.noise] if len(self.funds) > 1 else next(iter(self.funds))
         spec, workload = self.spec.counted_in(kind), self.compiled.workload
         shares = BudgetShares(spec, workload, self.delta, self.funds[kind])
         return _Offer(planned(selection, spec, self.compiled), shares, self.epsilon)
-
-
-@dataclass(frozen=True, eq=False)
-class _Offer:
-    """A selection, what prices it, and the epsilon that it is asked for at."""
-
-    selection: PlannedSelection
-    shares: BudgetShares
-    epsilon: Fraction
-    _scores: dict[float, float] = field(default_factory=dict, init=False)
-
-    @cached_property
-    def asked(self) -> float:
-        """The share of the budget that it takes there; infinite where it cannot be drawn."""
-        return self.shares.share_at(self.selection, self.epsilon)
-
-    def score_at(self, share: float) -> float:
-        """Return its score where so much of the budget is spent; infinite where nothing is."""
-        if share not in self._scores:
-            bought = self.shares.bought(self.selection, share, near=self.epsilon)
-            std = math.inf if bought is None else bought.std
-            self._scores[share] = std * (self.selection.score or math.inf)
-        return self._scores[share]
 
 
 def _ratio(score: float, other: float) -> float:
