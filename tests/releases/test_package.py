@@ -123,7 +123,10 @@ def test_every_cell_is_as_the_data_package_says(template, described):
         if key := resource["schema"].get("primaryKey"):
             places = [header.index(name) for name in key]
             assert len({tuple(row[place] for place in places) for row in rows}) == len(rows)
-    assert {resource["name"] for resource in described if "primaryKey" in resource["schema"]}
+    keys = {resource["name"]: resource["schema"].get("primaryKey") for resource in described}
+    assert keys["age_by_sex"] == ["age", "sex"]  # and none of what says them again
+    assert keys["either"] == ["table", "query", "age", "sex"]
+    assert keys["errors"] is None
 
 
 def check_cell(field, cell, missing):
