@@ -2,12 +2,19 @@
 
 import numpy as np
 import pytest
-from derived_support import Simulated, strategies, town, truth
+from derived_support import HEAD, Simulated, strategies, town, truth
 from scipy.special import ndtri
 
 from dpquery.public_chance import public_generator
-from dpquery.reconstruction.derived import NoisyPairs, quotient_rows, rows_in
+from dpquery.reconstruction.derived import (
+    KnownRange,
+    NoisyPairs,
+    limits_of,
+    quotient_rows,
+    rows_in,
+)
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.spec.parsing.read import parse
 
 NOISES = ("gaussian", "laplace")
 
@@ -83,6 +90,13 @@ def test_intervals_of_quantiles_are_the_places_that_could_be_crossings():
             row = 3 * g + k
             assert given.low[row] == pytest.approx(min(low, given.estimate[row]), abs=0.01)
             assert given.high[row] == pytest.approx(max(high, given.estimate[row]), abs=0.01)
+
+
+@pytest.mark.parametrize("other", ["drop", "show", "count"])
+def test_a_mean_of_values_that_some_records_lack_lies_within_them(other):
+    text = HEAD.replace("other: drop", f"other: {other}") + "  - {name: m, mean: {sum: hours}}\n"
+    (item,) = parse(text, name="town.yaml", files={}).derived
+    assert limits_of(item.statistic) == KnownRange(0, 5)
 
 
 def test_what_is_lost_in_noise_has_no_estimate_and_says_why():
