@@ -32,7 +32,7 @@ from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached, Reached
-from dpquery.planning.worth import WIDTH, ItemWorth
+from dpquery.planning.worth import ItemWorth
 from dpquery.releases.manifest_facts import SummedFacts, summed_facts
 from dpquery.releases.words import (
     count,
@@ -101,7 +101,7 @@ def _weakness(item: ItemWorth) -> float:
 def _worth_row(item: ItemWorth) -> tuple[str, ...]:
     average = "" if item.average is None else rounded(item.average)
     if item.grade is not None:
-        expect = f"{item.grade}, {within(WIDTH * (item.relative or 0.0))}"
+        expect = f"{item.grade}, {within(item.within / (item.average or 1.0))}"
     elif item.share is None:
         expect = f"good from answers of {item.good_from:,}"
     else:

@@ -23,8 +23,11 @@ from dpquery.releases.report.figures import GOOD_ERROR
 from dpquery.releases.tables.errors import NOISY
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import select
+from dpquery.strategy.strategy import Noise
 
-WIDTH = NormalDist().inv_cdf(0.975)  # standard errors in half of a 95 % interval
+WIDTHS = {"gaussian": NormalDist().inv_cdf(0.975), "laplace": math.log(20) / math.sqrt(2)}
+"""Standard errors in half of a 95 % interval; of Laplace noise that of one measured row, which is
+the widest: an answer that adds up many is nearer to a normal one."""
 NEAR = 0.9  # of its error: what an item could err alone is then worth no word
 FACTORS = (25.0, 4.0)  # of a weight that are tried, the larger one first
 CHEAP = 0.05  # the others may be so much worse for a larger weight to be nearly free
@@ -43,6 +46,7 @@ class ItemWorth:
         share: the mean answer over the number of all records, where these are spread evenly over
             all values; None of sums and thresholds.
         records: how many there are, about; None where nobody said.
+        noise: what is added.
     """
 
     name: str
@@ -50,11 +54,12 @@ class ItemWorth:
     rmse: float
     share: float | None
     records: int | None
+    noise: Noise
 
     @property
     def within(self) -> float:
         """Half of a 95 % interval around a typical answer."""
-        return WIDTH * self.rmse
+        return WIDTHS[self.noise] * self.rmse
 
     @property
     def flagged_below(self) -> float:
@@ -97,17 +102,14 @@ class Weighed:
         weight: to write into the spec.
         rmse: that of the item with this weight, about.
         others: by how much another item is worse at most, as a share.
+        within: half of a 95 % interval around a typical answer of the item.
     """
 
     item: str
     weight: float
     rmse: float
     others: float
-
-    @property
-    def within(self) -> float:
-        """Half of a 95 % interval around a typical answer of the item."""
-        return WIDTH * self.rmse
+    within: float
 
     @property
     def cheap(self) -> bool:
@@ -178,8 +180,11 @@ def worth_of(
         rows: about how many records there are, where the spec does not say.
     """
     declared = rows if spec.dataset.rows is None else spec.dataset.rows.count
+    noise = priced.selection.noise
     items = tuple(
-        ItemWorth(item.name, item.queries, item.rmse, _share(spec, compiled, place), declared)
+        ItemWorth(
+            item.name, item.queries, item.rmse, _share(spec, compiled, place), declared, noise
+        )
         for place, item in enumerate(priced.items)
     )
     units = [1 if item.summed is None else item.summed.largest for item in spec.items]
@@ -252,7 +257,7 @@ class _Trials:
     def weighed(self, place: int, spec: Spec) -> Weighed | None:
         """Return what a larger weight of an item does; None where none helps much."""
         self.as_planned = self.as_planned or self._errors(None, 1.0)
-        found = None
+        found, noise = None, self.priced.selection.noise
         for factor in FACTORS:
             if time.process_time() - self.begun > LONG_TRIAL or not self.as_planned:
                 break
@@ -265,7 +270,8 @@ class _Trials:
             others = max(0.0, *(ratio - 1 for k, ratio in enumerate(ratios) if k != place))
             item = self.priced.items[place]
             weight = float(spec.items[place].weight) * factor
-            found = Weighed(item.name, weight, item.rmse * ratios[place], others)
+            rmse = item.rmse * ratios[place]
+            found = Weighed(item.name, weight, rmse, others, WIDTHS[noise] * rmse)
             if found.cheap:
                 break
         return found
