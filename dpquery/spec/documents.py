@@ -42,8 +42,9 @@ _HEAD = """\
 # The spec: every key
 
 This page is made from the table of fields that `dpquery` reads a spec with (`make docs`).
-`dpquery init --full` writes a spec with every key, commented, and `workload.schema.json` beside it,
-with which editors complete and check. Everything in a spec is declared: nothing is read from the data.
+`dpquery init --full` writes a commented spec with every key, and `workload.schema.json` beside it,
+with which editors complete and check. Everything in a spec is declared: nothing is read from the
+data.
 
 A text may stand in quotes or without. `yes`, `010`, `1:30` and `1e-9` mean what the place they
 stand in makes of them. Tags, merge keys (`<<`) and second documents are refused; anchors are not.
