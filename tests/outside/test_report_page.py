@@ -85,10 +85,13 @@ def test_a_group_without_a_name_is_called_as_another_item_calls_it(text):
     assert [row["state"] for row in rows_of(text, "unnamed")] == ["North", "Ohio, Texas"]
 
 
-def test_without_the_plan_labels_stand_as_they_are_in_the_files(town, tmp_path):
+@pytest.mark.parametrize("plan", ["missing", "another"])
+def test_without_its_plan_labels_stand_as_they_are_in_the_files(town, tmp_path, plan):
     for path in (town / "release").iterdir():
-        if path.name != "release.plan":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / "release.plan"
+    content = path.read_bytes().replace(b"a@b.example", b"c@d.example")
+    path.unlink() if plan == "missing" else path.write_bytes(content)
     ok("error-report", tmp_path, "--html", tmp_path / "page.html")
     bare = (tmp_path / "page.html").read_text()
     assert "white=yes" in bare
