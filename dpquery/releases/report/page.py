@@ -125,7 +125,7 @@ tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
 .points thead th, .points thead td { border-bottom: 1px solid var(--rule); }
 .points tr > :first-child { width: 32%; }
 .points tr > :last-child { width: 25%; padding-left: 12px; }
-.points th[scope="rowgroup"] { font-weight: 600; padding-top: 8px; width: auto; }
+.points th[scope="rowgroup"] { font-weight: 600; padding: 8px 0 0; width: auto; }
 .points tfoot td { border-top: 1px solid var(--rule); vertical-align: top; font-size: 12px; }
 .points small { font-size: 12px; }
 .points td.strip { position: relative; height: 24px; padding: 0; }
