@@ -158,7 +158,8 @@ def plan_command(
 def _show_plan(
     report: "PlanReport", files: PlanFiles, *, candidates: bool, why: bool, as_json: bool
 ) -> None:
-    from dpquery.cli.show_plan import BEYOND_BUDGET, plan_grids, plan_json, why_grids
+    from dpquery.cli.show_plan import plan_grids, plan_json, why_grids
+    from dpquery.cli.show_worth import BEYOND_BUDGET
 
     if as_json:
         print_json(plan_json(report))

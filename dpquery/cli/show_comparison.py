@@ -10,7 +10,6 @@ What `plan` says of the budget, of other noise and of the risk, in a line each.
 """
 
 import math
-from fractions import Fraction
 
 from dpquery.cli.screen import Grid
 from dpquery.commands.others import PlanAtEpsilon, PlanComparison
@@ -22,17 +21,16 @@ from dpquery.plan_file.rehearsals import (
     PlannedFit,
     PlannedRap,
 )
-from dpquery.planning.figures import AtShare, SelectionAtBudget, selection_std
+from dpquery.planning.figures import AtShare, SelectionAtBudget
 from dpquery.planning.report import PlanReport, trade_of
-from dpquery.planning.worth import NEAR, Weighed
+from dpquery.planning.worth import NEAR
 from dpquery.releases.budget_words import counted_words, room_words, spent_share
 from dpquery.releases.statement import sure_words
-from dpquery.releases.words import count, figure, percent, power, rounded
+from dpquery.releases.words import count, figure, percent, power
 from dpquery.spec.columns import Dates, Other, values_text
 from dpquery.spec.spec import Spec
 
 WEIGHTED = "weighted RMSE"
-ALMOST = 0.9995  # sure
 
 
 def rmse_text(report: PlanReport) -> str:
@@ -145,92 +143,6 @@ def other_objective(report: PlanReport) -> list[str]:
         f"{other.name} has a {names[0]} of {figure(best.std * other.figure)} in place of "
         f"{figure(best.std * other.in_place_of)}, for {percent(other.costs)} more {names[1]}: "
         f"--objective {objective} looks for the least"
-    ]
-
-
-def remedy_words(report: PlanReport) -> list[str]:
-    """Say which item is weak for its size and what to do, and which weights are nearly free."""
-    worth, lines = report.worth, []
-    weakest, is_weak = worth.weakest, worth.weakest.grade == "weak" and not report.plan.targets
-    by_item = {weighed.item: weighed for weighed in worth.weighed}
-    if is_weak:
-        remedies = ["coarser values"]
-        if own := by_item.pop(weakest.name, None):
-            remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
-        remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"')
-        remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
-        lines.append(f"{weakest.name} is too fine for its noise: {', or '.join(remedies)}")
-    now = {item.name: item.within for item in worth.items}
-    return lines + [
-        f"{one.item} is ±{rounded(one.within)} with {_weight(one)}, not ±{rounded(now[one.item])} "
-        f"({_others(one)})"
-        for one in by_item.values()
-        if one.cheap
-    ]
-
-
-def _weight(weighed: Weighed) -> str:
-    return f"`weight: {weighed.weight:g}`"
-
-
-def _others(weighed: Weighed) -> str:
-    return f"others {percent(weighed.others)} worse at most"
-
-
-def price_words(report: PlanReport) -> str:
-    """Say what a release takes of the budget, how many fit, and what a single one could be."""
-    room, best = report.room, report.priced[0]
-    if room is None:
-        return cost(report)
-    account = room.funds.tighter
-    whose = f" of {account.dataset}" if account is room.funds.parent else ""
-    spent = f", {spent_share(account)} of which is spent" if account.spent else ""
-    words = f"{percent(room.share)} of the budget{whose}{spent}; "
-    if not room.repetitions:
-        return words + room_words(room, "such releases")
-    fit = "such release fits" if room.repetitions == 1 else "such releases fit"
-    words += f"{room.repetitions:,} {fit}"
-    if room.largest is None or room.largest <= report.epsilon:
-        return words
-    times = std_at(report, room.largest) / best.std
-    return (
-        f"{words}. If it is the only one, --epsilon {epsilon_text(room.largest)} has "
-        f"{times:.2g} times the error"
-    )
-
-
-def std_at(report: PlanReport, epsilon: Fraction) -> float:
-    """Return the unit noise of the better selection at another epsilon."""
-    selection = report.priced[0].selection
-    return selection_std(selection, report.spec, epsilon=epsilon, delta=report.delta)
-
-
-def risk_words(report: PlanReport) -> str:
-    """Say what the guarantee bounds, in a line."""
-    privacy, factor = report.spec.privacy, math.exp(min(float(report.epsilon), 700.0))
-    pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
-    aside = "" if pure else f" ({power(float(report.delta))} aside)"
-    whose = "record" if privacy.person is None else "person"
-    guess = f"that one {whose} is in the file"
-    if privacy.neighbours == "replace":
-        guess = f"between two values of one {whose}"
-    sure = factor / (1 + factor)
-    most = "almost 100 %" if sure > ALMOST else f"{100 * sure:.3g} %"
-    return f"an even-odds guess {guess} rises to {most} at most{aside}"
-
-
-LARGE_DELTA = Fraction(1, 1000)  # where nobody said how many records there are
-
-
-def delta_words(report: PlanReport) -> list[str]:
-    """Warn of a delta at which records may be published as they are; nothing at any other."""
-    records, delta = report.worth.items[0].records, report.delta
-    if delta <= (LARGE_DELTA if records is None else Fraction(1, records)):
-        return []
-    above = "is large" if records is None else f"is above one in the {records:,} records"
-    return [
-        f"warning: {power(float(delta))} {above}: publishing some records as they are would keep "
-        "such a promise; take a delta far below one in the number of records"
     ]
 
 

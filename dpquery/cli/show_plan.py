@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from shlex import quote
 
 from dpquery.cli.screen import Grid, PlanFiles
 from dpquery.cli.show_comparison import (
@@ -10,38 +9,37 @@ from dpquery.cli.show_comparison import (
     closest_grids,
     closest_words,
     cost,
-    delta_words,
     domain_grid,
     domain_json,
     fit_grids,
     guarantee_text,
     other_objective,
     otherwise,
-    price_words,
     rehearsals_json,
-    remedy_words,
     risk,
-    risk_words,
     rmse_text,
     share_words,
     worst_words,
 )
 from dpquery.cli.show_release import room_json
-from dpquery.commands.defaults import PLAN_PATH
+from dpquery.cli.show_worth import (
+    BEYOND_BUDGET,
+    delta_words,
+    least_words,
+    ratio_to_bound,
+    worth_grid,
+    worth_json,
+)
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached, Reached
-from dpquery.planning.worth import ItemWorth
 from dpquery.releases.manifest_facts import SummedFacts, summed_facts
 from dpquery.releases.words import (
     count,
     figure,
     percent,
-    power,
-    rounded,
     rows_counted,
-    within,
 )
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT
@@ -49,152 +47,17 @@ from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT
 PUBLISHED = {name for name, _ in CLOSED_FORMS}
 TARGETS = "x targets"
 FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
-BEYOND_BUDGET = (
-    "the targets cost more than the whole budget: no release meets all of them; ask for less, or "
-    "declare a larger budget"
-)
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
-
-
-BEST = 1e-4  # of a proven bound: no strategy is better by more
-MOST_WORTHS = 7  # lines of the first screen
-LEFT_OUT_SHOWN = 6  # columns that the first screen names
 
 
 def plan_grids(report: PlanReport, files: PlanFiles, *, candidates: bool = False) -> list[Grid]:
     """Return what a plan is worth before it is paid for, what was asked, and what is next."""
     return [
-        _worth_grid(report, files),
+        worth_grid(report, files),
         *([_target_grid(report)] if report.reached or report.derived else []),
         *_sweep_grids(report),
         *([_candidates_grid(report)] if candidates else []),
     ]
-
-
-def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
-    """Return a line a table, and one each on the weakest, the price, the risk and what is next."""
-    spec, worth = report.spec, report.worth
-    records, columns = worth.items[0].records, ["table", "answers", "95 % within", "flagged below"]
-    about = "" if records is None else f", about {records:,} records"
-    delta = f" (delta {power(float(report.delta))})" if report.delta else ""
-    title = (
-        f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
-        f"at epsilon {float(report.epsilon):g}{delta}{about}"
-    )
-    weakest = sorted(worth.items, key=_weakness)
-    shown = set(weakest if len(weakest) <= MOST_WORTHS + 1 else weakest[:MOST_WORTHS])
-    rows = [_worth_row(item) for item in worth.items if item in shown]
-    others = [item for item in worth.items if item not in shown]
-    if others:
-        rows.append(_others_row(others))
-    columns += [*(["average cell"] if records is not None else []), "expect"]
-    rows = [(*row[:4], *(row[4:] if records is not None else row[5:])) for row in rows]
-    notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
-    return Grid(title, tuple(columns), tuple(rows), tuple(notes))
-
-
-def _weakness(item: ItemWorth) -> float:
-    """Return what sorts the weakest items first: those without a known size stand among them."""
-    return -math.inf if item.share is None else -item.rmse / item.share
-
-
-def _worth_row(item: ItemWorth) -> tuple[str, ...]:
-    average = "" if item.average is None else rounded(item.average)
-    if item.grade is not None:
-        expect = f"{item.grade}, {within(item.within / (item.average or 1.0))}"
-    elif item.share is None:
-        expect = f"good from answers of {item.good_from:,}"
-    else:
-        expect = f"good from {item.good_from:,} records"
-    return (
-        item.name,
-        f"{item.queries:,}",
-        f"±{rounded(item.within)}",
-        rounded(item.flagged_below),
-        average,
-        expect,
-    )
-
-
-def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
-    """Return one line for tables that are better than all that have one of their own."""
-    grades = {item.grade for item in items}
-    expect = next(iter(grades)) if len(grades) == 1 else "fair or good"
-    if None in grades:
-        expect = f"good from {max(item.good_from for item in items):,} records"
-    return (
-        f"{len(items)} others (--why)",
-        f"{sum(item.queries for item in items):,}",
-        f"±{rounded(max(item.within for item in items))}",
-        rounded(max(item.flagged_below for item in items)),
-        "",
-        expect or "",
-    )
-
-
-def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
-    """Return the lines below the tables, each under the word that it begins with."""
-    spec, worth = report.spec, report.worth
-    is_weak = worth.weakest.grade == "weak" and not report.plan.targets
-    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))]
-    notes += [("closest", words) for words in closest_words(report)]
-    notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
-    notes += [("targets", words) for words in _least(report)]
-    notes += [("price", price_words(report)), ("risk", risk_words(report))]
-    notes += [("delta", words) for words in delta_words(report)]
-    notes += [("counts", _counts_words(spec))]
-    notes += [("note", words) for words in (_hurried(report), report.remark)]
-    named = files.plan is not None and str(files.plan) != PLAN_PATH
-    plan = f" --plan {quote(str(files.plan))}" if named else ""
-    return [
-        *notes,
-        ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
-        (
-            "next",
-            f"dpquery check data.csv {quote(str(files.spec))}, then dpquery release data.csv{plan} "
-            f"--epsilon {float(report.epsilon):g}",
-        ),
-    ]
-
-
-def _counts_words(spec: Spec) -> str:
-    """Say whose records are in no table, and where undeclared values count."""
-    names: dict[str, list[str]] = {"drop": [], "count": [], "show": []}
-    for attribute in spec.domain.in_data:
-        for column in attribute.columns:
-            names[column.other].append(column.name)
-
-    def named(columns: Sequence[str]) -> str:
-        more = len(columns) - LEFT_OUT_SHOWN
-        return ", ".join(columns[:LEFT_OUT_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-    words = [
-        f"records with an undeclared value of {named(names['drop'])} are in no table"
-        if names["drop"]
-        else "nobody is left out because of a value"
-    ]
-    if names["count"]:
-        words.append(
-            f"undeclared values count in totals alone ({count(len(names['count']), 'column')})"
-        )
-    if names["show"]:
-        words.append(f"those of {named(names['show'])} are shown as other")
-    if spec.privacy.person is not None:
-        words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())
-    return "; ".join(words)
-
-
-def _chosen_words(report: PlanReport) -> str:
-    """Name the strategy, and how far from the best possible it is at most."""
-    best, preferred = report.priced[0], report.plan.preferred
-    ratio = _ratio(best, best.selection.figures)
-    named = best.selection.best if preferred is None else preferred.name
-    if ratio is None or preferred is not None:
-        return f"{named} (--why, --candidates)"
-    off = ""
-    if ratio >= 1 + BEST:
-        off = f"within {percent(ratio - 1)} of " if ratio < 2 else f"{ratio:.1f} times "
-    return f"{named}, {off}the best possible (--why, --candidates)"
 
 
 def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
@@ -213,7 +76,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         cost(report),
         *otherwise(report),
         *other_objective(report),
-        *_least(report),
+        *least_words(report),
         risk(report),
     ]
     notes += _unfinished(report)
@@ -251,14 +114,6 @@ def _total_words(report: PlanReport) -> list[str]:
         "no item asks for the number of all records, which counts those with other values too: it "
         f"is typically off by {figure(report.total)}; an item `product: {{}}` makes it better"
     ]
-
-
-def _hurried(report: PlanReport) -> str:
-    """Say how many searches the time limit cut short."""
-    stopped = sum(c.stopped for priced in report.priced for c in priced.selection.candidates)
-    if not stopped:
-        return ""
-    return f"not finished: {count(stopped, 'search')}; give --time-limit more seconds"
 
 
 def _unfinished(report: PlanReport) -> list[str]:
@@ -369,16 +224,6 @@ def _rows_without(reached: DerivedReached) -> str:
     return f"{name}: {'; '.join(words)}" if words else ""
 
 
-def _least(report: PlanReport) -> list[str]:
-    """Say what each kind of noise needs to meet the targets."""
-    return [
-        f"all targets are met from epsilon = {float(needed.epsilon):g} with "
-        f"{needed.noise.capitalize()} noise: {percent(needed.share)} of the budget"
-        + (", which cannot pay for it" if needed.share > 1 else "")
-        for needed in report.least
-    ]
-
-
 def _sweep_grids(report: PlanReport) -> list[Grid]:
     if not report.sweep:
         return []
@@ -437,35 +282,9 @@ def plan_json(report: PlanReport) -> dict[str, object]:
             }
             for point in report.sweep
         ],
-        "worth": _worth_json(report),
+        "worth": worth_json(report),
         **rehearsals_json(report),
         **({"remark": report.remark} if report.remark else {}),
-    }
-
-
-def _worth_json(report: PlanReport) -> dict[str, object]:
-    """Return what each item is worth, in its spec's order, and what would make the weakest better.
-
-    `grade`, `average` and `relative` are null where the number of records is not known.
-    """
-    worth = report.worth
-    return {
-        "records": worth.items[0].records,
-        "items": [
-            {
-                "name": item.name,
-                "within_95": item.within,
-                "flagged_below": item.flagged_below,
-                "average": item.average,
-                "relative": item.relative,
-                "grade": item.grade,
-                "good_from": item.good_from,
-                "good_from_is_of": "an answer" if item.share is None else "the file",
-            }
-            for item in worth.items
-        ],
-        "weakest": worth.weakest.name,
-        "weighed": [vars(weighed) for weighed in worth.weighed],
     }
 
 
@@ -504,7 +323,7 @@ def _candidate_row(
             candidate.reason if _says_all(candidate) else f"not applicable: {candidate.reason}"
         )
     else:
-        ratio = _ratio(priced, candidate)
+        ratio = ratio_to_bound(priced, candidate)
         cells |= {
             "RMSE": figure(priced.std * (candidate.rmse or 0.0)),
             WEIGHTED: figure(priced.std * (candidate.weighted_rmse or 0.0)),
@@ -534,18 +353,12 @@ def _bound_row(
     return tuple(cells.get(name, "") for name in columns)
 
 
-def _ratio(priced: SelectionAtBudget, candidate: CandidateFigures) -> float | None:
-    """Return what is minimised over the least that it can be: like with like."""
-    bound = priced.selection.bound_score
-    return None if bound is None or candidate.score is None else candidate.score / bound
-
-
 def _chosen(report: PlanReport) -> str:
     best = report.priced[0]
     candidate = best.selection.figures
     chosen = "best linear strategy" if report.plan.preferred else "chosen"
     text = f"{chosen}: {candidate.name} with {best.selection.noise.capitalize()} noise"
-    ratio, kind = _ratio(best, candidate), best.selection.bound_score_kind
+    ratio, kind = ratio_to_bound(best, candidate), best.selection.bound_score_kind
     what = rmse_text(report) if report.plan.objective == "rmse" else "maximum standard error"
     what = "what the targets take" if report.plan.targets else what
     if ratio is None:

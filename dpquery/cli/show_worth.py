@@ -1,0 +1,292 @@
+"""The first screen of `plan`: what each table is worth before it is paid for, and what is next."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from shlex import quote
+
+from dpquery.cli.screen import Grid, PlanFiles
+from dpquery.cli.show_comparison import closest_words, cost
+from dpquery.commands.defaults import PLAN_PATH
+from dpquery.measurement.ledger.funds import epsilon_text
+from dpquery.plan_file.plan import CandidateFigures
+from dpquery.planning.figures import SelectionAtBudget, selection_std
+from dpquery.planning.report import PlanReport
+from dpquery.planning.worth import ItemWorth, Weighed
+from dpquery.releases.budget_words import room_words, spent_share
+from dpquery.releases.words import count, percent, power, rounded, rows_counted, within
+from dpquery.spec.spec import Spec
+
+ALMOST = 0.9995  # sure
+
+LARGE_DELTA = Fraction(1, 1000)  # where nobody said how many records there are
+
+BEYOND_BUDGET = (
+    "the targets cost more than the whole budget: no release meets all of them; ask for less, or "
+    "declare a larger budget"
+)
+
+BEST = 1e-4  # of a proven bound: no strategy is better by more
+
+MOST_WORTHS = 7  # lines of the first screen
+
+LEFT_OUT_SHOWN = 6  # columns that the first screen names
+
+
+def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
+    """Return a line a table, and one each on the weakest, the price, the risk and what is next."""
+    spec, worth = report.spec, report.worth
+    records, columns = worth.items[0].records, ["table", "answers", "95 % within", "flagged below"]
+    about = "" if records is None else f", about {records:,} records"
+    delta = f" (delta {power(float(report.delta))})" if report.delta else ""
+    title = (
+        f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
+        f"at epsilon {float(report.epsilon):g}{delta}{about}"
+    )
+    weakest = sorted(worth.items, key=_weakness)
+    shown = set(weakest if len(weakest) <= MOST_WORTHS + 1 else weakest[:MOST_WORTHS])
+    rows = [_worth_row(item) for item in worth.items if item in shown]
+    others = [item for item in worth.items if item not in shown]
+    if others:
+        rows.append(_others_row(others))
+    columns += [*(["average cell"] if records is not None else []), "expect"]
+    rows = [(*row[:4], *(row[4:] if records is not None else row[5:])) for row in rows]
+    notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
+    return Grid(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def _weakness(item: ItemWorth) -> float:
+    """Return what sorts the weakest items first: those without a known size stand among them."""
+    return -math.inf if item.share is None else -item.rmse / item.share
+
+
+def _worth_row(item: ItemWorth) -> tuple[str, ...]:
+    average = "" if item.average is None else rounded(item.average)
+    if item.grade is not None:
+        expect = f"{item.grade}, {within(item.within / (item.average or 1.0))}"
+    elif item.share is None:
+        expect = f"good from answers of {item.good_from:,}"
+    else:
+        expect = f"good from {item.good_from:,} records"
+    return (
+        item.name,
+        f"{item.queries:,}",
+        f"±{rounded(item.within)}",
+        rounded(item.flagged_below),
+        average,
+        expect,
+    )
+
+
+def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
+    """Return one line for tables that are better than all that have one of their own."""
+    grades = {item.grade for item in items}
+    expect = next(iter(grades)) if len(grades) == 1 else "fair or good"
+    if None in grades:
+        expect = f"good from {max(item.good_from for item in items):,} records"
+    return (
+        f"{len(items)} others (--why)",
+        f"{sum(item.queries for item in items):,}",
+        f"±{rounded(max(item.within for item in items))}",
+        rounded(max(item.flagged_below for item in items)),
+        "",
+        expect or "",
+    )
+
+
+def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
+    """Return the lines below the tables, each under the word that it begins with."""
+    spec, worth = report.spec, report.worth
+    is_weak = worth.weakest.grade == "weak" and not report.plan.targets
+    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))]
+    notes += [("closest", words) for words in closest_words(report)]
+    notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
+    notes += [("targets", words) for words in least_words(report)]
+    notes += [("price", price_words(report)), ("risk", risk_words(report))]
+    notes += [("delta", words) for words in delta_words(report)]
+    notes += [("counts", _counts_words(spec))]
+    notes += [("note", words) for words in (_hurried(report), report.remark)]
+    named = files.plan is not None and str(files.plan) != PLAN_PATH
+    plan = f" --plan {quote(str(files.plan))}" if named else ""
+    return [
+        *notes,
+        ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
+        (
+            "next",
+            f"dpquery check data.csv {quote(str(files.spec))}, then dpquery release data.csv{plan} "
+            f"--epsilon {float(report.epsilon):g}",
+        ),
+    ]
+
+
+def remedy_words(report: PlanReport) -> list[str]:
+    """Say which item is weak for its size and what to do, and which weights are nearly free."""
+    worth, lines = report.worth, []
+    weakest, is_weak = worth.weakest, worth.weakest.grade == "weak" and not report.plan.targets
+    by_item = {weighed.item: weighed for weighed in worth.weighed}
+    if is_weak:
+        remedies = ["coarser values"]
+        if own := by_item.pop(weakest.name, None):
+            remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
+        remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"')
+        remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
+        lines.append(f"{weakest.name} is too fine for its noise: {', or '.join(remedies)}")
+    now = {item.name: item.within for item in worth.items}
+    return lines + [
+        f"{one.item} is ±{rounded(one.within)} with {_weight(one)}, not ±{rounded(now[one.item])} "
+        f"({_others(one)})"
+        for one in by_item.values()
+        if one.cheap
+    ]
+
+
+def _weight(weighed: Weighed) -> str:
+    return f"`weight: {weighed.weight:g}`"
+
+
+def _others(weighed: Weighed) -> str:
+    return f"others {percent(weighed.others)} worse at most"
+
+
+def price_words(report: PlanReport) -> str:
+    """Say what a release takes of the budget, how many fit, and what a single one could be."""
+    room, best = report.room, report.priced[0]
+    if room is None:
+        return cost(report)
+    account = room.funds.tighter
+    whose = f" of {account.dataset}" if account is room.funds.parent else ""
+    spent = f", {spent_share(account)} of which is spent" if account.spent else ""
+    words = f"{percent(room.share)} of the budget{whose}{spent}; "
+    if not room.repetitions:
+        return words + room_words(room, "such releases")
+    fit = "such release fits" if room.repetitions == 1 else "such releases fit"
+    words += f"{room.repetitions:,} {fit}"
+    if room.largest is None or room.largest <= report.epsilon:
+        return words
+    times = std_at(report, room.largest) / best.std
+    return (
+        f"{words}. If it is the only one, --epsilon {epsilon_text(room.largest)} has "
+        f"{times:.2g} times the error"
+    )
+
+
+def std_at(report: PlanReport, epsilon: Fraction) -> float:
+    """Return the unit noise of the better selection at another epsilon."""
+    selection = report.priced[0].selection
+    return selection_std(selection, report.spec, epsilon=epsilon, delta=report.delta)
+
+
+def risk_words(report: PlanReport) -> str:
+    """Say what the guarantee bounds, in a line."""
+    privacy, factor = report.spec.privacy, math.exp(min(float(report.epsilon), 700.0))
+    pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
+    aside = "" if pure else f" ({power(float(report.delta))} aside)"
+    whose = "record" if privacy.person is None else "person"
+    guess = f"that one {whose} is in the file"
+    if privacy.neighbours == "replace":
+        guess = f"between two values of one {whose}"
+    sure = factor / (1 + factor)
+    most = "almost 100 %" if sure > ALMOST else f"{100 * sure:.3g} %"
+    return f"an even-odds guess {guess} rises to {most} at most{aside}"
+
+
+def delta_words(report: PlanReport) -> list[str]:
+    """Warn of a delta at which records may be published as they are; nothing at any other."""
+    records, delta = report.worth.items[0].records, report.delta
+    if delta <= (LARGE_DELTA if records is None else Fraction(1, records)):
+        return []
+    above = "is large" if records is None else f"is above one in the {records:,} records"
+    return [
+        f"warning: {power(float(delta))} {above}: publishing some records as they are would keep "
+        "such a promise; take a delta far below one in the number of records"
+    ]
+
+
+def _counts_words(spec: Spec) -> str:
+    """Say whose records are in no table, and where undeclared values count."""
+    names: dict[str, list[str]] = {"drop": [], "count": [], "show": []}
+    for attribute in spec.domain.in_data:
+        for column in attribute.columns:
+            names[column.other].append(column.name)
+
+    def named(columns: Sequence[str]) -> str:
+        more = len(columns) - LEFT_OUT_SHOWN
+        return ", ".join(columns[:LEFT_OUT_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+    words = [
+        f"records with an undeclared value of {named(names['drop'])} are in no table"
+        if names["drop"]
+        else "nobody is left out because of a value"
+    ]
+    if names["count"]:
+        words.append(
+            f"undeclared values count in totals alone ({count(len(names['count']), 'column')})"
+        )
+    if names["show"]:
+        words.append(f"those of {named(names['show'])} are shown as other")
+    if spec.privacy.person is not None:
+        words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())
+    return "; ".join(words)
+
+
+def _hurried(report: PlanReport) -> str:
+    """Say how many searches the time limit cut short."""
+    stopped = sum(c.stopped for priced in report.priced for c in priced.selection.candidates)
+    if not stopped:
+        return ""
+    return f"not finished: {count(stopped, 'search')}; give --time-limit more seconds"
+
+
+def _chosen_words(report: PlanReport) -> str:
+    """Name the strategy, and how far from the best possible it is at most."""
+    best, preferred = report.priced[0], report.plan.preferred
+    ratio = ratio_to_bound(best, best.selection.figures)
+    named = best.selection.best if preferred is None else preferred.name
+    if ratio is None or preferred is not None:
+        return f"{named} (--why, --candidates)"
+    off = ""
+    if ratio >= 1 + BEST:
+        off = f"within {percent(ratio - 1)} of " if ratio < 2 else f"{ratio:.1f} times "
+    return f"{named}, {off}the best possible (--why, --candidates)"
+
+
+def least_words(report: PlanReport) -> list[str]:
+    """Say what each kind of noise needs to meet the targets."""
+    return [
+        f"all targets are met from epsilon = {float(needed.epsilon):g} with "
+        f"{needed.noise.capitalize()} noise: {percent(needed.share)} of the budget"
+        + (", which cannot pay for it" if needed.share > 1 else "")
+        for needed in report.least
+    ]
+
+
+def ratio_to_bound(priced: SelectionAtBudget, candidate: CandidateFigures) -> float | None:
+    """Return what is minimised over the least that it can be: like with like."""
+    bound = priced.selection.bound_score
+    return None if bound is None or candidate.score is None else candidate.score / bound
+
+
+def worth_json(report: PlanReport) -> dict[str, object]:
+    """Return what each item is worth, in its spec's order, and what would make the weakest better.
+
+    `grade`, `average` and `relative` are null where the number of records is not known.
+    """
+    worth = report.worth
+    return {
+        "records": worth.items[0].records,
+        "items": [
+            {
+                "name": item.name,
+                "within_95": item.within,
+                "flagged_below": item.flagged_below,
+                "average": item.average,
+                "relative": item.relative,
+                "grade": item.grade,
+                "good_from": item.good_from,
+                "good_from_is_of": "an answer" if item.share is None else "the file",
+            }
+            for item in worth.items
+        ],
+        "weakest": worth.weakest.name,
+        "weighed": [vars(weighed) for weighed in worth.weighed],
+    }
