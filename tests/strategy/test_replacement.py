@@ -30,7 +30,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Centered, Dense, Identity, PIdentity, total
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.operators.trees import Hierarchy
+from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
@@ -371,3 +371,15 @@ def test_a_plan_that_claims_what_its_spec_forbids_is_refused(tmp_path, monkeypat
     before = spent()
     assert "neighbours" in refused("release", "data.csv", "--epsilon", "1", code=2)
     assert spent() == before
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("tops", [1, 2])
+def test_a_tree_of_more_codes_than_are_listed_overlaps_no_more_than_its_rows(
+    monkeypatch, tops, power
+):
+    above = np.arange(4) // 2 if tops == 2 else np.zeros(4, dtype=int)
+    tree = Tree([above], [np.full(4, 2), np.full(tops, 3)])
+    exact = module._overlaps(tree, power).least
+    monkeypatch.setattr(module, "LISTED_CODES", 1)
+    assert module._overlaps(tree, power).least <= exact
