@@ -410,13 +410,13 @@ def cases_of(path: Path, *, epsilon: Fraction) -> tuple[Case, ...]:
         raise SpecError(
             f"{path} has an attribute of {max(sizes):,} classes, and where records are replaced "
             f"the audit compares up to {MOST_REPLACED} in pairs; run `dpquery audit` without "
-            "--plan, which takes strategies of the same families"
+            "--plan, which tests strategies of the same families"
         )
     cells = math.prod(sizes)
     if cells > MOST_CELLS:
         raise SpecError(
             f"{path} has {cells:,} cells, and the audit looks at up to {MOST_CELLS:,} one by one; "
-            "run `dpquery audit` without --plan, which takes strategies of the same families"
+            "run `dpquery audit` without --plan, which tests strategies of the same families"
         )
     return tuple(
         Case(path.name, plan.spec_text, selection.noise, epsilon, repeated=True, plan=content)

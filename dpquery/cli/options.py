@@ -22,7 +22,7 @@ Delta = Annotated[str | None, typer.Option(help="The delta of the guarantee; def
 NoiseOption = Annotated[
     Literal["laplace", "gaussian", "auto"],
     typer.Option(
-        help="auto: the better by the plan. A named one takes a linear "
+        help="auto: the better by the plan. A named one needs a linear "
         "strategy, unless --mechanism rap or adaptive (which take gaussian)."
     ),
 ]
@@ -73,7 +73,7 @@ PlanMechanismOption = Annotated[
     Mechanism,
     typer.Option(
         help="adaptive: whole tables chosen in rounds; auto: linear, or "
-        "where the spec prefers what errs least the best of the three."
+        "where the spec prefers the smallest error the best of the three."
     ),
 ]
 ProxyPath = Annotated[

@@ -47,7 +47,7 @@ def guarantee_text(report: PlanReport) -> str:
 def worst_words(report: PlanReport) -> list[str]:
     """Say in words how far answers of the worst item are off, and what would change it."""
     spec, worst = report.spec, report.worth.worst
-    name = f"{worst.name} errs most: " if len(spec.items) > 1 else ""
+    name = f"{worst.name} has the largest error: " if len(spec.items) > 1 else ""
     lines = [
         f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
         f"{figure(2 * worst.rmse)}"
@@ -55,12 +55,12 @@ def worst_words(report: PlanReport) -> list[str]:
     if worst.average is not None and worst.rmse > worst.average and spec.prefer == "unbiased":
         lines.append(
             f"that is more than the {figure(worst.average)} records that its average answer counts:"
-            " `prefer: closest` in the spec compares guesses, which are biased and err less there"
+            " `prefer: closest` in the spec compares guesses, which are biased and nearer there"
         )
     fixed = any(item.share for item in spec.items)
     if worst.alone < NEAR * worst.rmse and not report.plan.targets and not fixed:
         lines.append(
-            f"asked alone it would err by {figure(worst.alone)}: a larger `weight` takes it nearer "
+            f"asked alone it would have {figure(worst.alone)}: a larger `weight` brings it nearer "
             "to that, and the others further away"
         )
     at = f"epsilon = {float(2 * report.epsilon):g}"
@@ -87,7 +87,7 @@ def cost(report: PlanReport) -> str:
     account = room.funds.tighter
     whose = f" of {account.dataset}" if account is room.funds.parent else ""
     spent = f", of which {spent_share(account)} is spent" if account.spent else ""
-    verb = "takes" if room.share <= 1 else "would take"
+    verb = "uses" if room.share <= 1 else "would use"
     return (
         f"a release {f'by {fitted.name}' if fitted else f'with {_noise(best)} noise'} "
         f"{verb} {percent(room.share)} of the budget{whose} "
@@ -101,14 +101,14 @@ def otherwise(report: PlanReport) -> list[str]:
     for other in report.priced[1:]:
         exchange = report.exchanges[other.selection.noise]
         if exchange.other is not None:
-            lines.append(f"the same share buys {_bought(report, other, exchange.other)}")
+            lines.append(f"the same share gives {_bought(report, other, exchange.other)}")
         noise = f"{_noise(other)} noise at epsilon = {float(other.epsilon):g}"
         if other.share < math.inf:
-            verb = "takes" if other.share <= 1 else "would take"
+            verb = "uses" if other.share <= 1 else "would use"
             error = _what(report, other.score)
             line = f"{noise} {verb} {percent(other.share)} of the budget, for {error}"
             if exchange.better is not None:
-                line += f"; that buys {_bought(report, best, exchange.better)}"
+                line += f"; that share gives {_bought(report, best, exchange.better)}"
             lines.append(line)
         else:
             lines.append(f"{noise} cannot be drawn")
@@ -171,7 +171,7 @@ def closest_grids(report: PlanReport) -> list[Grid]:
         return []
     rows = tuple(_contender_row(contender, closest) for contender in closest.contenders)
     title = (
-        f"answers that err least, {guarantee_text(report)}: simulated "
+        f"answers with the smallest error, {guarantee_text(report)}: simulated "
         f"{closest.repetitions} times on {closest.proxy}"
     )
     columns = ("strategy", "column", rmse_text(report), "", "largest error", "", "remark")
@@ -186,11 +186,11 @@ def closest_words(report: PlanReport) -> list[str]:
     best = closest.best
     if fitted is not None:
         return [
-            f"closest answers: those of {fitted.name} err by about {figure(fitted.rmse)} "
+            f"closest answers: those of {fitted.name} have an error of about {figure(fitted.rmse)} "
             f"(simulated on {fitted.proxy})"
         ]
     return [
-        f"closest answers: the column `{best.column}` errs by about {figure(best.rmse)} "
+        f"closest answers: the column `{best.column}` has an error of about {figure(best.rmse)} "
         f"(simulated on {closest.proxy})"
     ]
 
@@ -214,7 +214,7 @@ def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ..
     best, first = closest.best, closest.contenders[0]
     objective = report.plan.objective
     if best.column == "estimate":
-        return ("of these the estimates err least",)
+        return ("of these the estimates have the smallest error",)
     writes = "a release writes" if report.plan.preferred is None else "a linear release would write"
     notes = [
         f"{writes} the column `{best.column}` beside the estimates: it is the closest of these "
@@ -224,8 +224,8 @@ def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ..
         estimates = next(c for c in closest.contenders if c.strategy == best.strategy)
         lost = estimates.error(objective) / first.error(objective) - 1
         notes.append(
-            f"{best.strategy} spends more on tables of few attributes: the estimates err "
-            f"{lost:.1%} more than by {first.strategy}"
+            f"{best.strategy} spends more on tables of few attributes: the estimates have "
+            f"{lost:.1%} more error than with {first.strategy}"
         )
     return tuple(notes)
 
@@ -285,7 +285,7 @@ def _preference(report: PlanReport) -> tuple[str, ...]:
     best = min(plan.fits, key=lambda fit: fit.weighed(objective))
     if preferred is not None and (preferred is not best or best.weighed(objective) >= 1):
         error, _, linear = preferred.error(objective)
-        closer = "; the linear strategy errs less" if error >= linear else ""
+        closer = "; the linear strategy has the smaller error" if error >= linear else ""
         return (f"preferred: {preferred.name}, as it was asked for{closer}",)
     what = rmse_text(report) if objective == "rmse" else "largest error"
     first, *others = (

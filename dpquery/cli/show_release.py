@@ -133,7 +133,7 @@ def _both_sums(statuses: Sequence[Status]) -> list[Grid]:
     columns = ("dataset", "by epsilons", "by cost", "decides", "left, Gaussian")
     notes = (
         "by epsilons: their plain sum, of the epsilon of the budget",
-        "by cost: what they cost in mu^2 or rho, of what the budget is worth in it",
+        "by cost: what they cost in mu^2 or rho, as a share of the budget in it",
         "decides: the sum of which less is spent; the shares above are by it",
         "Gaussian noise is charged by cost alone, and ends the sum by epsilons",
     )
@@ -281,7 +281,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
 def _next(done: ReleaseReport) -> str:
     """Return what is run after a release."""
     place = "" if str(done.directory) == RELEASE_PATH else f" {quote(str(done.directory))}"
-    report = f"dpquery error-report{place} (what each number is worth)"
+    report = f"dpquery error-report{place} (how reliable each number is)"
     if isinstance(done.mechanism, LinearMechanism):
         return f"{report}, then dpquery package{place} (to hand over)"
     return f"{report}, then dpquery synthetic{place} (records to work with)"

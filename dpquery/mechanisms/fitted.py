@@ -137,7 +137,7 @@ def check_request(request: ReleaseRequest, spec: Spec, name: str) -> None:
     """Refuse what answers without error bars cannot have; SpecError with the remedy."""
     if request.noise == "laplace":
         raise SpecError(
-            f"{name} takes Gaussian noise; leave --noise out, or give --mechanism linear"
+            f"{name} needs Gaussian noise; leave --noise out, or give --mechanism linear"
         )
     refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
     for option, words in refused:

@@ -162,7 +162,7 @@ def by_noise(
         return offer.asked > 1, offer.asked if to_meet else offer.score_at(least)
 
     noise = min(offers, key=order).selection.noise
-    reason = f"the plan prefers {noise.capitalize()} noise, which takes least in it"
+    reason = f"the plan prefers {noise.capitalize()} noise, which costs least in it"
     return Counted(CHEAPEST[noise], reason, settled=False)
 
 

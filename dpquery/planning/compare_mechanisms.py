@@ -264,7 +264,7 @@ def _beside_zero(report: PlanReport, stage: Stage) -> str:
         return ""
     measure = f"{'weighted ' * report.spec.weighted}RMSE"
     return (
-        "nothing that was compared errs less than answering zero everywhere, which would err by "
+        "nothing that was compared has a smaller error than answering zero everywhere, which has "
         f"{figure(zero)} ({measure}, on {stage.words}); ask for less, or give more epsilon"
     )
 
@@ -423,7 +423,7 @@ def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
     if any(item.share for item in spec.items):
         return f"{name} splits its budget by itself; leave `share` out"
     if delta == 0 or spec.budget.counted == "pure":
-        return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
+        return "it needs a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:
         return (
             "the spec does not say how many rows the dataset holds; declare "

@@ -352,7 +352,7 @@ def allowed_prices(
     planned = [selection.noise for selection in plan.selections]
     if noise is not None and noise not in planned:
         raise SpecError(
-            f"the plan has no strategy for {noise} noise: that takes `delta` under `privacy`, and "
+            f"the plan has no strategy for {noise} noise: that needs `delta` under `privacy`, and "
             "a budget with a delta or in rho; change the spec and plan again"
         )
     wanted = tuple(one for one in plan.selections if noise in (None, one.noise))

@@ -170,7 +170,7 @@ COMPARED = 4  # strategies of each kind of noise, by their errors without the fa
 KNOWN_WEIGHT = 1e-3  # of the weight of an item, where its answers are known
 UNCORRECTED = "other answers are not corrected by it"
 TOO_MANY = "what is known, times the answers, is too much to solve for; name less, or ask for less"
-NOT_COMPARED = "errs more without the public facts than those that were compared with them"
+NOT_COMPARED = "has a larger error without the public facts than those that were compared with them"
 
 
 def searched_workload(compiled: CompiledSpec) -> Workload:

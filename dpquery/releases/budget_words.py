@@ -24,7 +24,7 @@ def taken_words(charged: int, account: Account, *, pure: int | None, parent: Acc
     if parent is not None and parent.remaining < account.remaining:
         decisive, whose = parent, f" of {parent.dataset}"
     text = (
-        f"this release takes {percent(float(decisive.share(charged, pure)))} of the budget{whose}; "
+        f"this release uses {percent(float(decisive.share(charged, pure)))} of the budget{whose}; "
         f"{_spent(account)} has been spent on dataset {account.dataset} up to this release"
     )
     if parent is None:

@@ -69,7 +69,7 @@ def test_the_message_names_the_cap_that_refuses_and_what_remains(panel):
         "dataset 'wave-1': nothing is left of the budget of epsilon 4; nothing was charged"
     )
     assert str(parents.value) == (
-        "dataset 'wave-2': this release takes 2 times what is left of the budget of epsilon 10 of "
+        "dataset 'wave-2': this release needs 2 times what is left of the budget of epsilon 10 of "
         "its parent 'panel', for all of its datasets together; nothing was charged"
     )
     assert str(both.value) == str(refusal.value)  # its own has less left

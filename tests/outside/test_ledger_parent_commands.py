@@ -42,11 +42,13 @@ def publish(name, epsilon, *more):
 def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(waves):
     first = ok(*publish("wave-1", "2.5"))
     assert first.out.rstrip().endswith(
-        "budget: this release takes 83 % of the budget of panel; epsilon 2.5 of 4 (62 %) has been "
+        "budget: this release uses 83 % of the budget of panel; epsilon 2.5 of 4 (62 %) has been "
         "spent on dataset wave-1 up to this release, and epsilon 2.5 of 3 (83 %) on all datasets "
         "of panel together\n"
         "after it: none fits what is left for all datasets of panel together, but one at epsilon "
-        "0.5 does"
+        "0.5 does\n"
+        "next: dpquery error-report wave-1 (how reliable each number is), then dpquery package "
+        "wave-1 (to hand over)"
     )
     written = contents("wave-1")
     manifest = json.loads(written["release.json"])
@@ -57,7 +59,7 @@ def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(wav
 
     message = refused(*publish("wave-2", "1"), code=3)
     assert (
-        "takes 2 times what is left of the budget of epsilon 3 of its parent 'panel', for all of "
+        "needs 2 times what is left of the budget of epsilon 3 of its parent 'panel', for all of "
         "its datasets together; the largest that still fits is --epsilon 0.5 --noise laplace; "
         "nothing was charged" in message
     )
@@ -143,5 +145,5 @@ def test_a_plan_says_what_a_release_takes_of_the_smaller_cap(waves):
     assert "takes 33 % of the budget of panel (epsilon 3); 3 of them fit what is left" in shown
     assert "every release is charged to panel as well" in shown
     beyond = share("--epsilon", "3.5")
-    assert "would take 117 % of the budget of panel (epsilon 3); none fits" in beyond
+    assert "would use 117 % of the budget of panel (epsilon 3); none fits" in beyond
     assert "together, but one at epsilon 3 does" in beyond

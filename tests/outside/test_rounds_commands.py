@@ -160,13 +160,16 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
         (("--epsilon", "0.5"), "the plan prefers {}, which it simulated at epsilon 1"),
         (("--epsilon", "0.5"), "plan again with --epsilon 0.5"),
         (("--epsilon", "1", "--delta", "1e-7"), "--delta 1e-07, or give --mechanism {name}"),
-        (("--epsilon", "1", "--mechanism", "{name}", "--noise", "laplace"), "{} takes Gaussian"),
+        (("--epsilon", "1", "--mechanism", "{name}", "--noise", "laplace"), "{} needs Gaussian"),
         (("--epsilon", "1", "--mechanism", "{name}", "--delta", "0"), "needs a delta"),
         (("--epsilon", "1", "--mechanism", "{name}", "--also", "integer"), "leave --also out"),
         (("--epsilon", "1", "--also", "integer"), "leave --also out"),
         (("--epsilon", "1", "--confidence", "0.9"), "leave --confidence out, or give --mechanism"),
         (("--epsilon", "1", "--mechanism", "{other}"), "dpquery plan --mechanism {other}"),
-        (("--epsilon", "1", "--mechanism", "other"), "choose one of auto, linear, rap"),
+        (
+            ("--epsilon", "1", "--mechanism", "other"),
+            "is not one of 'linear', 'rap'",
+        ),
     ],
 )
 def test_what_neither_can_do_is_refused_before_anything_is_charged(kind, options, words):
@@ -367,7 +370,7 @@ def test_plan_compares_tables_with_rap_and_linear_and_a_release_follows(town):
     [
         (", rows: about 1000", "", "declare `dataset: {rows: about 50000}`"),
         (", accounting: zcdp", ", accounting: gdp", "adaptive measurement's as rho of zCDP"),
-        (", delta: 1e-6}\nbudget", "}\nbudget", "it takes a delta"),
+        (", delta: 1e-6}\nbudget", "}\nbudget", "it needs a delta"),
     ],
 )
 def test_plan_says_why_tables_cannot_be_rehearsed(town, old, new, words):

@@ -187,7 +187,7 @@ def test_the_closest_answers_are_a_column_of_the_release(small):
     assert (best["column"], shown["chosen"]["strategy"]) == ("shrunk", best["strategy"])
     assert best["rmse"] < 0.6 * closest["contenders"][0]["rmse"]
     printed = " ".join(ok("plan", "workload.yaml", "--why", *LOW).out.split())
-    assert "closest answers: the column `shrunk` errs by about" in printed
+    assert "closest answers: the column `shrunk` has an error of about" in printed
     assert "a release writes the column `shrunk` beside the estimates" in printed
     ok("release", "data.csv", "--epsilon", "0.1")
     assert "shrunk" in pd.read_parquet("release/pairs.parquet").columns

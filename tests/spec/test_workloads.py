@@ -273,3 +273,26 @@ def test_schema_and_parser_refuse_the_same_bad_documents(old: str, new: str) -> 
     assert not valid(text)
     with pytest.raises(SpecError):
         parse(text, name="w.yaml", files={"s.txt": "a\n"})
+
+
+PUBLISHED = {"adult_marginals": "Adult", "cps": "CPS", "loans_small": "Loans"}
+PUBLISHED |= {"adult_prefix": "Adult", "cps_prefix": "CPS", "loans_small_prefix": "Loans"}
+
+
+def published(name):
+    file = ROOT.parent / "shared" / name
+    if not file.exists():
+        pytest.skip("the published figures are not beside this checkout")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_examples_have_the_published_domains(name):
+    domains = published("anchors/published.json")["domains"]
+    assert list(spec(f"{name}.yaml").domain.shape) == domains[PUBLISHED[name]]
+
+
+@pytest.mark.parametrize("name", ["adult_basic", "adult_marginals", "thresholds"])
+def test_adult_examples_declare_the_columns_of_the_file(name):
+    sizes = published("data/adult-domain.json")
+    assert {one.name: one.size for one in spec(f"{name}.yaml").domain.attributes} == sizes

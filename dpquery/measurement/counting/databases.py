@@ -241,7 +241,7 @@ def _duckdb() -> ModuleType:
         module: ModuleType = duckdb
         return module
     raise DataError(
-        "reading a DuckDB database takes the extra `duckdb`; install it with "
+        "reading a DuckDB database needs the extra `duckdb`; install it with "
         "pip install 'dpquery[duckdb]'"
     )
 
@@ -457,6 +457,6 @@ def _adbc() -> ModuleType:
         module: ModuleType = dbapi
         return module
     raise DataError(
-        "reading by ADBC takes the extra `adbc` and the database's driver; install them with "
+        "reading by ADBC needs the extra `adbc` and the database's driver; install them with "
         "pip install 'dpquery[adbc]' adbc-driver-postgresql, say"
     )

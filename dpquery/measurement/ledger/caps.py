@@ -77,7 +77,7 @@ class NoRoomError(BudgetExceededError):
         if tighter is funds.parent:
             budget += f" of its parent {tighter.dataset!r}, for all of its datasets together"
         if over is not None:
-            return f"this release takes {times_left(over)} what is left of {budget}"
+            return f"this release needs {times_left(over)} what is left of {budget}"
         if price.pure is None and tighter.decisive.left > 0:
             return f"nothing is left of {budget}, but for pure releases (Laplace noise)"
         return f"nothing is left of {budget}"
@@ -131,7 +131,7 @@ def admitted(
         )
     if entry.state == "reserved" and entry.retries >= RETRIES:
         raise BudgetExceededError(
-            f"key {key} was begun {RETRIES + 1} times and never finished; mend the cause, then "
+            f"key {key} was begun {RETRIES + 1} times and never finished; find the cause, then "
             "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
         )
     return entry

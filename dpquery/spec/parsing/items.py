@@ -317,7 +317,7 @@ def _item(
         )
     if known is not None and given.share is not None:
         raise given.node("share").mistake(
-            "an item that is known takes no budget; leave `share` out, or `known`"
+            "an item that is known needs no budget; leave `share` out, or `known`"
         )
     return Item(given.name, tuple(tables), *words, rules, known, given.share)
 

@@ -88,7 +88,7 @@ def budget_of(given: BudgetFields) -> Budget:
         return Budget(rho=given.rho)
     if given.accounting in {"zcdp", "gdp"} and given.delta == 0:
         raise given.node("accounting").mistake(
-            f"accounting: {given.accounting} takes a delta and the budget has none; add one, such "
+            f"accounting: {given.accounting} needs a delta and the budget has none; add one, such "
             "as `delta: 1e-9`, or leave `accounting` out"
         )
     return Budget(epsilon=given.epsilon, delta=given.delta, accounting=given.accounting)
@@ -157,7 +157,7 @@ def prefer_of(given: SpecFields, dataset: Dataset | None) -> Prefer:
     """Return which answers readers are to have; the closest ones take a number of rows."""
     if given.prefer == "closest" and dataset is not None and dataset.rows is None:
         raise given.node("prefer").mistake(
-            "what errs least depends on how many records there are; declare "
+            "which answers have the smallest error depends on how many records there are; declare "
             "`dataset: {rows: about 50000}`, from public knowledge"
         )
     return given.prefer

@@ -96,7 +96,7 @@ def spark_session() -> "SparkSession":
         session_type = SparkSession
     if session_type is None:
         raise DataError(
-            "reading by Spark takes the extra `spark`; install it with pip install 'dpquery[spark]'"
+            "reading by Spark needs the extra `spark`; install it with pip install 'dpquery[spark]'"
         )
     session: SparkSession | None = None
     unlike: list[str] = []
@@ -111,7 +111,7 @@ def spark_session() -> "SparkSession":
         pass
     if session is None:
         raise DataError(
-            "Spark could not be started; it takes Java 17 or later (JAVA_HOME) and reads its own "
+            "Spark could not be started; it needs Java 17 or later (JAVA_HOME) and reads its own "
             "configuration (SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS): check them with `pyspark`"
         )
     if unlike:

@@ -343,7 +343,7 @@ def _ibis(backend: str) -> ModuleType:
         return module
     extra = "ibis" if backend == "duckdb" else f"ibis-{backend}"
     raise DataError(
-        f"counting in a {backend} database takes the extra `{extra}`; install it with "
+        f"counting in a {backend} database needs the extra `{extra}`; install it with "
         f"pip install 'dpquery[{extra}]'"
     )
 
