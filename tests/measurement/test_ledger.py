@@ -186,7 +186,7 @@ def test_ten_tenths_fit_and_one_unit_more_does_not(tmp_path):
 def test_a_refusal_says_how_far_a_charge_is_from_what_is_left_and_charges_nothing(path):
     with opened(path) as ledger:
         release(ledger, units=4 * UNIT)
-        with pytest.raises(BudgetExceededError, match=r"takes 1\.2 times what is left of the b"):
+        with pytest.raises(BudgetExceededError, match=r"needs 1\.2 times what is left of the b"):
             release(ledger, "k2", 7 * UNIT)
     assert spent(path) == 4 * UNIT
 

@@ -186,7 +186,7 @@ def test_a_refusal_names_the_sum_that_was_closest_and_its_digits():
     assert "counted as mu^2 of GDP, but for pure releases (Laplace noise)" in str(other)
     assert other.exactly == "mu^2 0.056028963825260677 where 0 of 0.70200729683239637 is left"
     more = refusal(pure, laplace("2.5"))
-    assert "takes 1.3 times what is left of the budget of epsilon 4 at delta 1e-06, counted as" in (
+    assert "needs 1.3 times what is left of the budget of epsilon 4 at delta 1e-06, counted as" in (
         str(more)
     )
     assert "a plain sum of pure epsilons;" in str(more)

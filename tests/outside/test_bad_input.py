@@ -319,7 +319,7 @@ def test_a_locked_ledger_asks_to_try_again_and_then_works(town, monkeypatch):
 def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
     Path("data.csv").unlink()
     said = refused("release", "data.csv", "--epsilon", "4.5", code=3)
-    assert "takes 1.2 times what is left of the budget of epsilon 4;" in said
+    assert "needs 1.2 times what is left of the budget of epsilon 4;" in said
     assert "the largest that still fits is --epsilon 4 --noise laplace;" in said
     assert "nothing was charged" in said
 
