@@ -29,6 +29,7 @@ from dpquery.cli.screen import be_quiet, complain
 from dpquery.exceptions import DpqueryError
 from dpquery.version import __version__
 
+_UsageError: Any = typer.BadParameter.__base__
 NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -116,7 +117,14 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     be_quiet(False)
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            sys.exit(2)
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        place = error.ctx.command_path if error.ctx else "dpquery"
+        _fail(f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`", 2)
     except DpqueryError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:

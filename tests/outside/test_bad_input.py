@@ -101,7 +101,7 @@ def test_a_delta_that_is_none_is_refused(town, delta):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--noise", "uniform"), "laplace, gaussian"),
+        (("--noise", "uniform"), "'laplace', 'gaussian', 'auto'"),
         (("--noise", "gaussian"), "delta"),
         (("--confidence", "1"), "--confidence"),
         (("--confidence", "nan"), "confidence"),
@@ -115,7 +115,7 @@ def test_other_options_out_of_range_are_refused(town, arguments, message):
 
 def test_an_unknown_objective_is_refused_with_those_there_are(town):
     said = refused("plan", "workload.yaml", "--objective", "median", code=2)
-    assert "rmse, max" in said
+    assert "'rmse', 'max'" in said
 
 
 @pytest.mark.parametrize(
