@@ -1,19 +1,24 @@
-"""A step of the ledger is on disk whole or not at all, be the disk full or the ledger long."""
+"""A ledger is on disk whole or not at all, where its owner alone can change it and locks hold."""
 
+import errno
 import os
 import sqlite3
 import stat
 import traceback
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
 from ledgers import CAP, VALUES, charge, new_ledger, opened, release, spent
+from town import contents, run
 
-from dpquery.exceptions import LedgerError
+from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import store
 from dpquery.measurement.ledger import store as ledger_store
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.store import default_path, file_system
 
 
 def test_what_is_not_a_ledger_is_refused_in_our_words(path):
@@ -170,3 +175,254 @@ def test_a_hundred_thousand_events_are_read_and_added_to(tmp_path):
         (status,) = ledger.status()
     assert (status.account.spent, status.releases) == (50_000, 50_000)
     assert status.account.remaining == 10_000
+
+
+def test_only_planning_creates_a_ledger(tmp_path):
+    path = tmp_path / "none" / "ledger.db"
+    with pytest.raises(LedgerError, match="dpquery plan"), opened(path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_ledger_and_its_folders_are_private(tmp_path):
+    path = tmp_path / "a" / "b" / "ledger.db"
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register("people", CAP)
+        release(ledger)
+        modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "a").rglob("*")}
+    assert {modes.pop("b"), modes.pop("ledger.db.locks")} == {0o700}
+    assert {"ledger.db", "ledger.db-wal"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_ledger_that_others_could_change_is_refused(path):
+    for place, mode in ((path, 0o620), (path, 0o602), (path.parent, 0o770), (path.parent, 0o703)):
+        before = place.stat().st_mode
+        place.chmod(mode)
+        with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
+            pass
+        place.chmod(before)
+
+
+def test_a_ledger_of_another_user_is_refused(path, monkeypatch):
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(LedgerError, match="other users"), opened(path):
+        pass
+
+
+def test_a_link_is_not_followed(path):
+    for target in (path, path.with_name("nowhere")):
+        link = path.with_name("link.db")
+        link.symlink_to(target)
+        for create in (False, True):
+            with pytest.raises(LedgerError, match="link"), Ledger.open(link, create=create):
+                pass
+        link.unlink()
+
+
+def test_a_network_file_system_is_refused(path, monkeypatch):
+    mounts = path.parent / "mounts"
+    escaped = str(path.parent).replace(" ", "\\040")
+    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\n")
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"), opened(path):
+        pass
+
+
+def test_a_mount_is_found_by_any_name():
+    for name in ("/mnt/Müller", "/mnt/数据", "/mnt/a\x85b\u2028c", "/mnt/\udcfc"):
+        mounts = f"disk / ext4 rw 0 0\nserver:/x {name}\\040\\134x nfs4 rw 0 0\n"
+        assert file_system(Path(name + " \\x/ledger.db"), mounts) == "nfs4", name
+
+
+def test_a_network_disk_whose_name_is_not_ascii_is_refused(tmp_path, monkeypatch):
+    place = tmp_path / "Müller"
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(os.fsencode(f"disk / ext4 rw 0 0\nserver:/x {place} nfs4 rw 0 0\n"))
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    path = place / "ledger.db"
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+    assert not place.exists()
+
+
+def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    path = folder / "ledger.db"
+    with pytest.raises(LedgerError, match="other users"), Ledger.open(path, create=True):
+        pass
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EINVAL])
+def test_a_folder_that_was_there_need_not_be_readable(tmp_path, monkeypatch, code):
+    """Where names can be made in a folder but not listed, or it cannot be synchronised."""
+    real, refused, kind = store.sync_path, {tmp_path}, code
+
+    def sync(path):
+        if path in refused:
+            raise OSError(kind, os.strerror(kind))
+        real(path)
+
+    monkeypatch.setattr(store, "sync_path", sync)
+    with Ledger.open(tmp_path / "a" / "b" / "ledger.db", create=True):
+        pass
+    refused = {tmp_path / "c"}  # a folder just made, whose names must be durable
+    with pytest.raises(LedgerError), Ledger.open(tmp_path / "c/b/ledger.db", create=True):
+        pass
+    refused, kind = {tmp_path}, errno.EIO
+    with pytest.raises(LedgerError), Ledger.open(tmp_path / "d" / "ledger.db", create=True):
+        pass
+
+
+def test_the_innermost_and_latest_mount_decides():
+    mounts = "a / ext4 rw\nb /home nfs rw\nc /home/a\\040b xfs rw\nd /ho cifs rw\ne /home ext4 rw\n"
+    assert file_system(Path("/home/a b/c"), mounts) == "xfs"
+    assert file_system(Path("/home/x"), mounts) == "ext4"
+    assert file_system(Path("/etc"), mounts) == "ext4"
+    assert file_system(Path("/etc"), "") == ""
+
+
+def test_the_default_path_is_the_users_state_or_as_told(monkeypatch):
+    monkeypatch.delenv("DPQUERY_LEDGER", raising=False)
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert default_path() == Path("/h/.local/state/dpquery/ledger.db")
+    monkeypatch.setenv("XDG_STATE_HOME", "/s")
+    assert default_path() == Path("/s/dpquery/ledger.db")
+    monkeypatch.setenv("DPQUERY_LEDGER", "/l/x.db")
+    assert default_path() == Path("/l/x.db")
+
+
+@pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
+def test_working_files_that_others_could_change_or_that_are_links_are_refused(path, beside):
+    neighbour = path.with_name(path.name + beside)
+    neighbour.touch(mode=0o600)
+    neighbour.chmod(0o666)
+    with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
+        pass
+    neighbour.unlink()
+    neighbour.symlink_to(path.parent / "elsewhere")
+    with pytest.raises(LedgerError, match="is a link"), opened(path):
+        pass
+    neighbour.unlink()
+    with opened(path) as ledger:
+        release(ledger)
+
+
+@pytest.mark.parametrize("beside", [".locks", ".measurements"])
+def test_folders_beside_it_that_others_could_change_or_that_are_links_are_refused(path, beside):
+    neighbour = path.with_name(path.name + beside)
+    neighbour.mkdir(mode=0o700)
+    neighbour.chmod(0o777)
+    with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
+        pass
+    neighbour.rmdir()
+    neighbour.symlink_to(path.parent)
+    with pytest.raises(LedgerError, match="is a link"), opened(path):
+        pass
+
+
+def test_a_second_name_of_the_ledger_is_refused_under_both(path):
+    other = path.with_name("other.db")
+    other.hardlink_to(path)
+    for name in (path, other):
+        with pytest.raises(LedgerError, match="second name"), opened(name):
+            pass
+    other.unlink()
+    assert spent(path) == 0
+
+
+def test_whatever_the_umask_the_ledger_is_for_its_owner_alone(tmp_path):
+    for mask in (0, 0o077):
+        path = tmp_path / f"{mask}" / "deep" / "ledger.db"
+        before = os.umask(mask)
+        try:
+            with Ledger.open(path, create=True) as ledger:
+                ledger.register("people", CAP)
+                release(ledger, values=np.zeros(600_000, np.int64))
+                paths = [*(tmp_path / f"{mask}").rglob("*"), tmp_path / f"{mask}"]
+        finally:
+            os.umask(before)
+        modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in paths if p.exists()}
+        assert len(modes) > 6
+        assert all(mode & 0o077 == 0 for mode in modes.values()), modes
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.s3fs", "fuse.unheard-of", "9p"),
+        *("afs", "lustre", "gpfs", "ceph", "glusterfs", "virtiofs", "vboxsf", "ocfs2"),
+    ],
+)
+def test_every_file_system_of_another_machine_is_refused(path, monkeypatch, kind):
+    mounts = path.parent / "mounts"
+    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {path.parent} {kind} rw 0 0\n")
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    with pytest.raises(LedgerError, match=f"network file system .{kind}.,"), opened(path):
+        pass
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "fuseblk", "tmpfs"])
+def test_file_systems_of_this_machine_are_used_and_one_in_memory_is_warned_of(
+    path, monkeypatch, kind
+):
+    mounts = path.parent / "mounts"
+    mounts.write_text(f"disk / ext4 rw 0 0\nx {path.parent} {kind} rw 0 0\n")
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    assert spent(path) == 0
+    assert ["lies in memory" in risk for risk in store.risks(path)] == [True] * (kind == "tmpfs")
+
+
+def test_a_ledger_in_a_git_checkout_is_warned_of(path, tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("disk / ext4 rw 0 0\n")
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    before = store.risks(path)
+    # The folder of the tests may be in a checkout itself.
+    assert bool(before) == any((folder / ".git").exists() for folder in path.parents)
+    (path.parents[1] / ".git").write_text("gitdir: elsewhere")  # a file in a worktree
+    (risk,) = store.risks(path)
+    assert "git checkout" in risk
+
+
+def test_a_ledger_cannot_be_made_on_a_network_file_system(tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    path = tmp_path / "new" / "ledger.db"
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+    assert not path.exists()
+
+
+def odd_places(folder):
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "a_file").touch()
+    (folder / "a_folder").mkdir(mode=0o700)
+    os.mkfifo(folder / "a_pipe", 0o600)
+    yield from ("loop", "loop/ledger.db", "a_file/ledger.db", "a_folder", "a_pipe", "x" * 300)
+    yield from (
+        "a_folder/../a_file/",
+        "../" * 60 + "dev/null",
+        "a_folder/" + "y/" * 3000 + "ledger.db",
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["plan workload.yaml", "release data.csv --epsilon 1", "ledger status"]
+)
+def test_an_odd_place_for_a_ledger_is_refused_in_our_words(town, command):
+    before = set(contents("."))
+    for place in odd_places(town):
+        done = run(*command.split(), "--ledger", place)
+        codes = {LedgerError.exit_code, SpecError.exit_code if len(place) > 255 else None}
+        assert done.code in codes, (place, done)
+        assert "Traceback" not in done.err
+    assert "release" not in set(contents(".")) - before

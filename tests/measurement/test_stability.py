@@ -1,15 +1,20 @@
-"""One physical line more or less, of whatever bytes, moves the counts by one record at most.
+"""One physical line more or less, in any kind of source, moves the counts by one record at most.
 
 The privacy of every release rests on this. A neighbour is a file with one line more, one line
-fewer, or one line replaced; or, where the unit is a person, with all lines of one id changed.
-"""
+fewer, or one line replaced; or, where the unit is a person, with all lines of one id changed. The
+hostile lines of every file are also put into every other kind of source that can hold them."""
 
 import itertools
 import re
 from collections import Counter
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
+import damage
 import numpy as np
+import pyarrow as pa
 import pytest
 from damage import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
 from data import (
@@ -19,8 +24,12 @@ from data import (
     HEADER,
     LINE,
     NICE,
+    TYPED,
+    UNPACKED,
     assert_equal,
     attributes,
+    cases,
+    packed_in_members,
     run,
     slow_counts,
     spec_of,
@@ -32,6 +41,7 @@ from town import PERSON_SPEC, SPEC
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting import text_files
 from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.counting.text_files import Dialect, fields
 from dpquery.spec.parsing.read import parse
 
 # A value outside every column's domain is in a bin of its own here, so that even a malformed line
@@ -297,3 +307,176 @@ def test_long_fuzz_of_lines(tmp_path, record_property):
 @pytest.mark.slow
 def test_long_fuzz_of_persons(tmp_path, record_property):
     fuzz(persons(tmp_path), record_property, examples=500)
+
+
+TEXTS = {"closed": SPEC, "open": SHOW_SPEC, "counted": COUNT_SPEC, "person": FIRST_SPEC}
+NAMES = damage.HEADER.decode().strip().split(",")
+PLAIN_HEADER = [name for name, content in SMALL.items() if content.startswith(damage.HEADER)]
+COMMA = Dialect(b",", b'"', False)
+
+
+class Written(NamedTuple):
+    """A file's lines in another kind of source."""
+
+    locations: list[Path]
+    file: str = "{}"  # how the spec declares it
+    same: tuple[str, ...] = tuple(TEXTS)  # under which specs the counts are those of the plain file
+
+
+@dataclass(frozen=True)
+class Packed:
+    suffix: str
+
+    def __call__(self, content, folder):
+        path = folder / f"data.csv{self.suffix}"
+        path.write_bytes(packed_in_members(content, self.suffix))
+        return Written([path])
+
+
+def in_several_files(content, folder):
+    """The lines of a file in three, each below the header."""
+    header, starts = content[: content.find(b"\n") + 1], line_starts(content, most=3)
+    paths = []
+    for k, (low, high) in enumerate(itertools.pairwise([*starts, len(content)])):
+        paths.append(folder / f"{k}.csv")
+        paths[-1].write_bytes(header + content[low:high])
+    return Written(paths)
+
+
+@dataclass(frozen=True)
+class Delimited:
+    mark: bytes
+    word: str
+
+    def __call__(self, content, folder):
+        swapped = content.translate(bytes.maketrans(b"," + self.mark, self.mark + b","))
+        (folder / "data.csv").write_bytes(swapped)
+        # A tab around a field is stripped, and a comma that took its place is not.
+        same = () if self.mark == b"\t" else tuple(TEXTS)
+        return Written([folder / "data.csv"], f"{{delimiter: '{self.word}'}}", same)
+
+
+@dataclass(frozen=True)
+class Quoted:
+    mark: str
+
+    def __call__(self, content, folder):
+        mark = self.mark.encode()
+        swapped = content.translate(bytes.maketrans(b'"' + mark, mark + b'"'))
+        (folder / "data.csv").write_bytes(swapped)
+        return Written([folder / "data.csv"], f'{{quote: "{self.mark}"}}')
+
+
+def without_quotes(content, folder):
+    (folder / "data.csv").write_bytes(content)
+    return Written([folder / "data.csv"], "{quote: none}", ())
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Each byte is a letter; as many bytes as the encoding has for it."""
+
+    encoding: str
+    codec: str
+
+    def __call__(self, content, folder):
+        (folder / "data.csv").write_bytes(content.decode("latin-1").encode(self.codec))
+        return Written([folder / "data.csv"], f"{{encoding: {self.encoding}}}", ())
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The fields of each line that has as many as the header, as bytes."""
+
+    name: str
+
+    def __call__(self, content, folder):
+        _, *lines = content.split(b"\n")
+        rows = [fields(line, len(NAMES), COMMA) for line in lines if line not in {b"", b"\r"}]
+        columns = list(zip(*filter(None, rows), strict=True)) or [()] * len(NAMES)
+        table = pa.table({
+            name: pa.array(column, pa.binary()) for name, column in zip(NAMES, columns, strict=True)
+        })  # fmt: skip
+        # Where a malformed line is a record, it is one that no typed source can hold.
+        return Written([TYPED[self.name](table, folder / self.name)], same=("closed", "person"))
+
+
+SOURCES = {
+    **{suffix: Packed(suffix) for suffix in UNPACKED if suffix},
+    "several files": in_several_files,
+    **{word: Delimited(mark, word) for mark, word in ((b";", ";"), (b"|", "|"), (b"\t", "tab"))},
+    "single quotes": Quoted("'"),
+    "no quotes": without_quotes,
+    "latin-1": Encoded("latin-1", "latin-1"),
+    "cp1252": Encoded("cp1252", "latin-1"),
+    "utf-16": Encoded("utf-16", "utf-16"),
+    "utf-16-be": Encoded("utf-16-be", "utf-16-be"),
+    **{name: Rows(name) for name in TYPED},
+}
+SLOW = ("rows.duckdb", "rows.adbc")  # a database is made anew for every line
+
+
+def counter(source, folder):
+    """Return the function that counts some lines in a source, and beside them the plain file."""
+    specs = {}
+
+    def spec_of(name, file):
+        if (name, file) not in specs:
+            text = re.sub(r"^domain:", f"file: {file}\ndomain:", TEXTS[name], flags=re.MULTILINE)
+            specs[name, file] = parse(text, name="town.yaml", files={})
+        return specs[name, file]
+
+    def counted(content, name):
+        made = SOURCES[source](content, folder)
+        found = tabulate(made.locations, spec=spec_of(name, made.file), subsets=ALL_SUBSETS)
+        if name in made.same:
+            (folder / "plain.txt").write_bytes(content)
+            plain = tabulate(folder / "plain.txt", spec=spec_of(name, "{}"), subsets=ALL_SUBSETS)
+            assert_equal(found, plain)
+        return found
+
+    return counted
+
+
+def try_pairs(source, folder, pairs):
+    """Check a line more in each of some (file, line), under each spec in turn."""
+    counted, generator = counter(source, folder), np.random.default_rng(9)
+    before, number = {}, 0
+    for name, (file, line) in zip(itertools.cycle(TEXTS), pairs, strict=False):
+        content = SMALL[file]
+        if (file, name) not in before:
+            before[file, name] = counted(content, name)
+        starts = line_starts(content, most=99)
+        after = with_line(content, line, starts[generator.integers(len(starts))])
+        check_neighbours(before[file, name], counted(after, name), name)
+        number += 1
+    return number
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("source", cases([name for name in SOURCES if name not in SLOW]))
+def test_a_nasty_line_in_any_source_is_one_record_at_most(source, tmp_path, record_property):
+    pairs = [("plain", line) for line in NASTY_LINES]
+    lines = itertools.cycle(NASTY_LINES)
+    pairs += [(file, next(lines)) for file in PLAIN_HEADER * 2]
+    number = try_pairs(source, tmp_path, pairs)
+    record_property("neighbours", number)
+    assert number > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", cases(SOURCES))
+def test_nasty_lines_everywhere_in_any_source(source, tmp_path, record_property):
+    pairs = [*itertools.product(PLAIN_HEADER, NASTY_LINES)]
+    number = try_pairs(source, tmp_path, pairs)
+    record_property("neighbours", number)
+    assert number > 1400
+
+
+@pytest.mark.parametrize("source", cases(SOURCES))
+def test_the_check_sees_a_record_too_many_in_any_source(source, tmp_path):
+    counted = counter(source, tmp_path)
+    for name, more in (("closed", 2), ("open", 2), ("counted", 2), ("person", 3)):
+        added = PLAIN + b"".join(b"1,F,1,5,newcomer%d\n" % k for k in range(more))
+        with pytest.raises(AssertionError):
+            check_neighbours(counted(PLAIN, name), counted(added, name), name)
