@@ -1,11 +1,78 @@
-"""The key of a release never changes: under it the ledger holds what was paid for."""
+"""The key of a release never changes, and everything that a release is charged for is in it."""
 
-from dataclasses import replace
+import inspect
+import math
+import typing
+from dataclasses import fields, is_dataclass, replace
+from datetime import date, timedelta
+from fractions import Fraction
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from pinned import PERSON, RELEASES
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pinned import ADAPTIVE, CLASSES, LAPLACE, PERSON, RELEASES, compiled_of
 
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.noise.calibration import CalibratedNoise
+from dpquery.measurement.release_key import linear_key, rap_key
+from dpquery.measurement.rounds.queries import RapQuery
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.cells import (
+    BETWEEN,
+    CellClassBlock,
+    CellClasses,
+    OrbitAxis,
+    OrbitRows,
+    Spread,
+)
+from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.factors import (
+    Centered,
+    Dense,
+    Factor,
+    Groups,
+    Identity,
+    IdentityRows,
+    Ones,
+    PIdentity,
+    Stacked,
+    Valued,
+    Weighted,
+)
+from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.trees import Hierarchy, Tree
+from dpquery.releases.folder.answers import answers_key
+from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.numbers import NumberFormat
 from dpquery.spec.parsing.read import parse
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
+from dpquery.spec.spec import (
+    Budget,
+    Dataset,
+    Item,
+    KnownTotals,
+    Privacy,
+    PublicationRules,
+    Spec,
+    SummedValues,
+    Table,
+)
+from dpquery.strategy.strategy import WeightedBlock
 
 KEYS = {
     "product": "ab2f089d499099dc342ffebbdbcbffa41944d79095eb9d5030cd1a4da7a0eadd",
@@ -51,3 +118,421 @@ def test_a_plan_of_format_1_has_the_key_that_it_always_had(name):
     old = PERSON.replace("other: drop\n", "").replace("show", "bin").replace(", keep: first", "")
     spec = parse(old, name="survey.yaml", files={}, first_edition=True)
     assert replace(RELEASES[name], spec=spec).key == KEYS[name]
+
+
+# Of every kind of factor: all that it is made of, and another value of each of that.
+FACTORS = {
+    Identity: {"n": (4, 5)},
+    Ones: {"m": (1, 2), "n": (4, 5)},
+    Centered: {"n": (4, 5)},
+    Prefix: {"n": (4, 5), "length": (3, 4)},
+    AllRanges: {"n": (4, 5), "length": (3, 4)},
+    WidthRanges: {"n": (4, 5), "width": (2, 3)},
+    ListedRanges: {"n": (4, 5), "bounds": ([(0, 1), (2, 3)], [(0, 1), (1, 3)])},
+    Dense: {"matrix": ([[1, 2], [3, 4]], [[1, 2, 3, 4]])},
+    PIdentity: {"diagonal": ([1, 2], [1, 3]), "rows": ([[3, 4]], [[3, 5]])},
+    BlockPIdentity: {
+        "diagonal": ([1, 2, 3, 4], [1, 2, 3, 5]),
+        "inner": ([[5, 6, 7, 8]], [[5, 6, 7, 9]]),
+        "outer": ([[9, 10]], [[9, 11]]),
+        "size": (2, 3),
+    },
+    Hierarchy: {"n": (4, 6), "sizes": ((1, 2), (1, 4)), "weights": ((3, 4), (3, 5))},
+    Tree: {
+        "parents": (([0, 0, 1],), ([0, 1, 1],)),
+        "weights": (([2, 2, 3], [4, 5]), ([2, 2, 4], [4, 6])),
+    },
+    IdentityRows: {"n": (4, 5), "codes": ([0, 2], [0, 1])},
+    Groups: {
+        "matrix": (sp.csr_array([[1, 1, 0], [0, 0, 1]]), sp.csr_array([[1, 0, 0], [0, 1, 1]]))
+    },
+    Stacked: {"parts": ((Identity(2), Ones(1, 2)), (Ones(1, 2), Identity(2)))},
+    Columns: {"inner": (Prefix(4), Hierarchy(4, (1, 2), (1, 1))), "codes": ([1, 0], [0, 1])},
+    Valued: {"inner": (Prefix(2), Identity(2)), "values": ([3, -1], [3, 1])},
+    Spread: {"inner": (Prefix(2), Identity(2)), "classes": ([0, 0, 1], [0, 1, 1])},
+    OrbitRows: {
+        "axes": tuple((OrbitAxis(np.array(place)),) for place in ([0, 0, 1], [0, 1, 1])),
+        "cores": tuple(
+            {(BETWEEN,): np.array([[3, -1], [0, last]]), (0,): np.array([[5]])} for last in (2, 4)
+        ),
+    },
+}
+NEVER_MEASURED = {Weighted}
+
+
+def concrete(kind):
+    """All classes under one that can be made."""
+    below = {subclass for direct in kind.__subclasses__() for subclass in concrete(direct)}
+    return below if inspect.isabstract(kind) else below | {kind}
+
+
+def made(value):
+    """A value in which lists are arrays."""
+    if isinstance(value, tuple):
+        return tuple(map(made, value))
+    return np.array(value) if isinstance(value, list) else value
+
+
+def factor_key(factor):
+    """The key of a linear release that measures one factor."""
+    block = SimpleNamespace(attributes=(0,), terms=((1, (True,)),), factors=(factor,))
+    return linear_key(**LINEAR | {"measured": (WeightedBlock(1, block),)})
+
+
+def test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key():
+    assert concrete(Factor) == FACTORS.keys() | NEVER_MEASURED
+    keys = []
+    for kind, values in FACTORS.items():
+        assert inspect.signature(kind).parameters.keys() == values.keys()
+        first = {name: made(pair[0]) for name, pair in values.items()}
+        keys += [factor_key(kind(**first))]
+        keys += [factor_key(kind(**first | {name: made(values[name][1])})) for name in values]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_factor_that_is_not_of_integers_or_has_no_tag_has_no_key():
+    for factor in (Dense(np.eye(2)), Weighted(Identity(2), np.ones(2))):
+        with pytest.raises(TypeError, match="key"):
+            factor_key(factor)
+
+
+def test_the_integers_of_a_factor_are_the_same_however_they_are_held():
+    matrix = np.array([[1, 2], [3, 4]])
+    others = (matrix.astype(np.int32), np.asfortranarray(matrix), matrix.astype(">i8"))
+    assert {factor_key(Dense(other)) for other in others} == {factor_key(Dense(matrix))}
+
+
+# --- every field of every dataclass that a release is charged for ---
+
+# What is not in the key, and why.
+LEFT_OUT = {
+    "Spec.budget": "what may be spent",
+    "Spec.items": "what is measured of them is in the blocks",
+    "Spec.derived": "made of the noisy answers alone",
+    "Spec.text": "all that counts of it is in the other fields",
+    "Spec.files": "all that counts of them is in the other fields",
+    "Spec.first_edition": "all that counts of it is in the other fields",
+    "Spec.about": "words for readers",
+    "Spec.prefer": "says what the plan compares; what it chose is measured",
+    "Spec.impossible": "what is known of answers changes nothing that is measured",
+    "Dataset.rows": "where RAP relies on it, it is in the mechanism's total",
+    "Dataset.parent": "whose cap is charged too",
+    "Privacy.delta": "the delta asked for is in the guarantee",
+    "Attribute.name": "an attribute is what its columns are, whatever the tables call it",
+    "Categorical.labels": "as tables",
+    "Categorical.levels": "what is asked by them is in the queries",
+    "CompiledSpec.items": "which table stands in which file",
+    "CompiledSpec.facts": "what is known of answers changes nothing that is measured",
+    "Workload.shape_of_domain": "follows from the classes",
+    "Workload.weights": "RAP does not look at them, and the strategy's are in what is measured",
+    "Workload.units": "of figures alone",
+    "Block.shape_of_domain": "follows from the classes",
+    "CellClasses.shape_of_domain": "follows from the classes",
+    "CalibratedNoise.change": "what the sensitivity is for",
+    "Guarantee.rho": "a price: it follows from what is measured, and the proof may improve",
+    "Guarantee.squared_mu": "as rho",
+}
+# Another value of what is none or empty in the requests here.
+GIVEN = {
+    "Column.number": NumberFormat("'"),
+    "Categorical.also": (("M",), ()),
+    "RapBudget.total": 48,
+    "RapBudget.whole": 18,
+    "Item.publish": PublicationRules(below=3),
+    "Item.known": KnownTotals((8,), "b.csv", "b"),
+    "Item.share": Fraction(1, 3),
+    "Table.where": ((1, TotalSet(2)),),
+    "Table.at_least": 1,
+    "Table.summed": SummedValues(1, (1, 2)),
+    "IdentitySet.columns": ((3, 2),),
+    "GroupSet.named": (("state", "01"),),
+}
+SHAPE = (4, 2, 2)
+BLOCK = Block(SHAPE, (0, 1, 2), (Identity(4), Identity(2), Prefix(2)), (False, True, True), 1)
+CELL_CLASSES = CellClasses(SHAPE, (0, 1), np.arange(8) // 2)
+CLASS_BLOCK = CellClassBlock(CELL_CLASSES, product((4,), {0: Identity(4)}))
+DAYS = "  day: {date: {from: 2013-01-01, to: 2013-03-31, by: week, format: '%d.%m.%Y'}}\n"
+DAYS += "  pay: {bins: [0, 1], number: {thousands: '.', decimal: ','}}\n"
+PARSED = parse(PERSON.replace("workload:", DAYS + "workload:"), name="survey.yaml", files={})
+MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK), WeightedBlock(1, CLASS_BLOCK))
+LINEAR = {
+    "spec": PARSED,
+    "compiled": CompiledSpec(None, CLASSES, ()),
+    "measured": MEASURED,
+    "mechanism": LAPLACE,
+    "release": 1,
+}
+RAP = {
+    "spec": PARSED,
+    "compiled": compiled_of(Workload(SHAPE, (BLOCK, BLOCK), (1.0, 1.0))),
+    "mechanism": ADAPTIVE,
+    "settings": ADAPTIVE.settings,
+    "layout": "rap/1",
+    "release": 1,
+}
+PREDICATES = (IdentitySet(3), TotalSet(3), PrefixSet(3, 3), AllRangesSet(3, 3), WidthSet(3, 3, 1))
+PREDICATES += (IntervalSet(3, ((0, 1),)), GroupSet(3, (("a", (0, 1)),)))
+PREDICATES += (StackedSet(3, (IdentitySet(3), TotalSet(3))),)
+ITEMS = tuple(Item("a", (Table(((0, predicate),)),)) for predicate in PREDICATES)
+ITEMS += (Item("sum", (Table((), summed=SummedValues(0, (5, 0, -5))),)),)
+ITEMS += (Item("c", (Table(()),), publish=PublicationRules(0.3, 10, 5)),)
+ITEMS += (Item("d", (Table(()),), known=KnownTotals((7,), "a.csv", "a", (2,), "a:1:1")),)
+
+
+def parts(value):
+    """A value and all dataclasses in it."""
+    if is_dataclass(value):
+        yield value
+        value = tuple(getattr(value, field.name) for field in fields(value))
+    if isinstance(value, tuple):
+        for part in value:
+            yield from parts(part)
+
+
+def rebuilt(value, **others):
+    """A dataclass with other values of fields, whether or not they make sense together."""
+    new = object.__new__(type(value))
+    for field in fields(value):
+        object.__setattr__(new, field.name, others.get(field.name, getattr(value, field.name)))
+    return new
+
+
+def with_part(value, old, new):
+    """A value with another object in the place of one that is in it."""
+    if value is old:
+        return new
+    if isinstance(value, tuple):
+        return tuple(with_part(part, old, new) for part in value)
+    if isinstance(value, dict):
+        return {name: with_part(part, old, new) for name, part in value.items()}
+    if not is_dataclass(value):
+        return value
+    names = [field.name for field in fields(value)]
+    return rebuilt(value, **{name: with_part(getattr(value, name), old, new) for name in names})
+
+
+def kept(kind):
+    """The names of the fields of a dataclass that are in a key."""
+    names = [field.name for field in fields(kind)]
+    return [name for name in names if f"{kind.__name__}.{name}" not in LEFT_OUT]
+
+
+def another(value):
+    """Another value of the same type."""
+    match value:
+        case bool():
+            return not value
+        case int() | Fraction():
+            return value + 1
+        case float():
+            return math.nextafter(value, math.inf)
+        case str():
+            return value + "'"
+        case date():
+            return value + timedelta(1)
+        case np.ndarray():
+            return np.concatenate([value[:-1], value[-1:] + 1])
+        case tuple():
+            return (*value[:-1], another(value[-1]))
+        case Factor():
+            return Dense(np.full(value.shape, 7))
+    name = kept(type(value))[0]
+    return rebuilt(value, **{name: another(getattr(value, name))})
+
+
+def kinds_in(hint):
+    """All classes of ours in a type, and the dataclasses of what is in their fields."""
+    kinds, todo = set(), [hint]
+    while todo:
+        kind = todo.pop()
+        todo += typing.get_args(kind)
+        if is_dataclass(kind) and kind not in kinds:
+            kinds.add(kind)
+            todo += [typing.get_type_hints(kind)[name] for name in kept(kind)]
+    return kinds
+
+
+def fields_of(hint):
+    """Every field that is in a key, of all classes in a type."""
+    return [
+        pytest.param(kind, name, id=f"{kind.__name__}.{name}")
+        for kind in sorted(kinds_in(hint), key=lambda kind: kind.__name__)
+        for name in kept(kind)
+    ]
+
+
+def changed(request, kind, name):
+    """A request whose first object of a kind has another field; None if it has no such value."""
+    old = next((part for part in parts(tuple(request.values())) if type(part) is kind), None)
+    value = GIVEN.get(f"{kind.__name__}.{name}")
+    if value is None and getattr(old, name, None) is not None:
+        value = another(getattr(old, name))
+    if old is None or value is None:
+        return None
+    return with_part(request, old, rebuilt(old, **{name: value}))
+
+
+HINTS = [hint for key in (linear_key, rap_key) for hint in typing.get_type_hints(key).values()]
+CHARGED = tuple[*HINTS]
+
+
+@pytest.mark.parametrize(("kind", "name"), fields_of(CHARGED))
+def test_another_value_of_a_field_is_another_key(kind, name):
+    """A new field, of whatever class, is one of these, or has its reason above."""
+    pairs = [
+        (key, old, changed(old, kind, name)) for key, old in ((linear_key, LINEAR), (rap_key, RAP))
+    ]
+    compared = [key(**old) != key(**new) for key, old, new in pairs if new is not None]
+    assert compared
+    assert all(compared)
+
+
+def test_what_is_said_of_fields_is_said_of_fields_that_there_are():
+    kinds = kinds_in(CHARGED) | kinds_in(Item)
+    assert {*LEFT_OUT, *GIVEN} <= {
+        f"{kind.__name__}.{field.name}" for kind in kinds for field in fields(kind)
+    }
+    linear = [field.name for field in fields(LinearQuery)]
+    assert linear == ["spec", "compiled", "strategy", "mechanism", "release"]
+    rap = [field.name for field in fields(RapQuery)]
+    # The public side sees noisy values alone: what it makes of them is no part of what is asked.
+    assert rap == ["spec", "compiled", "settings", "mechanism", "release", "project"]
+
+
+@pytest.mark.parametrize("change", [{"release": 2}, {"layout": "rap/2"}], ids=str)
+def test_another_release_or_another_layout_is_another_key(change):
+    assert rap_key(**RAP) != rap_key(**RAP | change)
+    assert "layout" in change or linear_key(**LINEAR) != linear_key(**LINEAR | change)
+
+
+def test_texts_that_look_like_notation_are_texts():
+    names = [
+        ("a', version='b", "c"),
+        ("a", "b', version='c"),
+        ('a"', "'b"),
+        ("a\\", "b"),
+        ("a", "b"),
+    ]
+    specs = [replace(PARSED, dataset=Dataset(*name)) for name in names]
+    assert len({linear_key(**LINEAR | {"spec": spec}) for spec in specs}) == len(names)
+
+
+def test_the_blocks_of_a_release_are_in_its_key_in_their_order():
+    orders = (MEASURED, MEASURED[::-1], MEASURED[:1], MEASURED[1:], (*MEASURED, *MEASURED))
+    assert len({linear_key(**LINEAR | {"measured": order}) for order in orders}) == len(orders)
+
+
+@pytest.mark.parametrize(("kind", "name"), fields_of(Item))
+def test_another_question_makes_other_answers(kind, name):
+    assert set(typing.get_args(PredicateSet)) == {type(predicate) for predicate in PREDICATES}
+    of, request = SimpleNamespace(key="k", measurements="m"), {"items": ITEMS}
+    assert answers_key(of, **request) != answers_key(of, **changed(request, kind, name))
+
+
+def test_answers_of_another_release_or_other_noise_are_other_answers():
+    of = [SimpleNamespace(key=key, measurements=values) for key, values in ("km", "kn", "lm")]
+    assert len({answers_key(release, ITEMS) for release in of}) == 3
+
+
+# --- requests of any kind ---
+
+# Few values, so that two requests are often the same; and texts that look like notation.
+names = st.text(alphabet="ab'\"(),=\\;\n\0é", max_size=4) | st.sampled_from(
+    ["a', 'b", "1)", "None"]
+)
+few = st.integers(0, 2)
+reals = st.sampled_from([0.0, 0.1, 0.1 + 2**-56, 1.0, 1e22, 1e23])
+kinds = st.one_of(
+    st.tuples(st.just(Categorical), st.lists(names, max_size=3).map(tuple)),
+    st.tuples(st.just(Integers), few, few),
+    st.tuples(st.just(Bins), st.lists(reals, max_size=3).map(tuple)),
+    st.tuples(st.just(Boolean), st.lists(names, max_size=2).map(tuple), st.tuples(names)),
+)
+columns = st.tuples(names, kinds, st.booleans())
+factors = st.recursive(
+    st.one_of(
+        st.tuples(st.just("identity"), few),
+        st.tuples(st.just("ones"), few, few),
+        st.tuples(st.just("prefix"), few, few),
+        st.tuples(st.just("dense"), st.sampled_from([(1, 4), (2, 2)]), st.tuples(*[few] * 4)),
+        st.tuples(st.just("ranges"), few, st.lists(st.tuples(few, few), max_size=2).map(tuple)),
+    ),
+    lambda inner: st.tuples(st.just("stacked"), st.lists(inner, min_size=1, max_size=2).map(tuple)),
+    max_leaves=3,
+)
+blocks = st.lists(st.tuples(few, st.lists(st.tuples(few, factors), max_size=2)), max_size=2)
+PARTS = {
+    "dataset": st.tuples(names, names),
+    "domain": st.lists(st.lists(columns, min_size=1, max_size=2), min_size=1, max_size=2),
+    "unit": st.tuples(st.none() | names, few, st.sampled_from(["add-remove", "replace"])),
+    "noise": st.tuples(names, few, few, few, few, few, reals),
+    "release": few,
+    "classes": few,
+    "blocks": blocks,
+}
+
+
+def column_of(name, kind, other):
+    """A column; the labels of its values have no part in its key."""
+    kind_class, *values = kind
+    return Column(
+        name,
+        kind_class(*values, values[0]) if kind_class is Categorical else kind_class(*values),
+        "show" if other else "drop",
+    )
+
+
+def factor_of(kind, *arguments):
+    """A factor."""
+    match kind:
+        case "identity":
+            return Identity(*arguments)
+        case "ones":
+            return Ones(*arguments)
+        case "prefix":
+            return Prefix(*arguments)
+        case "dense":
+            return Dense(np.array(arguments[1]).reshape(arguments[0]))
+        case "ranges":
+            return ListedRanges(*arguments)
+        case _:
+            return Stacked(tuple(factor_of(*part) for part in arguments[0]))
+
+
+def key_of(request):
+    """The key of a request, which no parser and no planner has to make sense of."""
+    attributes = [tuple(column_of(*column) for column in merged) for merged in request["domain"]]
+    domain = Domain(tuple(Attribute("any", columns) for columns in attributes))
+    person, rows, neighbours = request["unit"]
+    privacy = Privacy(person, rows, neighbours)
+    spec = Spec(Dataset(*request["dataset"]), privacy, Budget(), domain, ())
+    kind, amount, epsilon, delta, *noise = request["noise"]
+    guarantee = Guarantee(kind, *(Fraction(number, 3) for number in (amount, epsilon, delta)))
+    classes = np.full(len(attributes), request["classes"])  # how many is known from the domain
+    measured = tuple(
+        WeightedBlock(
+            weight,
+            block_of([i for i, _ in spec_of_block], [factor_of(*f) for _, f in spec_of_block]),
+        )
+        for weight, spec_of_block in request["blocks"]
+    )
+    return linear_key(
+        spec,
+        CompiledSpec(None, (classes,), ()),
+        measured=measured,
+        mechanism=CalibratedNoise(guarantee, *noise),
+        release=request["release"],
+    )
+
+
+def block_of(attributes, drawn):
+    """A product."""
+    return Block((), tuple(attributes), tuple(drawn), (True,) * len(drawn), len(drawn))
+
+
+@given(st.fixed_dictionaries(PARTS), st.data())
+@settings(max_examples=100)
+def test_requests_that_differ_have_keys_that_differ(request, data):
+    part = data.draw(st.sampled_from(sorted(PARTS)))
+    other = request | {part: data.draw(PARTS[part])}
+    assert (key_of(request) == key_of(other)) == (request == other)
