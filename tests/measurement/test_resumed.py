@@ -1,0 +1,566 @@
+"""A run of rounds is charged once, before the data is read, and goes on from sound parts alone."""
+
+import dataclasses
+import math
+import random
+import re
+import sqlite3
+
+import numpy as np
+import pytest
+from rounds import (
+    AT_ONCE,
+    DECLARED,
+    PERSON,
+    REPLACE,
+    SPEC,
+    TWO,
+    Frozen,
+    Guess,
+    ask,
+    ask_tables,
+    measured,
+    open_ledger,
+    spent_on,
+    write_csv,
+)
+
+from dpquery.exceptions import BudgetExceededError, DataError, LedgerError, SpecError
+from dpquery.measurement import curator
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
+from dpquery.measurement.rounds import queries, tables
+from dpquery.measurement.rounds.budget import GRID_BITS, MEASURED_SHARE, ROUNDS_PER_ATTRIBUTE
+from dpquery.measurement.rounds.queries import Round, all_places, rounds_of
+from dpquery.measurement.rounds.selection import (
+    ExactChance,
+    differences_of,
+    family_sizes,
+    penalties_of,
+    squared_move,
+)
+from dpquery.measurement.rounds.tables import ADAPTIVE_LAYOUT, MeasuredRound, measured_tables
+from dpquery.plan_file.rehearsals import RapSettings, encode_settings
+from dpquery.spec.spec import Rows
+
+
+def raising(error):
+    """A function that does nothing else."""
+
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+def nothing(said):
+    """A function that must not be called."""
+    return lambda *_, **__: pytest.fail(said)
+
+
+def parts_in(path):
+    """The files of a run that is not at its end."""
+    return sorted(path.with_name("ledger.db.measurements").iterdir())
+
+
+# The same question with a public side of its own, for each mechanism.
+ASKED = {
+    "RAP": lambda public=None: ask(project=public),
+    "RAP, at once": lambda public=None: ask(AT_ONCE, project=public),
+    "adaptive": lambda public=None: ask_tables(start=public),
+}
+each_mechanism = pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+
+
+# When it is charged.
+
+
+def test_a_refused_run_charges_nothing_and_opens_nothing(data, monkeypatch):
+    path = open_ledger(data.parent, ask())
+    before = spent_on(path)
+    monkeypatch.setattr(curator, "tabulate", nothing("opened"))
+    with pytest.raises(BudgetExceededError):
+        measured(data, ask(epsilon=11), path)
+    with pytest.raises(DataError):
+        measured(write_csv(data, header="age,sex,jobs"), ask(), path)
+    monkeypatch.setattr(curator, "check_table_sizes", raising(SpecError("large")))
+    with pytest.raises(SpecError):
+        measured(data, ask(), path)
+    assert spent_on(path) == before
+
+
+def test_the_charge_is_durable_before_the_data_is_read(data, monkeypatch):
+    question = ask()
+    path = open_ledger(data.parent, question)
+    seen = []
+
+    def reading(*arguments, **named):
+        seen.append(spent_on(path))
+        return tabulate(*arguments, **named)
+
+    monkeypatch.setattr(curator, "tabulate", reading)
+    measured(data, question, path)
+    ((spent, kinds),) = seen
+    assert kinds[-1] == "reserve"
+    assert spent == math.ceil(question.guarantee.amount * 10**18) == spent_on(path)[0]
+
+
+# Once, and only once.
+
+
+@each_mechanism
+def test_the_same_run_is_free_the_second_time_and_does_not_open_the_data(data, asked):
+    question = asked()
+    path = open_ledger(data.parent, question)
+    first = measured(data, question, path)
+    before = spent_on(path)
+    data.unlink()
+    again = measured(data, asked(nothing("fitted")), path)
+    np.testing.assert_array_equal(first.values, again.values)
+    assert spent_on(path) == before
+    assert first.source == again.source
+    assert re.fullmatch(r"OpenDP [0-9.]+(, and dpquery [0-9.]+ to select)?", again.source)
+    assert ("to select" in again.source) == (asked is not ASKED["RAP, at once"])
+
+
+@each_mechanism
+def test_parts_that_a_run_killed_after_its_commit_left_are_removed_by_the_next(
+    data, monkeypatch, asked
+):
+    question = asked()
+    path = open_ledger(data.parent, question)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialMeasurement, "clear", nothing("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            measured(data, question, path)
+    assert parts_in(path)
+    measured(data, question, path)
+    assert not parts_in(path)
+
+
+class Crashing(Frozen):
+    """Falls over when it is told of a round, until there are no falls left."""
+
+    def __init__(self, total, workload, falls):
+        super().__init__(total, workload)
+        self.falls, self.heard = falls, [total]
+
+    def add(self, places, noisy, std):
+        super().add(places, noisy, std)
+        if self.falls:
+            self.falls.pop()
+            raise RuntimeError("the fit failed")
+
+
+class CrashingTables(Guess):
+    """Falls over when it is told of a table, until there are no falls left."""
+
+    def __init__(self, measurement, falls):
+        super().__init__((6, 2, 3), measurement, restless=10**6)
+        self.falls = falls
+
+    def add(self, attributes, noisy, std):
+        super().add(attributes, noisy, std)
+        if self.falls and self.falls[0] == len(self.heard) - 3:
+            self.falls.pop(0)
+            raise RuntimeError("the fit failed")
+
+
+def heard_of_a_run_that_falls_three_times(data, question, runs):
+    """What each of its four runs heard, and what was committed."""
+    path = open_ledger(data.parent, question)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="the fit failed"):
+            measured(data, question, path)
+    done = measured(data, question, path)
+    spent, kinds = spent_on(path)
+    assert spent == math.ceil(question.guarantee.amount * 10**18)
+    assert kinds == ["register", "reserve", "retry", "retry", "retry", "commit"]
+    assert not parts_in(path)
+    return [run.heard for run in runs], done.values
+
+
+def test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge(data):
+    falls, runs = [1, 1, 1], []
+
+    def project(total):
+        runs.append(Crashing(total, question.compiled.workload, falls))
+        return runs[-1]
+
+    question = ask(RapSettings(3, 2, 10, 0), project=project)
+    heard, values = heard_of_a_run_that_falls_three_times(data, question, runs)
+    # All four runs heard the same total and rounds, as far as they came.
+    outcome = rounds_of(question, values)
+    whole = [outcome.total, *((r.places.tolist(), r.noisy.tolist(), r.std) for r in outcome.rounds)]
+    assert [len(run) for run in heard] == [2, 2, 2, 3]  # the last round decides nothing more here
+    assert all(run == whole[: len(run)] for run in heard)
+
+
+def test_a_run_whose_fit_fails_goes_on_from_its_tables_at_no_charge(data):
+    falls, runs = [1, 4, 9], []
+
+    def start(measurement):
+        runs.append(CrashingTables(measurement, falls))
+        return runs[-1]
+
+    question = ask_tables(start=start)
+    heard, values = heard_of_a_run_that_falls_three_times(data, question, runs)
+    assert [len(run) - 3 for run in heard] == [1, 4, 9, 44]  # the last is fitted from the ledger
+    assert all(run == heard[-1][: len(run)] for run in heard)
+    assert len(measured_tables(question, values).rounds) == 45
+
+
+def test_a_run_is_committed_once_its_last_round_is_measured_whatever_its_fit_would_do(data):
+    question = ask(AT_ONCE, project=lambda total: Crashing(total, question.compiled.workload, [1]))
+    path = open_ledger(data.parent, question)
+    measured(data, question, path)
+    assert spent_on(path)[1] == ["register", "reserve", "commit"]
+
+
+def test_a_run_that_was_measured_whole_is_committed_without_a_fit(data, monkeypatch):
+    question = ask_tables()
+    path = open_ledger(data.parent, question)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "commit", nothing("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            measured(data, question, path)
+    monkeypatch.setattr(ExactChance, "add_noise", nothing("drawn"))
+    measured(data, ask_tables(start=nothing("fitted")), path)
+    assert spent_on(path)[1] == ["register", "reserve", "retry", "commit"]
+
+
+def test_the_levels_of_earlier_rounds_are_taken_from_what_was_committed(data):
+    """A fit that says otherwise today, on another machine say, spends nothing anew."""
+    question = ask_tables(start=lambda given: CrashingTables(given, [5]))
+    path = open_ledger(data.parent, question)
+    with pytest.raises(RuntimeError):
+        measured(data, question, path)
+    still = ask_tables()  # every level would rise
+    assert still.key == question.key
+    outcome = measured_tables(still, measured(data, still, path).values)
+    levels = [each.level for each in outcome.rounds]
+    assert levels[:5] == [0] * 5
+    assert levels[5:] == list(range(1, len(levels) - 4))
+    spent = question.budget.one_way_rho + sum(each.budget.rho for each in outcome.rounds)
+    assert spent == question.guarantee.amount
+
+
+# Damage.
+
+
+def flipped(bit):
+    def flip(content):
+        at = bit % (8 * len(content))
+        return (int.from_bytes(content, "little") ^ 1 << at).to_bytes(len(content), "little")
+
+    return flip
+
+
+def begun(data):
+    """A question whose run fell over after its first round, and its two parts."""
+    question = ask(project=lambda total: Crashing(total, question.compiled.workload, [1]))
+    path = open_ledger(data.parent, question)
+    with pytest.raises(RuntimeError):
+        measured(data, question, path)
+    return question, path, *parts_in(path)
+
+
+def refused_and_given_up(data, question, path, monkeypatch):
+    monkeypatch.setattr(ExactChance, "add_noise", nothing("drawn"))
+    with pytest.raises(LedgerError, match="ledger abandon"):
+        measured(data, question, path)
+    with Ledger.open(path, create=False) as ledger:
+        ledger.abandon(question.key)
+    assert not parts_in(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content * 2,
+        lambda content: content[:-3],
+        lambda content: content[:-8],
+        lambda content: content[8:],
+        lambda _: b"",
+        lambda content: bytes(len(content)),
+        flipped(0),
+        flipped(8 * 17 + 5),
+        flipped(-1),
+    ],
+)
+def test_a_run_whose_parts_were_damaged_says_so_draws_nothing_and_can_be_given_up(
+    data, monkeypatch, damage, record_property
+):
+    question, path, _, part = begun(data)
+    part.write_bytes(damage(part.read_bytes()))
+    refused_and_given_up(data, question, path, monkeypatch)
+    record_property("bad inputs", 1)
+
+
+def test_a_part_of_another_run_or_of_another_place_is_refused(data, monkeypatch, record_property):
+    question, path, total, part = begun(data)
+    # It falls over before its first round is fitted.
+    other = ask(release=2, project=raising(RuntimeError()))
+    with pytest.raises(RuntimeError):
+        measured(data, other, path)
+    (foreign,) = set(part.parent.iterdir()) - {total, part}
+    kept = {path: path.read_bytes() for path in (total, part)}
+    part.unlink()  # so that its own chain does not give the other total away
+    total.write_bytes(foreign.read_bytes())
+    with pytest.raises(LedgerError, match="ledger abandon"):
+        measured(data, question, path)
+    total.write_bytes(kept[total])
+    part.write_bytes(kept[total])
+    with pytest.raises(LedgerError, match="ledger abandon"):
+        measured(data, question, path)
+    part.write_bytes(kept[part])
+    foreign.unlink()
+    total.write_bytes(kept[total][::-1])
+    refused_and_given_up(data, question, path, monkeypatch)
+    record_property("bad inputs", 3)
+
+
+def with_parts(question, path, parts):
+    """Put other parts, soundly sealed, in the place of those that are there."""
+    with Ledger.open(path, create=False) as ledger, ledger.hold(question.key):
+        draft = ledger.draft(question.key)
+        draft.parts()
+        draft.clear()
+        for part in parts:
+            draft.append(np.asarray(part))
+
+
+def sealed_parts(question, path):
+    """The parts of a run that is not at its end."""
+    with Ledger.open(path, create=False) as ledger, ledger.hold(question.key):
+        return ledger.draft(question.key).parts()
+
+
+@pytest.mark.parametrize("values", [[1, 2], [-5, 1, 2, 0, 0, 0], [72, 1, 2, 0, 0, 0], [1] * 6])
+def test_a_sealed_part_that_no_run_of_this_question_could_have_is_refused(
+    data, monkeypatch, values
+):
+    question, path, _, _ = begun(data)
+    with_parts(question, path, [sealed_parts(question, path)[0], values])
+    refused_and_given_up(data, question, path, monkeypatch)
+
+
+def damaged(parts):
+    """Parts that no run has, one damage each."""
+    first, second, third = (part.tolist() for part in parts)
+    yield "a first part too short", [first[:-1]]
+    yield "a first part too long", [[*first, 0]]
+    yield "an empty first part", [[]]
+    yield "a round too short", [first, second[:-1]]
+    yield "a round too long", [first, [*second, 0]]
+    yield "an empty round", [first, []]
+    yield "no counts", [first, second[:2]]
+    for number in (-1, 7, 2**62, -(2**63)):
+        yield f"table {number}", [first, [number, *second[1:]]]
+    other = next(k for k, n in enumerate((6, 2, 3, 12, 18, 6, 36)) if n != len(second) - 2)
+    yield "another table", [first, [other, *second[1:]]]
+    for level in (-1, 1, 2**62):
+        yield f"a first level {level}", [first, [second[0], level, *second[2:]]]
+    for level in (-1, 2, 2**62):
+        yield f"a second level {level}", [first, second, [third[0], level, *third[2:]]]
+    falling = [[third[0], level, *third[2:]] for level in (1, 0)]
+    yield "a level that falls", [first, second, *falling]
+    rising = [[third[0], level, *third[2:]] for level in range(9)]
+    yield "a round after the last", [first, *rising]
+
+
+def test_parts_that_no_run_could_have_are_refused_draw_nothing_and_can_be_given_up(
+    data, monkeypatch, record_property
+):
+    question = ask_tables(start=lambda given: CrashingTables(given, [2]))
+    path = open_ledger(data.parent, question)
+    with pytest.raises(RuntimeError):
+        measured(data, question, path)
+    bad = list(damaged(sealed_parts(question, path)))
+    for _, given in bad:
+        with_parts(question, path, given)
+        with Ledger.open(path, create=False) as ledger, ledger.hold(question.key):
+            draft = ledger.draft(question.key)
+            with pytest.raises(LedgerError, match="ledger abandon"):
+                question._parts(draft)
+    refused_and_given_up(data, question, path, monkeypatch)
+    record_property("bad inputs", len(bad))
+
+
+def test_committed_values_that_do_not_spend_the_charge_exactly_are_refused(data, record_property):
+    question = ask_tables()
+    values = measured(data, question).values.tolist()
+    outcome = measured_tables(question, np.array(values))
+    sizes = question.budget.candidates.sizes
+    ends = 11 + np.cumsum([2 + sizes[each.number] for each in outcome.rounds])
+    bad = [values[: int(end)] for end in ends[:-1]]  # rounds left out
+    bad += [values[:11], values[:5], [], [*values, 0], values + values[ends[-2] :], values[1:]]
+    bad += [[*values[:11], number, *values[12:]] for number in (-1, 7, 2**62)]
+    bad += [[*values[:12], level, *values[13:]] for level in (-1, 1, 2**62)]
+    for given in bad:
+        with pytest.raises(ValueError, match=r"."):
+            measured_tables(question, np.array(given, dtype=np.int64))
+    record_property("bad inputs", len(bad))
+
+
+def test_values_of_any_kind_are_read_or_refused(record_property):
+    question, draw = ask_tables(), random.Random(3)  # noqa: S311 (no secret)
+    small = [*range(-2, 9), 2**62, -(2**63)]
+    for _ in range(400):
+        size = draw.randrange(80)
+        given = [draw.choice(small) for _ in range(size)]
+        try:
+            outcome = measured_tables(question, np.array(given, dtype=np.int64))
+        except ValueError:
+            continue
+        assert outcome.finished
+    record_property("bad inputs", 400)
+
+
+def test_a_draft_that_is_cleared_in_part_has_lost_its_last_parts(data, monkeypatch):
+    """Without the first ones the run would begin anew, and meet what an earlier one drew."""
+    question, path, _, _ = begun(data)
+    with Ledger.open(path, create=False) as ledger, ledger.hold(question.key):
+        draft = ledger.draft(question.key)
+        parts = draft.parts()
+        draft.append(np.arange(3))
+        removed, real = [], MeasurementFile.remove
+
+        def killed(file):
+            if removed:
+                raise KeyboardInterrupt
+            removed.append(file)
+            real(file)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MeasurementFile, "remove", killed)
+            with pytest.raises(KeyboardInterrupt):
+                draft.clear()
+        left = ledger.draft(question.key).parts()
+        assert [part.tolist() for part in left] == [part.tolist() for part in parts]
+
+
+def test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts(data):
+    question = ask(project=raising(RuntimeError("no fit")))
+    path = open_ledger(data.parent, question)
+    for _ in range(4):
+        with pytest.raises(RuntimeError):
+            measured(data, question, path)
+    with pytest.raises(BudgetExceededError, match="never finished"):
+        measured(data, question, path)
+    assert len(parts_in(path)) == 1
+    with Ledger.open(path, create=False) as ledger:
+        ledger.abandon(question.key)
+    assert not parts_in(path)
+
+
+def test_a_run_that_could_not_be_given_up_keeps_its_parts(data, monkeypatch):
+    question = ask(project=raising(RuntimeError("no fit")))
+    path = open_ledger(data.parent, question)
+    with pytest.raises(RuntimeError):
+        measured(data, question, path)
+    (part,) = parts_in(path)
+    before = part.read_bytes()
+    full = sqlite3.OperationalError("disk full")
+    with monkeypatch.context() as patched, Ledger.open(path, create=False) as ledger:
+        patched.setattr(Store, "append", raising(full))
+        with pytest.raises(LedgerError):
+            ledger.abandon(question.key)
+    assert part.read_bytes() == before
+    assert spent_on(path)[1] == ["register", "reserve"]
+
+
+# Names.
+
+PAIR = "  - {name: pair, weight: 3, product: {age: identity, sex: identity}}\n"
+CHANGES = [
+    *({}, {"release": 2}, {"epsilon": 2}, {"delta": "1e-7"}),
+    *({"spec": spec} for spec in (REPLACE, DECLARED, PERSON)),
+    {"spec": SPEC.replace("[0, 5]", "[0, 6]")},
+    {"spec": SPEC.replace("version: 1", "version: 2")},
+]
+MORE = {
+    ask: [
+        {"settings": AT_ONCE},
+        *({"settings": dataclasses.replace(TWO, **{name: 1})} for name in encode_settings(TWO)),
+        {"spec": SPEC.replace("r: 2", "r: 1")},
+        {"spec": SPEC.replace("ways: 2", "ways: 1")},
+    ],
+    ask_tables: [
+        {"spec": SPEC + PAIR},
+        {"spec": SPEC + PAIR.replace("weight: 3", "weight: 2")},
+        {"spec": SPEC[: SPEC.index("  - name: thresholds")]},
+    ],
+}
+
+
+@pytest.mark.parametrize("asked", MORE)
+def test_every_public_parameter_is_in_the_key(asked):
+    questions = [asked(**change) for change in CHANGES + MORE[asked]]
+    assert len({question.key for question in questions}) == len(questions)
+    assert asked().key == asked(spec=SPEC.replace("name: products", "name: other")).key
+    assert asked().key == asked(spec=SPEC.replace("version: 1}", "version: 1, rows: about 50}")).key
+    assert asked().key == asked(rows=Rows(50, exact=False)).key
+
+
+RULES = {
+    "rap/1": {
+        "grid": 10,
+        "drawn among counts too high": [(0, 1, 0, 1), (0, 1, 1, 1)],
+        "differences": [0, -2, -2, 0, 2],
+        "families": [2, 1],
+        "moves": [3, 2, 18],
+        "layout": [0, 3, 71, 1024, -1, 2**40],
+    },
+    "adaptive/1": {
+        "grid": 10,
+        "rounds for each attribute": 16,
+        "share that measures": (9, 10),
+        "costs": [1, 4, 16],
+        "penalties": [12, 4, 6, 24, 36, 12, 72],
+        "layout": [3, 2, 1024, -1, 2**40],
+    },
+}
+
+
+def test_what_a_run_of_rap_asks_or_commits_changes_only_with_the_tag_in_its_key():
+    """Rules that no number of the mechanism tells of: who changes one raises the tag, adds a row.
+
+    The law of a selection is one of them too, and so is that of a draw: test_selection holds both.
+    """
+    workload = ask().compiled.workload
+    places = all_places(workload)[[0, 3, 71]]
+    mechanism = ask(RapSettings(4, 3, 10, 0)).mechanism
+    halves = np.array([0.5, 1.5, 2.5, -0.5, -1.5])
+    round_ = Round(places, np.array([1.0, -1 / 1024, 2.0**30]), 1.0)
+    sizes = family_sizes(workload, places)
+    sided = [ask(RapSettings(4, k, 10, 0)).mechanism for k in (2, 3)]
+    assert {
+        "grid": GRID_BITS,
+        "drawn among counts too high": [
+            tuple(query.sides(number)[1][1] for number in range(4)) for query in sided
+        ],
+        "differences": differences_of(np.zeros(5, dtype=np.int64), halves).tolist(),
+        "families": sizes,
+        "moves": [
+            squared_move(sizes, replace=True, records=1),
+            squared_move(sizes, replace=False, records=1),
+            squared_move(sizes[:1], replace=True, records=3),
+        ],
+        "layout": queries._encoded(round_, workload, mechanism).tolist(),
+    } == RULES[queries.LAYOUT]
+
+
+def test_what_an_adaptive_run_asks_or_commits_changes_only_with_the_tag_in_its_key():
+    budget = ask_tables().budget
+    spent = [budget.round(level, budget.rounds_rho) for level in range(3)]
+    round_ = MeasuredRound(3, 2, np.array([1.0, -1 / 1024, 2.0**30]), spent[2])
+    assert {
+        "grid": GRID_BITS,
+        "rounds for each attribute": ROUNDS_PER_ATTRIBUTE,
+        "share that measures": MEASURED_SHARE.as_integer_ratio(),
+        "costs": [each.rho / budget.unit for each in spent],
+        "penalties": penalties_of(budget.candidates, 2.5),
+        "layout": tables.encoded_round(round_).tolist(),
+    } == RULES[ADAPTIVE_LAYOUT]
