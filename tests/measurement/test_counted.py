@@ -32,7 +32,7 @@ def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent="", name="town"
     spec = SPEC.replace("{epsilon: 4, delta: 1e-6}", budget).replace(", version: 1", parent)
     spec = spec.replace("id: town", f"id: {name}")
     Path("workload.yaml").write_text(spec)
-    return ok("plan", "workload.yaml", "--epsilon", 1, *options).out
+    return ok("plan", "workload.yaml", "--epsilon", 1, "--why", *options).out
 
 
 def currencies():

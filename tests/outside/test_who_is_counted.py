@@ -346,7 +346,7 @@ def test_plan_statement_and_manifest_say_who_is_counted(folder):
         SURVEY.replace("[0, 89]}", "[0, 89], other: show}"), "product: {happy: identity+total}"
     )
     (folder / "workload.yaml").write_text(text.replace("epsilon: 1}", "epsilon: 9}"))
-    plan = ok("plan", "workload.yaml")
+    plan = ok("plan", "workload.yaml", "--why")
     assert "no record is left out because of its values" in plan.out
     assert re.search(r"age +18 to 89 +counted in totals alone", plan.out)
     assert re.search(r"hours +0 to 89 +shown as other", plan.out)
@@ -379,7 +379,7 @@ def test_a_plan_names_every_attribute_that_drops_records(folder):
         )
     )
     assert "records with another value of happy, hours" in " ".join(
-        ok("plan", "workload.yaml").out.split()
+        ok("plan", "workload.yaml", "--why").out.split()
     )
     ok("release", "survey.csv", "--epsilon", "1")
     statement = Path("release/statement.md").read_text()
