@@ -44,15 +44,15 @@ def test_items_come_in_spec_order_with_their_errors(report):
 
 def test_verdicts_are_in_plain_words(report):
     verdicts = {item.name: item.verdict for item in report.items}
-    assert verdicts["population"] == "good: 90 % within ±1.0 %"
-    assert verdicts["groups"] == "good: typically 90 % within ±2.5 %"
-    assert verdicts["ages"] == "good: typically 90 % within ±20 %"
-    assert verdicts["pyramid"] == "fair: typically 90 % within ±48 %"
+    assert verdicts["population"] == "good: ±1.0 % (90 %)"
+    assert verdicts["groups"] == "good: typical answer ±2.5 % (90 %)"
+    assert verdicts["ages"] == "good: typical answer ±20 % (90 %)"
+    assert verdicts["pyramid"] == "fair: typical answer ±48 % (90 %)"
     assert verdicts["many"] == "weak: 100 % of the answers are flagged"
 
 
 @pytest.mark.parametrize(
-    ("error", "verdict"), [(9.0, "weak: it is flagged"), (0.4, "good: 90 % within ±0.4 records")]
+    ("error", "verdict"), [(9.0, "weak: it is flagged"), (0.4, "good: ±0.4 records (90 %)")]
 )
 def test_a_single_swamped_answer_is_weak_unless_it_is_right_to_a_record(tmp_path, error, verdict):
     def zero(item):
@@ -86,7 +86,7 @@ def test_json_holds_the_same_figures(report):
     printed = json.loads(json.dumps(to_json(report), allow_nan=False))
     assert printed["guarantee"]["epsilon"] == 1
     assert [item["name"] for item in printed["items"]] == [item.name for item in ITEMS]
-    assert printed["items"][0]["verdict"] == "good: 90 % within ±1.0 %"
+    assert printed["items"][0]["verdict"] == "good: ±1.0 % (90 %)"
     assert printed["strategy"]["ratio"] == 1.25
 
 
@@ -100,7 +100,7 @@ def test_the_terminal_gets_rows_and_a_headline(report):
         "±1.0 %",
         "±1.0 %",
         "0 %",
-        "good: 90 % within ±1.0 %",
+        "good: ±1.0 % (90 %)",
     )
     text = "\n".join(headline(report))
     for words in ("people, version 7", "ε = 1 at δ = 1e-9", "1.250 x a lower bound"):

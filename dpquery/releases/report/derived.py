@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
 _FIGURES = ("estimate", "ci_low", "ci_high")
 _POINTS = " points"
+PERCENT_KINDS = ("share", "ratio")  # which the page shows in percent, the file as parts of one
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class DerivedReport:
     Attributes:
         facts: of the manifest.
         columns: names of the columns of its file.
-        cells: its rows as answers, shares in percent; the first of them where they are too many.
+        cells: its rows as answers, those of PERCENT_KINDS in percent; the first of them where they
+            are too many.
         widths: of all intervals.
     """
 
@@ -124,8 +126,8 @@ def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
 
 
 def _in_words(table: pa.Table, facts: DerivedFacts) -> pa.Table:
-    """Return the table with shares in percent, and quantiles by their percentage."""
-    if facts.kind == "share":
+    """Return the table with shares and ratios in percent, and quantiles by their percentage."""
+    if facts.kind in PERCENT_KINDS:
         for name in _FIGURES:
             place = table.schema.get_field_index(name)
             table = table.set_column(place, name, pc.multiply(table[name], 100.0))

@@ -74,7 +74,7 @@ INTERVAL_COLUMNS = (
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 GOOD_RECORDS = 1.0  # half of a noise interval that is good however small the answer is
-REPORT_COLUMNS = ("item", "answers", "rms error", "{} within", "at worst", "flagged", "verdict")
+REPORT_COLUMNS = ("item", "answers", "RMS error", "{} within", "at worst", "flagged", "verdict")
 """Heads of the table of items, with the level of the intervals that the figures behind ± are of."""
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
@@ -237,14 +237,14 @@ class ItemReport:
         """The grade with its reasons, in a few words."""
         if self.flagged_share is None:
             return "unknown: no error bars"
-        worth, often = self.worth, "" if self.queries == 1 else "typically "
-        level = f"{often}{level_text(self.level)}"
+        worth, one = self.worth, "" if self.queries == 1 else "typical answer "
+        level = level_text(self.level)
         if worth.grade != worth.relative_grade and worth.half is not None:
-            return f"good: {level} within ±{worth.half:.2g} records"
+            return f"good: {one}±{worth.half:.2g} records ({level})"
         flagged = f"{percent(self.flagged_share)} of the answers are flagged"
         if worth.grade == "weak" or self.median_rel_error is None:
             return f"weak: {'it is flagged' if self.queries == 1 else flagged}"
-        typical = f"{level} within {within(self.half_widths[0])}"
+        typical = f"{one}{within(self.half_widths[0])} ({level})"
         return f"{worth.grade}: {typical}" + (f", {flagged}" if self.flagged_share else "")
 
     @cached_property

@@ -57,7 +57,7 @@ nav li:has(ul) { flex-basis: 100%; }
 small { display: block; color: var(--soft); font-size: 13px; font-weight: 400; }
 summary small { display: inline; margin-left: 6px; }
 code { font-size: 13px; overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px;
   margin: 22px 0 0; }
 .tile { background: var(--box); border-radius: 10px; padding: 12px 16px; min-width: 0; }
 .tile dt { color: var(--soft); font-size: 13px; }
@@ -119,6 +119,9 @@ th, td { padding: 5px 10px; text-align: left; border-bottom: 1px solid var(--rul
 thead th { color: var(--soft); font-weight: 600; }
 tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
 .all tbody th { min-width: 130px; overflow-wrap: anywhere; } .all .verdict { min-width: 160px; }
+.all tr > :nth-child(n+3), .reading tr > :nth-child(n+3), .points tr > :nth-child(3),
+.full tr > :first-child { text-align: right; }
+.all td:nth-child(n+3) { white-space: nowrap; }
 .points { width: 100%; table-layout: fixed; }
 .points th, .points td { padding: 1px 6px 1px 0; vertical-align: middle; border: 0;
   overflow-wrap: break-word; line-height: 1.3; }
@@ -146,6 +149,7 @@ tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
 @media (max-width: 1139px) { .item { grid-template-columns: minmax(0, 1fr); } }
 @media screen and (max-width: 759px) { main { padding: 20px 14px 48px; }
   th, td { padding: 4px 6px; font-size: 13px; } .points tr > :first-child { width: 34%; }
+  .all tr > :nth-child(n+5) { display: none; } .all tbody th, .all .verdict { min-width: 90px; }
   .points tr > :last-child { width: 28%; } .words { grid-template-columns: minmax(0, 1fr); } }
 @media print { body { font-size: 13px; } main { max-width: none; padding: 0; }
   article { border: 0; }
@@ -380,8 +384,8 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
         ("Flagged", f"<b>{percent(report.flagged_share)}</b>", "of all answers"),
         (
             "Strategy",
-            f"<b>{ratio:.3f}×</b>" if ratio else name,
-            f"the lower bound ({escape(strategy.bound_kind)})" if ratio else "no bound is known",
+            f"<b>{share_text(max(ratio - 1, 0.0))}</b>" if ratio else name,
+            "above the least possible error, at most" if ratio else "no bound is known",
         ),
     ]
 

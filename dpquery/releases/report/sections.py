@@ -15,7 +15,7 @@ import numpy as np
 
 from dpquery.releases.manifest_facts import QUANTILES_IN_BINS
 from dpquery.releases.report.answers import ItemCells
-from dpquery.releases.report.derived import DerivedReport
+from dpquery.releases.report.derived import PERCENT_KINDS, DerivedReport
 from dpquery.releases.report.figures import ItemReport
 from dpquery.releases.report.kinds import Caption, Picture, picture_of
 from dpquery.releases.words import (
@@ -29,7 +29,6 @@ from dpquery.releases.words import (
 
 LISTED_ROWS = 500  # of an item's table
 NAMED_COLUMNS = 60
-_UNITS = {"share": "percent", "quantiles": "value"}
 TextRows = Sequence[Sequence[str]]
 
 
@@ -65,15 +64,16 @@ def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture 
     notes = [f"It is: {facts.definition}."]
     if facts.kind == "quantiles":
         notes.append(QUANTILES_IN_BINS)
-    if facts.kind == "share":
-        notes.append("Shares are in percent here, and parts of one in the file.")
+    in_percent = facts.kind in PERCENT_KINDS
+    if in_percent:
+        notes.append("Figures are in percent here, and parts of one in the file.")
     picture = None
     if item.cells.whole and not item.cells.dates:
-        unit = _UNITS.get(facts.kind, facts.kind)
+        unit = "percent" if in_percent else "value" if facts.kind == "quantiles" else facts.kind
         caption = Caption(f"{facts.name}, with {percent} intervals", unit, "estimate")
         picture = picture_of(item.cells, caption)
         notes += picture.notes
-    value = f"estimate{' in percent' if facts.kind == 'share' else ''}"
+    value = f"estimate{' in percent' if in_percent else ''}"
     return _article(
         place=f"derived-{facts.name}",
         title=facts.name,
@@ -89,8 +89,8 @@ def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture 
 
 def pill(grade: str, verdict: str) -> str:
     """Return a verdict as HTML."""
-    words = verdict.partition(": ")[2]
-    return f'<span class="pill {grade}">{grade}</span> {escape(words)}'
+    words = escape(verdict.partition(": ")[2]).replace(" %", "&nbsp;%")
+    return f'<span class="pill {grade}">{grade}</span> {words}'
 
 
 def _article(
