@@ -28,6 +28,8 @@ BEYOND_BUDGET = (
 
 BEST = 1e-4  # of a proven bound: no strategy is better by more
 
+EXPECT = "expect at best"  # where records are spread unevenly, most cells are smaller
+
 MOST_WORTHS = 7  # lines of the first screen
 
 LEFT_OUT_SHOWN = 6  # columns that the first screen names
@@ -49,7 +51,7 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     others = [item for item in worth.items if item not in shown]
     if others:
         rows.append(_others_row(others))
-    columns += [*(["average cell"] if records is not None else []), "expect"]
+    columns += [*(["average cell"] if records is not None else []), EXPECT]
     rows = [(*row[:4], *(row[4:] if records is not None else row[5:])) for row in rows]
     notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
     return Grid(title, tuple(columns), tuple(rows), tuple(notes))
@@ -225,6 +227,7 @@ def _counts_words(spec: Spec) -> str:
     if names["show"]:
         words.append(f"those of {named(names['show'])} are shown as other")
     if spec.privacy.person is not None:
+        words.append(f"records without {spec.privacy.person} are in no table")
         words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())
     return "; ".join(words)
 

@@ -211,8 +211,11 @@ def worth_of(
 def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
     """Return the mean answer of an item over the number of records; of marginals it is exact."""
     blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
-    if spec.items[place].summed is not None or not all(block.is_product for block in blocks):
+    summed = spec.items[place].summed is not None
+    if summed or not all(block.is_product for block in blocks):
         return None
+    if any(not spec.domain.attributes[i].in_data for block in blocks for i in block.attributes):
+        return None  # it counts persons, of whom nobody said how many there are
     spread = {i: _spread(spec, compiled, i) for block in blocks for i in block.attributes}
     shares = (
         math.prod(

@@ -378,7 +378,7 @@ def _counted_words(manifest: Manifest) -> str:
         if names
     ]
     if privacy.unit == "person":
-        malformed = "A line that is no record has no person, and is left out of every table."
+        malformed = "A record without an id, or a line that is no record, is in no table."
         verb = "is" if privacy.max_rows == 1 else "are"
         malformed += f" At most {count(privacy.max_rows, 'row')} of each person {verb} counted."
         if facts.rows:

@@ -34,7 +34,7 @@ def test_the_first_screen_says_what_each_table_is_worth_and_what_is_next(town):
     lines = lines_of("--epsilon", "0.5")
     seen = planned("--epsilon", "0.5")
     assert lines[0] == "town: 51 answers in 3 tables at epsilon 0.5, about 3,000 records"
-    heads = ["table", "answers", "95 % within", "flagged below", "average cell", "expect"]
+    heads = ["table", "answers", "95 % within", "flagged below", "average cell", "expect at best"]
     assert re.split(r" {2,}", lines[1]) == heads
     width = -math.log(0.05) / math.sqrt(2)  # a Laplace value is further off in 5 % of all draws
     pairs = zip(lines[2:5], seen["worth"]["items"], seen["selections"][0]["items"], strict=True)
