@@ -38,17 +38,6 @@ def release(key, values):
 """
 
 
-def test_racing_processes_never_pass_the_cap(path, record_property):
-    ended = run_script(
-        SCRIPT + "pids = [forked(lambda: release(f'k{i}', np.array([i]))) for i in range(24)]\n"
-        "print(json.dumps(codes(pids)))",
-        path,
-    )
-    assert sorted(ended) == [0] * 10 + [BudgetExceededError.exit_code] * 14
-    assert spent(path) == CAP.units
-    record_property("races", len(ended))
-
-
 def test_racing_creators_make_one_ledger(tmp_path, record_property):
     path = tmp_path / "new" / "deep" / "ledger.db"
     ended = run_script(
@@ -64,20 +53,6 @@ def test_racing_creators_make_one_ledger(tmp_path, record_property):
     with opened(path) as ledger:
         assert len(ledger.history()) == 1
     assert sorted(p.name for p in path.parent.iterdir()) == ["ledger.db"]
-
-
-def test_twins_are_charged_once_and_get_the_same_bytes(path, tmp_path, record_property):
-    run_script(
-        SCRIPT + "def twin(i):\n"
-        "    stored = release('same', np.array([i, i]))\n"
-        "    Path(sys.argv[2], f'twin{i}').write_bytes(stored.values.tobytes())\n"
-        "print(json.dumps(codes([forked(lambda: twin(i)) for i in range(6)])))",
-        path,
-        tmp_path,
-    )
-    assert len({(tmp_path / f"twin{i}").read_bytes() for i in range(6)}) == 1
-    assert spent(path) == UNIT
-    record_property("races", 6)
 
 
 KILLS = {

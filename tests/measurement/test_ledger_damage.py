@@ -19,7 +19,7 @@ from town import FAST, run
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT
 from dpquery.measurement.ledger import store as ledger_store
-from dpquery.measurement.ledger.events import cap_fields, cap_from, read_chain
+from dpquery.measurement.ledger.events import Head, cap_fields, cap_from, read_chain
 from dpquery.measurement.ledger.store import MeasurementFile
 
 
@@ -193,7 +193,6 @@ def sealed(seq, text, head):
     return seq, text, digest
 
 
-CAP_FIELDS = {"currency": "epsilon", "delta": "0", "epsilon": "1", "unit": "row, add-remove"}
 RESERVE = '{"day":"2026-01-01","fields":%s,"kind":"reserve"}'
 HOSTILE = {
     "deep JSON": "[" * 200_000,
@@ -210,10 +209,23 @@ HOSTILE = {
     "a charge of nothing": RESERVE % '{"dataset":"people","key":"k","units":"0"}',
     "a charge of blanks": RESERVE % '{"dataset":"people","key":"k","units":" 1 "}',
     "an endless charge": RESERVE % ('{"dataset":"people","key":"k","units":"%s"}' % ("9" * 5000)),
+    "an unknown dataset": RESERVE % '{"dataset":"x","key":"k","units":"1"}',
+    "fields left out": RESERVE % '{"dataset":"people"}',
+    "nothing reserved": RESERVE.replace("reserve", "commit") % '{"key":"k"}',
+    "an unknown kind": RESERVE.replace("reserve", "nonsense") % "{}",
     "fields that are text": RESERVE % '"x"',
     "no fields": RESERVE % "null",
 }
-HOSTILE_CAPS = {"epsilon": ("1e999999999", "1/0x", "-1", 1.5, "NaN"), "units": ("1e9", -5, None)}
+
+REGISTER = {"currency": "epsilon", "dataset": "others", "delta": "0", "epsilon": "1", "units": "5"}
+REGISTER |= {"unit": "row, add-remove"}
+for NAME, VALUES in {
+    "epsilon": ("1e999999999", "1/0x", "-1", 1.5),
+    "units": ("1e9", -5, None),
+}.items():
+    for VALUE in VALUES:
+        FIELDS = json.dumps(REGISTER | {NAME: VALUE}, sort_keys=True, separators=(",", ":"))
+        HOSTILE[f"a cap of {NAME} {VALUE}"] = RESERVE.replace("reserve", "register") % FIELDS
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -225,36 +237,25 @@ def test_a_hostile_event_with_a_sound_hash_is_a_damaged_ledger(path, text):
         pass
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, values in HOSTILE_CAPS.items() for value in values]
-)
-def test_a_cap_that_is_no_plain_number_is_a_damaged_ledger(path, name, value):
-    fields = CAP_FIELDS | {"dataset": "others", "units": "5"} | {name: value}
-    body = {"day": "2026-01-01", "fields": fields, "kind": "register"}
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    with opened(path) as ledger:
-        head = ledger.head()
-    edit(path, "INSERT INTO events VALUES (?, ?, ?)", *sealed(2, text, head))
-    with pytest.raises(LedgerError, match="damaged at event 2:"), opened(path):
-        pass
-
-
 def test_the_hostile_events_would_be_taken_in_if_they_were_sound(path):
     with opened(path) as ledger:
         head = ledger.head()
-    text = RESERVE % '{"dataset":"people","key":"k","units":"1"}'
-    edit(path, "INSERT INTO events VALUES (?, ?, ?)", *sealed(2, text, head))
+    fields = json.dumps(REGISTER, sort_keys=True, separators=(",", ":"))
+    cap = sealed(2, RESERVE.replace("reserve", "register") % fields, head)
+    charge = RESERVE % '{"dataset":"people","key":"k","units":"1"}'
+    edit(path, "INSERT INTO events VALUES (?, ?, ?)", *cap)
+    edit(path, "INSERT INTO events VALUES (?, ?, ?)", *sealed(3, charge, Head(2, cap[2])))
     assert spent(path) == 1
 
 
-def test_a_measurement_without_its_event_is_found(path):
+@pytest.mark.parametrize("told", ["PRAGMA user_version = 2", "PRAGMA user_version"])
+def test_a_measurement_without_its_event_is_found(path, told):
+    """Whatever the count of the events is made to say."""
     with opened(path) as ledger:
         release(ledger)
-    database = sqlite3.connect(path, isolation_level=None)
-    database.execute("DROP TRIGGER events_stay")
-    database.execute("DELETE FROM events WHERE seq = 3")
-    database.execute("PRAGMA user_version = 2")
-    database.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for statement in ("DROP TRIGGER events_stay", "DELETE FROM events WHERE seq = 3", told):
+            database.execute(statement)
     with pytest.raises(LedgerError, match="lost events off its end"), opened(path):
         pass
 
@@ -274,27 +275,6 @@ def test_rows_can_only_be_added(path):
     database.close()
 
 
-@pytest.mark.parametrize(
-    ("statement", "seq"),
-    [
-        ("UPDATE events SET body = replace(body, '1000000000000000000', '1') WHERE seq = 2", 2),
-        ("UPDATE events SET hash = upper(hash) WHERE seq = 3", 3),
-        ("DELETE FROM events WHERE seq = 2", 2),
-        ("DELETE FROM events WHERE seq = 1", 1),
-        ("INSERT INTO events VALUES (6, '{}', 'x')", 6),
-        ("UPDATE events SET seq = 9 WHERE seq = 5", 6),
-    ],
-)
-def test_tampering_is_found_at_the_event(path, statement, seq):
-    with opened(path) as ledger:
-        release(ledger)
-        release(ledger, "k2")
-    edit(path, statement)
-    seq = 5 if statement.startswith("UPDATE events SET seq") else seq
-    with pytest.raises(LedgerError, match=f"damaged at event {seq}:"), opened(path):
-        pass
-
-
 def test_an_event_rewritten_with_its_own_hash_breaks_the_chain_after_it(path):
     with opened(path) as ledger:
         release(ledger)
@@ -304,17 +284,6 @@ def test_an_event_rewritten_with_its_own_hash_breaks_the_chain_after_it(path):
     edit(path, "UPDATE events SET body = ?, hash = ? WHERE seq = 2", text, event.head.hash)
     with pytest.raises(LedgerError, match="damaged at event 3:"), opened(path):
         pass
-
-
-def test_a_sound_hash_over_an_impossible_event_is_found(path):
-    with opened(path) as ledger:
-        head = ledger.head()
-    for kind, fields in [("reserve", {"dataset": "x"}), ("commit", {"key": "k"}), ("nonsense", {})]:
-        event, text = ledger_store.seal(head, kind=kind, day="2026-01-01", fields=fields)
-        edit(path, "INSERT INTO events VALUES (2, ?, ?)", text, event.head.hash)
-        with pytest.raises(LedgerError, match="damaged at event 2:"), opened(path):
-            pass
-        edit(path, "DELETE FROM events WHERE seq = 2")
 
 
 @pytest.mark.parametrize("size", [3, 600_000])
@@ -333,17 +302,6 @@ def test_a_changed_or_lost_measurement_is_found(path, size):
             for use in (ledger.verify, lambda: release(ledger)):
                 with pytest.raises(LedgerError):
                     use()
-
-
-def test_events_cut_off_the_end_leave_a_measurement_that_tells(path):
-    with opened(path) as ledger:
-        release(ledger)
-    database = sqlite3.connect(path, isolation_level=None)
-    database.execute("DROP TRIGGER events_stay")
-    database.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
-    database.close()
-    with pytest.raises(LedgerError, match="lost events off its end"), opened(path) as ledger:
-        ledger.verify()
 
 
 @pytest.fixture(scope="module")

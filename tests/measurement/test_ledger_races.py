@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ledgers import opened, release
 from town import SPEC, Done, contents, kinds, ok, refused, renew, run, spent, start
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError, SpecError
@@ -316,38 +315,3 @@ def test_a_release_is_refused_before_the_data_is_opened(restored):
     Path("data.csv").unlink()
     assert "older copy" in refused(*RELEASE, code=4)
     assert LedgerError.exit_code == 4
-
-
-def write_release(folder, measurement):
-    folder.mkdir()
-    named = {"seq": measurement.head.seq, "head": measurement.head.hash}
-    (folder / "release.json").write_text(json.dumps({"ledger": named}))
-    return folder
-
-
-def test_an_older_copy_is_found_by_the_releases_it_has_lost(path, tmp_path):
-    copy = path.with_name("copy.db")
-    with opened(path) as ledger:
-        first = write_release(tmp_path / "r1", release(ledger))
-    copy.write_bytes(path.read_bytes())  # closed, so all of it is in the one file
-    with opened(path) as ledger:
-        second = write_release(tmp_path / "r2", release(ledger, "k2"))
-        assert ledger.verify([first, second]) == ledger.head()
-    copy.chmod(0o600)
-    copy.replace(path)
-    with opened(path) as ledger:
-        assert ledger.verify([first]) == ledger.head()
-        with pytest.raises(LedgerError, match="older copy"):
-            ledger.verify([first, second])
-        release(ledger, "k3")  # the same number of events again, but not the same events
-        with pytest.raises(LedgerError, match="event 5 is another one: two copies"):
-            ledger.verify([second])
-
-
-def test_what_is_no_release_is_not_verified(path, tmp_path):
-    with opened(path) as ledger:
-        for text in (None, "{}", "[]", '{"ledger": {"seq": "x", "head": 1}}'):
-            if text is not None:
-                (tmp_path / "release.json").write_text(text)
-            with pytest.raises(SpecError, match="not a release"):
-                ledger.verify([tmp_path])

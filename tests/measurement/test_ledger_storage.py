@@ -16,7 +16,6 @@ from town import contents, run
 from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import store
-from dpquery.measurement.ledger import store as ledger_store
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import default_path, file_system
 
@@ -123,7 +122,7 @@ def test_the_day_may_go_backwards_and_is_recorded_as_the_clock_has_it(path, monk
         def now(_):
             return datetime.fromisoformat(f"{days[0]}T23:59:59")
 
-    monkeypatch.setattr(ledger_store, "datetime", Clock)
+    monkeypatch.setattr(store, "datetime", Clock)
     recorded = []
     while days:
         with opened(path) as ledger:
@@ -153,7 +152,7 @@ def test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed(tmp_path, mo
     real = sqlite3.connect
     with monkeypatch.context() as patched:
         patched.setattr(sqlite3, "connect", lambda *a, **s: real(*a, **s, factory=Watched))
-        ledger_store._create(tmp_path / "ledger.db")
+        store._create(tmp_path / "ledger.db")
     (alone,) = seen
     with opened(alone) as ledger:
         ledger.register("people", CAP)
@@ -184,15 +183,22 @@ def test_only_planning_creates_a_ledger(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_ledger_and_its_folders_are_private(tmp_path):
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+def test_whatever_the_umask_a_new_ledger_is_for_its_owner_alone(tmp_path, mask):
     path = tmp_path / "a" / "b" / "ledger.db"
-    with Ledger.open(path, create=True) as ledger:
-        ledger.register("people", CAP)
-        release(ledger)
-        modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "a").rglob("*")}
-    assert {modes.pop("b"), modes.pop("ledger.db.locks")} == {0o700}
-    assert {"ledger.db", "ledger.db-wal"} <= modes.keys()
-    assert set(modes.values()) == {0o600}
+    before = os.umask(mask)
+    try:
+        with Ledger.open(path, create=True) as ledger:
+            ledger.register("people", CAP)
+            release(ledger, values=np.zeros(600_000, np.int64))
+            paths = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
+            modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in paths}
+    finally:
+        os.umask(before)
+    folders = {"a", "b", "ledger.db.locks", "ledger.db.measurements"}
+    assert {"ledger.db", "ledger.db-wal", *folders} < modes.keys()
+    assert {name for name, mode in modes.items() if mode != 0o600} == folders
+    assert {modes[name] for name in folders} == {0o700}
 
 
 def test_a_ledger_that_others_could_change_is_refused(path):
@@ -221,30 +227,10 @@ def test_a_link_is_not_followed(path):
         link.unlink()
 
 
-def test_a_network_file_system_is_refused(path, monkeypatch):
-    mounts = path.parent / "mounts"
-    escaped = str(path.parent).replace(" ", "\\040")
-    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\n")
-    monkeypatch.setattr(store, "_MOUNTS", mounts)
-    with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"), opened(path):
-        pass
-
-
 def test_a_mount_is_found_by_any_name():
     for name in ("/mnt/Müller", "/mnt/数据", "/mnt/a\x85b\u2028c", "/mnt/\udcfc"):
         mounts = f"disk / ext4 rw 0 0\nserver:/x {name}\\040\\134x nfs4 rw 0 0\n"
         assert file_system(Path(name + " \\x/ledger.db"), mounts) == "nfs4", name
-
-
-def test_a_network_disk_whose_name_is_not_ascii_is_refused(tmp_path, monkeypatch):
-    place = tmp_path / "Müller"
-    mounts = tmp_path / "mounts"
-    mounts.write_bytes(os.fsencode(f"disk / ext4 rw 0 0\nserver:/x {place} nfs4 rw 0 0\n"))
-    monkeypatch.setattr(store, "_MOUNTS", mounts)
-    path = place / "ledger.db"
-    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
-        pass
-    assert not place.exists()
 
 
 def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
@@ -297,33 +283,20 @@ def test_the_default_path_is_the_users_state_or_as_told(monkeypatch):
     assert default_path() == Path("/l/x.db")
 
 
-@pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
-def test_working_files_that_others_could_change_or_that_are_links_are_refused(path, beside):
+@pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal", ".locks", ".measurements"])
+def test_what_lies_beside_it_is_refused_where_others_could_change_it_or_it_is_a_link(path, beside):
     neighbour = path.with_name(path.name + beside)
-    neighbour.touch(mode=0o600)
-    neighbour.chmod(0o666)
+    neighbour.mkdir() if beside[0] == "." else neighbour.touch()
+    neighbour.chmod(0o777)
     with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
         pass
-    neighbour.unlink()
-    neighbour.symlink_to(path.parent / "elsewhere")
+    neighbour.rmdir() if beside[0] == "." else neighbour.unlink()
+    neighbour.symlink_to(path.parent if beside[0] == "." else path.parent / "elsewhere")
     with pytest.raises(LedgerError, match="is a link"), opened(path):
         pass
     neighbour.unlink()
     with opened(path) as ledger:
         release(ledger)
-
-
-@pytest.mark.parametrize("beside", [".locks", ".measurements"])
-def test_folders_beside_it_that_others_could_change_or_that_are_links_are_refused(path, beside):
-    neighbour = path.with_name(path.name + beside)
-    neighbour.mkdir(mode=0o700)
-    neighbour.chmod(0o777)
-    with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
-        pass
-    neighbour.rmdir()
-    neighbour.symlink_to(path.parent)
-    with pytest.raises(LedgerError, match="is a link"), opened(path):
-        pass
 
 
 def test_a_second_name_of_the_ledger_is_refused_under_both(path):
@@ -336,20 +309,11 @@ def test_a_second_name_of_the_ledger_is_refused_under_both(path):
     assert spent(path) == 0
 
 
-def test_whatever_the_umask_the_ledger_is_for_its_owner_alone(tmp_path):
-    for mask in (0, 0o077):
-        path = tmp_path / f"{mask}" / "deep" / "ledger.db"
-        before = os.umask(mask)
-        try:
-            with Ledger.open(path, create=True) as ledger:
-                ledger.register("people", CAP)
-                release(ledger, values=np.zeros(600_000, np.int64))
-                paths = [*(tmp_path / f"{mask}").rglob("*"), tmp_path / f"{mask}"]
-        finally:
-            os.umask(before)
-        modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in paths if p.exists()}
-        assert len(modes) > 6
-        assert all(mode & 0o077 == 0 for mode in modes.values()), modes
+def mounted(monkeypatch, folder, kind):
+    """Have a folder on a file system of a kind, for whoever asks for the mounts."""
+    mounts, place = folder.parent / "mounts", str(folder).replace(" ", "\\040")
+    mounts.write_bytes(os.fsencode(f"disk / ext4 rw 0 0\nserver:/x {place} {kind} rw 0 0\n"))
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
 
 
 @pytest.mark.parametrize(
@@ -360,46 +324,39 @@ def test_whatever_the_umask_the_ledger_is_for_its_owner_alone(tmp_path):
     ],
 )
 def test_every_file_system_of_another_machine_is_refused(path, monkeypatch, kind):
-    mounts = path.parent / "mounts"
-    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {path.parent} {kind} rw 0 0\n")
-    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    mounted(monkeypatch, path.parent, kind)
     with pytest.raises(LedgerError, match=f"network file system .{kind}.,"), opened(path):
         pass
     with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
         pass
 
 
+@pytest.mark.parametrize("name", ["new", "Müller", "two words"])
+def test_no_ledger_is_made_on_a_network_disk_whatever_its_name(tmp_path, monkeypatch, name):
+    mounted(monkeypatch, tmp_path / name, "nfs4")
+    path = tmp_path / name / "deep" / "ledger.db"
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "fuseblk", "tmpfs"])
-def test_file_systems_of_this_machine_are_used_and_one_in_memory_is_warned_of(
+def test_a_file_system_of_this_machine_is_used_and_one_in_memory_is_warned_of(
     path, monkeypatch, kind
 ):
-    mounts = path.parent / "mounts"
-    mounts.write_text(f"disk / ext4 rw 0 0\nx {path.parent} {kind} rw 0 0\n")
-    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    mounted(monkeypatch, path.parent, kind)
     assert spent(path) == 0
     assert ["lies in memory" in risk for risk in store.risks(path)] == [True] * (kind == "tmpfs")
 
 
 def test_a_ledger_in_a_git_checkout_is_warned_of(path, tmp_path, monkeypatch):
-    mounts = tmp_path / "mounts"
-    mounts.write_text("disk / ext4 rw 0 0\n")
-    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    mounted(monkeypatch, path.parent, "ext4")
     before = store.risks(path)
     # The folder of the tests may be in a checkout itself.
     assert bool(before) == any((folder / ".git").exists() for folder in path.parents)
     (path.parents[1] / ".git").write_text("gitdir: elsewhere")  # a file in a worktree
     (risk,) = store.risks(path)
     assert "git checkout" in risk
-
-
-def test_a_ledger_cannot_be_made_on_a_network_file_system(tmp_path, monkeypatch):
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
-    monkeypatch.setattr(store, "_MOUNTS", mounts)
-    path = tmp_path / "new" / "ledger.db"
-    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
-        pass
-    assert not path.exists()
 
 
 def odd_places(folder):

@@ -16,7 +16,6 @@ from scipy.stats import norm
 from test_bulk_noise import NOISES, Script, proposal, twin_thresholds
 
 from dpquery.measurement.noise import bulk_noise
-from dpquery.measurement.noise import exact_noise as noise_module
 from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, LazyReal, SlowSampler
 from dpquery.measurement.noise.calibration import standard_deviation
 from dpquery.measurement.noise.exact_noise import draw
@@ -268,26 +267,6 @@ def drawn(scale, size):
     return draw(
         np.zeros(size, np.int64), budget=budget_for("rounded", scale), sensitivity=1, scale=scale
     )
-
-
-@pytest.mark.parametrize("size", [1, 7, noise_module.BULK_ABOVE + 1])
-def test_opendp_is_never_asked_for_rounded_noise(size, monkeypatch):
-    monkeypatch.setattr(noise_module, "_mechanism", None)
-    assert drawn(3.0, size).shape == (size,)
-    assert noise_module.source(size, "gdp").startswith("the bulk sampler")
-
-
-@pytest.mark.parametrize("scale", [1.0, 3.3, 2.0**40 + 0.5])
-def test_the_law_is_drawn_at_the_very_scale(scale, monkeypatch):
-    asked, real = [], BulkSampler
-
-    def looking(law, at):
-        asked.append((law, at))
-        return real(law, at)
-
-    monkeypatch.setattr(noise_module, "BulkSampler", looking)
-    drawn(scale, 3)
-    assert asked == [("rounded", scale)]
 
 
 def gaussian_delta(mu, epsilon):

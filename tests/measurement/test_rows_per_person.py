@@ -125,31 +125,6 @@ def test_one_row_of_each_person_says_how_many_there_are(
         np.testing.assert_array_equal(counts, joint.sum(axis=axes))
 
 
-@settings(FUZZ, max_examples=60)
-@given(
-    rows=BY_PERSON,
-    newcomer=st.lists(st.tuples(st.integers(0, 25), NICE), max_size=8),
-    max_rows=st.integers(1, 3),
-    other=st.sampled_from(("count", "drop")),
-)
-def test_one_person_more_adds_max_rows_rows_at_most_and_one_number(
-    tmp_path, rows, newcomer, max_rows, other
-):
-    with_them = list(rows)
-    for place, row in newcomer:
-        with_them.insert(place, (b"newcomer", row))
-    spec = spec_of(*domain_of(other, 3), person="id", max_rows=max_rows, keep="first")
-    options = {"spec": spec, "header": b"id," + HEADER, "subsets": SUBSETS}
-    bodies = [b"\n".join(b",".join(row) for row in lines) for lines in (rows, with_them)]
-    before, after = (run(tmp_path / "f.csv", body, **options) for body in bodies)
-    cells = kept_cells(bodies[1], spec).get("newcomer", [])
-    assert len(cells) <= max_rows
-    added = tables_of({"newcomer": cells}, spec)
-    for subset, counts in before.items():
-        np.testing.assert_array_equal(after[subset] - counts, added[subset])
-    assert added[NUMBERS,][:-1].sum() == bool(cells)
-
-
 @pytest.mark.statistical
 def test_any_row_of_a_person_has_the_number(tmp_path):
     """10,000 persons of four rows, of which two count: of each year a quarter of the numbers."""

@@ -97,13 +97,6 @@ def test_classes_add_up_the_counts_of_their_codes(tmp_path, body, other):
         np.testing.assert_array_equal(merged[subset], expected)
 
 
-def test_a_person_keeps_the_first_rows_inside_the_domain_on_request(tmp_path):
-    spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2, keep="first")
-    body = b"a,99\na,1\n a ,2\na,3\nb,4\n,5\n  ,5\n"
-    completed = run(tmp_path / "f.csv", body, spec=spec, header=b"id,age", subsets=[(0,)])
-    assert completed[0,].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
-
-
 def test_persons_whose_names_look_alike_are_different_persons(tmp_path):
     """Were two taken for one, the limit of the first would drop rows of the second."""
     names = [b"a1", b"A1", b"\xc3\xa41", b"\xc3\x841", b"a01", b"a1x", b"a 1", b"1", b"1-0", b"1.1"]
@@ -114,16 +107,6 @@ def test_persons_whose_names_look_alike_are_different_persons(tmp_path):
         for lines in (body, b"".join(reversed(body.splitlines(keepends=True)))):
             counted = run(path, max_rows * lines, spec=spec, header=header, subsets=[(0,)])
             assert counted[0,].tolist() == [max_rows] * len(names)
-
-
-def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_path):
-    body = b"".join(b"%c,%d\n" % (person, k) for k in range(6) for person in b"abc")
-    for max_rows in (1, 2, 5):
-        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows, keep="first")
-        for chunk in (1, 9, 30, 2**24):
-            path, header = tmp_path / "f.csv", b"id,age"
-            completed = run(path, body, spec=spec, header=header, subsets=[(0,)], chunk_bytes=chunk)
-            assert completed[0,].tolist() == [3] * max_rows + [0] * (10 - max_rows)
 
 
 BY_PERSON = st.lists(
