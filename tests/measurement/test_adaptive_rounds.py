@@ -19,6 +19,7 @@ from rounds import (
     TWO,
     Frozen,
     ask,
+    ask_tables,
     measured,
     open_ledger,
     write_csv,
@@ -29,10 +30,9 @@ from dpquery.measurement import curator
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rounds import queries
+from dpquery.measurement.rounds import queries, tables
 from dpquery.measurement.rounds.budget import STEPS
 from dpquery.measurement.rounds.queries import (
-    RapQuery,
     offsets,
     rounds_of,
     run_rounds,
@@ -48,24 +48,22 @@ from dpquery.spec.spec import Rows
 # What chance decides, and who decides on chance.
 
 
-def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
-    takers = [curator.measure, RapQuery, RapQuery.noisy, curator.LinearQuery]
-    for taker in takers:
+@pytest.mark.parametrize(
+    ("asked", "module", "run"), [(ask, queries, "run_rounds"), (ask_tables, tables, "run_tables")]
+)
+def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch, asked, module, run):
+    question = asked()
+    for taker in (curator.measure, curator.LinearQuery, type(question), type(question).noisy):
         given = inspect.signature(taker).parameters.values()
-        assert not [
-            parameter
-            for parameter in given
-            if "chance" in f"{parameter.name} {parameter.annotation}".lower()
-        ]
-    used = []
-    monkeypatch.setattr(
-        queries,
-        "run_rounds",
-        lambda *arguments, chance, **named: (
-            used.append(chance) or run_rounds(*arguments, chance=chance, **named)
-        ),
-    )
-    measured(data, ask())
+        assert not [each for each in given if "chance" in f"{each.name} {each.annotation}".lower()]
+    real, used = getattr(module, run), []
+
+    def looking(*arguments, chance, **named):
+        used.append(chance)
+        return real(*arguments, chance=chance, **named)
+
+    monkeypatch.setattr(module, run, looking)
+    measured(data, question)
     assert [type(chance) for chance in used] == [ExactChance]
     assert used == [ExactChance()]
 
@@ -237,14 +235,18 @@ def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_scree
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypatch):
+@pytest.mark.parametrize("asked", [ask, ask_tables])
+def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypatch, asked):
+    question = asked()
+    shape = question.compiled.workload.shape_of_domain
+
     def huge(*_, subsets, **__):
-        return {subset: np.full((1,) * len(subset), 2**40) for subset in subsets}
+        return {subset: np.full([shape[i] for i in subset], 2**40) for subset in subsets}
 
     monkeypatch.setattr(curator, "tabulate", huge)
     monkeypatch.setattr(queries, "noisy_total", lambda *_: np.array([5 * STEPS]))
     with pytest.raises(DpqueryError) as caught:
-        measured(data, ask())
+        measured(data, question)
     assert str(2**40) not in str(caught.value)
     assert caught.value.__cause__ is None
 
