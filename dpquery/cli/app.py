@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +24,7 @@ from dpquery.cli.commands import (
     schema_command,
     synthetic_command,
 )
-from dpquery.cli.screen import be_quiet, complain
+from dpquery.cli.screen import be_quiet, complain, write_words
 from dpquery.exceptions import DpqueryError
 from dpquery.version import __version__
 
@@ -103,7 +102,9 @@ for _app, _commands in ((app, COMMANDS), (ledger_app, LEDGER_COMMANDS)):
         _app.command(_name, cls=Command, short_help=_first, epilog=_epilog)(_command)
 app.add_typer(ledger_app, name="ledger")
 
-_INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"
+_WRITTEN_LAST = {"plan": "plan"} | dict.fromkeys(
+    ("check", "lint", "error-report", "compare"), "file"
+)
 
 
 def main() -> None:
@@ -112,9 +113,7 @@ def main() -> None:
         # One thread: small matrices run up to twenty times faster, and sums come out the same
         # whatever the machine, so that a plan does. Read when numpy is first imported.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal may have no sign for all that is said
-            stream.reconfigure(errors="backslashreplace")
+    write_words()
     be_quiet(False)
     try:
         sys.exit(app(standalone_mode=False))
@@ -128,13 +127,20 @@ def main() -> None:
     except DpqueryError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _fail(_INTERRUPTED, 130)
+        _fail(_interrupted(), 130)
     except SystemExit as ended:
         if ended.code == 130:  # Ctrl-C inside a command, of which typer says nothing
-            _fail(_INTERRUPTED, 130)
+            _fail(_interrupted(), 130)
         raise
     except Exception as error:
         _fail(f"internal error ({type(error).__name__}); nothing more is shown: it may be data", 70)
+
+
+def _interrupted() -> str:
+    written = _WRITTEN_LAST.get(sys.argv[1] if sys.argv[1:] else "")
+    if written is not None:
+        return f"interrupted; nothing was charged and no {written} was written"
+    return "interrupted; what the ledger has charged stays charged, and a retry is free"
 
 
 def _fail(message: str, code: int) -> None:

@@ -261,7 +261,7 @@ def _data_at(data: list[str]) -> Iterator[list[str]]:
         yield data
         return
     if not hasattr(os, "memfd_create"):
-        raise SpecError("data on stdin takes Linux; write it to a file first")
+        raise SpecError("data on stdin needs Linux; write it to a file first")
     with os.fdopen(os.memfd_create("stdin"), "wb") as held:
         shutil.copyfileobj(sys.stdin.buffer, held)
         held.flush()
@@ -465,7 +465,14 @@ def lint_command(
     from dpquery.releases.words import count
     from dpquery.spec.parsing.read import load_spec
 
-    read = {str(path): load_spec(path) for path in specs}
+    read, mistakes = {}, []
+    for path in dict.fromkeys(specs):
+        try:
+            read[str(path)] = load_spec(path)
+        except SpecError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise SpecError("\n".join(mistakes))
     if as_json:
         sizes = {
             name: {"items": len(spec.items), "queries": spec.queries} for name, spec in read.items()

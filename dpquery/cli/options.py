@@ -38,7 +38,7 @@ ReleaseMechanismOption = Annotated[
 Confidence = Annotated[
     float | None,
     typer.Option(
-        help=f"Level of the noise intervals; default: {LEVEL:g}.", min=LEVELS[0], max=LEVELS[1]
+        help=f"Level of the noise intervals, {LEVELS[0]:g} to {LEVELS[1]:g}; default: {LEVEL:g}."
     ),
 ]
 Number = Annotated[

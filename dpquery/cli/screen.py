@@ -5,6 +5,7 @@ A table to print, as plain text cells: built by rooms, rendered by the command l
 Keep the records in this process's memory from reaching a disk or another process.
 """
 
+import codecs
 import ctypes
 import json
 import os
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
 import typer
@@ -24,6 +26,9 @@ from dpquery.releases.words import OBEYED
 _SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in OBEYED}
 _IN_JSON = {c: f"\\u{c:04x}" for c in OBEYED}
 PIPE = 4_000  # characters of a line that no terminal folds
+_WORDS = {"\N{GREEK SMALL LETTER EPSILON}": "epsilon", "\N{GREEK SMALL LETTER DELTA}": "delta"}
+_WORDS |= {"\N{GREEK SMALL LETTER MU}": "mu", "\N{GREEK SMALL LETTER RHO}": "rho"}
+_WORDS |= {"\N{PLUS-MINUS SIGN}": "+-"}
 _HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name of a file
 
 
@@ -89,6 +94,22 @@ def complain(message: str) -> None:
     typer.echo(printable(message), err=True)
 
 
+def write_words() -> None:
+    """Where a terminal has no sign for a character, write a Greek letter's name, else its code."""
+    codecs.register_error("words", _word_for)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="words")
+
+
+def _word_for(error: UnicodeError) -> tuple[str | bytes, int]:
+    if isinstance(error, UnicodeEncodeError):
+        word = _WORDS.get(error.object[error.start])
+        if word is not None:
+            return word, error.start + 1
+    return codecs.backslashreplace_errors(error)
+
+
 def be_quiet(given: bool) -> None:
     """Print results and errors alone from now on; or all, where not."""
     _QUIET.set(given)
@@ -96,7 +117,8 @@ def be_quiet(given: bool) -> None:
 
 def print_json(value: object) -> None:
     """Print a result as indented JSON."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    text = json.dumps(value, indent=2, ensure_ascii=not encoding.lower().startswith("utf"))
     typer.echo(text.encode(*_HALVES).decode().translate(_IN_JSON))
 
 

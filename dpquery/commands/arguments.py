@@ -84,7 +84,9 @@ def ledger_place(given: FilePath | None) -> Path:
 def checked_level(given: float | None) -> float | None:
     """Return the level of noise intervals; SpecError unless it is within LEVELS."""
     if given is not None and not LEVELS[0] <= given <= LEVELS[1]:
-        raise SpecError(f"confidence {given!r} is not from {LEVELS[0]:g} to {LEVELS[1]:g}")
+        fraction = given / 100
+        instead = f"; write {fraction:g}" if LEVELS[0] <= fraction <= LEVELS[1] else ""
+        raise SpecError(f"confidence {given:g} is not from {LEVELS[0]:g} to {LEVELS[1]:g}{instead}")
     return given
 
 

@@ -25,6 +25,7 @@ from dpquery.measurement.counting.column_codes import ColumnCodes, code_of, text
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.persons import person_names, texts_of_ids
 from dpquery.measurement.counting.sources import (
+    ColumnsError,
     Source,
     StoredFile,
     StoredValues,
@@ -207,7 +208,14 @@ class FileRecords:
             if _refusal(source, (name,)) is not None
         }
         self.columns = [name for name in self.declared if name not in wrong]
-        self.header = _header(sources, self.readable, self.declared, wrong, spec.domain.columns)
+        self.header = _header(
+            sources,
+            self.readable,
+            self.declared,
+            wrong,
+            spec.domain.columns,
+            spec.privacy.person,
+        )
         self.failures: list[str] = []
         self._person, self._decimal = spec.privacy.person, spec.file.decimal
         self._marks = {c.name: c.number.decimal for c in spec.domain.columns if c.number}
@@ -251,9 +259,12 @@ def _header(
     declared: Sequence[str],
     wrong: set[str],
     columns: Sequence[Column],
+    person: str | None,
 ) -> Header:
     """Return what is wrong with the headers of some sources."""
-    refusals = [_refusal(source, ()) or _refusal(source, declared, columns) for source in sources]
+    refusals = [
+        _refusal(source, ()) or _refusal(source, declared, columns, person) for source in sources
+    ]
     files = [source for source in readable if isinstance(source, TextFile)]
     headers = [header for header in (file.header() for file in files) if header is not None]
     repeated = {name for header in headers for name in wrong if header.count(name) > 1}
@@ -276,10 +287,17 @@ def _zones(sources: Sequence[Source], columns: Sequence[Column]) -> tuple[tuple[
     return tuple(dict.fromkeys((name, zone) for name, zone in found if zone))
 
 
-def _refusal(source: Source, names: Sequence[str], columns: Iterable[Column] = ()) -> str | None:
+def _refusal(
+    source: Source,
+    names: Sequence[str],
+    columns: Iterable[Column] = (),
+    person: str | None = None,
+) -> str | None:
     """Return the words in which a release would refuse a source for some columns, if it would."""
     try:
         check_kinds(source.check(names), columns, where=source.name)
+    except ColumnsError as error:
+        return error.told(person=person)
     except DataError as error:
         return str(error)
     return None

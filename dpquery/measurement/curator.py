@@ -18,6 +18,7 @@ from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.locations import Data
+from dpquery.measurement.counting.sources import ColumnsError
 from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
 from dpquery.measurement.ledger.caps import RETRIES, NoRoomError
 from dpquery.measurement.ledger.funds import Funds, epsilon_text
@@ -172,7 +173,7 @@ def measure(
         check_libraries()
         noise_source = query.source()
         check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
-        check_header(data, query.spec, query.compiled.classes)
+        _check_before_charge(data, query)
         ledger.reserve(
             dataset,
             key=key,
@@ -186,6 +187,20 @@ def measure(
         measurement = ledger.commit(key, values, source=noise_source)
         draft.clear()
         return measurement
+
+
+def _check_before_charge(data: Data, query: Query) -> None:
+    """Check headers; DataError says that nothing was charged."""
+    try:
+        check_header(data, query.spec, query.compiled.classes)
+    except ColumnsError as error:
+        problem = error.told(person=query.spec.privacy.person)
+    except DataError as error:
+        problem = str(error)
+    else:
+        return
+    # Raised outside the handler, as below.
+    raise DataError(f"{problem}{'' if problem.endswith('?') else ';'} nothing was charged")
 
 
 def _charged_tables(data: Data, query: Query, memory: int) -> Tables:

@@ -269,8 +269,8 @@ def write_plan(plan: Plan) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def read_plan(content: bytes) -> Plan:
-    """Parse the bytes of a plan file; SpecError if they are not one."""
+def read_plan(content: bytes, *, name: str = "this") -> Plan:
+    """Parse the bytes of a plan file; SpecError if they are not one, with the name."""
     try:
         raw = mapping(parsed(content))
         if raw["format"] not in FORMATS:
@@ -278,7 +278,9 @@ def read_plan(content: bytes) -> Plan:
             raise SpecError(f"the plan has format {given!r}, not {FORMAT!r}; plan again")
         return _parse(raw, hashlib.sha256(content).hexdigest())
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-        raise SpecError("this is not a plan file, or it is damaged; run `dpquery plan`") from None
+        raise SpecError(
+            f"{name} is not a plan file, or it is damaged; run `dpquery plan`"
+        ) from None
 
 
 def _parse(raw: Json, digest: str) -> Plan:
@@ -356,7 +358,7 @@ def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
     Raises:
         SpecError: it is not a plan, or its spec has mistakes; `path` is what messages call it.
     """
-    plan = read_plan(content)
+    plan = read_plan(content, name=str(path))
     name = f"{path}, {plan.spec_name}"
     spec = parse(plan.spec_text, name=name, files=plan.spec_files, first_edition=plan.first_edition)
     fixed = spec.accounting

@@ -206,7 +206,7 @@ STARTER = _MARK.sub(_comment, _LINES)
 SHORT_STARTER = """\
 # yaml-language-server: $schema=workload.schema.json
 # What may be published of a file: declared from its documentation, never from its records.
-dataset: {id: my-survey, version: 1, rows: about 50000}
+dataset: {id: my-survey, version: 1}  # and `rows: about N`, if N is public knowledge
 privacy:
   unit: row                          # or {person: person_id, max_rows: 3}
   neighbours: add-remove

@@ -121,6 +121,12 @@ def _in_the_way(path: Path) -> PlanConflictError:
     )
 
 
+def disk_words(problem: OSError) -> str:
+    """Return why something could not be written, in words."""
+    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "the disk is full" if full else os.strerror(problem.errno or errno.EIO)
+
+
 @contextmanager
 def replacing(path: Path, *, mark: bytes | None = None) -> Iterator[Path]:
     """Yield the draft of a file, to be written in a `with` block; then it takes the file's place.
@@ -144,7 +150,7 @@ def replacing(path: Path, *, mark: bytes | None = None) -> Iterator[Path]:
         else:
             draft.replace(target)
     except OSError as problem:
-        reason = os.strerror(problem.errno or 0)
+        reason = disk_words(problem)
         raise DpqueryError(f"cannot write {path}: {reason}; name another place") from None
     finally:
         with suppress(OSError):

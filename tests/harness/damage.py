@@ -222,7 +222,7 @@ NO_HEADERS = {
     "carriage returns": PLAIN.replace(b"\n", b"\r"),
     "a canary in a quote": f'"{CANARY}'.encode() + PLAIN,
 }
-# Refused because the same column is not there exactly once: `region`.
+# Refused because a column is missing, or there twice: `region`.
 WITHOUT_REGION = {
     "another name": PLAIN.replace(b"region", CANARY.encode()),
     "twice": b"region," + HEADER + b"".join(b"1," + row for row in ROWS),

@@ -98,8 +98,11 @@ def test_a_dry_run_and_lint_leave_no_trace(tmp_path, monkeypatch):
     both = json.loads(ok("lint", "workload.yaml", "--json").out)
     assert both == {"workload.yaml": {"items": 3, "queries": 51}}
     Path("bad.yaml").write_text(SPEC.replace("unit: row", "unit: rwo"))
-    assert "bad.yaml:2:" in refused("lint", "workload.yaml", "bad.yaml", code=2)
-    assert sorted(contents(".")) == ["bad.yaml", "workload.yaml"]
+    Path("worse.yaml").write_text(SPEC.replace("weight: 2", "weight: x"))
+    said = refused("lint", "bad.yaml", "workload.yaml", "worse.yaml", code=2)
+    assert "bad.yaml:2:" in said
+    assert "worse.yaml:16:" in said
+    assert sorted(contents(".")) == ["bad.yaml", "workload.yaml", "worse.yaml"]
 
 
 def test_a_dry_run_is_refused_as_the_plan_would_be(town):
@@ -129,13 +132,20 @@ def test_no_control_codes_where_no_colour_is_wanted(town, monkeypatch):
     assert "\x1b" not in shown.out + shown.err
 
 
-def test_a_terminal_without_a_sign_for_all_shows_its_code(town):
+def test_a_terminal_without_a_sign_for_all_writes_its_name_or_its_code(town):
     ok("release", "data.csv", "--epsilon", "1")
     environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
     command = [sys.executable, "-m", "dpquery", "error-report"]
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert done.returncode == 0
-    assert b"\\u03b5 = 1 " in done.stdout
+    assert b"epsilon = 1 " in done.stdout
+    plan = [sys.executable, "-m", "dpquery", "lint", "\u03bc\u0142.yaml", "--json"]
+    done = subprocess.run(plan, env=environment, capture_output=True, check=False)
+    assert b"mu\\u0142.yaml cannot be read" in done.stderr
+    Path("\u03bc.yaml").write_text(SPEC)
+    plan[-2] = "\u03bc.yaml"
+    done = subprocess.run(plan, env=environment, capture_output=True, check=False)
+    assert "\u03bc.yaml" in json.loads(done.stdout)  # JSON keeps the text itself
 
 
 def test_an_interrupted_search_in_two_processes_says_one_line(town):

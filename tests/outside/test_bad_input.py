@@ -1,14 +1,16 @@
 """Whatever a user gets wrong: what, where, the remedy, an exit code; nothing charged or changed."""
 
 import bz2
+import errno
 import gzip
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from town import CSV, SPEC, kinds, ok, refused, spent
+from town import CSV, PERSON_SPEC, SPEC, kinds, ok, refused, run, spent
 
 from dpquery.measurement.ledger import ledger as ledger_module
 
@@ -103,7 +105,8 @@ def test_a_delta_that_is_none_is_refused(town, delta):
     [
         (("--noise", "uniform"), "'laplace', 'gaussian', 'auto'"),
         (("--noise", "gaussian"), "delta"),
-        (("--confidence", "1"), "--confidence"),
+        (("--confidence", "1"), "confidence 1 is not from 0.5 to 0.9999"),
+        (("--confidence", "95"), "confidence 95 is not from 0.5 to 0.9999; write 0.95"),
         (("--confidence", "nan"), "confidence"),
         (("--release-number", "0"), "--release-number"),
         (("--unknown",), "--unknown"),
@@ -164,8 +167,12 @@ def test_epsilon_has_no_default(town):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (CSV.replace(b"sex", b"gender", 1), "sex"),
-        (CSV.replace(b"income", b"sex", 1), "sex"),
+        (CSV.replace(b"sex", b"gender", 1), "the header lacks the declared column sex; rename"),
+        (
+            CSV.replace(b"income", b"sex", 1),
+            "lacks the declared column income; data.csv: the header has the declared column sex "
+            "more than once; rename columns in the file, or set `column:` in the spec; nothing was",
+        ),
         (b"", "header"),
         (b"\n\n", "header"),
         (b"\xff\xfe" + "age,sex".encode("utf-16-le"), "UTF-8"),
@@ -180,6 +187,33 @@ def test_a_file_without_the_declared_columns_is_refused_before_anything_is_charg
     assert message in said
     assert "data.csv" in said
     assert kinds() == ["register"]
+
+
+def test_the_column_of_a_persons_id_that_is_missing_is_named_as_such(town):
+    Path("workload.yaml").write_text(PERSON_SPEC)
+    ok("plan", "workload.yaml", "--time-limit", "0", "--change-cap")
+    Path("data.csv").write_bytes(CSV.replace(b"name", b"nme", 1))
+    said = refused(*RELEASE, code=6)
+    assert "lacks the declared column name; `privacy: unit: person` names 'name': change it" in said
+    assert "column:`" not in said
+    assert "nme" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("dta.csv", "there is no file dta.csv; did you mean 'data.csv'? nothing was charged"),
+        ("nowhere.parquet", "there is no file nowhere.parquet; give the path of a data file"),
+        ("workload.yaml", "workload.yaml: this seems to be a spec; write `dpquery release DATA`"),
+    ],
+)
+def test_a_name_that_is_no_file_of_data_is_told_from_the_folder(town, given, message):
+    assert message in refused("release", given, "--epsilon", "1", code=6)
+
+
+def test_a_file_that_is_named_twice_by_one_name_is_named_once(town):
+    said = refused("release", "data.csv", "data.csv", "--epsilon", "1", code=6)
+    assert "data.csv is named twice, so that" in said
 
 
 @pytest.mark.parametrize("place", ["nothing.csv", "state", "/dev/null"])
@@ -283,7 +317,8 @@ def test_a_ledger_that_does_not_know_the_dataset_is_refused(town):
     other = SPEC.replace("id: town", "id: village")
     Path("other.yaml").write_text(other)
     ok("plan", "other.yaml", "--ledger", "state/other.db", "--out", "other.plan")
-    assert "not registered" in refused(*RELEASE, "--ledger", "state/other.db", code=4)
+    said = refused(*RELEASE, "--ledger", "state/other.db", code=4)
+    assert "'town' is not registered in the ledger at state/other.db, which has village;" in said
 
 
 def test_a_damaged_ledger_is_refused_by_every_command(town):
@@ -300,6 +335,37 @@ def test_a_damaged_ledger_is_refused_by_every_command(town):
 def test_a_file_that_is_no_ledger_is_refused(town, content):
     Path("state/ledger.db").write_bytes(content)
     assert "ledger.db" in refused(*RELEASE, code=4)
+
+
+def test_a_text_that_is_named_as_the_ledger_is_no_damaged_one(town):
+    said = refused(*RELEASE, "--ledger", "workload.yaml", code=4)
+    assert "workload.yaml is no ledger (an SQLite file); check DPQUERY_LEDGER or --ledger" in said
+
+
+def test_a_file_that_is_no_plan_is_named(town):
+    said = refused(*RELEASE, "--plan", "workload.yaml", code=2)
+    assert "workload.yaml is not a plan file, or it is damaged" in said
+
+
+def test_a_full_disk_is_called_so_where_a_page_is_written(town, monkeypatch):
+    ok(*RELEASE)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert "cannot write report.html: the disk is full" in refused("error-report", code=70)
+
+
+def test_an_interrupted_command_says_what_it_left(town, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpquery.commands.plan.select", interrupted)
+    said = refused("plan", "workload.yaml", code=130)
+    assert "interrupted; nothing was charged and no plan was written" in said
+    monkeypatch.setattr("dpquery.measurement.curator.tabulate", interrupted)
+    assert "what the ledger has charged stays charged" in run(*RELEASE).err
 
 
 def test_a_locked_ledger_asks_to_try_again_and_then_works(town, monkeypatch):

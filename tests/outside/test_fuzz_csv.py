@@ -22,13 +22,20 @@ HINTS = (
     r"set `file: \{delimiter: (\";\"|tab|\"\|\")\}` in the spec"
     r"|it is gzip: give it the suffix \.gz"
 )
+NAMES = rf"(({DECLARED})(, )?)+"
+AGAIN = rf"(; )?data\.csv: the header has the declared columns? {NAMES} more than once"
+REMEDY = (
+    rf"((`privacy: unit: person` names 'name': change it there, or in the file)?(; )?"
+    rf"(rename columns in the file, or set `column:` in the spec)?|{HINTS}); nothing was charged"
+)
 REFUSALS = re.compile(
     r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "
     r"(write one there, or name another file, or set its encoding in the spec, such as "
-    rf"`file: \{{encoding: latin-1\}}`|{HINTS})\n"
-    r"|dpquery: data\.csv: the header does not have each of these declared columns exactly once: "
-    rf"(({DECLARED})(, |(?=;)))+; (rename them in the file, or set `column:` in the spec|{HINTS})\n"
-    r"|dpquery: data\.csv is empty: no header and no record; name another file\n"
+    rf"`file: \{{encoding: latin-1\}}`|{HINTS}); nothing was charged\n"
+    rf"|dpquery: data\.csv: the header lacks the declared columns? {NAMES}({AGAIN})?; {REMEDY}\n"
+    rf"|dpquery: {AGAIN}; {REMEDY}\n"
+    r"|dpquery: data\.csv is empty: no header and no record; name another file; "
+    r"nothing was charged\n"
 )
 TOKENS = [b",", b'"', b"\n", b"\r", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"age", b"region"]
 TOKENS += [

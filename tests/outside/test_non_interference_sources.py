@@ -208,7 +208,7 @@ def test_all_headers_are_checked_before_the_charge(town_of):
     for name in ("a.csv", "b.csv", "c.csv"):
         Path(name).write_bytes(CSV)
     Path("c.csv").write_bytes(CSV.replace(b"region", CANARY.encode()))
-    assert "c.csv: the header does not have" in failed("a.csv b.csv c.csv", charged=False)
+    assert "c.csv: the header lacks" in failed("a.csv b.csv c.csv", charged=False)
     assert "named twice" in failed("a.csv b.csv ./a.csv", charged=False)
     Path("data").mkdir()
     assert "without files" in failed("data", charged=False)

@@ -247,8 +247,9 @@ def _check_distinct(sources: Sequence[Source]) -> None:
         else:
             place = (status.st_dev, status.st_ino, table)
         if place in names:
+            first = "" if names[place] == source.name else f", first as {names[place]}"
             raise DataError(
-                f"{source.name} is named twice, first as {names[place]}, so that its records would "
-                "count twice; name each file once"
+                f"{source.name} is named twice{first}, so that its records would count twice; name "
+                "each file once"
             )
         names[place] = source.name

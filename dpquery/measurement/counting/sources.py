@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
+from dpquery.spec.problems import nearest, quoted
 from dpquery.untrusted.files import kind_of
 
 StoredValues = list[tuple[pa.Array, NDArray[np.int32]]]
@@ -124,7 +125,51 @@ def open_regular(path: Path) -> BinaryIO:
             return path.open("rb")
         except OSError:
             pass
+    if not os.path.lexists(path):
+        raise DataError(f"there is no file {path}{_near_in_folder(path)}")
     raise DataError(f"{path} is not a file that can be read; give the path of a data file")
+
+
+def _near_in_folder(path: Path) -> str:
+    """Return the end of a message about a file that is missing."""
+    try:
+        beside = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
+    except (OSError, ValueError):
+        beside = []
+    near = nearest(path.name, beside)
+    return "; give the path of a data file" if near is None else f"; did you mean {quoted(near)}?"
+
+
+class ColumnsError(DataError):
+    """Declared columns are missing, or stand more than once; says which, and what to do.
+
+    Attributes:
+        columns: those columns.
+    """
+
+    def __init__(
+        self, missing: Sequence[str], repeated: Sequence[str], *, where: str, hint: str
+    ) -> None:
+        """Say where, and what else to do than to rename columns."""
+        self.columns = (*missing, *repeated)
+        self._sentences = [
+            f"{where} {says} the declared column{'s' if names[1:] else ''} {', '.join(names)}{more}"
+            for says, names, more in (("lacks", missing, ""), ("has", repeated, " more than once"))
+            if names
+        ]
+        self._hint = hint
+        super().__init__(self.told(person=None))
+
+    def told(self, *, person: str | None) -> str:
+        """Return the message, where one column may be that of a person's id."""
+        remedies = []
+        if person is not None and person in self.columns:
+            remedies.append(
+                f"`privacy: unit: person` names {quoted(person)}: change it there, or in the file"
+            )
+        if any(name != person for name in self.columns):
+            remedies.append("rename columns in the file, or set `column:` in the spec")
+        return "; ".join([*self._sentences, *([self._hint] if self._hint else remedies)])
 
 
 def places_of(
@@ -138,13 +183,10 @@ def places_of(
         where: what messages call the place of the names.
         hint: what else to do where columns are missing.
     """
-    wrong = [name for name in declared if names.count(name) != 1]
-    if wrong:
-        remedy = hint or "rename them in the file, or set `column:` in the spec"
-        raise DataError(
-            f"{where} does not have each of these declared columns exactly once: "
-            f"{', '.join(wrong)}; {remedy}"
-        )
+    missing = [name for name in declared if name not in names]
+    repeated = [name for name in declared if names.count(name) > 1]
+    if missing or repeated:
+        raise ColumnsError(missing, repeated, where=where, hint=hint)
     return {name: names.index(name) for name in declared}
 
 

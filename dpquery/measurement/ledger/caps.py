@@ -99,8 +99,9 @@ def account_of(state: LedgerState, dataset: str, *, ledger: Path) -> Account:
     account = state.accounts.get(dataset)
     if account is None:
         raise LedgerError(
-            f"dataset {dataset!r} is not registered in the ledger at {ledger}; "
-            "run `dpquery plan` first"
+            f"dataset {dataset!r} is not registered in the ledger at {ledger}, which has "
+            f"{', '.join(sorted(state.accounts)) or 'none'}; run `dpquery plan` first, or name "
+            "another ledger with --ledger"
         )
     return account
 

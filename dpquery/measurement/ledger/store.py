@@ -454,6 +454,11 @@ def scrubbed(path: Path) -> Iterator[None]:
                 failure = LedgerError(
                     f"the ledger at {path} cannot be written; check the disk and its permissions"
                 )
+            case sqlite3.SQLITE_NOTADB:
+                failure = LedgerError(
+                    f"{path} is no ledger (an SQLite file); check DPQUERY_LEDGER or --ledger, or "
+                    "restore a backup if it was one"
+                )
             case _:
                 failure = LedgerError(f"the ledger at {path} is damaged; restore a backup")
     except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read that

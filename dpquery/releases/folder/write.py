@@ -18,7 +18,6 @@ earlier folder back. The workshop is locked while it is used, so that two runs w
 and the next run removes whatever one that died has left.
 """
 
-import errno
 import fcntl
 import filecmp
 import json
@@ -69,7 +68,7 @@ from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, ItemRows, layo
 from dpquery.releases.tables.labels import FIRST_RULES, release_rules
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
 from dpquery.spec.spec import Item, Spec
-from dpquery.untrusted.files import check_named
+from dpquery.untrusted.files import check_named, disk_words
 from dpquery.untrusted.json_values import as_json
 
 NEW, OLD = "new", "old"
@@ -121,12 +120,6 @@ def move_in(workshop: Path, directory: Path) -> None:
         directory.rename(workshop / OLD)
     (workshop / NEW).rename(directory)
     sync_path(directory.parent)
-
-
-def disk_words(problem: OSError) -> str:
-    """Return why something could not be written, in words."""
-    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "the disk is full" if full else os.strerror(problem.errno or errno.EIO)
 
 
 PAID = "the measurements are in the ledger, so it costs nothing"

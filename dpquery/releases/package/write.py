@@ -26,7 +26,6 @@ from dpquery.progress import report_progress, stage
 from dpquery.releases.folder.write import (
     NEW,
     check_apart,
-    disk_words,
     move_in,
     refuse_foreign,
     workshop_beside,
@@ -45,7 +44,7 @@ from dpquery.releases.words import without_controls
 from dpquery.spec.columns import Domain
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.spec.spec import About
-from dpquery.untrusted.files import check_named
+from dpquery.untrusted.files import check_named, disk_words
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook

@@ -103,6 +103,10 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
             f"the character U+{ord(text[error.position]):04X} cannot stand in YAML; remove it",
         ) from None
     except yaml.MarkedYAMLError as error:
+        if error.problem_mark is not None and "'\\t'" in (error.problem or ""):
+            raise UnreadableError(
+                _place(file, error.problem_mark), _tab_words(text, error.problem_mark)
+            ) from None
         what = ", ".join(filter(None, (error.context, error.problem)))
         raise UnreadableError(
             _place(file, error.problem_mark or error.context_mark),
@@ -112,6 +116,12 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
         raise UnreadableError(
             reached, "this is not YAML: an escape or a directive after this has no meaning"
         ) from None
+
+
+def _tab_words(text: str, mark: _Mark) -> str:
+    line = text.split("\n")[mark.line]
+    where = "a tab stands here" if line[: mark.column].strip() else "this line begins with a tab"
+    return f"{where}; YAML wants spaces"
 
 
 def _place(file: str, mark: _Mark | None) -> Place:
