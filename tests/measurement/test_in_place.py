@@ -358,7 +358,7 @@ def test_what_cannot_be_counted_in_place_is_refused_before_the_charge(tmp_path, 
     assert "beyond 2^53" in refusal(place, far)
     (tmp_path / "text").write_bytes(b"age\n1\n" * 99)
     assert "that can be opened" in refusal(f"ibis:duckdb:{tmp_path}/text?table=t", one)
-    assert "is not a file" in refusal("ibis:duckdb:none?table=t", one)
+    assert "there is no file" in refusal("ibis:duckdb:none?table=t", one)
     for wrong in ("ibis:", "ibis:duckdb:d", "ibis:duckdb:d?table=", "ibis:duckdb:d?table=a&x=1"):
         assert "does not name a table" in refusal(wrong, one)
     for wrong in ("ibis:snowflake:X?table=t", "ibis:d?table=t", "ibis:duckdb:?table=t"):

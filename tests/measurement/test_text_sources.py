@@ -425,6 +425,6 @@ def test_what_is_no_data_is_named(folder, tmp_path):
     refused(tmp_path / "*.parquet", "matches no file")
     refused([], "no data is named")
     (folder / "c.csv").write_text("sex,CANARY\n")
-    refused(folder, "c.csv: the header does not have .* once: age;")
+    refused(folder, "c.csv: the header lacks the declared columns? .*age")
     (folder / "c.csv").rename(folder / "c.parquet.gz")
     refused(folder, "compressed as a whole")

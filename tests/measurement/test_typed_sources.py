@@ -271,14 +271,14 @@ def test_a_nested_column_is_refused_by_name_and_type_where_it_is_declared(tmp_pa
 
 def test_a_typed_file_without_a_declared_column_or_of_another_kind_is_refused(tmp_path):
     write_parquet(pa.table({"x": [1]}), tmp_path / "f.parquet")
-    assert "once: age; rename" in refusal(tmp_path / "f.parquet")
+    assert "column age; rename" in refusal(tmp_path / "f.parquet")
     twice = pa.table([[1], [2]], names=["age", " age"])
     write_parquet(twice, tmp_path / "f.parquet")
-    assert "once: age" in refusal(tmp_path / "f.parquet")
+    assert "column age more than once" in refusal(tmp_path / "f.parquet")
     for name in ("g.parquet", "g.arrow"):
         (tmp_path / name).write_bytes(b"age\n1\n")
         assert "give it the suffix of what it is" in refusal(tmp_path / name)
-        assert "not a file" in refusal(tmp_path / f"none-{name}")
+        assert "no file" in refusal(tmp_path / f"none-{name}")
 
 
 @pytest.mark.parametrize("name", ["f.parquet", "f.arrow"])
@@ -360,10 +360,10 @@ def test_a_database_names_a_table_that_is_one(tmp_path):
     assert tabulate(Path(f"sqlite:{place}?table=persons"), spec=spec, subsets=[()])[()] == 1
     assert "is a view" in refusal(f"sqlite:{place}?table=twice")
     assert "does not exist" in refusal(f"sqlite:{place}?table=nobody")
-    assert 'once: o"dd' in refusal(f"sqlite:{place}?table=x%3B%20DROP%20%22T%22", spec)
+    assert 'column o"dd' in refusal(f"sqlite:{place}?table=x%3B%20DROP%20%22T%22", spec)
     assert "does not name a table" in refusal(f"sqlite:{place}")
     assert "does not name a table" in refusal(f"sqlite:{place}?table=persons&where=1")
-    assert "is not a file" in refusal("sqlite:none.db?table=persons")
+    assert "there is no file" in refusal("sqlite:none.db?table=persons")
     (tmp_path / "text.db").write_bytes(b"age\n1\n" * 99)
     assert "is not an SQLite database" in refusal(f"sqlite:{tmp_path}/text.db?table=persons")
 

@@ -234,7 +234,7 @@ def test_a_file_that_appears_after_the_charge_with_another_header_costs_once(tow
 
     with monkeypatch.context() as patch:
         patch.setattr("dpquery.measurement.curator.tabulate", changed)
-        assert "b.csv: the header does not have" in failed("data", charged=True)
+        assert "b.csv: the header lacks" in failed("data", charged=True)
     os.unlink("data/b.csv")
     ok("release", "data", "--epsilon", "1")
     assert spent() == "1"
