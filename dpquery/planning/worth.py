@@ -31,7 +31,7 @@ the widest: an answer that adds up many is nearer to a normal one."""
 NEAR = 0.9  # of its error: what an item could err alone is then worth no word
 FACTORS = (25.0, 4.0)  # of a weight that are tried, the larger one first
 CHEAP = 0.05  # the others may be so much worse for a larger weight to be nearly free
-TRIAL_SECONDS, LONG_TRIAL = 0.3, 4.0  # CPU seconds of a search, and above which there is no other
+TRIAL_SECONDS, LONG_TRIAL = 0.05, 1.0  # CPU seconds of a search, and above which there is no other
 TARGET = 0.2  # of the average answer: a standard error that leaves most answers without a flag
 
 
