@@ -2,7 +2,8 @@
 
 The privacy of every release rests on this. A neighbour is a file with one line more, one line
 fewer, or one line replaced; or, where the unit is a person, with all lines of one id changed. The
-hostile lines of every file are also put into every other kind of source that can hold them."""
+hostile lines of every file are also put into every other kind of source that can hold them.
+"""
 
 import itertools
 import re
@@ -50,15 +51,8 @@ SHOW_SPEC = re.sub(r"(range: .*|values: \[F, M\]|bins: .*)}\n", r"\1, other: sho
 COUNT_SPEC = SPEC.replace("other: drop", "other: count")
 MAX_ROWS = 2
 FIRST_SPEC = PERSON_SPEC.replace("max_rows: 2", "max_rows: 2, keep: first")
-SPECS = {
-    name: parse(text, name="town.yaml", files={})
-    for name, text in {
-        "closed": SPEC,
-        "open": SHOW_SPEC,
-        "counted": COUNT_SPEC,
-        "person": FIRST_SPEC,
-    }.items()
-}
+TEXTS = {"closed": SPEC, "open": SHOW_SPEC, "counted": COUNT_SPEC, "person": FIRST_SPEC}
+SPECS = {name: parse(text, name="town.yaml", files={}) for name, text in TEXTS.items()}
 
 
 @pytest.fixture
@@ -281,35 +275,32 @@ def persons(tmp_path):
     return with_count
 
 
-def test_any_bytes_as_a_line_are_one_record_at_most(counts, record_property):
-    fuzz(raw_bytes(counts), record_property, examples=150)
+def some_or(many, *, some):
+    """So many examples, and very many where there is time."""
+    long = pytest.param(many, id="many", marks=pytest.mark.slow)
+    return pytest.mark.parametrize("examples", [pytest.param(some, id="some"), long])
 
 
-def test_one_line_more_or_replaced_moves_every_table_by_one_or_two(tmp_path, record_property):
-    fuzz(structured(tmp_path), record_property, examples=60)
+@some_or(2500, some=150)
+def test_any_bytes_as_a_line_are_one_record_at_most(counts, record_property, examples):
+    fuzz(raw_bytes(counts), record_property, examples=examples)
+
+
+@some_or(500, some=60)
+def test_one_line_more_or_replaced_moves_every_table_by_one_or_two(
+    tmp_path, record_property, examples
+):
+    fuzz(structured(tmp_path), record_property, examples=examples)
 
 
 @pytest.mark.nightly
-def test_one_person_moves_every_table_by_max_rows_at_most(tmp_path, record_property):
-    fuzz(persons(tmp_path), record_property, examples=40)
+@some_or(500, some=40)
+def test_one_person_moves_every_table_by_max_rows_at_most(tmp_path, record_property, examples):
+    fuzz(persons(tmp_path), record_property, examples=examples)
 
 
-@pytest.mark.slow
-def test_long_fuzz_of_any_bytes(counts, record_property):
-    fuzz(raw_bytes(counts), record_property, examples=2500)
+# The same in other sources.
 
-
-@pytest.mark.slow
-def test_long_fuzz_of_lines(tmp_path, record_property):
-    fuzz(structured(tmp_path), record_property, examples=500)
-
-
-@pytest.mark.slow
-def test_long_fuzz_of_persons(tmp_path, record_property):
-    fuzz(persons(tmp_path), record_property, examples=500)
-
-
-TEXTS = {"closed": SPEC, "open": SHOW_SPEC, "counted": COUNT_SPEC, "person": FIRST_SPEC}
 NAMES = damage.HEADER.decode().strip().split(",")
 PLAIN_HEADER = [name for name, content in SMALL.items() if content.startswith(damage.HEADER)]
 COMMA = Dialect(b",", b'"', False)
