@@ -36,6 +36,14 @@ def python_answers(measurement, table, shift):
     return [value >> shift for value in total]
 
 
+def check(measurement, table, shift=None):
+    """Compare answers with the twin's, at a shift or at that of the grid; return them."""
+    shift = grid_shift((measurement,)) if shift is None else shift
+    answers = exact_answers(measurement, table, shift=shift).tolist()
+    assert answers == python_answers(measurement, table, shift)
+    return answers
+
+
 @pytest.mark.parametrize("bits", [1, 8, 16])
 @pytest.mark.parametrize("attributes", [1, 2, 5])
 def test_answers_equal_python_integers_at_every_width(bits, attributes):
@@ -46,10 +54,7 @@ def test_answers_equal_python_integers_at_every_width(bits, attributes):
             i: Dense(rng.integers(-(2**bits), 2**bits + 1, (n + 1, n))) for i, n in enumerate(shape)
         }
         measurement = WeightedBlock(int(rng.integers(1, 1000)), product(shape, factors))
-        table = rng.integers(0, 2 ** int(rng.integers(1, 30)), shape)
-        shift = grid_shift((measurement,))
-        answers = exact_answers(measurement, table, shift=shift)
-        assert answers.tolist() == python_answers(measurement, table, shift)
+        check(measurement, rng.integers(0, 2 ** int(rng.integers(1, 30)), shape))
 
 
 @pytest.mark.parametrize("weight", [1, 3 << 16, (1 << 20) - 1, 77 << 30])
@@ -57,33 +62,41 @@ def test_answers_whose_weight_alone_is_wide_are_exact(weight):
     rng = np.random.default_rng(weight.bit_length())
     shape = (20, 3, 9)  # with records of 2^36 some 47 bits, before the weight
     block = product(shape, {i: Centered(n) for i, n in enumerate(shape)})
-    measurement = WeightedBlock(weight, block)
-    table = rng.integers(0, 2**22, shape)
-    shift = grid_shift((measurement,))
-    computed = exact_answers(measurement, table, shift=shift)
-    assert computed.tolist() == python_answers(measurement, table, shift)
+    check(WeightedBlock(weight, block), rng.integers(0, 2**22, shape))
 
 
 @pytest.mark.parametrize("weight", [1, 3])
 def test_answers_that_no_float_holds_are_exact(weight):
     block = product((2,), {0: Dense(np.array([[2**23 - 1, 2**22 + 1], [1, 2**23 - 3]]))})
-    measurement, table = WeightedBlock(weight, block), np.array([2**35 - 1, 2**34 + 7])
-    computed = exact_answers(measurement, table, shift=0).tolist()
-    assert computed == python_answers(measurement, table, 0)
+    computed = check(WeightedBlock(weight, block), np.array([2**35 - 1, 2**34 + 7]), 0)
     assert any(int(float(value)) != value for value in computed)
 
 
-def test_signed_blocks_and_structured_factors_are_exact_too():
+@pytest.mark.parametrize("shift", [0, 7, 30])
+def test_signed_blocks_and_structured_factors_are_exact_too(shift):
     rng = np.random.default_rng(0)
     shape = (4, 3, 2)
     rows = rng.integers(0, 2**15, (2, 4))
     factors = (PIdentity(2**16 - rows.sum(axis=0), rows), Prefix(3), Identity(2))
     block = Block(shape, (0, 1, 2), factors, (True, True, True), 2)
-    measurement = WeightedBlock(12345, block)
-    table = rng.integers(0, 10**6, shape)
-    for shift in (0, 7, 30):
-        expected = python_answers(measurement, table, shift)
-        assert exact_answers(measurement, table, shift=shift).tolist() == expected
+    check(WeightedBlock(12345, block), rng.integers(0, 10**6, shape), shift)
+
+
+@pytest.mark.parametrize(
+    ("weight", "shift"), [(77 << 60, 50), (77 << 60, 61), (1 << 90, 80), (12345, 3)]
+)
+def test_very_large_weights_are_exact_as_an_odd_number_times_a_power_of_two(weight, shift):
+    block = product((3,), {0: Dense(np.array([[3, -1, 2], [0, 5, 7]]))})
+    check(WeightedBlock(weight, block), np.array([4, 10, 1]), shift)
+
+
+@pytest.mark.parametrize(
+    "factor", [Hierarchy(2, [1], [2**35]), Dense(np.array([[2**34 + 1, 0], [1, 2**34]]))]
+)
+def test_counts_of_many_records_do_not_wrap_under_a_single_wide_factor(factor):
+    measurement = WeightedBlock(1, product((2,), {0: factor}))
+    check_width((measurement,))
+    check(measurement, np.array([2**35 + 1, 2**34]))
 
 
 def test_the_grid_leaves_room_for_two_to_the_36_records():
@@ -109,32 +122,11 @@ def test_more_records_than_declared_possible_are_refused():
         exact_answers(measurement, np.array([2**35, 2**35]), shift=0)
 
 
-def test_very_large_weights_are_exact_as_an_odd_number_times_a_power_of_two():
-    block = product((3,), {0: Dense(np.array([[3, -1, 2], [0, 5, 7]]))})
-    table = np.array([4, 10, 1])
-    for weight, shift in ((77 << 60, 50), (77 << 60, 61), (1 << 90, 80), (12345, 3)):
-        measurement = WeightedBlock(weight, block)
-        expected = python_answers(measurement, table, shift)
-        assert exact_answers(measurement, table, shift=shift).tolist() == expected
-
-
 def test_integers_too_wide_for_the_digits_are_refused_before_any_data():
     block = product((3,), {0: Dense(np.full((3, 3), 2**39))})
     with pytest.raises(UnsupportedWorkloadError, match="too wide"):
         check_width((WeightedBlock(3, block),))
     check_width((WeightedBlock(3 << 100, product((3,), {0: Identity(3)})),))
-
-
-def test_counts_of_many_records_do_not_wrap_under_a_single_wide_factor():
-    for factor in (
-        Hierarchy(2, [1], [2**35]),
-        Dense(np.array([[2**34 + 1, 0], [1, 2**34]])),
-    ):
-        weighted_block = WeightedBlock(1, product((2,), {0: factor}))
-        check_width((weighted_block,))
-        shift, table = grid_shift((weighted_block,)), np.array([2**35 + 1, 2**34])
-        expected = python_answers(weighted_block, table, shift)
-        assert list(exact_answers(weighted_block, table, shift=shift)) == expected
 
 
 @pytest.mark.parametrize("small", [0, 30, 300, 10**6])
