@@ -152,13 +152,18 @@ tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
   .all tr > :nth-child(n+5) { display: none; } .all tbody th, .all .verdict { min-width: 90px; }
   .points tr > :last-child { width: 28%; } .words { grid-template-columns: minmax(0, 1fr); } }
 @media print { body { font-size: 13px; } main { max-width: none; padding: 0; }
-  article { border: 0; }
-  .item { display: block; } .panels { display: block; } .panel { display: inline-block;
-  width: 24%; vertical-align: top; } .scroll { overflow: visible; }
-  .plot, tr, .panel, .tile, .lead { break-inside: avoid; }
+  article { border: 0; padding: 0; } .item, .panels { display: block; }
+  .panel { display: inline-block; width: 24%; vertical-align: top; } .scroll { overflow: visible; }
+  .pair { grid-template-columns: 1fr 1fr; } small { font-size: 11px; }
+  th, td { padding: 3px 8px; font-size: 12px; } .words { gap: 3px 20px; font-size: 12px; }
+  .full th, .full td { padding: 0 10px; font-size: 11px; }
+  .plot { font-size: 10px; } .plot svg, .ys { height: min(var(--h), 560px); }
+  .plot, tr, .panel, .tile, .lead, .reading p, .legend,
+  :is(.points tbody, .scroll table):not(:has(tr:nth-child(25)), .all *) { break-inside: avoid; }
   h2, h3, h4, .lead, summary, caption, thead, .legend { break-after: avoid; }
-  .points, .reading, .legend { break-inside: avoid; } .skip, nav, .full { display: none; }
-  details.part::details-content { content-visibility: visible; display: block; } }
+  .reading p:last-child, .all tr:last-child, tfoot { break-before: avoid; }
+  .skip, nav, [download], .full:has(tr:nth-child(61)), .full summary { display: none; }
+  details:is(.part, .full)::details-content { content-visibility: visible; display: block; } }
 """
 
 
