@@ -9,7 +9,7 @@ import numpy as np
 from report_support import release
 
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.releases.report.axes import NARROWEST, PANEL_WIDTH, STRIP_WIDTH
+from dpquery.releases.report.axes import BESIDE, NARROWEST, PANEL_WIDTH, STRIP_WIDTH
 from dpquery.releases.report.page import page
 from dpquery.spec.parsing.read import load_spec
 
@@ -152,6 +152,6 @@ def faults(text):
     found = []
     for room, texts in level_axes(text):
         boxes = [(x * room - s * 7.2 * len(t), 7.2 * len(t), t) for x, s, t in texts]
-        found += [t for left, width, t in boxes if left < -1 or left + width > room + 1]
+        found += [t for left, width, t in boxes if left < -BESIDE or left + width > room + BESIDE]
         found += [f"{a[2]} on {b[2]}" for a, b in pairwise(boxes) if a[0] + a[1] > b[0]]
     return found

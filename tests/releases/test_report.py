@@ -321,6 +321,18 @@ def test_an_axis_turns_logarithmic_when_values_differ_much_and_says_so():
     assert chart_of(0.0, 0.0)[1] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("total", "label", "arrows"), [(31, "all", 1), (29, "all", 0), (31, "x", 0)]
+)
+def test_a_total_far_beyond_its_parts_has_an_arrow_and_leaves_them_the_scale(total, label, arrows):
+    rows = [Mark("a", 10.0, "10"), Mark("b", 5.0, "5"), Mark(label, float(total), f"{total}")]
+    chart = points(rows, caption="t", heads=("a", "b"), axis="count")
+    places = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)%', chart)]
+    assert chart.count("→") == arrows == 3 - len(places)
+    assert places[0] == pytest.approx(97 if arrows else 1000 / (1.03 * total), abs=0.5)
+    assert f">{total}</td>" in chart
+
+
 def test_lines_that_are_promised_are_drawn_whatever_the_values():
     for values in ((0.001, 0.002), (1e-6, 0.2), (0.1, 90.0)):
         chart, _ = chart_of(*values, marks=(0.3, 0.5))

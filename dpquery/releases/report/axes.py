@@ -19,6 +19,7 @@ UNITS = 1000  # of a drawing, across and up, that stretches to the plot
 LONGEST_LABEL = 30  # characters of a label beside or below a plot
 _CHARACTER = 7.4  # pixels, in a wide font of 12
 _GAP = 8.0  # pixels between two texts
+BESIDE = 16  # pixels beside a plot into which a text below it may reach
 _DAY_STEPS = (1, 2, 7, 14)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 6000, 12000)
@@ -156,7 +157,11 @@ def label_ticks(labels: Sequence[str]) -> tuple[Scale, list[Tick]]:
 
 
 def thinned(scale: Scale, ticks: Sequence[Tick], room: float = NARROWEST) -> list[Tick]:
-    """Return every tick, or every second, or third, ..., as many as stand apart in some pixels."""
+    """Return every tick, or every second, or third, ..., as many as stand apart in some pixels.
+
+    Those at the ends are left out whose texts would not stand in the middle of their places.
+    """
+    ticks = [t for t in ticks if _shift(scale(t.value), t.text, room) == 0.5] or ticks
     every = (list(ticks[::k]) for k in range(1, len(ticks)))
     return next((shown for shown in every if _fit(scale, shown, room)), list(ticks[:1]))
 
@@ -174,9 +179,10 @@ def _fit(scale: Scale, ticks: Sequence[Tick], room: float = NARROWEST) -> bool:
 
 
 def _shift(at: float, text: str, room: float) -> float:
-    """Return which share of a text stands left of its place: half, but it stays in its plot."""
+    """Return which share of a text stands left of its place: half, but it stays by its plot."""
     width = max(_CHARACTER * len(text), 1.0)
-    return min(max(0.5, 1 - (1 - at) * room / width), at * room / width)
+    left, right = (at * room + BESIDE) / width, ((1 - at) * room + BESIDE) / width
+    return min(max(0.5, 1 - right), left)
 
 
 def breaking(text: str) -> str:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import date
 from html import escape
 from itertools import groupby, pairwise
-from math import isnan
+from math import inf, isnan
 
 import numpy as np
 
 from dpquery.arrays import Bools, Floats, Ints
+from dpquery.releases.report.answers import TOTAL_LABELS
 from dpquery.releases.report.axes import (
     NARROWEST,
     PANEL_WIDTH,
@@ -44,6 +45,8 @@ from dpquery.releases.report.axes import (
 from dpquery.releases.words import figure
 
 # ------------------------------------------------------------------------------- points
+
+FAR_TOTAL = 3  # times the largest of its parts is a total that has no place on their scale
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ def points(
     """Return a table of answers with a point and a whisker for each, as HTML.
 
     Args:
-        rows: what is drawn, from the top; those of no value have no point.
+        rows: what is drawn, from the top; those of no value have no point, and an arrow stands for
+            totals that would leave the others no room.
         caption: of the table.
         heads: of the columns of labels and of values.
         axis: what the values are.
@@ -92,8 +96,12 @@ def points(
         marks: values at which a line crosses all rows.
         far: whether the axis is logarithmic where positive values lie far apart.
     """
-    shown = [end for row in rows if not isnan(row.value) for end in (row.value, row.low, row.high)]
-    shown = [*(end for end in shown if not isnan(end)), *marks]
+    parts = [r for r in rows if not {r.label, r.head} & {*TOTAL_LABELS}]
+    most = max((row.value for row in parts if row.value > 0), default=inf)
+    beyond = any(row.value > FAR_TOTAL * most for row in rows if row not in parts)
+    of_scale = parts if beyond and not far else rows
+    ends = (end for r in of_scale if not isnan(r.value) for end in (r.value, r.low, r.high))
+    shown = [*(end for end in ends if not isnan(end)), *marks]
     positive = [row.value for row in rows if row.value > 0]
     far = far and bool(positive) and max(positive) > 30 * min(positive)
     scale = log_scale([end for end in shown if end > 0]) if far else value_scale(shown)
@@ -127,6 +135,8 @@ def _row(row: Mark, scale: Scale, crossed: str) -> str:
 def _point(row: Mark, scale: Scale) -> str:
     if isnan(row.value) or (scale.log and row.value <= 0):
         return ""
+    if row.value > scale.high:
+        return '<text x="100%" y="50%" dy=".35em" text-anchor="end">→</text>'
     whisker = ""
     if not isnan(row.low):
         low, high = percent_of(scale(row.low)), percent_of(scale(row.high))
@@ -293,7 +303,7 @@ def _ticks(axis: LineAxis, across: Scale, *, small: bool) -> list[Tick]:
         return date_ticks(across)
     if axis.kind == "labels":
         return [t for t in label_ticks(axis.labels)[1] if across.low <= t.value <= across.high]
-    return number_ticks(across, whole=axis.kind == "numbers")
+    return thinned(across, number_ticks(across, whole=axis.kind == "numbers"))
 
 
 def _marks(line: Line, across: Scale, up: Scale, k: int) -> list[str]:
@@ -434,8 +444,8 @@ def _columns(side: MapSide) -> Axis:
         half = (float(side.places[-1]) - float(side.places[0])) / (count - 1) / 2
         scale = Scale(float(side.places[0]) - half, float(side.places[-1]) + half)
         inside = Scale(float(side.places[0]), float(side.places[-1]))
-        ticks = date_ticks(scale) if side.dates else number_ticks(inside, whole=True)
-        return Axis(scale, ticks, name)
+        numbers = thinned(scale, number_ticks(inside, whole=True))
+        return Axis(scale, date_ticks(scale) if side.dates else numbers, name)
     scale, ticks = label_ticks(side.labels)
     if side.ordered or len(ticks) == count:
         return Axis(scale, ticks, name)

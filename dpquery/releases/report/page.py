@@ -82,7 +82,7 @@ summary { cursor: pointer; font-weight: 600; padding: 3px 0; overflow-wrap: anyw
 .panel { min-width: 0; } .panel > p { font-size: 13px; margin: 0 0 8px; white-space: nowrap;
   overflow: hidden; text-overflow: ellipsis; }
 .plot { display: grid; grid-template-columns: min(var(--w), 42%) minmax(0, 1fr); font-size: 12px;
-  padding-right: 12px; margin: 2px 0 10px; max-width: 760px; }
+  padding-right: 18px; margin: 2px 0 10px; max-width: 760px; }
 .plot svg { width: 100%; height: var(--h); display: block; overflow: visible; }
 .plot .unit { grid-column: 1 / -1; margin: 0 0 8px; color: var(--soft); }
 .plot i, .points i { position: absolute; font-style: normal; white-space: nowrap; line-height: 1.2;
@@ -91,6 +91,8 @@ summary { cursor: pointer; font-weight: 600; padding: 3px 0; overflow-wrap: anyw
   overflow: hidden; text-overflow: ellipsis; }
 .xs { grid-column: 2; min-width: 0; } .xs div { position: relative; height: var(--x, 20px); }
 .xs i { top: 5px; transform: translateX(var(--s)); }
+.xs i:not(.up)::before { content: ""; position: absolute; top: -5px; height: 4px;
+  left: calc(-1 * var(--s)); border-left: 1px solid var(--soft); }
 .xs i.up { writing-mode: vertical-rl; transform: translateX(-50%) rotate(180deg); }
 .xs p { margin: 0; max-width: none; text-align: right; color: var(--soft); font-size: 12px; }
 .plot path { fill: none; vector-effect: non-scaling-stroke; }
@@ -137,6 +139,7 @@ tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
 .strip .mark { stroke: var(--warn); stroke-width: 1.5; stroke-dasharray: 4 3; }
 .strip .whisker { stroke: var(--accent); stroke-width: 2; opacity: .7; }
 .strip .dot { fill: var(--accent); stroke: var(--accent); stroke-width: 1.5; }
+.strip text { fill: var(--accent); font-size: 18px; }
 .strip .dot.flagged { fill: var(--paper); stroke: var(--warn); }
 .pill { display: inline-block; min-width: 46px; padding: 0 8px; border-radius: 9px;
   border: 1px solid currentColor; text-align: center; font-size: 12px; }
@@ -331,8 +334,9 @@ def _header(report: Report, title: str) -> str:
 HOW_TO_READ = {
     "points": (
         "A point is an estimate, the line through it its noise interval. Hollow points are "
-        "flagged: their standard error is 30 % of the estimate or more.",
-        "A point is an estimate.",
+        "flagged: their standard error is 30 % of the estimate or more. An arrow stands for a "
+        "total that lies far beyond the scale.",
+        "A point is an estimate. An arrow stands for a total that lies far beyond the scale.",
     ),
     "lines": (
         "A line joins the estimates, the band around it is the noise interval of each; where no "
