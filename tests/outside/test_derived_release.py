@@ -108,15 +108,16 @@ def test_the_report_says_how_wide_derived_intervals_are(folder):
     assert "half of the 95 % interval" in last.title
 
 
-def test_the_page_shows_derived_items_and_shares_in_percent(folder):
+def test_the_page_shows_derived_items_and_shares_and_ratios_in_percent(folder):
     text = page(load_report(folder / "release"))
     names = [item.facts.name for item in load_report(folder / "release").derived]
     assert names == [facts["name"] for facts in manifest_of(folder)["derived"]]
     sections = dict(re.findall(r'<h3 id="derived-(\w+)">(.*?)</article>', text, re.DOTALL))
     assert [*sections] == names
-    shares = pd.read_parquet(folder / "release" / "shares.parquet")["estimate"]
-    shown = re.findall(r"<td>([\d.,]+)(?:</td><td>|<small>)[\d.,]+ to", sections["shares"])
-    assert [float(cell) for cell in shown] == pytest.approx(100 * shares, rel=1e-3)
+    for name in ("shares", "part"):
+        parts = pd.read_parquet(folder / "release" / f"{name}.parquet")["estimate"]
+        shown = re.findall(r"<td>([\d.,]+)(?:</td><td>|<small>)[\d.,]+ to", sections[name])
+        assert [float(cell) for cell in shown] == pytest.approx(100 * parts, rel=1e-3)
     assert "<svg" in sections["shares"]
     assert "<svg" not in sections["days"]  # dates are listed
     assert "2020-03-01" in sections["days"]

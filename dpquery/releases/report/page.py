@@ -164,7 +164,7 @@ tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
   .plot, tr, .panel, .tile, .lead, .reading p, .legend,
   :is(.points tbody, .scroll table):not(:has(tr:nth-child(25)), .all *) { break-inside: avoid; }
   h2, h3, h4, .lead, summary, caption, thead, .legend { break-after: avoid; }
-  .reading p:last-child, .all tr:last-child, tfoot { break-before: avoid; }
+  .reading p:last-child, .note, .all tr:last-child, tfoot { break-before: avoid; }
   .skip, nav, [download], .full:has(tr:nth-child(61)), .full summary { display: none; }
   details:is(.part, .full)::details-content { content-visibility: visible; display: block; } }
 """
