@@ -170,7 +170,7 @@ def test_epsilon_has_no_default(town):
         (CSV.replace(b"sex", b"gender", 1), "the header lacks the declared column sex; rename"),
         (
             CSV.replace(b"income", b"sex", 1),
-            "lacks the declared column income; data.csv: the header has the declared column sex "
+            "lacks the declared column income; it has the declared column sex "
             "more than once; rename columns in the file, or set `column:` in the spec; nothing was",
         ),
         (b"", "header"),

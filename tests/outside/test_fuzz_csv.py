@@ -22,8 +22,7 @@ HINTS = (
     r"set `file: \{delimiter: (\";\"|tab|\"\|\")\}` in the spec"
     r"|it is gzip: give it the suffix \.gz"
 )
-NAMES = rf"(({DECLARED})(, )?)+"
-AGAIN = rf"(; )?data\.csv: the header has the declared columns? {NAMES} more than once"
+NAMES = rf"the declared columns? (({DECLARED})(, )?)+"
 REMEDY = (
     rf"((`privacy: unit: person` names 'name': change it there, or in the file)?(; )?"
     rf"(rename columns in the file, or set `column:` in the spec)?|{HINTS}); nothing was charged"
@@ -32,8 +31,8 @@ REFUSALS = re.compile(
     r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "
     r"(write one there, or name another file, or set its encoding in the spec, such as "
     rf"`file: \{{encoding: latin-1\}}`|{HINTS}); nothing was charged\n"
-    rf"|dpquery: data\.csv: the header lacks the declared columns? {NAMES}({AGAIN})?; {REMEDY}\n"
-    rf"|dpquery: {AGAIN}; {REMEDY}\n"
+    rf"|dpquery: data\.csv: the header lacks {NAMES}(; it has {NAMES} more than once)?; {REMEDY}\n"
+    rf"|dpquery: data\.csv: the header has {NAMES} more than once; {REMEDY}\n"
     r"|dpquery: data\.csv is empty: no header and no record; name another file; "
     r"nothing was charged\n"
 )

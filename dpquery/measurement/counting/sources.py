@@ -153,8 +153,11 @@ class ColumnsError(DataError):
         """Say where, and what else to do than to rename columns."""
         self.columns = (*missing, *repeated)
         self._sentences = [
-            f"{where} {says} the declared column{'s' if names[1:] else ''} {', '.join(names)}{more}"
-            for says, names, more in (("lacks", missing, ""), ("has", repeated, " more than once"))
+            f"{says} the declared column{'s' if names[1:] else ''} {', '.join(names)}{more}"
+            for says, names, more in (
+                (f"{where} lacks", missing, ""),
+                ("it has" if missing else f"{where} has", repeated, " more than once"),
+            )
             if names
         ]
         self._hint = hint
