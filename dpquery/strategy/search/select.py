@@ -71,7 +71,7 @@ def other_process() -> Iterator[ProcessPoolExecutor]:
     thread there, as in `plan`: threads that wait for each other take most of the time with small
     matrices, which a search is limited in, and sums come out otherwise on another machine.
     """
-    spawned = multiprocessing.get_context("spawn")
+    spawned, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with ProcessPoolExecutor(
         1, mp_context=spawned, initializer=threadpool_limits, initargs=(1,)
     ) as executor:
@@ -83,7 +83,7 @@ def other_process() -> Iterator[ProcessPoolExecutor]:
         try:
             yield executor
         except BaseException:
-            for process in multiprocessing.active_children():
+            for process in set(multiprocessing.active_children()) - {*others}:
                 process.terminate()
             raise
 
