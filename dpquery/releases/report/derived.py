@@ -2,25 +2,15 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpquery.releases.manifest_facts import (
-    DerivedFacts,
-)
-from dpquery.releases.report.answers import (
-    ItemCells,
-    table_cells,
-)
+from dpquery.releases.manifest_facts import DerivedFacts
+from dpquery.releases.report.answers import ItemCells, table_cells
 from dpquery.releases.words import figure, percent
 from dpquery.untrusted.parquet import opened
-
-if TYPE_CHECKING:
-    pass
-
 
 MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
 _FIGURES = ("estimate", "ci_low", "ci_high")

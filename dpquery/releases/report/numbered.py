@@ -5,7 +5,6 @@ The files come from outside: what their numbers point to is looked up within bou
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +25,6 @@ from dpquery.releases.tables.long_table import (
     with_levels,
 )
 from dpquery.untrusted.parquet import opened
-
-if TYPE_CHECKING:
-    pass
 
 _ENDS = (("from_number", "to_number"), ("from_date", "to_date"))
 _OWN = {*NUMBERED, "estimate", "std_error", "half_width"}
