@@ -68,7 +68,6 @@ MAX_FOURTH_POWERS = 1 << 34  # queries times measured rows of one attribute
 # --- counting -------------------------------------------------------------------------------------
 MAX_COUNTED_CELLS = 2**28  # of all tables counted in one pass: 2 GiB
 MAX_STATE_BYTES = 2**30  # of the rows of persons held at a time, unless another limit is named
-MAX_PUSHED_CASES = 4096  # of one expression that a warehouse evaluates: some 200 KB of its query
 
 # --- relaxed adaptive projection ------------------------------------------------------------------
 MAX_RAP_ROUNDS = 1_000

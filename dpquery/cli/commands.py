@@ -196,8 +196,8 @@ def release_command(
         typer.Argument(
             help="The data: text with a header, Parquet or Arrow files, a folder or quoted glob of "
             "them, - for stdin, sqlite:FILE?table=NAME, duckdb:FILE?table=NAME, spark:PATH or "
-            "spark:table=NAME; several are one table. Also adbc:VARIABLE?table=NAME; "
-            "ibis:duckdb:FILE?table=NAME counts in place."
+            "spark:table=NAME; several are one table. Also adbc:VARIABLE?table=NAME, for servers "
+            "and warehouses."
         ),
     ],
     epsilon: Annotated[str, typer.Option(help="What this release may spend.")],

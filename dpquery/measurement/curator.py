@@ -192,7 +192,7 @@ def measure(
 def _check_before_charge(data: Data, query: Query) -> None:
     """Check headers; DataError says that nothing was charged."""
     try:
-        check_header(data, query.spec, query.compiled.classes)
+        check_header(data, query.spec)
     except ColumnsError as error:
         problem = error.told(person=query.spec.privacy.person)
     except DataError as error:

@@ -105,9 +105,6 @@ def write_all(folder, rows):
         if find_spec("adbc_driver_manager"):
             os.environ["BENCH_ADBC"] = f"duckdb:{folder}/rows.duckdb"
             found["adbc, duckdb"] = Path("adbc:BENCH_ADBC?table=persons")
-        if find_spec("ibis"):
-            found["in place"] = Path(f"ibis:duckdb:{folder}/rows.duckdb?table=persons")
-
     if find_spec("pyspark"):
         found["spark"] = f"spark:{folder}/rows.parquet"
     return found

@@ -289,13 +289,7 @@ def write_adbc(table, path):
     return Path(f"adbc:{ADBC}?table=persons")
 
 
-def write_in_place(table, path):
-    write_duckdb(table, path)
-    return Path(f"ibis:duckdb:{path}?table=persons")
-
-
 ADBC = "DPQUERY_TEST_ADBC"
-IN_PLACE = {"rows.place": write_in_place}
 TYPED = {
     "rows.parquet": write_parquet,
     "rows.arrow": write_arrow,
@@ -316,7 +310,6 @@ DUCKDB = needs("duckdb")
 TAKES = {
     "rows.duckdb": DUCKDB,
     "rows.adbc": needs("duckdb", "adbc_driver_manager"),
-    "rows.place": needs("duckdb", "ibis"),
 }
 
 

@@ -21,7 +21,6 @@ from data import (
     write_adbc,
     write_arrow,
     write_duckdb,
-    write_in_place,
     write_parquet,
     write_sqlite,
     written,
@@ -151,7 +150,7 @@ def program(name):
 
 @contextmanager
 def postgres_running():
-    """Yield the URI of a server that runs meanwhile; skip the test where there is none."""
+    """Name a server that runs meanwhile by the variable PG; skip the test where there is none."""
     initdb, ctl = program("initdb"), program("pg_ctl")
     if initdb is None or ctl is None:
         pytest.skip("PostgreSQL's server is not installed")
@@ -176,7 +175,8 @@ def postgres_running():
         options = f"-k {place} -c listen_addresses= -p {PORT}"
         call(ctl, "-D", data, "-o", options, "-l", log, "-w", "start")
         try:
-            yield f"postgresql://postgres@/postgres?host={place}&port={PORT}"
+            os.environ[PG] = f"postgresql://postgres@/postgres?host={place}&port={PORT}"
+            yield
         finally:
             call(ctl, "-D", data, "-m", "immediate", "-w", "stop")
 
@@ -304,21 +304,26 @@ def as_sqlite(table, folder):
     return write_sqlite(pa.table(columns), folder / "rows.db")
 
 
-def in_postgres(table, server):
-    """Write the table `persons` into a server, anew."""
-    psycopg = pytest.importorskip("psycopg")
-    kinds = {pa.string(): "text", pa.int32(): "integer", pa.int64(): "bigint"}
-    kinds |= {pa.float64(): "double precision", pa.bool_(): "boolean", pa.date32(): "date"}
-    kinds[pa.timestamp("us")] = "timestamp"
-    listed = ", ".join(f'"{own.name}" {kinds[own.type]}' for own in table.schema)
-    os.environ["DPQUERY_TEST_PG"] = server
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS persons CASCADE")
-        connection.execute(f"CREATE TABLE persons ({listed})")
-        marks = ", ".join(["%s"] * table.num_columns)
-        with connection.cursor() as cursor:
-            rows = [tuple(row.values()) for row in table.to_pylist()]
-            cursor.executemany(f"INSERT INTO persons VALUES ({marks})", rows)  # noqa: S608
+@contextmanager
+def cursor_of_postgres():
+    from adbc_driver_postgresql import dbapi
+
+    place = os.environ[PG]
+    with dbapi.connect(place, autocommit=True) as connection, connection.cursor() as cursor:
+        yield cursor
+
+
+def postgres(*statements):
+    """Have the tests' server do something."""
+    with cursor_of_postgres() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def in_postgres(table):
+    """Write the table `persons` into the tests' server, anew."""
+    with cursor_of_postgres() as cursor:
+        cursor.adbc_ingest("persons", table, mode="replace")
 
 
 ENGINES = {
@@ -329,23 +334,16 @@ ENGINES = {
     "SQLite": as_sqlite,
     "DuckDB": lambda table, folder: write_duckdb(table, folder / "rows.duckdb"),
     "ADBC": lambda table, folder: write_adbc(table, folder / "rows.adbc"),
-    "in place, DuckDB": lambda table, folder: write_in_place(table, folder / "rows.place"),
     "Spark": as_parts_on_spark,
 }
 MARKS = {
     "DuckDB": TAKES["rows.duckdb"],
     "ADBC": TAKES["rows.adbc"],
-    "in place, DuckDB": TAKES["rows.place"],
     "Spark": (SPARK, pytest.mark.slow),
 }
-IN_POSTGRES = {
-    "ADBC": lambda _: Path("adbc:DPQUERY_TEST_PG?table=persons"),
-    "in place": lambda _: Path("ibis:postgres:DPQUERY_TEST_PG?table=persons"),
-}
-SERVER_MARKS = {
-    "ADBC": needs("adbc_driver_manager", "adbc_driver_postgresql"),
-    "in place": needs("ibis", "psycopg"),
-}
+PG = "DPQUERY_TEST_PG"
+IN_POSTGRES = (f"adbc:{PG}?table=", f"ibis:postgres:{PG}?table=")
+SERVER = needs("adbc_driver_manager", "adbc_driver_postgresql")
 
 
 def engines():

@@ -59,10 +59,6 @@ EXTRAS = {
     "measurement.counting.databases": {"duckdb", "adbc_driver_manager"},
     "audit.cases": {"duckdb"},
     "measurement.counting.engines.spark": {"pyspark", "py4j"},
-    "measurement.counting.engines.warehouses": {"ibis", "duckdb", "psycopg", "sqlglot"},
-    "measurement.counting.engines.pushed_codes": {"ibis"},  # types alone, as those below
-    "measurement.counting.engines.pushed_query": {"ibis"},
-    "measurement.counting.engines.probe": {"ibis"},
 }
 """Libraries that may be missing, and the modules that may import them."""
 CATCH_ALL = {"cli.app": "the last stop: the unforeseen ends as exit code 70 without a traceback"}

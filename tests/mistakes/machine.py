@@ -27,7 +27,6 @@ GUARANTEE += ("spec.spec", "spec.predicates", "spec.numbers")
 PUBLISHED = ("reconstruction.intervals", "reconstruction.derived", "reconstruction.columns")
 PUBLISHED += ("releases.tables", "releases.package", "releases.manifest", "releases.manifest_facts")
 WITH_SERVERS = ("dpquery.measurement.counting.engines.spark",)
-WITH_SERVERS += ("dpquery.measurement.counting.engines.warehouses",)
 """Left out: most of their tests need a server or Java."""
 MODULES = tuple(f"dpquery.{name}." for name in GUARANTEE + PUBLISHED)
 

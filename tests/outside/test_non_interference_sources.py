@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from damage import CANARY
-from data import ADBC, IN_PLACE, TYPED, UNPACKED, cases, written
+from data import ADBC, TYPED, UNPACKED, cases, written
 from interference_support import FIXED, Step, observe
 from town import CSV, SPEC, kinds, ok, plan_town, renew, run, spent
 
@@ -44,16 +44,14 @@ FORMATS = {
         "cp1252",
     ),
     "zst": ("data.csv.zst", FileFormat(), "utf-8"),
-    **{name: (name, FileFormat(), "") for name in (*TYPED, *IN_PLACE)},
+    **{name: (name, FileFormat(), "") for name in TYPED},
 }
 READ_LIKE_OTHERS = ("UTF-16, tabs", "cp1252, pipes, packed", "zst", "rows.arrow", "stream.arrow")
-READ_LIKE_OTHERS += ("rows.adbc", "rows.place")
-WRITERS = TYPED | IN_PLACE
+READ_LIKE_OTHERS += ("rows.adbc",)
 LOCATIONS = {
     "rows.db": "sqlite:rows.db?table=persons",
     "rows.duckdb": "duckdb:rows.duckdb?table=persons",
     "rows.adbc": f"adbc:{ADBC}?table=persons",
-    "rows.place": "ibis:duckdb:rows.place?table=persons",
 }
 
 
@@ -70,13 +68,13 @@ def spec_text(file):
 def content_of(form, rows, folder):
     """Return the bytes of a source of some rows."""
     name, file, encoding = FORMATS[form]
-    if form in WRITERS:
+    if form in TYPED:
         columns = list(zip(*rows, strict=True)) or [()] * len(NAMES)
         table = pa.table(
             {own: pa.array(column, pa.string()) for own, column in zip(NAMES, columns, strict=True)}
         )
         folder.mkdir(exist_ok=True)
-        WRITERS[form](table, folder / form)
+        TYPED[form](table, folder / form)
         os.environ[ADBC] = f"duckdb:{form}"  # in the town
         return (folder / form).read_bytes()
     text = written(rows, file, names=NAMES)

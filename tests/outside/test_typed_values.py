@@ -101,8 +101,6 @@ def test_a_zone_that_nobody_knows_is_refused_before_the_charge(tmp_path):
 @pytest.mark.parametrize("how", ["duckdb", "ibis:duckdb"])
 def test_moments_of_a_database_are_refused_before_the_charge(tmp_path, how):
     duckdb = pytest.importorskip("duckdb")
-    if how != "duckdb":
-        pytest.importorskip("ibis")
     with duckdb.connect(tmp_path / "d.duckdb") as connection:
         connection.execute("CREATE TABLE t (t TIMESTAMPTZ)")
     plan_of(tmp_path, t=MONTHS)
@@ -205,3 +203,23 @@ def test_an_arrow_file_whose_offsets_are_damaged_is_still_refused(tmp_path):
     assert damaged != sink.getvalue()
     with pytest.raises(DataError, match="could not be read to its end"):
         released(tmp_path, tmp_path / "d.arrow")
+
+
+# ------------------------------------------------------------ times of databases
+
+MOMENTS = ["2001-01-01", "2001-01-31 23:59:59", "1999-12-31", "infinity", "-infinity", None]
+
+
+@pytest.mark.parametrize(
+    "kind", ["TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S", "TIMESTAMP", "DATE"]
+)
+def test_times_of_every_precision_and_without_end_are_counted(tmp_path, kind):
+    duckdb = pytest.importorskip("duckdb")
+    old = [] if kind == "TIMESTAMP_NS" else ["0044-03-15 (BC)"]
+    with duckdb.connect(tmp_path / "d.duckdb") as connection:
+        connection.execute(f"CREATE TABLE t (c {kind})")
+        texts = [[text] for text in [*MOMENTS, *old]]
+        connection.executemany("INSERT INTO t VALUES (?::VARCHAR)", texts)
+    plan_of(tmp_path, c="{date: {from: 1700, to: 2200, by: year}}")
+    found = counts(released(tmp_path, f"duckdb:{tmp_path}/d.duckdb?table=t")["c"])
+    assert {1700 + k: n for k, n in enumerate(found) if n} == {1999: 1, 2001: 2}

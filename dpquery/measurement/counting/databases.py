@@ -1,23 +1,16 @@
-"""SQLite, DuckDB, and connections by ADBC: tables as sources.
+"""Tables of SQLite and DuckDB databases, and behind connections by ADBC, as sources.
 
-Tables of SQLite and DuckDB databases as sources.
+A record is a row of a base table, and one row more is one record more: a view is refused, since one
+row below it may make or change many of its rows, and so is what a connection cannot say the kind
+of. Nothing is opened to be written, columns are named one by one, and nothing but them is asked
+for: no order, no condition, no conversion, so that an engine has no say in what a value means. What
+a value becomes is the rule of `arrow_files`, by the column's type: a double is the same value
+whichever engine prints it. An SQLite value has a type of its own, and its text follows from that.
 
-A record is a row of a table, and one row more is one record more: a view is refused, since one row
-below it may make or change many of its rows. Databases are opened to be read only, columns are
-named one by one, and nothing but them is asked for: no order, no condition, no conversion, so that
-an engine has no say in what a value means. What a value becomes is the rule of `arrow_files`; an
-SQLite value has a type of its own, and its text follows from that.
-
-Tables behind ADBC connections as sources, which come as Arrow batches.
-
-A record is a row of a base table, and one row more is one record more: a view, in which one row may
-make or change many, is refused, and so is what the connection cannot say the kind of. The query
-names columns of one table and nothing else: no order, no condition, no conversion. What a value
-becomes is the rule of `arrow_files`, by the column's type: a double is the same value whichever
-engine prints it. Types must follow from the table's declaration. They are read before the charge,
-from the query without its rows, and those that come with the rows must be the same. Drivers of
-SQLite make types up from the first rows, by which one row more turned the whole numbers of all
-others into doubles: SQLite is refused here, and read by `databases`.
+Types must follow from the table's declaration. They are read before the charge, from the query
+without its rows, and those that come with the rows must be the same. Drivers of SQLite make types
+up from the first rows, by which one row more turned the whole numbers of all others into doubles:
+SQLite is refused behind ADBC, and read as a file.
 
 A connection is named by the environment variable that holds its URI or connection string, so that
 no password stands on a command line, in a message or in a file.
@@ -161,8 +154,16 @@ def _text(value: object, decimal: str) -> bytes:
             return str(value).encode()
 
 
+@dataclass(frozen=True)
 class DuckdbTable(_DatabaseTable):
     """A table of a DuckDB database, which comes as Arrow batches."""
+
+    schema: str = "main"
+
+    @property
+    def place(self) -> tuple[Path, str]:
+        """The file and the table."""
+        return self.path, f"{self.schema}.{self.table}"
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
@@ -181,8 +182,7 @@ class DuckdbTable(_DatabaseTable):
             raise OSError("the database")
 
     def _select(self, columns: Sequence[str]) -> str:
-        listed = ", ".join(map(sql_name, columns))
-        return f"SELECT {listed} FROM main.{sql_name(self.table)}"  # noqa: S608
+        return _query(columns, self.schema, self.table)
 
     def _connect(self) -> "duckdb.DuckDBPyConnection":
         with open_regular(self.path):
@@ -208,11 +208,11 @@ class DuckdbTable(_DatabaseTable):
             with closing(self._connect()) as connection:
                 kinds = connection.execute(
                     "SELECT table_type FROM information_schema.tables "
-                    "WHERE table_schema = 'main' AND table_name = ?",
-                    [self.table],
+                    "WHERE table_schema = ? AND table_name = ?",
+                    [self.schema, self.table],
                 ).fetchall()
                 if kinds:
-                    none = f"SELECT * FROM main.{sql_name(self.table)} LIMIT 0"  # noqa: S608
+                    none = f"{_query([], self.schema, self.table)} LIMIT 0"
                     schema = connection.sql(none).to_arrow_table().schema
         except _duckdb_error():
             pass
@@ -230,6 +230,12 @@ class DuckdbTable(_DatabaseTable):
         check_types(schema, declared, where=self.name)
         columns = {column: schema.names[place] for column, place in places.items()}
         return columns, {column: schema.types[place] for column, place in places.items()}
+
+
+def _query(columns: Sequence[str], schema: str, table: str) -> str:
+    """Return the query of all rows, of these columns or of all."""
+    place = f"{sql_name(schema)}." if schema else ""
+    return f"SELECT {', '.join(map(sql_name, columns)) or '*'} FROM {place}{sql_name(table)}"  # noqa: S608
 
 
 def _duckdb() -> ModuleType:
@@ -277,11 +283,13 @@ class AdbcTable:
         at: the environment variable that says how to connect.
         table: the table's name.
         schema: of the database; the only one that has the table if empty.
+        driver: whose connection it is; that which the URI begins with if empty.
     """
 
     at: str
     table: str
     schema: str
+    driver: str = ""
 
     @property
     def name(self) -> str:
@@ -348,8 +356,7 @@ class AdbcTable:
         return columns, dict(zip(declared, types, strict=True))
 
     def _select(self, columns: Sequence[str]) -> str:
-        place = f"{sql_name(self.schema)}." if self.schema else ""
-        return f"SELECT {', '.join(map(sql_name, columns))} FROM {place}{sql_name(self.table)}"  # noqa: S608
+        return _query(columns, self.schema, self.table)
 
     def _columns(self) -> list[str]:
         with self._connected() as connection:
@@ -392,14 +399,18 @@ class AdbcTable:
         dbapi = _adbc()
         settings, entrypoint = {"uri": uri}, None
         scheme, _, path = uri.partition(":")
+        scheme = self.driver or _SCHEMES.get(scheme, scheme)
         if scheme == "sqlite":
             settings = {"uri": path}
         if scheme == "duckdb":
             settings = {"path": path, "access_mode": "read_only"}
             entrypoint = "duckdb_adbc_init"
         with dbapi.connect(
-            _driver(uri), entrypoint=entrypoint, db_kwargs=settings, autocommit=True
+            _driver(scheme), entrypoint=entrypoint, db_kwargs=settings, autocommit=True
         ) as connection:
+            with connection.cursor() as cursor:
+                for setting in _SETTINGS.get(scheme, ()):
+                    cursor.execute(setting)
             yield connection
 
     def _errors(self) -> tuple[type[Exception], ...]:
@@ -432,13 +443,12 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.storage if _is_decimal_text(column.type) else column
 
 
-def _driver(uri: str) -> str | None:
+def _driver(scheme: str) -> str | None:
     """Return the library of the driver that a Python package brings; else what finds another."""
-    scheme = uri.partition(":")[0]
     if scheme == "duckdb":
         library = find_spec("_duckdb")
         return None if library is None else library.origin
-    package = find_spec(f"adbc_driver_{_SCHEMES.get(scheme, scheme)}")
+    package = find_spec(f"adbc_driver_{scheme}")
     for folder in () if package is None else package.submodule_search_locations or ():
         for path in sorted(Path(folder).glob("libadbc_driver_*")):
             return str(path)
@@ -446,6 +456,8 @@ def _driver(uri: str) -> str | None:
 
 
 _SCHEMES = {"postgres": "postgresql"}
+_SETTINGS = {"postgresql": ("SET default_transaction_read_only = on",)}
+"""What a session is told, so that it changes nothing, whoever it belongs to."""
 
 
 def _adbc() -> ModuleType:

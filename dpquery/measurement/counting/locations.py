@@ -15,7 +15,6 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX, ArrowFile
 from dpquery.measurement.counting.databases import AdbcTable, DuckdbTable, SqliteTable
 from dpquery.measurement.counting.engines.spark import PREFIX as SPARK
-from dpquery.measurement.counting.engines.warehouses import BACKENDS, InPlaceTable
 from dpquery.measurement.counting.sources import Source
 from dpquery.measurement.counting.text_files import CODECS, TextFile
 from dpquery.spec.spec import FileFormat
@@ -32,8 +31,8 @@ SYNTAX = {
     "ibis": "ibis:duckdb:FILE?table=NAME or ibis:postgres:VARIABLE?table=NAME",
 }
 """How a table is named, by what stands before the first colon."""
-_OPTIONS = {"adbc": {"schema"}, "ibis": {"schema", "spill"}}
-_IN_PLACE = "ibis"
+_OPTIONS = {"adbc": {"schema"}, "duckdb": {"schema"}, "ibis": {"schema", "spill"}}
+_FORMER = "ibis"
 _IN_MEMORY = "/proc/"  # what came on stdin, and is held in memory
 
 
@@ -51,11 +50,6 @@ def sources_of(data: Data, file: FileFormat) -> list[Source]:
     if spark_locations(data):
         raise DataError("rows on Spark are counted by a release alone; name files for all else")
     given = _given(data)
-    if any(_kind(location) == _IN_PLACE for location in given):
-        raise DataError(
-            "a table that is counted in place (ibis:) shows no rows and takes no others beside it: "
-            "name it alone, and to a release"
-        )
     sources = [source for location in given for source in _sources_at(location, file)]
     if not sources:
         raise DataError("no data is named; give the path of a file")
@@ -76,35 +70,6 @@ def spark_locations(data: Data) -> list[str]:
             f"{on_spark[0]} is on Spark, and other data is not; one release reads either"
         )
     return on_spark
-
-
-def table_in_place(data: Data, file: FileFormat) -> InPlaceTable | None:
-    """Return the table that a location names to be counted in place; None for sources of rows.
-
-    Raises:
-        DataError: it names no table, or no backend that tests run on.
-    """
-    given = _given(data)
-    if len(given) != 1 or _kind(given[0]) != _IN_PLACE:
-        return None
-    at, options = _table_options(_IN_PLACE, given[0])
-    backend, separator, place = at.partition(":")
-    if not separator or not place or backend not in BACKENDS:
-        raise DataError(
-            f"ibis: counts in one of {', '.join(BACKENDS)}, which are tested for it; write "
-            f"{SYNTAX[_IN_PLACE]}, in quotes"
-        )
-    if "spill" in options and backend != "duckdb":
-        raise DataError("&spill= is for DuckDB; a server has its own folder for what it spills")
-    schema = {"duckdb": "main", "postgres": "public"}[backend]
-    return InPlaceTable(
-        backend=backend,
-        at=place,
-        table=options["table"],
-        schema=options.get("schema", schema),
-        decimal=file.decimal,
-        spill=options.get("spill", ""),
-    )
 
 
 def stale_place(data: Data, time: int) -> tuple[str, str] | None:
@@ -131,7 +96,7 @@ def stale_place(data: Data, time: int) -> tuple[str, str] | None:
 def _files_behind(location: Path) -> Iterable[Path]:
     """Return the files that hold what a location names, as far as it is known; or raise."""
     kind, place = _kind(location), str(location).partition(":")[2]
-    if kind == _IN_PLACE:
+    if kind == _FORMER:
         kind, _, place = place.partition(":")
     if kind in ("sqlite", "duckdb"):
         database = Path(place.rpartition("?")[0])
@@ -207,11 +172,18 @@ def _source(path: Path, file: FileFormat) -> Source:
 def _table(kind: str, location: Path, file: FileFormat) -> Source:
     at, options = _table_options(kind, location)
     table, schema = options["table"], options.get("schema", "")
+    if kind == _FORMER:  # of tables that engines counted by themselves, and that are read now
+        backend, _, at = at.partition(":")
+        if backend == "postgres" and at and "spill" not in options:
+            return AdbcTable(at, table, schema or "public", driver="postgresql")
+        if backend != "duckdb" or not at:
+            raise DataError(f"ibis: stands before duckdb and postgres; write {SYNTAX[kind]}")
+        kind = backend  # of which nothing is spilled
     match kind:
         case "sqlite":
             return SqliteTable(Path(at), table, file.decimal)
         case "duckdb":
-            return DuckdbTable(Path(at), table)
+            return DuckdbTable(Path(at), table, schema or "main")
         case _:
             return AdbcTable(at, table, schema)
 

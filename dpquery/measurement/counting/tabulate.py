@@ -23,10 +23,8 @@ from dpquery.exceptions import DataError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.column_codes import ColumnCodes
-from dpquery.measurement.counting.engines.pushed_query import CountedTables
 from dpquery.measurement.counting.engines.spark import check_spark, count_on_spark
-from dpquery.measurement.counting.engines.warehouses import InPlaceTable
-from dpquery.measurement.counting.locations import Data, sources_of, spark_locations, table_in_place
+from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
 from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys, person_names
 from dpquery.measurement.counting.sources import Piece, Source, StoredValues, UnfitTextError
 from dpquery.measurement.counting.tables import PackedCodes, TableCounts, homes_of
@@ -42,15 +40,12 @@ _UNREADABLE: tuple[type[Exception], ...] = (OSError, MemoryError, ValueError, Ty
 _UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 
 
-def check_header(data: Data, spec: Spec, classes: Sequence[Ints] | None = None) -> None:
+def check_header(data: Data, spec: Spec) -> None:
     """Check, from headers and schemas alone, that all sources have every declared column once.
-
-    A table that is to be counted in place is also checked to be coded there as it would be here.
 
     Args:
         data: see `locations`.
         spec: declares the columns.
-        classes: those that `tabulate` will be given.
 
     Raises:
         DataError: a source cannot be opened, lacks or repeats a declared column, has one of a type
@@ -64,15 +59,6 @@ def check_header(data: Data, spec: Spec, classes: Sequence[Ints] | None = None) 
                 "set `keep: random` in the spec, or name a file"
             )
         check_spark(locations, _declared(spec))
-        return
-    table = table_in_place(data, spec.file)
-    if table is not None:
-        if not all(attribute.in_data for attribute in spec.domain.attributes):
-            raise DataError(
-                "rows_per_person is not counted in place; leave the item out of the spec, or name "
-                "a file"
-            )
-        table.check(spec, classes)
         return
     for source in sources_of(data, spec.file):
         check_kinds(source.check(_declared(spec)), spec.domain.columns, where=source.name)
@@ -125,9 +111,6 @@ def tabulate(
             total.add_partial_tables(part)
         return total.marginals()
     tally = _Tally(spec, subsets, classes, memory=memory)
-    table = table_in_place(data, spec.file)
-    if table is not None:
-        return _tabulate_in_place(table, tally)
     return _tabulate(data, tally, chunk_bytes=_CHUNK)
 
 
@@ -155,19 +138,6 @@ def _tabulate(
         pass
     # Raised outside the handler: the cause's text may hold a line of the file.
     raise DataError(problem)
-
-
-def _tabulate_in_place(table: InPlaceTable, tally: "_Tally") -> MutableMapping[Subset, Ints]:
-    """Return the marginals of a tally after the counts that a warehouse makes."""
-    problem = f"{table.name} could not be counted to its end; {table.remedy}"
-    report_progress(f"counting the data in place{table.notice}")
-    try:
-        for part in table.counts(tally.counted_tables()):
-            tally.add_partial_tables(part)
-        return tally.marginals()
-    except _UNREADABLE:
-        pass
-    raise DataError(problem)  # outside the handler, as below
 
 
 def _counts(
@@ -299,10 +269,6 @@ class _Tally:
             IndexError: there is no such cell.
         """
         self._counts.add_cells(cells)
-
-    def counted_tables(self) -> CountedTables:
-        """Return what is counted, for those who count it elsewhere."""
-        return CountedTables(self.spec, self._needed, self._classes, self._counts.homes)
 
     def end_pass(self) -> bool:
         """Count the rows that stay of persons; return whether the file must be read again."""
