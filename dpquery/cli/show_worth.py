@@ -254,13 +254,19 @@ def _chosen_words(report: PlanReport) -> str:
 
 
 def least_words(report: PlanReport) -> list[str]:
-    """Say what each kind of noise needs to meet the targets."""
+    """Say what each kind of noise needs to meet the targets, and which tables have none."""
+    derived = {item.name: item.items for item in report.spec.derived}
+    named = [n for of in report.plan.targets for n in (of.item, *derived.get(of.item, ()))]
+    others = [item.name for item in report.spec.items if item.name not in named]
     return [
         f"all targets are met from epsilon = {float(needed.epsilon):g} with "
         f"{needed.noise.capitalize()} noise: {percent(needed.share)} of the budget"
         + (", which cannot pay for it" if needed.share > 1 else "")
         for needed in report.least
-    ]
+    ] + [
+        "tables without a target share about 1 % of the budget; name them too if they matter, or "
+        "all of them with *"
+    ] * bool(report.least and others)
 
 
 def ratio_to_bound(priced: SelectionAtBudget, candidate: CandidateFigures) -> float | None:

@@ -63,19 +63,17 @@ from dpquery.planning.public_facts import searched_workload, with_facts
 from dpquery.planning.report import PlanReport, Terms, compile_countable, report_of
 from dpquery.planning.shares import ShareSearch, selections_by_shares, share_groups
 from dpquery.planning.targets import (
+    DerivedTargets,
     derived_targets,
     goal_of,
     parse_sweep,
     parse_targets,
     split_targets,
-    tried_on,
-    with_derived,
 )
 from dpquery.progress import stage
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Accounting, Spec
-from dpquery.strategy.goals import Goal
 from dpquery.strategy.search.select import Flaw, Reach, Selection, select
 from dpquery.strategy.strategy import Noise, Objective
 from dpquery.untrusted.files import check_place, replace_file
@@ -148,14 +146,11 @@ def plan(
     request = _mechanism_request(mechanism, proxy, search=rap_search)
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
-    _check_search(seed, time_limit, out)
-    if rows is not None:
-        checked_count("rows", rows, least=1, most=LARGEST_INTEGER)
+    _check_search(seed, time_limit, rows, out)
     spec, counted, compiled = _counted_spec(as_path(spec_path), ledger, request)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
     tried = derived_targets(on_derived, spec, compiled, request.proxy)
-    limits = goal_of(with_derived(goals, tried), spec, compiled)
     stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
     earlier = None if new_dataset else partial(_planned_before, Path(spec_path).name, out)
     with _ledger_to_ask(ledger, dry_run=dry_run) as asked:
@@ -164,11 +159,14 @@ def plan(
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     search = ShareSearch(minimised, seed, time_limit, jobs, record_change(spec))
     reach = Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None
+
+    selected = partial(_selected, spec, compiled, noises, flaw_of=flaw_of, reach=reach)
     with threadpool_limits(1), stage("", *SEARCHING):  # see select.other_process
-        selections = _selected(spec, compiled, noises, search, limits, flaw_of, reach)
-        selections = with_facts(selections, compiled, minimised, limits, flaw_of)
-    complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections)
-    terms = Terms(shown, at_delta, points, tried_on(tried, complete.selections), rows)
+        quick = partial(selected, replace(search, time_limit=0))
+        on_items = tried.on_items(goals, quick) if tried else ()
+        selections = selected(search, (*goals, *on_items))
+    complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections, tried)
+    terms = Terms(shown, at_delta, points, tried, rows)
     reported = _Reporter(funds, spec, compiled, terms)
     columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
     with threadpool_limits(1), stage("working out errors and what they cost", *PRICING):
@@ -188,7 +186,8 @@ def _selected(
     compiled: CompiledSpec,
     noises: Sequence[Noise],
     search: ShareSearch,
-    targets: Goal,
+    targets: Sequence[Target],
+    *,
     flaw_of: Flaw,
     reach: Reach | None,
 ) -> Mapping[Noise, Selection]:
@@ -203,21 +202,24 @@ def _selected(
             "targets decide how the budget is split, and so does `share` in the spec; leave "
             "--target out, or `share`"
         )
+    goal = goal_of(targets, spec, compiled)
     if groups:
-        return selections_by_shares(groups, workload, noises, search, flaw_of)
-    return select(
-        workload,
-        noises=noises,
-        objective=search.objective,
-        targets=targets,
-        seed=search.seed,
-        time_limit=search.time_limit,
-        jobs=search.jobs,
-        change=search.change,
-        items=compiled.items,
-        flaw_of=flaw_of,
-        reach=reach,
-    )
+        found = selections_by_shares(groups, workload, noises, search, flaw_of)
+    else:
+        found = select(
+            workload,
+            noises=noises,
+            objective=search.objective,
+            targets=goal,
+            seed=search.seed,
+            time_limit=search.time_limit,
+            jobs=search.jobs,
+            change=search.change,
+            items=compiled.items,
+            flaw_of=flaw_of,
+            reach=reach,
+        )
+    return with_facts(found, compiled, search.objective, goal, flaw_of)
 
 
 def _plan_of(
@@ -228,17 +230,19 @@ def _plan_of(
     targets: tuple[Target, ...],
     seed: int,
     selections: Mapping[Noise, Selection],
+    tried: DerivedTargets | None,
 ) -> Plan:
     """Return the plan of what was chosen for a spec in a file of some name, by this version.
 
     Raises:
-        SpecError: a derived item is made of what one of the strategies would not hold.
+        SpecError: a derived item is made of what one of the strategies would not hold, or no noise
+            meets a target on one.
     """
     for selection in selections.values():
         if selection.best.proposal is not None:
             strategy = selection.best.proposal.strategy
             tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
-    return Plan(
+    plan = Plan(
         __version__,
         path.name,
         spec.text,
@@ -250,6 +254,7 @@ def _plan_of(
         labelled_tables=most_labelled(spec),
         tables=TABLES_EDITION,
     )
+    return plan if tried is None else tried.noted(plan)
 
 
 @dataclass(frozen=True)
@@ -292,8 +297,10 @@ def _counted_spec(
     return spec, counted, compiled
 
 
-def _check_search(seed: int, time_limit: float, out: Path) -> None:
-    """Refuse a seed, a time limit or a place for the plan that is none."""
+def _check_search(seed: int, time_limit: float, rows: int | None, out: Path) -> None:
+    """Refuse a seed, a time limit, a number of rows or a place for the plan that is none."""
+    if rows is not None:
+        checked_count("rows", rows, least=1, most=LARGEST_INTEGER)
     checked_count("seed", seed, least=0, most=LARGEST_INTEGER)
     checked_seconds(time_limit)
     check_place(out, mark=PLAN_MARK)

@@ -98,7 +98,10 @@ PLAN_MARK = b'"format": "dpquery.plan/'
 
 @dataclass(frozen=True)
 class Target:
-    """A figure of one item to keep at or below so many counts: "sd" is the largest std error."""
+    """A figure of one item to keep at or below a number: "sd" is the largest standard error.
+
+    It is in counts, or in the unit of a derived item.
+    """
 
     item: str
     figure: Figure
@@ -141,9 +144,11 @@ class ItemFigures:
 class PlannedSelection:
     """The outcome for one kind of noise; `strategy` is kept encoded until the spec is compiled.
 
-    No strategy has a weighted RMSE below `bound_rmse`, nor a score below `bound_score`. Figures
-    and noise are for one record that changes as `change` says. Plans that do not say it, as all
-    once did, take a replaced record for two, one that leaves and one that enters.
+    No strategy has a weighted RMSE below `bound_rmse`, nor a score below `bound_score`. `tried` is
+    the largest ratio of a figure to its target where some are on derived items, whose errors are
+    tried: in the search, and in its scores, limits on the items that they are made of stand for
+    them. Figures and noise are for one record that changes as `change` says. Plans that do not say
+    it, as all once did, take a replaced record for two, one that leaves and one that enters.
     """
 
     noise: Noise
@@ -156,6 +161,7 @@ class PlannedSelection:
     bound_score: float | None
     bound_score_kind: str
     change: RecordChange = "enters"
+    tried: Positive | None = None
 
     @property
     def figures(self) -> CandidateFigures:
@@ -164,8 +170,8 @@ class PlannedSelection:
 
     @property
     def score(self) -> float | None:
-        """The score of the chosen candidate."""
-        return self.figures.score
+        """The score of the chosen candidate, by trials where targets on derived items need some."""
+        return self.figures.score if self.tried is None else self.tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +257,7 @@ def write_plan(plan: Plan) -> bytes:
                 "strategy": selection.strategy,
             }
             | ({} if selection.change == "enters" else {"record_change": selection.change})
+            | ({} if selection.tried is None else {"tried": selection.tried})
             for selection in plan.selections
         ],
     }
@@ -323,6 +330,7 @@ def _parse_selection(raw: Json) -> PlannedSelection:
         bound_score=_bound(raw["bound_score"]),
         bound_score_kind=text_of(raw["bound_score_kind"]),
         change=cast(RecordChange, decode(RecordChange, raw.get("record_change", "enters"))),
+        tried=_bound(raw.get("tried")),
     )
     best = selection.figures
     if None in (best.rmse, best.weighted_rmse, best.max_std_error, best.score):

@@ -28,7 +28,7 @@ from dpquery.plan_file.plan import Plan, PlannedSelection
 from dpquery.plan_file.rehearsals import MechanismChoice
 from dpquery.planning.figures import AtShare, BudgetShares, planned
 from dpquery.planning.report import Terms
-from dpquery.planning.targets import least_epsilon, targets_score
+from dpquery.planning.targets import least_epsilon
 from dpquery.spec.spec import Accounting, Spec
 from dpquery.strategy.strategy import Noise
 
@@ -145,15 +145,14 @@ def by_noise(
         funds: the accounts that are charged, by what losses are added up as.
         terms: the guarantee.
     """
-    to_meet = bool(plan.targets or terms.derived) and terms.epsilon is None
+    to_meet = bool(plan.targets) and terms.epsilon is None
     offers = []
     for selection in plan.selections:
         if selection.noise == "laplace" or terms.delta > 0:
             kind, epsilon = CHEAPEST[selection.noise], terms.epsilon or Fraction(1)
             counted = spec.counted_in(kind)
             if to_meet:
-                score = targets_score(plan, selection, terms.derived)
-                epsilon = least_epsilon(selection, counted, delta=terms.delta, score=score)
+                epsilon = least_epsilon(selection, counted, delta=terms.delta)
             shares = BudgetShares(counted, workload, terms.delta, funds[kind])
             offers.append(_Offer(selection, shares, epsilon))
     least = min(offer.asked for offer in offers)

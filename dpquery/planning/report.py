@@ -37,7 +37,6 @@ from dpquery.planning.targets import (
     Sweep,
     least_epsilons,
     reached_targets,
-    rounded_up,
     swept,
 )
 from dpquery.planning.worth import PlanWorth, worth_of
@@ -49,9 +48,6 @@ from dpquery.strategy.strategy import Noise, Objective, Strategy
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-EPSILON_STEPS = 20  # of epsilon, between what either kind of noise needs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,10 +207,8 @@ def report_of(
     """Price a plan; `counted` is what to say of how its losses are added up."""
     delta, derived = terms.delta, terms.derived
     shares = BudgetShares(spec, compiled.workload, delta, funds)
-    least = least_epsilons(plan, shares, derived) if plan.targets or derived else ()
+    least = least_epsilons(plan, shares) if plan.targets else ()
     epsilon = terms.epsilon or (least[0].epsilon if least else Fraction(1))
-    if terms.epsilon is None and derived is not None:
-        epsilon = _meeting_all(least, plan, shares)
     priced = prices(plan, shares, epsilon=epsilon)
     best = priced[0]
     strategy = shares.calibrated(best.selection)[0]
@@ -254,21 +248,6 @@ def _total_error(
     variance = total_of(strategy.variances(total, position=None), total)
     square = squared_sensitivity(strategy, priced.selection.change)
     return priced.std * math.sqrt(variance * square)
-
-
-def _meeting_all(least: Sequence[LeastEpsilon], plan: Plan, shares: BudgetShares) -> Fraction:
-    """Return about the least epsilon at which the noise that a release takes meets all targets.
-
-    A release takes the noise that errs less on the items, which need not be the one that needs
-    least for the derived ones, and may be another one at another epsilon.
-    """
-    of_noise = {needed.noise: needed.epsilon for needed in least}
-    low, high = min(of_noise.values()), max(of_noise.values())
-    steps = [float(low) * float(high / low) ** (k / EPSILON_STEPS) for k in range(EPSILON_STEPS)]
-    for epsilon in [low, *(rounded_up(step) for step in steps[1:])]:
-        if epsilon >= of_noise[prices(plan, shares, epsilon=epsilon)[0].selection.noise]:
-            return epsilon
-    return high
 
 
 MUCH_LESS, LITTLE_MORE = 0.7, 0.5

@@ -12,12 +12,12 @@ The strategy is chosen for the items and their targets; these say how much noise
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,8 +26,14 @@ from dpquery.measurement import accounting
 from dpquery.measurement.noise.calibration import sound_change, steps
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions
-from dpquery.plan_file.plan import Plan, PlannedSelection, Target, decode_strategy
-from dpquery.planning.figures import BudgetShares, SelectionAtBudget, prices, selection_std
+from dpquery.plan_file.plan import ItemFigures, Plan, PlannedSelection, Target, decode_strategy
+from dpquery.planning.figures import (
+    BudgetShares,
+    SelectionAtBudget,
+    planned,
+    prices,
+    selection_std,
+)
 from dpquery.planning.rehearsal.populations import Proxy, proxies_for
 from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors
 from dpquery.reconstruction.least_squares import positions_of
@@ -38,6 +44,10 @@ from dpquery.strategy.goals import Goal, Limit
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.strategy import Figure, Noise, Objective, Strategy, resolution
 
+if TYPE_CHECKING:
+    from dpquery.strategy.search.select import Selection
+
+Search = Callable[[Sequence[Target]], Mapping[Noise, "Selection"]]
 FACTOR_OF_NOISE = 4.0  # between sizes of noise that are tried first
 NOISE_HALVINGS = 9  # of the last step: within 0.3 %
 LEAST_TRIED_NOISE, MOST_TRIED_NOISE = 1e-6, 1e12  # unit noise that is tried at all
@@ -110,21 +120,52 @@ class DerivedTargets:
         self._population: Proxy
         self._population, *_ = proxies_for(proxy, spec, self._made_of, rows=rows.count)
         self._trials: dict[Noise, DerivedTrials] = {}
-        self._scores: dict[Noise, float] = {}
 
-    def on(self, selections: Sequence[PlannedSelection]) -> "DerivedTargets":
-        """Return the targets, to be tried with the strategies of a plan, one a kind of noise."""
-        tried = copy(self)
-        tried._selections = {selection.noise: selection for selection in selections}
-        tried._trials, tried._scores = {}, {}
-        return tried
+    def noted(self, plan: Plan) -> Plan:
+        """Return a plan that has these targets as well, and its scores by trials of them.
 
-    def on_items(self) -> list[Target]:
-        """Return targets on items that let their derived ones be met, if answers err apart.
+        Raises:
+            SpecError: no noise that can be drawn meets them.
+        """
+        self._selections = {selection.noise: selection for selection in plan.selections}
+        selections = []
+        for selection in plan.selections:
+            items = {item.name: item for item in selection.items}
+            ratios = [_figure(items[of.item], of) / of.at_most for of in plan.targets]
+            tried = max([1 / self._most_noise(selection.noise), *ratios])
+            selections.append(replace(selection, tried=tried))
+        targets = (*plan.targets, *self.targets)
+        return replace(plan, targets=targets, selections=tuple(selections))
+
+    def on_items(self, beside: Sequence[Target], quick: Search) -> tuple[Target, ...]:
+        """Return targets on items that let their derived ones be met, about.
+
+        They steer the choice of a strategy, no more: what it reaches is tried with its own errors.
+        Where there are others, they are as lax as these derived targets are for a quick strategy.
+
+        Args:
+            beside: the targets on items.
+            quick: returns quick strategies for targets, by their noise.
+        """
+        limits = self._apart()
+        if not beside or not limits:
+            return tuple(limits)
+        self._selections = {
+            noise: planned(found, self._spec, self._compiled)
+            for noise, found in quick(limits).items()
+        }
+        lax = min(
+            self._most_noise(noise) * (selection.score or math.inf)
+            for noise, selection in self._selections.items()
+        )
+        self._trials = {}
+        return tuple(replace(limit, at_most=lax * limit.at_most) for limit in limits)
+
+    def _apart(self) -> list[Target]:
+        """Return the targets on items with which derived ones are met if all answers err apart.
 
         So much noise as a derived target bears where every answer has noise of its own, in
-        proportion to the most that one record adds to it. They steer the choice of a strategy, no
-        more: what a strategy reaches is tried with its own errors.
+        proportion to the most that one record adds to it.
         """
         limits: list[Target] = []
         workload, (places,) = self._made_of.workload, self._made_of.items
@@ -168,16 +209,6 @@ class DerivedTargets:
     def reached(self, noise: Noise, std: float) -> tuple[DerivedReached, ...]:
         """Return what is reached where the noise on a query of sensitivity one is so large."""
         return tuple(self._reached(target, noise, std) for target in self.targets)
-
-    def score(self, noise: Noise) -> float:
-        """Return the inverse of the largest unit noise that meets all targets.
-
-        Raises:
-            SpecError: no noise that can be drawn meets them.
-        """
-        if noise not in self._scores:
-            self._scores[noise] = 1 / self._most_noise(noise)
-        return self._scores[noise]
 
     @cached_property
     def _any_trials(self) -> DerivedTrials:
@@ -265,22 +296,6 @@ def derived_targets(
 ) -> DerivedTargets | None:
     """Return the targets with what they are tried on; None without any."""
     return DerivedTargets(targets, spec, compiled, proxy) if targets else None
-
-
-def tried_on(
-    tried: DerivedTargets | None, selections: Sequence[PlannedSelection]
-) -> DerivedTargets | None:
-    """Return targets on derived items, to be tried with the strategies of a plan."""
-    return None if tried is None else tried.on(selections)
-
-
-def with_derived(targets: Sequence[Target], tried: DerivedTargets | None) -> tuple[Target, ...]:
-    """Return the targets that choose a strategy: those on items, and for those on derived ones.
-
-    Without targets on items the strategy with the least error serves the derived ones too. With
-    them, what has none would get next to nothing.
-    """
-    return (*targets, *(tried.on_items() if targets and tried is not None else ()))
 
 
 def is_simulated(item: DerivedItem) -> bool:
@@ -411,31 +426,20 @@ def goal_of(targets: Sequence[Target], spec: Spec, compiled: CompiledSpec) -> Go
     return tuple(Limit(target.figure, places[target.item], target.at_most) for target in targets)
 
 
-def least_epsilons(
-    plan: Plan, shares: BudgetShares, derived: DerivedTargets | None = None
-) -> tuple[LeastEpsilon, ...]:
+def least_epsilons(plan: Plan, shares: BudgetShares) -> tuple[LeastEpsilon, ...]:
     """Return what each kind of noise needs to meet all targets, the cheaper one first."""
     least = []
     for selection in plan.selections:
         if selection.noise == "laplace" or shares.delta > 0:
-            score = targets_score(plan, selection, derived)
-            epsilon = least_epsilon(selection, shares.spec, delta=shares.delta, score=score)
+            epsilon = least_epsilon(selection, shares.spec, delta=shares.delta)
             share = shares.share_at(selection, epsilon)
             least.append(LeastEpsilon(selection.noise, epsilon, share))
     return tuple(sorted(least, key=lambda needed: needed.share))
 
 
-def targets_score(plan: Plan, selection: PlannedSelection, derived: DerivedTargets | None) -> float:
-    """Return the inverse of the largest unit noise at which a selection meets all targets."""
-    score = (selection.score or math.inf) if plan.targets else 0.0
-    return score if derived is None else max(score, derived.score(selection.noise))
-
-
-def least_epsilon(
-    selection: PlannedSelection, spec: Spec, *, delta: Fraction, score: float
-) -> Fraction:
+def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
     """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
-    change = sound_change(selection.change, spec)
+    change, score = sound_change(selection.change, spec), selection.score or math.inf
     needed = steps(spec.privacy, change) * score
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
@@ -461,13 +465,13 @@ def rounded_up(value: float) -> Fraction:
 
 
 def reached_targets(priced: SelectionAtBudget, targets: Sequence[Target]) -> tuple[Reached, ...]:
-    """Return each target with its figure under a selection, in counts."""
-    items = {item.name: item for item in priced.selection.items}
-    figures = [
-        items[target.item].max_std_error if target.figure == "sd" else items[target.item].rmse
-        for target in targets
-    ]
-    return tuple(Reached(t, priced.std * f) for t, f in zip(targets, figures, strict=True))
+    """Return each target on an item of the workload with its figure, in counts."""
+    items = {item.name: item for item in priced.items}
+    return tuple(Reached(t, _figure(items[t.item], t)) for t in targets if t.item in items)
+
+
+def _figure(item: ItemFigures, target: Target) -> float:
+    return item.max_std_error if target.figure == "sd" else item.rmse
 
 
 def swept(plan: Plan, shares: BudgetShares, epsilons: Sequence[Fraction]) -> tuple[Sweep, ...]:

@@ -107,20 +107,41 @@ def test_the_least_epsilon_meets_the_target_and_a_twentieth_less_does_not(target
     (reached,) = report["targets"]
     assert reached["met"]
     assert reached["reached"] <= reached["at_most"]
-    taken = {least["noise"]: least["epsilon"] for least in report["least_epsilons"]}
-    assert report["epsilon"] == taken[report["chosen"]["noise"]]
+    costs_least, *others = report["least_epsilons"]
+    assert (costs_least["noise"], costs_least["epsilon"]) == (
+        report["chosen"]["noise"],
+        report["epsilon"],
+    )
+    assert all(costs_least["budget_share"] <= other["budget_share"] for other in others)
     less = planned(target, options=("--epsilon", str(round(report["epsilon"] * 0.95, 6))))
-    assert not less["targets"][0]["met"]
+    met = less["targets"][0]["met"]
+    assert not met or less["chosen"]["noise"] == others[0]["noise"]  # at a higher price
 
 
-def test_where_another_noise_is_taken_at_what_one_needs_epsilon_rises_until_it_is_enough():
-    report = planned("gap: sd <= 9")
-    needed = {least["noise"]: least["epsilon"] for least in report["least_epsilons"]}
-    assert report["targets"][0]["met"]
-    assert report["derived_targets"] == ["gap: errors are exact, and the same for all data"]
-    assert needed[report["chosen"]["noise"]] <= report["epsilon"] <= max(needed.values())
-    less = planned("gap: sd <= 9", options=("--epsilon", str(round(report["epsilon"] * 0.9, 6))))
-    assert not less["targets"][0]["met"]
+ONE_TABLE = """
+dataset: {id: visits, rows: about 20000}
+privacy: {unit: row, delta: 1e-7}
+budget: {epsilon: 4, delta: 1e-6}
+domain: {age: {range: [0, 29]}, region: {values: [N, E, S, W, C]}, visits: {range: [0, 50]}}
+workload:
+  - {name: ages, product: {age: identity}}
+  - {name: visits_of, sum: {of: visits, by: {region: identity}}}
+  - {name: people, product: {region: identity}}
+derived:
+  - {name: mean_visits, mean: {sum: visits_of, count: people}}
+"""
+
+
+def test_a_target_on_a_derived_item_costs_no_more_with_lax_targets_beside_it():
+    """What it needs is little: the sums of a region to some 150 visits among 4,000 records."""
+    alone = planned("mean_visits: sd <= 0.3", text=ONE_TABLE)
+    beside = planned("mean_visits: sd <= 0.3", "*: rmse <= 5000", text=ONE_TABLE)
+    share, with_others = (each["least_epsilons"][0]["budget_share"] for each in (alone, beside))
+    assert share == pytest.approx(with_others, rel=0.35)
+    assert share < 0.2
+    for report in (alone, beside):
+        reached = report["targets"][-1]
+        assert 0.29 <= reached["reached"] <= 0.3  # no epsilon is asked for that is not needed
 
 
 def test_targets_of_both_kinds_are_met_together_by_the_noise_that_a_release_takes():
@@ -187,8 +208,8 @@ def test_a_target_on_an_item_leaves_room_for_those_on_derived_ones():
     alone = planned("shares: sd <= 0.02", options=searched)
     both = planned("shares: sd <= 0.02", "worked: sd <= 50", options=searched)
     assert all(reached["met"] for reached in both["targets"])
-    # The plan for the first alone meets both; with no room for shares it took eight times as much.
-    assert both["epsilon"] <= 1.1 * alone["epsilon"]
+    # With no room for shares it took eight times the epsilon.
+    assert both["epsilon"] <= 1.3 * alone["epsilon"]
 
 
 def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they_bear():
@@ -197,7 +218,7 @@ def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they
 
     def on_items(target):
         tried = derived_targets(parse_targets([target], spec), spec, compiled, None)
-        return {limit.item: limit.at_most for limit in tried.on_items()}
+        return {limit.item: limit.at_most for limit in tried.on_items((), lambda _: {})}
 
     assert on_items("gap: sd <= 9") == {"people": pytest.approx(9 / np.sqrt(2), rel=5e-3)}
     assert on_items("mean: sd <= 0.5").keys() == {"hours"}
