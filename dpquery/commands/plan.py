@@ -158,7 +158,7 @@ def plan(
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     search = ShareSearch(minimised, seed, time_limit, jobs, record_change(spec))
-    reach = Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None
+    reach = Rivals(spec, compiled, funds, at_epsilon, at_delta, not shown) if narrowed else None
 
     selected = partial(_selected, spec, compiled, noises, flaw_of=flaw_of, reach=reach)
     with threadpool_limits(1), stage("", *SEARCHING):  # see select.other_process

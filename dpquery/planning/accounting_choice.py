@@ -9,8 +9,9 @@ in zCDP, which is also what RAP is charged in. So the mechanism that the plan ch
 Which of two kinds of noise is far from being taken for a release, by what both have so far.
 
 A release takes the kind of noise that errs less at an equal share of the budget (accounting.md).
-So a kind of noise is far from being taken where it errs more at every share of the budget, and
-`LEAD` times as much at the guarantee that the plan is asked for: more than long searches gain.
+So a kind of noise is far from being taken where it errs `LEAD` times as much at the guarantee that
+the plan is asked for, more than long searches gain, and more at every smaller share of the budget;
+and where no guarantee is named, at every larger one too.
 """
 
 import math
@@ -33,7 +34,7 @@ from dpquery.spec.spec import Accounting, Spec
 from dpquery.strategy.strategy import Noise
 
 if TYPE_CHECKING:
-    from dpquery.strategy.search.select import Selection
+    from dpquery.strategy.search.select import Candidate, Selection
 
 
 CHEAPEST: dict[Noise, Accounting] = {"laplace": "zcdp", "gaussian": "gdp"}
@@ -181,6 +182,7 @@ class Rivals:
             thing, or where the plan decides by that in which each kind of noise is cheapest.
         epsilon: that the plan is asked for.
         delta: of the guarantee.
+        any_share: whether nobody named them: a release may then well take more of the budget.
     """
 
     spec: Spec
@@ -188,20 +190,22 @@ class Rivals:
     funds: Mapping[Accounting, Funds]
     epsilon: Fraction
     delta: Fraction
-    _offers: dict["Selection", _Offer] = field(default_factory=dict, init=False)
+    any_share: bool = True
+    _offers: dict["Candidate", _Offer] = field(default_factory=dict, init=False)
 
     def __call__(self, selection: "Selection", rival: "Selection") -> float:
         """Return the share of its score below which a selection may be taken; 1 where it may be."""
         one, other = self._offer(selection), self._offer(rival)
         asked = min(1.0, one.asked, other.asked)
-        ratios = [_ratio(one.score_at(at), other.score_at(at)) for at in (asked, *SHARES)]
+        compared = (at for at in SHARES if at < asked or self.any_share)
+        ratios = [_ratio(one.score_at(at), other.score_at(at)) for at in (asked, *compared)]
         return min(1.0, max(LEAD / ratios[0], 1 / min(ratios)))
 
     def _offer(self, selection: "Selection") -> _Offer:
         """Return a selection in the accounting that it would be charged in, worked out once."""
-        if selection not in self._offers:
-            self._offers[selection] = self._priced(selection)
-        return self._offers[selection]
+        if selection.best not in self._offers:
+            self._offers[selection.best] = self._priced(selection)
+        return self._offers[selection.best]
 
     def _priced(self, selection: "Selection") -> _Offer:
         kind = CHEAPEST[selection.noise] if len(self.funds) > 1 else next(iter(self.funds))
