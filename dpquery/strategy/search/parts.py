@@ -113,7 +113,10 @@ class _Part:
     @cached_property
     def closed(self) -> "_Plan | None":
         """The best plan in closed form."""
-        return self.best_of((plain_mechanism, budgeted_mechanism, identity, opt_h))
+        forms = [plain_mechanism, budgeted_mechanism]
+        if self.problem.noise == "laplace" or not _is_short(self.problem):
+            forms += [identity, opt_h]
+        return self.best_of(forms)
 
     @cached_property
     def best(self) -> "_Plan":
@@ -248,11 +251,14 @@ def _matrices(V: Gram) -> Iterator[Matrix]:
     return (matrix for matrices in V.matrices for matrix in matrices)
 
 
-def _is_quick(matrices: Sequence[Matrix], most: int) -> bool:
-    """Return whether the rows of an attribute are known, or few enough to be searched for."""
-    if all(is_mixture(V) or classes(V) <= most for V in matrices):
-        return True
-    return NestedSets.of(weighted_sum(np.ones(len(matrices)), matrices)) is not None
+def _is_short(problem: Problem) -> bool:
+    """Return whether the rows of all attributes are known, or few enough to be searched for."""
+    most = SEARCHED_CLASSES[problem.noise]
+    return all(
+        all(is_mixture(V) or classes(V) <= most for V in matrices)
+        or NestedSets.of(weighted_sum(np.ones(len(matrices)), matrices)) is not None
+        for matrices in problem.gram.matrices
+    )
 
 
 def _searches(problem: Problem) -> Iterator[Build]:
@@ -261,11 +267,10 @@ def _searches(problem: Problem) -> Iterator[Build]:
     A search for the rows of long attributes is left out, unless these are nested sets, and all
     searches where no time is left.
     """
-    most = SEARCHED_CLASSES[problem.noise]
     searches = [marginals_candidate]
     if problem.noise == "gaussian":
         searches.insert(0, residual_candidate)
-    if all(_is_quick(matrices, most) for matrices in problem.gram.matrices):
+    if _is_short(problem):
         searches.insert(0 if len(problem.gram.weights) == 1 else 1, product_candidate)
     for build in searches:
         if time_left("Parts"):

@@ -248,7 +248,9 @@ class OrbitsStrategy(Strategy):
             )
             return self._shared(first, second, contract) * contract(*lone)
 
-        return pairs.crossed(self.rows.shape[1], values)
+        codes = [len(axis.place) for axis in self.rows.axes]
+        between = max(len(core) for core in self.rows.cores.values())
+        return pairs.crossed(sum(codes) + between, values)
 
     def _entries(self, block: Block, places: Ints) -> list[Floats]:
         """Return the predicates of rows on every measured attribute: (rows, n) each."""
