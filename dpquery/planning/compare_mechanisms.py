@@ -24,6 +24,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from time import process_time
@@ -33,7 +34,7 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError, SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
-from dpquery.measurement.rounds.selection import candidate_tables
+from dpquery.measurement.rounds.budget import adaptive_budget
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, Target, decode_strategy
@@ -47,9 +48,15 @@ from dpquery.plan_file.rehearsals import (
     default_settings,
 )
 from dpquery.planning.figures import SelectionAtBudget, planned
+from dpquery.planning.rehearsal.part import (
+    Errors,
+    WorkloadPart,
+    finished_in_time,
+    parts_of,
+    whole_of,
+)
 from dpquery.planning.rehearsal.populations import Proxy, populations_in_words, proxies_for
 from dpquery.planning.rehearsal.runs import (
-    Errors,
     LinearStage,
     Rehearsed,
     Stage,
@@ -81,9 +88,9 @@ class MechanismRequest:
 
     Attributes:
         mechanism: "linear" rehearses nothing; "rap" prefers RAP whatever it reaches, and
-            "adaptive" adaptive measurement, with RAP rehearsed beside them.
+            "adaptive" adaptive measurement, which alone is rehearsed otherwise.
         proxy: a public CSV file or an earlier release; None for the default prior.
-        search: whether RAP's settings are searched on the proxy; otherwise by the rule.
+        search: whether RAP's settings are searched on the proxy, and RAP is compared.
     """
 
     mechanism: MechanismChoice = "auto"
@@ -97,13 +104,15 @@ class MechanismRequest:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """What is rehearsed: RAP takes long, and is rehearsed alone where it is asked for."""
-        return ("rap",) if self.mechanism == "rap" else tuple(FIT_NAMES)
+        """What is rehearsed: RAP takes long, errs more, and is for those who ask for it."""
+        if self.mechanism == "rap":
+            return ("rap",)
+        return ("adaptive", "rap") if self.search else ("adaptive",)
 
     @property
     def name(self) -> str:
         """What is rehearsed, in words."""
-        return FIT_NAMES.get(self.mechanism, "adaptive measurement or RAP")
+        return FIT_NAMES.get(self.mechanism, "adaptive measurement")
 
 
 FIT_NAMES = {"rap": "RAP", "adaptive": "adaptive measurement"}
@@ -255,9 +264,9 @@ def _preferring(report: PlanReport, request: MechanismRequest) -> PlanReport:
 
 def _beside_zero(report: PlanReport, stage: Stage) -> str:
     """Return the remark that nothing errs less than zero everywhere; empty where something does."""
+    part = parts_of(stage.workload)[0].workload
     zero = fmean(
-        errors_of(stage.workload, lambda _: np.zeros(1), proxy, rounds=0).rmse
-        for proxy in stage.proxies
+        errors_of(part, lambda _: np.zeros(1), proxy, rounds=0).rmse for proxy in stage.proxies
     )
     least = min([_linear_errors(report, stage.workload)[0], *(f.rmse for f in report.plan.fits)])
     if least < zero:
@@ -273,15 +282,29 @@ def _with_tables(
     report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
 ) -> PlanReport:
     """Rehearse adaptive measurement; once at least where it was asked for by its name."""
-    limited = replace(stage, end=process_time() + time_limit)
-    always = request.mechanism == "adaptive"
-    done = rehearse(limited, None, seeds=range(REPETITIONS), first_always=always)
+    whole = adaptive_budget(
+        stage.workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
+    )
+
+    def rehearsal(part: WorkloadPart, end: float) -> tuple[Rehearsed, Stage]:
+        always = request.mechanism == "adaptive"
+        limited = replace(stage, part=part, end=end)
+        return rehearse(limited, None, seeds=range(REPETITIONS), first_always=always), limited
+
+    done, stage = finished_in_time(parts_of(stage.workload), time_limit, rehearsal)
+    part = stage.part or whole_of(stage.workload)
+    if not part.is_whole:
+        priced = report.priced[0]
+        strategy, noise_std = _measured(priced, stage.workload)
+        estimates = Errors(priced.weighted_rmse, linear_largest(priced, stage.workload))
+        runs = part.scaled(done.runs, strategy, noise_std=noise_std, estimates=estimates)
+        done = replace(done, runs=tuple(runs))
     margin = PRIOR_MARGINS["adaptive"] if request.proxy is None else PROXY_MARGIN
     planned = PlannedAdaptive(
         **_figures(done, stage, report, margin=margin),
         preferred=False,
-        tables=len(candidate_tables(stage.workload).subsets),
-        rounds=round(fmean(run.rounds for run in done.runs)),
+        tables=len(whole.candidates.subsets),
+        rounds=round(fmean(run.rounds for run in done.runs) * part.times_as_wide),
     )
     words = f"{len(done.runs)} of {REPETITIONS} rehearsals of adaptive measurement were finished"
     remark = f"{words}; give --time-limit more seconds" * done.stopped
@@ -400,10 +423,15 @@ def _linear_errors(report: PlanReport, workload: Workload) -> tuple[float, float
 
 def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
     """Return the expected largest absolute error of a linear selection, in counts."""
+    strategy, noise_std = _measured(best, workload)
+    return expected_largest(strategy, workload, noise_std=noise_std)
+
+
+def _measured(best: SelectionAtBudget, workload: Workload) -> tuple[Strategy, float]:
+    """Return what a selection measures, and the standard deviation of the noise on each row."""
     selection = best.selection
     strategy = decode_strategy(selection.strategy, noise=selection.noise, workload=workload)
-    noise_std = best.std * math.sqrt(squared_sensitivity(strategy, selection.change))
-    return expected_largest(strategy, workload, noise_std=noise_std)
+    return strategy, best.std * math.sqrt(squared_sensitivity(strategy, selection.change))
 
 
 def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
@@ -481,18 +509,22 @@ class ColumnRehearsal:
         priced = report.priced[0]
         selection = selections[priced.selection.noise]
         sparse = self._sparse(selection)
-        compared, end = [selection.best, *sparse], process_time() + self.time_limit
-        contenders = [
-            contender
-            for candidate in compared
-            if candidate.proposal is not None
-            for contender in self._contenders(candidate.proposal.strategy, priced, end)
-        ]
+        compared = [selection.best, *sparse]
+        strategies = [each.proposal.strategy for each in compared if each.proposal is not None]
+
+        def rehearsal(part: WorkloadPart, end: float) -> tuple[list[Contender], WorkloadPart]:
+            each = (self._contenders(strategy, priced, part, end) for strategy in strategies)
+            return list(chain.from_iterable(each)), part
+
+        parts = parts_of(self.compiled.workload)
+        if not all(isinstance(strategy, ResidualStrategy) for strategy in strategies):
+            parts = (whole_of(self.compiled.workload),)
+        contenders, part = finished_in_time(parts, self.time_limit, rehearsal)
         chosen = min(range(len(contenders)), key=lambda k: contenders[k].error(self.objective))
         closest = PlannedClosest(
             report.epsilon,
             report.delta,
-            populations_in_words(self.proxies),
+            populations_in_words(self.proxies) + part.words,
             COLUMN_RUNS,
             tuple(contenders),
             chosen,
@@ -526,7 +558,7 @@ class ColumnRehearsal:
         return (Candidate(strategy.name, Proposal(strategy), error, score=score, sound=True),)
 
     def _contenders(
-        self, strategy: Strategy, priced: SelectionAtBudget, end: float
+        self, strategy: Strategy, priced: SelectionAtBudget, part: WorkloadPart, end: float
     ) -> list[Contender]:
         """Return the estimates and the columns that can be made from a strategy."""
         workload, change = self.compiled.workload, priced.selection.change
@@ -535,14 +567,20 @@ class ColumnRehearsal:
         largest = expected_largest(strategy, workload, noise_std=noise_std)
         estimates = Contender(strategy.name, "estimate", rmse, 0.0, largest, 0.0)
         columns = self._columns(strategy)
-        stage = LinearStage(self.spec, self.compiled, strategy, priced.selection.noise, noise_std)
+        measured = part.of_strategy(strategy)
+        spec, compiled = part.of_spec(self.spec, self.compiled)
+        stage = LinearStage(spec, compiled, measured, priced.selection.noise, noise_std)
         runs = []
         for seed in range(COLUMN_RUNS):
             if process_time() > end:
                 raise OutOfTimeError("the CPU seconds of --time-limit are over; give more")
             proxy = self.proxies[seed % len(self.proxies)]
             made = [ExtraColumn(name) for name in columns]
-            runs.append(rehearse_columns(stage, made, proxy, seed=seed))
+            errors = rehearse_columns(stage, made, proxy, seed=seed)
+            whole = part.scaled(
+                errors, strategy, noise_std=noise_std, estimates=Errors(rmse, largest)
+            )
+            runs.append(whole)
         simulated = [
             _contender(strategy.name, name, [run[k] for run in runs])
             for k, name in enumerate(columns)

@@ -170,23 +170,25 @@ def _columns(measurement: WeightedColumns, power: int, norms: FactorNorms) -> Co
 def _largest(blocks: Sequence[ColumnNorms]) -> int:
     varying = [block.vectors for block in blocks]
     attributes = sorted({i for vectors in varying for i in vectors})
-    distinct = {i: _distinct_columns(varying, i) for i in attributes}
-    if math.prod(len(columns) for columns in distinct.values()) > SEARCH_LIMIT:
-        return sum(block.largest() for block in blocks)
+    distinct, combinations = {}, 1
+    for i in attributes:
+        distinct[i] = _distinct_columns(varying, i)
+        combinations *= len(next(iter(distinct[i].values())))
+        if combinations > SEARCH_LIMIT:
+            return sum(block.largest() for block in blocks)
     total: Numbers = np.zeros((), dtype=object)
     for j, block in enumerate(blocks):
         codes = {}
         for axis, i in enumerate(attributes):
             if i in varying[j]:
-                entries = np.array([column[j] for column in distinct[i]], dtype=object)
+                entries = np.array(distinct[i][j], dtype=object)
                 codes[i] = entries.reshape([-1, *[1] * (len(attributes) - axis - 1)])
         total = total + block.at(codes)
     return int(np.max(total))
 
 
-def _distinct_columns(varying: Sequence[dict[int, list[int]]], i: int) -> list[tuple[int, ...]]:
-    """Return the distinct tuples, one entry a block, that the codes of attribute i contribute."""
-    present = [vectors.get(i) for vectors in varying]
-    n = next(len(vector) for vector in present if vector is not None)
-    filled = [[1] * n if vector is None else vector for vector in present]
-    return list(dict.fromkeys(zip(*filled, strict=True)))
+def _distinct_columns(varying: Sequence[dict[int, list[int]]], i: int) -> dict[int, list[int]]:
+    """Return what the distinct codes of attribute i contribute to each block that has it."""
+    present = {j: vectors[i] for j, vectors in enumerate(varying) if i in vectors}
+    distinct = dict.fromkeys(zip(*present.values(), strict=True))
+    return {j: [column[k] for column in distinct] for k, j in enumerate(present)}

@@ -188,7 +188,7 @@ def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, m
         assert "RAP" not in shown
         assert "remark" not in seen
     else:
-        what = "adaptive measurement or RAP"
+        what = "adaptive measurement"
         assert seen["remark"] == f"{what} was not compared: it needs a delta: {REMEDIES[without]}"
         assert seen["remark"] in shown
     assert "remark" not in plan("--mechanism", "linear")

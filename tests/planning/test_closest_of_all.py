@@ -8,17 +8,21 @@ from rounds import REHEARSAL_SPEC, plan
 from town import ok
 
 from dpquery.plan_file.plan import read_plan
+from dpquery.planning.compare_mechanisms import MechanismRequest
 from dpquery.planning.rehearsal import runs
 
 
 @pytest.mark.nightly
-def test_adaptive_tables_are_compared_beside_rap_and_columns(small):
+def test_adaptive_tables_are_compared_beside_columns_and_rap_where_it_is_searched(small):
     shown = plan("--epsilon", "0.1")
-    assert {"closest", "rap", "adaptive"} <= set(shown)
+    assert {"closest", "adaptive"} <= set(shown)
+    assert "rap" not in shown
     assert shown["adaptive"]["margin"] == 1.0
-    assert shown["rap"]["margin"] == 0.7
     best = shown["closest"]["contenders"][shown["closest"]["chosen"]]
-    assert shown["adaptive"]["linear_rmse"] == shown["rap"]["linear_rmse"] == best["rmse"]
+    assert shown["adaptive"]["linear_rmse"] == best["rmse"]
+    searched = plan("--epsilon", "0.1", "--rap-search", "--time-limit", "5")
+    assert searched["rap"]["margin"] == 0.7
+    assert searched["rap"]["linear_rmse"] == searched["adaptive"]["linear_rmse"]
 
 
 @pytest.mark.nightly
@@ -30,7 +34,7 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
     Path("workload.yaml").write_text(
         REHEARSAL_SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")
     )
-    linear = plan("--epsilon", "1")["rap"]["linear_rmse"]
+    linear = plan("--epsilon", "1")["adaptive"]["linear_rmse"]
 
     def simulated(stage, settings, **_):
         error = (rap if settings else adaptive) * linear
@@ -38,6 +42,7 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
         return runs.Rehearsed(settings, (run,), stopped=False)
 
     monkeypatch.setattr("dpquery.planning.compare_mechanisms.rehearse", simulated)
+    monkeypatch.setattr(MechanismRequest, "compared", ("adaptive", "rap"))
     shown = ok("plan", "workload.yaml", "--why", "--epsilon", "1").out
     preferring = read_plan(Path("dpquery.plan").read_bytes()).preferred
     assert (None if preferring is None else preferring.name) == preferred

@@ -158,8 +158,8 @@ def test_an_earlier_release_stands_in_for_the_data(released):
     ]
     assert sorted(distances)[2] < 0.1
     assert max(distances) < 0.4
-    rap = plan("--epsilon", "0.01", "--proxy", "release")["rap"]
-    assert rap["proxy"] == "the release in release/"  # what it prefers depends on its noise
+    fit = plan("--epsilon", "0.01", "--proxy", "release")["adaptive"]
+    assert fit["proxy"] == "the release in release/"  # what it prefers depends on its noise
 
 
 def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(small):
@@ -216,7 +216,7 @@ def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
     ok("plan", "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
     words = "the release in release/, with the default prior for sex"
-    assert plan("--proxy", "release")["rap"]["proxy"] == words
+    assert plan("--proxy", "release")["adaptive"]["proxy"] == words
     codes, made_up = populations.draw_records(Path("release"), SPEC_READ, records=2000)
     assert made_up == ("sex",)
     assert np.array_equal(codes[:, 3], sample_prior(SPEC_READ.domain.shape, records=2000)[:, 3])

@@ -48,6 +48,7 @@ from dpquery.measurement.rounds.tables import TableFit, decoded_run, noisy_one_w
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.planning.rehearsal.part import Errors, WorkloadPart
 from dpquery.planning.rehearsal.populations import Proxy, populations_in_words
 from dpquery.progress import report_progress
 from dpquery.public_chance import PublicGenerator, public_generator
@@ -112,15 +113,6 @@ SEARCH_SEED = 1 << 32
 
 
 @dataclass(frozen=True)
-class Errors:
-    """Errors of one run over all queries, in counts: weighted RMSE, the largest; its rounds."""
-
-    rmse: float
-    largest: float
-    rounds: int = 0
-
-
-@dataclass(frozen=True)
 class Rehearsed:
     """Errors of the repetitions that were finished; `stopped` if time ran out before the last.
 
@@ -157,6 +149,7 @@ class Stage:
         guarantee: the rho that is planned.
         rows: the declared number of records.
         end: CPU seconds of this process at which a rehearsal is broken off.
+        part: of the workload, that adaptive measurement is rehearsed on; None for all of it.
     """
 
     workload: Workload
@@ -165,11 +158,12 @@ class Stage:
     guarantee: Guarantee
     rows: Rows
     end: float = math.inf
+    part: WorkloadPart | None = None
 
     @property
     def words(self) -> str:
-        """What the proxies are."""
-        return populations_in_words(self.proxies)
+        """What the proxies are, and which part of the workload they are asked for."""
+        return populations_in_words(self.proxies) + ("" if self.part is None else self.part.words)
 
     def proxy_of(self, seed: int) -> Proxy:
         """Return what stands in for the data in the run of a seed."""
@@ -275,12 +269,13 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
 
 
 def _table_run(stage: Stage, seed: int) -> Errors:
-    """Run adaptive measurement once."""
-    workload, proxy = stage.workload, stage.proxy_of(seed)
+    """Run adaptive measurement once, on a part with its share of the budget."""
+    workload, guarantee, proxy = stage.workload, stage.guarantee, stage.proxy_of(seed)
+    if stage.part is not None:
+        workload = stage.part.narrow
+        guarantee = replace(guarantee, amount=guarantee.amount * stage.part.share)
     shape, chance = workload.shape_of_domain, SeededChance(seed)
-    budget = adaptive_budget(
-        workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
-    )
+    budget = adaptive_budget(workload, privacy=stage.privacy, guarantee=guarantee, rows=stage.rows)
     candidates = budget.candidates
     tables = [proxy.answers(marginal(shape, subset)) for subset in candidates.subsets]
     first = noisy_one_way(tables.__getitem__, budget, chance)
