@@ -80,9 +80,9 @@ ProxyPath = Annotated[
     Path | None,
     typer.Option(
         "--proxy",
-        help="PUBLIC data to rehearse RAP and adaptive measurement or try derived targets on: a "
-        "CSV file of the same columns, or a release folder. Never the records to be protected: the "
-        "plan shows what it gave.",
+        help="PUBLIC data to judge tables on, to rehearse RAP and adaptive measurement on, and to "
+        "try derived targets on: a CSV file of the same columns, or a release folder. Never the "
+        "records to be protected: the plan shows what it gave.",
     ),
 ]
 RapSearch = Annotated[

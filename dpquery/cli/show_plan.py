@@ -25,6 +25,7 @@ from dpquery.cli.show_release import room_json
 from dpquery.cli.show_worth import (
     BEYOND_BUDGET,
     delta_words,
+    expected_words,
     least_words,
     ratio_to_bound,
     worth_grid,
@@ -67,6 +68,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     notes = [
         *([BEYOND_BUDGET] if report.targets_beyond_budget else []),
         *closest_words(report),
+        *expected_words(report),
         *worst_words(report),
         *_total_words(report),
         *report.facts,

@@ -28,8 +28,6 @@ BEYOND_BUDGET = (
 
 BEST = 1e-4  # of a proven bound: no strategy is better by more
 
-EXPECT = "expect at best"  # where records are spread unevenly, most cells are smaller
-
 MOST_WORTHS = 7  # lines of the first screen
 
 LEFT_OUT_SHOWN = 6  # columns that the first screen names
@@ -45,31 +43,31 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
         f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
         f"at epsilon {float(report.epsilon):g}{delta}{about}"
     )
-    weakest = sorted(worth.items, key=_weakness)
+    weakest = sorted(worth.items, key=_weakness, reverse=True)
     shown = set(weakest if len(weakest) <= MOST_WORTHS + 1 else weakest[:MOST_WORTHS])
     rows = [_worth_row(item) for item in worth.items if item in shown]
     others = [item for item in worth.items if item not in shown]
     if others:
         rows.append(_others_row(others))
-    columns += [*(["average cell"] if records is not None else []), EXPECT]
+    columns += [*(["average cell"] if records is not None else []), "expect"]
     rows = [(*row[:4], *(row[4:] if records is not None else row[5:])) for row in rows]
     notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
     return Grid(title, tuple(columns), tuple(rows), tuple(notes))
 
 
-def _weakness(item: ItemWorth) -> float:
-    """Return what sorts the weakest items first: those without a known size stand among them."""
-    return -math.inf if item.share is None else -item.rmse / item.share
+def _weakness(item: ItemWorth) -> tuple[bool, float, float]:
+    """Return what is larger of the weakest items: those of unknown size stand among them."""
+    return item.share is None and item.judged is None, *item.weakness
 
 
 def _worth_row(item: ItemWorth) -> tuple[str, ...]:
     average = "" if item.average is None else rounded(item.average)
     if item.grade is not None:
-        expect = f"{item.grade}, {within(item.within / (item.average or 1.0))}"
+        expect = f"{item.grade}, {within(item.within_share)}"
     elif item.share is None:
         expect = f"good from answers of {item.good_from:,}"
     else:
-        expect = f"good from {item.good_from:,} records"
+        expect = f"good from {item.good_from:,} records at best"
     return (
         item.name,
         f"{item.queries:,}",
@@ -83,16 +81,16 @@ def _worth_row(item: ItemWorth) -> tuple[str, ...]:
 def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
     """Return one line for tables that are better than all that have one of their own."""
     grades = {item.grade for item in items}
-    expect = next(iter(grades)) if len(grades) == 1 else "fair or good"
+    expect = " or ".join(grade for grade in ("weak", "fair", "good") if grade in grades)
     if None in grades:
-        expect = f"good from {max(item.good_from for item in items):,} records"
+        expect = f"good from {max(item.good_from for item in items):,} records at best"
     return (
         f"{len(items)} others (--why)",
         f"{sum(item.queries for item in items):,}",
         f"±{rounded(max(item.within for item in items))}",
         rounded(max(item.flagged_below for item in items)),
         "",
-        expect or "",
+        expect,
     )
 
 
@@ -275,14 +273,22 @@ def ratio_to_bound(priced: SelectionAtBudget, candidate: CandidateFigures) -> fl
     return None if bound is None or candidate.score is None else candidate.score / bound
 
 
+def expected_words(report: PlanReport) -> list[str]:
+    """Say which records the verdicts to expect are about."""
+    words = report.worth.judged_on
+    return [f"what to expect is judged on {words}"] if words else []
+
+
 def worth_json(report: PlanReport) -> dict[str, object]:
     """Return what each item is worth, in its spec's order, and what would make the weakest better.
 
-    `grade`, `average` and `relative` are null where the number of records is not known.
+    `grade`, `average` and `relative`, the error over the median answer of a made-up population, are
+    null where the number of records is not known.
     """
     worth = report.worth
     return {
         "records": worth.items[0].records,
+        "judged_on": worth.judged_on or None,
         "items": [
             {
                 "name": item.name,

@@ -126,8 +126,8 @@ def plan(
         delta: and this delta; default: the spec's.
         mechanism: "linear", "rap", "adaptive", or "auto": linear or RAP, whichever is better,
             where the spec wants what errs least.
-        proxy: public data to rehearse RAP on, or to try targets on derived items on: a CSV file,
-            or the folder of a release.
+        proxy: public data to judge the items on, to rehearse RAP on, and to try targets on derived
+            items on: a CSV file, or the folder of a release.
         rap_search: whether RAP's settings are searched on the proxy.
         search_both: whether a kind of noise is searched for long that is far from being taken at
             this epsilon; without it, such a one has quick candidates alone.
@@ -166,7 +166,7 @@ def plan(
         on_items = tried.on_items(goals, quick) if tried else ()
         selections = selected(search, (*goals, *on_items))
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections, tried)
-    terms = Terms(shown, at_delta, points, tried, rows)
+    terms = Terms(shown, at_delta, points, tried, rows, request.proxy)
     reported = _Reporter(funds, spec, compiled, terms)
     columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
     with threadpool_limits(1), stage("working out errors and what they cost", *PRICING):

@@ -193,10 +193,15 @@ def _stage(
     """
     closest = spec.prefer == "closest"
     if request.mechanism == "linear" or (request.mechanism == "auto" and not closest):
-        if request.search or (request.proxy and not closest):
+        if request.search:
             raise SpecError(
-                "--proxy and --rap-search are for answers that may be biased; write "
-                "`prefer: closest` in the spec, or give --mechanism rap or adaptive"
+                "--rap-search is for answers that may be biased; write `prefer: closest` in the "
+                "spec, or give --mechanism rap or adaptive"
+            )
+        if request.proxy and spec.dataset.rows is None:
+            raise SpecError(
+                "--proxy is scaled to the number of records, which the spec does not say; declare "
+                "`dataset: {rows: about 50000}`, from public knowledge"
             )
         return ""
     rows, reason = spec.dataset.rows, _missing(spec, delta, request.name, targets=targets)

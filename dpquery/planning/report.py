@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -192,6 +193,7 @@ class Terms:
         sweep: other epsilons at which errors are wanted.
         derived: targets on derived items; None without any.
         rows: about how many records there are, where the spec does not say.
+        proxy: public records that items are judged on; None for made-up ones.
     """
 
     epsilon: Fraction | None
@@ -199,6 +201,7 @@ class Terms:
     sweep: Sequence[Fraction]
     derived: DerivedTargets | None = None
     rows: int | None = None
+    proxy: Path | None = None
 
 
 def report_of(
@@ -227,7 +230,7 @@ def report_of(
             if one.share < math.inf
         },
         exchanges(priced, shares),
-        worth_of(plan, best, spec, compiled, delta=delta, rows=terms.rows),
+        worth_of(plan, best, spec, compiled, delta=delta, rows=terms.rows, proxy=terms.proxy),
         counted,
         () if derived is None else derived.reached(best.selection.noise, best.std),
         () if derived is None else derived.words,

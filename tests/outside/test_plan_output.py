@@ -34,7 +34,7 @@ def test_the_first_screen_says_what_each_table_is_worth_and_what_is_next(town):
     lines = lines_of("--epsilon", "0.5")
     seen = planned("--epsilon", "0.5")
     assert lines[0] == "town: 51 answers in 3 tables at epsilon 0.5, about 3,000 records"
-    heads = ["table", "answers", "95 % within", "flagged below", "average cell", "expect at best"]
+    heads = ["table", "answers", "95 % within", "flagged below", "average cell", "expect"]
     assert re.split(r" {2,}", lines[1]) == heads
     width = -math.log(0.05) / math.sqrt(2)  # a Laplace value is further off in 5 % of all draws
     pairs = zip(lines[2:5], seen["worth"]["items"], seen["selections"][0]["items"], strict=True)
@@ -72,21 +72,34 @@ def test_the_sample_takes_sixteen_lines_at_most(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("rows", "grades"), [(40, {"weak", "fair"}), (400, {"fair", "good"}), (10**6, {"good"})]
+    ("rows", "grades"), [(30, {"weak"}), (400, {"fair", "good"}), (10**6, {"good"})]
 )
 def test_the_verdict_follows_from_how_many_records_there_are(town, rows, grades):
     said = planned("--rows", rows, "--dry-run")["worth"]
-    assert {item["grade"] for item in said["items"]} <= grades
-    for item in said["items"]:
-        relative = item["relative"]
-        of = "good" if relative <= 0.1 else "fair" if relative < 0.3 else "weak"
-        assert item["grade"] == of
-        assert (rows >= item["good_from"]) == (of == "good")
+    assert {item["grade"] for item in said["items"]} == grades
+    assert "made-up population" in said["judged_on"]
     unknown = planned("--dry-run")["worth"]
     assert [item["grade"] for item in unknown["items"]] == [None] * 3
     good_from = [item["good_from"] for item in said["items"]]
     assert [item["good_from"] for item in unknown["items"]] == good_from
     assert f"good from {good_from[0]:,} records" in "\n".join(lines_of("--dry-run"))
+
+
+@pytest.mark.parametrize("epsilon", ["0.02", "0.1", "2"])
+def test_the_verdict_on_public_records_is_that_of_their_counts(town, epsilon):
+    """Of 3,000 records so many shares have ages 0 to 4, half of them of either sex."""
+    Path("workload.yaml").write_text(ROWS)
+    people = [f"{age},{sex},1,15" for sex in "FM" for age in "0122233334"]
+    Path("public.csv").write_text("age,sex,region,income\n" + "\n".join(people) + "\n")
+    seen = planned("--epsilon", epsilon, "--proxy", "public.csv", "--dry-run")
+    (judged, *_), (errors, *_) = seen["worth"]["items"], seen["selections"][0]["items"]
+    shares = np.outer((0.1, 0.1, 0.3, 0.4, 0.1), (0.5, 0.5, 1.0)).ravel()
+    relative = errors["rmse"] / (3000 * shares)
+    assert seen["worth"]["judged_on"] == "the public file public.csv"
+    assert judged["relative"] == pytest.approx(np.median(relative))
+    flagged = (relative > 0.3).mean()
+    good = flagged <= 0.1 and np.median(relative) <= 0.1
+    assert judged["grade"] == ("weak" if flagged >= 0.5 else "good" if good else "fair")
 
 
 def test_a_weight_that_is_offered_does_what_is_said_of_it(town):

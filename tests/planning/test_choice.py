@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -207,11 +208,12 @@ def test_targets_bound_what_the_closest_answers_and_rap_have_not(small):
     assert "leave --target out" in message
 
 
-def test_a_proxy_without_anything_to_rehearse_is_a_mistake(small):
-    Path("workload.yaml").write_text(UNBIASED)
-    for options in (("--mechanism", "linear"), ()):
-        message = refused("plan", "workload.yaml", *options, "--proxy", "public.csv", code=2)
-        assert "write `prefer: closest` in the spec" in message
+def test_a_proxy_without_a_number_of_records_to_scale_it_to_is_a_mistake(small):
+    Path("workload.yaml").write_text(re.sub(r", rows: [^}]*", "", UNBIASED))
+    message = refused("plan", "workload.yaml", "--proxy", "public.csv", code=2)
+    assert "declare `dataset: {rows: about 50000}`" in message
+    message = refused("plan", "workload.yaml", "--rap-search", code=2)
+    assert "write `prefer: closest` in the spec" in message
     assert "not one of 'linear'" in refused("plan", "workload.yaml", "--mechanism", "best", code=2)
 
 

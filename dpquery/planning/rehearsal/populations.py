@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import DataError, SpecError
+from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement.counting.tabulate import check_table_sizes, tabulate
 from dpquery.operators.blocks import Block
 from dpquery.operators.cells import CellClassBlock
@@ -100,17 +101,19 @@ class AttributeTree:
     Attributes:
         follows: the share of the records, of the attributes by turns.
         exponents: of the others, by turns.
+        longest: attributes of more codes fall off over all of them as one of so many does.
     """
 
     follows: tuple[float, ...]
     exponents: tuple[float, ...]
+    longest: int = LARGEST_INTEGER
 
     def draw(self, shape: Sequence[int], records: int, rng: PublicGenerator) -> Ints:
         """Draw records over a domain of codes. (records, d) int64."""
         codes = np.empty((records, len(shape)), dtype=np.int64)
         for i, n in enumerate(shape):
             exponent = self.exponents[i % len(self.exponents)]
-            codes[:, i] = rng.choice(n, size=records, p=_zipf(n, exponent))
+            codes[:, i] = rng.choice(n, size=records, p=_zipf(n, exponent, self.longest))
             if i > 0:
                 parent = int(rng.integers(i))
                 following = rng.random(records) < self.follows[i % len(self.follows)]
@@ -213,8 +216,8 @@ def _draw_columns(rng: PublicGenerator, rows: NDArray[np.floating], row_of: Ints
     return drawn
 
 
-def _zipf(n: int, exponent: float) -> Floats:
-    weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
+def _zipf(n: int, exponent: float, longest: int = LARGEST_INTEGER) -> Floats:
+    weights = np.linspace(1, min(n, longest), n) ** -exponent
     return np.asarray(weights / weights.sum())
 
 
@@ -414,17 +417,21 @@ def proxies_for(
     counted = sorted({block.attributes for block in compiled.workload.blocks})
     check_table_sizes(counted, compiled.workload.shape_of_domain)
     if path is None:
-        most = min(rows, MAX_SAMPLED_RECORDS)
-        drawn = (sample_prior(spec.domain.shape, records=most, population=p) for p in POPULATIONS)
-        words = "a made-up population"
-        return tuple(_of_records(words, codes, compiled, rows=rows) for codes in drawn)
+        return tuple(made_up(spec, compiled, rows=rows, population=each) for each in POPULATIONS)
     if path.is_dir():
-        codes, made_up = draw_records(path, spec, records=min(rows, MAX_SAMPLED_RECORDS))
+        codes, of_prior = draw_records(path, spec, records=min(rows, MAX_SAMPLED_RECORDS))
         words = f"the release in {_printable(path)}/"
-        if made_up:
-            words += f", with the default prior for {', '.join(made_up)}"
+        if of_prior:
+            words += f", with the default prior for {', '.join(of_prior)}"
         return (_of_records(words, codes, compiled, rows=rows),)
     return (_of_csv(path, spec, compiled, counted, rows=rows),)
+
+
+def made_up(spec: Spec, compiled: CompiledSpec, *, rows: int, population: Population) -> Proxy:
+    """Return records of a made-up population, whose answers are scaled to the declared rows."""
+    most = min(rows, MAX_SAMPLED_RECORDS)
+    codes = sample_prior(spec.domain.shape, records=most, population=population)
+    return _of_records("a made-up population", codes, compiled, rows=rows)
 
 
 def _of_csv(
