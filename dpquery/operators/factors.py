@@ -100,6 +100,10 @@ class Factor(ABC):
         """Return the largest absolute entry, rounded up to an integer."""
         return int(np.ceil(np.abs(self.dense()).max()))
 
+    def growth(self) -> int:
+        """Return how many times what is in X anything on the way to `matmat` may be at most."""
+        return self.max_abs() * self.shape[1]
+
     def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         """Return sum_c |(F M)_rc|^power for every row r. M: (n, k)."""
         return np.asarray(absolute_power(self.matmat(M), power).sum(axis=1))
@@ -276,6 +280,9 @@ class Centered(Factor):
 
     def column_counts(self) -> Ints:
         return np.full(self.shape[1], self.shape[0] if self.shape[0] > 1 else 0)
+
+    def growth(self) -> int:
+        return 2 * self.shape[1]
 
     def max_abs(self) -> int:
         return self.shape[0] - 1

@@ -99,6 +99,19 @@ def test_counts_of_many_records_do_not_wrap_under_a_single_wide_factor(factor):
     check(measurement, np.array([2**35 + 1, 2**34]))
 
 
+def test_deviations_of_half_a_million_codes_from_their_mean_are_exact():
+    """Entries grow with the codes here, but sums of a row only twice as fast."""
+    n, weight = 1 << 19, (1 << 17) - 1
+    measurement = WeightedBlock(weight, product((n,), {0: Centered(n)}))
+    check_width((measurement,))
+    shift, counts = grid_shift((measurement,)), np.zeros(n, dtype=np.int64)
+    counts[[0, 7, n - 1]] = [2**35, 2**34 + 3, 2**34 - 5]
+    answers, whole = exact_answers(measurement, counts, shift=shift), int(counts.sum())
+    for code in (0, 1, 7, n - 1):
+        exact = weight * (n * int(counts[code]) - whole) >> shift
+        assert int(answers[code]) == exact
+
+
 def test_the_grid_leaves_room_for_two_to_the_36_records():
     wide = WeightedBlock(2**20, product((3, 3), {i: Dense(np.full((3, 3), 2**16)) for i in (0, 1)}))
     assert largest_entry(wide) >> grid_shift((wide,)) <= 2**ENTRY_BITS

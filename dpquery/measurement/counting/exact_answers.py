@@ -99,7 +99,7 @@ def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
     """Refuse strategy entries too wide for digits of 24 bits, before anything is charged."""
     for weighted in column_matrices(measurements):
         factors = weighted.block.factors
-        growth = [_split(weighted.weight)[0], *(f.max_abs() * f.shape[1] for f in factors)]
+        growth = [_split(weighted.weight)[0], *(f.growth() for f in factors)]
         if _bits(weighted) > 62 and max(growth).bit_length() + _DIGIT > 61:
             raise UnsupportedWorkloadError(
                 "the plan's integers are too wide for exact arithmetic; run `dpquery plan` again"
