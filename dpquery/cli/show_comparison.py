@@ -181,6 +181,11 @@ def closest_grids(report: PlanReport) -> list[Grid]:
 def closest_words(report: PlanReport) -> list[str]:
     """Return what the closest answers are expected to err by, for who reads nothing else."""
     closest, fitted = report.plan.closest, report.plan.preferred
+    if report.nearer is not None:
+        return [
+            f"`prefer: closest` would have an error of about {figure(report.nearer)} instead of "
+            f"{figure(report.priced[0].weighted_rmse)}"
+        ]
     if closest is None and fitted is None and report.spec.prefer == "closest":
         return ["nothing nearer was compared: a release gives the unbiased estimates (see note)"]
     if closest is None or (fitted is None and closest.best.column == "estimate"):

@@ -286,6 +286,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
         ],
         "worth": worth_json(report),
         **rehearsals_json(report),
+        **({} if report.nearer is None else {"nearer": {"rmse": report.nearer}}),
         **({"remark": report.remark} if report.remark else {}),
     }
 

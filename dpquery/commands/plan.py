@@ -57,6 +57,7 @@ from dpquery.planning.compare_mechanisms import (
     beside_fits,
     stages_for,
     with_fits,
+    with_nearer,
 )
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.public_facts import searched_workload, with_facts
@@ -173,7 +174,7 @@ def plan(
         counted = counted or reported.counted(complete)
         report = columns.compared(complete, selections, lambda plan: reported(plan, counted))
         report = with_fits(report, stages.rap, request=request, time_limit=time_limit)
-        report = reported.charged_as_fit(report, counted)
+        report = with_nearer(reported.charged_as_fit(report, counted), compiled)
     if dry_run:
         return report
     new = _register(ledger, report.spec, change=change_cap)

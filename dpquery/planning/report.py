@@ -75,6 +75,8 @@ class PlanReport:
             without a declared value are in it; None otherwise, and where it has no answer.
         remark: what rehearsals left unfinished, or why there are none; see plan.relaxed and
             plan.closest.
+        nearer: about the error of the best guess, simulated, where estimates are asked for and it
+            is far less than theirs.
         new: what was put on record for the first time: the dataset, its parent.
     """
 
@@ -95,6 +97,7 @@ class PlanReport:
     facts: tuple[str, ...] = ()
     total: float | None = None
     remark: str = ""
+    nearer: float | None = None
     new: tuple[str, ...] = ()
 
     def remarked(self, remark: str) -> "PlanReport":

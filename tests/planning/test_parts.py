@@ -23,6 +23,7 @@ from dpquery.planning.rehearsal.part import (
 from dpquery.planning.rehearsal.populations import proxies_for
 from dpquery.planning.rehearsal.runs import LinearStage, rehearse_columns
 from dpquery.reconstruction.columns import ExtraColumn
+from dpquery.releases.words import figure
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.search.candidates import Problem, residual_candidate
@@ -120,3 +121,32 @@ def test_a_plan_that_compared_nothing_says_so_on_its_first_screen(small):
     shown = ok("plan", "workload.yaml", "--time-limit", "0").out
     words = "nothing nearer was compared: a release gives the unbiased estimates"
     assert words in " ".join(shown.split())
+
+
+def test_where_a_guess_errs_far_less_a_plan_of_estimates_says_so_and_by_how_much(small):
+    Path("workload.yaml").write_text(wide_spec(9).replace("prefer: closest\n", ""))
+    shown = plan("--epsilon", "0.1")
+    best = shown["chosen"]["strategy"]
+    (candidate,) = (c for c in shown["selections"][0]["candidates"] if c["name"] == best)
+    assert shown["nearer"]["rmse"] < 0.7 * candidate["rmse"]
+    assert "nearer" not in plan("--epsilon", "20")
+    screen = " ".join(ok("plan", "workload.yaml", "--epsilon", "0.1").out.split())
+    assert "`prefer: closest` would have an error of about" in screen
+    assert f"instead of {figure(candidate['rmse'])}" in screen
+    Path("workload.yaml").write_text(wide_spec(9))
+    contenders = plan("--epsilon", "0.1", "--mechanism", "linear")["closest"]["contenders"]
+    (guess,) = (c for c in contenders if c["column"] == "shrunk" and c["strategy"] != "Sparse")
+    assert shown["nearer"]["rmse"] == pytest.approx(guess["rmse"], rel=0.3)
+
+
+def test_a_plan_that_is_not_known_to_be_faint_is_not_tried(small, monkeypatch):
+    def never(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("dpquery.planning.compare_mechanisms.quick_part", never)
+    unasked = wide_spec(4).replace("prefer: closest\n", "")
+    for text in (wide_spec(4), unasked.replace(", rows: about 3000", "")):
+        Path("workload.yaml").write_text(text)
+        plan("--epsilon", "0.5", "--mechanism", "linear")
+    Path("workload.yaml").write_text(unasked)
+    assert "nearer" not in plan("--epsilon", "8")
