@@ -1,8 +1,8 @@
 """Differentially private tables: plan without data, release under a ledger, report every error.
 
 The commands are functions too: `plan`, `compare`, `release`, `answer`, `synthesize`,
-`error_report` and `package`. Each is loaded when it is first used, so that importing dpquery costs
-nothing. `reporting` shows what they are doing; `Release` opens a release's folder.
+`replicates`, `error_report` and `package`. Each is loaded when it is first used, so that importing
+dpquery costs nothing. `reporting` shows what they are doing; `Release` opens a release's folder.
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpquery.commands.others import compare, package, synthesize
     from dpquery.commands.plan import plan
     from dpquery.commands.release import release
+    from dpquery.commands.replicates import replicates
     from dpquery.progress import reporting
 
 
@@ -28,6 +29,7 @@ __all__ = [
     "package",
     "plan",
     "release",
+    "replicates",
     "reporting",
     "synthesize",
 ]
@@ -64,6 +66,10 @@ def __getattr__(name: str) -> object:
             from dpquery.commands.opened import Release
 
             return Release
+        case "replicates":
+            from dpquery.commands.replicates import replicates
+
+            return replicates
         case "synthesize":
             from dpquery.commands.others import synthesize
 

@@ -93,4 +93,5 @@ MAX_FITTED_TABLE_CELLS = 1 << 22  # of one of them
 MAX_JOINT_COUNTS = 1 << 22  # cells of attributes whose tables are fitted as one
 MAX_JOINT_COUNT_WORK = 1 << 25  # of those, times the tables that are measured: a minute or two
 MAX_LABELLED_TABLES = 10_000  # of an item whose rows say in words what they count; else numbers do
+MAX_REPLICATED_NUMBERS = 1 << 27  # draws of noise times answers: half a gigabyte
 MAX_UNASKED_RECORDS = 1 << 30  # synthetic records that are written where nobody said how many

@@ -21,6 +21,7 @@ from dpquery.cli.commands import (
     package_command,
     plan_command,
     release_command,
+    replicates_command,
     schema_command,
     synthetic_command,
 )
@@ -80,6 +81,7 @@ COMMANDS = (
     ("compare", compare_command, "compare old.plan workload.yaml --epsilon 0.5"),
     ("release", release_command, "release data.csv --epsilon 0.5 --also nonnegative,integer"),
     ("answer", answer_command, "answer release questions.yaml"),
+    ("replicates", replicates_command, "replicates release --items people,by_region --also csv"),
     ("synthetic", synthetic_command, "synthetic release --rows 1000"),
     ("audit", audit_command, "audit --quick"),
     ("error-report", error_report_command, "error-report release --html report.html"),

@@ -38,9 +38,12 @@ from dpquery.cli.options import (
     AsJson,
     AsPlanned,
     ChangeCap,
+    CodeBook,
     Confidence,
     Delta,
     Exact,
+    Formats,
+    ItemNames,
     Jobs,
     LedgerPath,
     NewDataset,
@@ -74,6 +77,8 @@ from dpquery.commands.defaults import (
     PLAN_PATH,
     RELEASE_NUMBER,
     RELEASE_PATH,
+    REPLICATES,
+    REPLICATES_PATH,
     REPORT_PATH,
     SHELL_JOBS,
     SPEC_PATH,
@@ -335,6 +340,31 @@ def answer_command(
     say("nothing was charged: neither the data nor the ledger was opened")
 
 
+def replicates_command(
+    release: Annotated[Path, typer.Argument(help="The release directory.")] = Path(RELEASE_PATH),
+    items: ItemNames = None,
+    draws: Annotated[int, typer.Option(help="How many draws of the noise.")] = REPLICATES,
+    out: Annotated[Path, typer.Option(help="Where the files go.")] = Path(REPLICATES_PATH),
+    also: Formats = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a release's noise again, for the error of any statistic.
+
+    Writes each item's estimates with columns noise_1, noise_2, ...: a statistic of `estimate +
+    noise_k` less that of `estimate` has its standard error as root mean square over all k.
+    """
+    from dpquery.commands.replicates import replicates
+
+    with shown_progress():
+        done = replicates(release, items=items or (), draws=draws, out=out, also=also or ())
+    if as_json:
+        print_json({"directory": str(done.directory), "files": done.files, "draws": done.draws})
+    else:
+        show("\n".join(done.files))
+    say(f"wrote {done.directory}: {done.draws} draws of the noise beside each estimate")
+    say("nothing was charged: neither the data nor the ledger was opened")
+
+
 def compare_command(
     first: Annotated[Path, typer.Argument(help="A plan, or a spec.")],
     second: Annotated[Path, typer.Argument(help="Another one.")],
@@ -425,14 +455,7 @@ def error_report_command(
 def init_command(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(SPEC_PATH),
     full: Annotated[bool, typer.Option("--full", help="Show every key, with its comment.")] = False,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="A code book to take the columns from: a Frictionless table schema, CSVW, or the "
-            "labels of an SPSS or Stata file, of which no row is read.",
-        ),
-    ] = None,
+    source: CodeBook = None,
 ) -> None:
     """Write a spec to start from.
 
@@ -569,10 +592,7 @@ def _name(data: list[str]) -> str:
 def package_command(
     directory: Annotated[Path, typer.Argument(help="A release directory.")] = Path(RELEASE_PATH),
     out: Annotated[Path, typer.Option(help="Where the package goes.")] = Path(PACKAGE_PATH),
-    also: Annotated[
-        list[str] | None,
-        typer.Option(help="Formats of the tables beside Parquet: csv, xlsx, or csv,xlsx."),
-    ] = None,
+    also: Formats = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the package of another release in --out.")
     ] = False,

@@ -138,6 +138,21 @@ Targets = Annotated[
 SweepList = Annotated[
     str | None, typer.Option("--sweep", help="Show errors at these epsilons too: 0.1,0.5,1,2.")
 ]
+CodeBook = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="A code book to take the columns from: a Frictionless table schema, CSVW, or the "
+        "labels of an SPSS or Stata file, of which no row is read.",
+    ),
+]
+ItemNames = Annotated[
+    list[str] | None, typer.Option("--items", help="Items that are wanted: a,b; default: all.")
+]
+Formats = Annotated[
+    list[str] | None,
+    typer.Option("--also", help="Formats beside Parquet: csv; for a package xlsx, or csv,xlsx."),
+]
 
 
 def ledger_path(given: Path | None) -> Path:

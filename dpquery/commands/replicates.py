@@ -1,0 +1,194 @@
+"""replicates() as a straight line: the noise of a release drawn again, for errors of any statistic.
+
+    release folder -> strategy and size of its noise -> K draws of it -> files beside the answers
+
+A standard error serves one number. Whoever adds three districts, or compares two shares, needs to
+know how their errors go together: the same statistic of `estimate + noise_k`, for each of K draws
+of the noise of all answers at once, tells it, as replicate weights do in surveys.
+
+The draws are of the law that the release published, through its own reconstruction, from hashes of
+its key: neither the data nor the noisy values decide them, and anybody can make them again.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+from scipy.special import ndtri
+
+from dpquery.arrays import Floats, Singles
+from dpquery.commands.arguments import FilePath, as_path, checked_count
+from dpquery.commands.defaults import MOST_REPLICATES, REPLICATES, REPLICATES_PATH
+from dpquery.commands.opened import Release
+from dpquery.exceptions import DpqueryError, SpecError
+from dpquery.limits import MAX_REPLICATED_NUMBERS
+from dpquery.progress import report_progress, stage
+from dpquery.public_chance import PublicChance, public_seed
+from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.spec.problems import quoted, suggestion
+from dpquery.spec.spec import Item
+from dpquery.strategy.strategy import Noise
+from dpquery.untrusted.files import disk_words, replacing
+
+ESTIMATE = "estimate"
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicatesReport:
+    """What was written.
+
+    Attributes:
+        directory: the folder.
+        files: the names of its files.
+        draws: how many draws of the noise they hold.
+    """
+
+    directory: Path
+    files: tuple[str, ...]
+    draws: int
+
+
+def replicates(
+    release: FilePath,
+    *,
+    items: Sequence[str] = (),
+    draws: int = REPLICATES,
+    out: FilePath = REPLICATES_PATH,
+    also: Sequence[str] = (),
+) -> ReplicatesReport:
+    """Write each item's answers with further draws of the noise of all of them; free.
+
+    A statistic's standard error is the root mean square of what it is of `estimate + noise_k` less
+    what it is of `estimate`; with K draws it is known to 1 / sqrt(2 K) of itself, 7 % for 100.
+
+    Args:
+        release: the folder of a release, which is not changed.
+        items: the names of those that are wanted; all of them unless said.
+        draws: how many, from 2 on.
+        out: a folder; a file of it that is there already must be the same.
+        also: formats beside Parquet: "csv".
+
+    Privacy:
+        A function of the plan, the guarantee and the release's key; the published estimates stand
+        beside it as they are.
+
+    Raises:
+        SpecError: there is no such item or format, the release has no error bars, or the draws
+            would be too many numbers.
+        DpqueryError: other files are in the way.
+    """
+    source, directory = as_path(release), as_path(out)
+    checked_count("draws", draws, least=2, most=MOST_REPLICATES)
+    formats = [each for text in also for each in text.split(",")]
+    if other := [each for each in formats if each != "csv"]:
+        raise SpecError(
+            f"--also {quoted(other[0])} is not known; replicates are written as csv too"
+        )
+    opened = Release(source)
+    if not opened.facts.error_bars:
+        raise SpecError(
+            f"the noise of {opened.facts.strategy.name} depends on the data, and no public draws "
+            "are like it; replicates are of releases with standard errors"
+        )
+    wanted = _wanted(opened, [each for text in items for each in text.split(",")])
+    numbers = draws * sum(item.size for item in wanted)
+    if numbers > MAX_REPLICATED_NUMBERS:
+        raise SpecError(
+            f"{draws} draws of these answers are {numbers:,} numbers, and the limit is "
+            f"{MAX_REPLICATED_NUMBERS:,}; name fewer items with --items, or fewer --draws"
+        )
+    with stage("drawing the noise again", 0.0, 0.8):
+        noise = noise_of(opened, wanted, draws=draws)
+    files: list[str] = []
+    with stage("writing", 0.8, 1.0):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            reason = disk_words(problem)
+            raise DpqueryError(f"cannot write {out}: {reason}; name another place") from None
+        for item in wanted:
+            table = _beside(opened.arrow(item.name), noise[item.name])
+            files.append(f"{item.name}.parquet")
+            with replacing(directory / files[-1]) as draft:
+                parquet.write_table(table, draft)
+            if "csv" in formats:
+                files.append(f"{item.name}.csv")
+                with replacing(directory / files[-1]) as draft:
+                    csv.write_csv(_texts(table), draft)
+    return ReplicatesReport(directory, tuple(files), draws)
+
+
+def noise_of(release: Release, items: Sequence[Item], *, draws: int) -> dict[str, Singles]:
+    """Return draws of the noise of all answers of some items. By item (draws, answers).
+
+    Given public facts answers are no linear function of what was measured, but one and a constant:
+    what they are without any noise is subtracted.
+    """
+    strategy, std = release.answering, release.noise_std
+    sizes = [measurement.block.queries for measurement in release.measured[0].measurements]
+    nothing = reconstruct(strategy, [np.zeros(size) for size in sizes])
+    without = {item.name: _answers(nothing, release, item) for item in items}
+    noise = {item.name: np.empty((draws, item.size), np.float32) for item in items}
+    seed = public_seed(("replicates", release.facts.key))
+    for k in range(draws):
+        report_progress(f"draw {k + 1} of {draws}", k / draws)
+        chance, drawn = PublicChance(seed, k), []
+        for place, size in enumerate(sizes):
+            uniform = chance.uniform(f"noise {place}", size)
+            drawn.append(std * unit_noise(strategy.noise, uniform))
+        estimates = reconstruct(strategy, drawn)
+        for item in items:
+            noise[item.name][k] = _answers(estimates, release, item) - without[item.name]
+    return noise
+
+
+def unit_noise(noise: Noise, uniform: Floats) -> Floats:
+    """Return noise of standard deviation one by its quantiles at numbers in [0, 1)."""
+    below = uniform < 0.5
+    tail = np.where(below, uniform, 1 - 2.0**-53 - uniform) + 2.0**-54  # of its 2^53 values: not 0
+    size = -ndtri(tail) if noise == "gaussian" else -np.log(2 * tail) / math.sqrt(2)
+    return np.where(below, -size, size)
+
+
+def _answers(estimates: Estimates, release: Release, item: Item) -> Floats:
+    """Return the answers of an item's tables, in the order of its file. (m,)."""
+    compiled = release.compiled
+    places = compiled.items[release.spec.items.index(item)]
+    blocks = [(compiled.workload.blocks[place], place) for place in places]
+    return np.concatenate([estimates.answer(*block).ravel() for block in blocks])
+
+
+def _wanted(release: Release, names: Sequence[str]) -> list[Item]:
+    """Return the items of these names, all where none is named; SpecError for an unknown one."""
+    known = {item.name: item for item in release.spec.items}
+    derived = {item.name for item in release.spec.derived}
+    for name in names:
+        if name in derived:
+            raise SpecError(
+                f"{quoted(name)} is derived: work it out from the items that it is made of, once "
+                "from `estimate` and once from each draw"
+            )
+        if name not in known:
+            raise SpecError(f"the release has no item {quoted(name)}{suggestion(name, known)}")
+    return [known[name] for name in dict.fromkeys(names or known)]
+
+
+def _beside(answers: pa.Table, noise: Singles) -> pa.Table:
+    """Return the labels and estimates of an item with a column for each draw."""
+    labels = answers.column_names[: answers.column_names.index(ESTIMATE)]
+    table, digits = answers.select([*labels, ESTIMATE]), len(str(len(noise)))
+    for k, draw in enumerate(noise, start=1):
+        table = table.append_column(f"noise_{k:0{digits}}", pa.array(draw))
+    return table.replace_schema_metadata(None)
+
+
+def _texts(table: pa.Table) -> pa.Table:
+    """Return a table with texts for coded columns, as CSV has them."""
+    for k, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(k, field.name, table[k].cast(field.type.value_type))
+    return table

@@ -1,0 +1,120 @@
+"""`dpquery replicates`: the noise of a release again, and the error of any statistic from it."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import chi2, kstest, laplace, norm
+from town import contents, ok, refused
+
+from dpquery import Release, replicates
+from dpquery.commands.replicates import noise_of, unit_noise
+
+CHANCE = 1e-6  # that a true law fails a test; the draws are the same every time
+RELEASE = ("release", "data.csv", "--epsilon", "0.5")
+
+
+def exact(release, names):
+    rows = [(name, row) for name in names for row in range(len(release.arrow(name)))]
+    return release.covariance(rows)
+
+
+@pytest.fixture(params=["laplace", "gaussian"])
+def noise(request):
+    request.getfixturevalue("town" if request.param == "laplace" else "gaussian_town")
+    ok(*RELEASE, "--noise", request.param)
+    return request.param
+
+
+def test_the_error_of_any_sum_of_answers_is_that_of_the_exact_covariance(noise):
+    """Of 200 random sums, some of a few answers and some of all, with any signs."""
+    release, draws = Release("release"), 400
+    drawn = noise_of(release, release.spec.items, draws=draws)
+    together = np.hstack([drawn[name] for name in release.items]).astype(float)
+    covariance, chance = exact(release, release.items), np.random.default_rng(1)
+    for _ in range(200):
+        sums = chance.normal(size=len(covariance)) * (chance.random(len(covariance)) < 0.2)
+        variance, seen = sums @ covariance @ sums, together @ sums
+        kurtosis = 3 if noise == "laplace" else 0  # at most, of a sum of measurements' noise
+        spread = math.sqrt((2 + kurtosis) / draws)
+        assert np.mean(seen**2) / variance == pytest.approx(1, abs=5.5 * spread)
+        assert abs(seen.mean()) < 5.5 * math.sqrt(variance / draws)
+    if noise == "gaussian":
+        ratio = draws * np.mean(together[:, 0] ** 2) / covariance[0, 0]
+        assert CHANCE < chi2.cdf(ratio, draws) < 1 - CHANCE
+
+
+def test_the_error_of_a_share_is_that_of_the_delta_method_where_noise_is_small(noise):
+    release = Release("release")
+    drawn = noise_of(release, release.spec.items, draws=1000)["age_by_sex"].astype(float)
+    counts = np.linspace(3e4, 9e4, drawn.shape[1])  # of which noise is hardly a thousandth
+    share = counts[0] / counts.sum()
+    seen = (counts[0] + drawn[:, 0]) / (counts + drawn).sum(axis=1) - share
+    slopes = -share / counts.sum() * np.ones(len(counts))
+    slopes[0] += 1 / counts.sum()
+    variance = slopes @ exact(release, ["age_by_sex"]) @ slopes
+    assert np.sqrt(np.mean(seen**2)) == pytest.approx(math.sqrt(variance), rel=0.12)
+
+
+def test_draws_are_of_the_law_that_was_published():
+    uniform = np.random.default_rng(3).random(20_000)
+    for name, law in (("gaussian", norm()), ("laplace", laplace(scale=1 / math.sqrt(2)))):
+        assert kstest(unit_noise(name, uniform), law.cdf).pvalue > CHANCE
+        ends = unit_noise(name, np.array([0.0, 0.5 - 2.0**-53, 0.5, 1 - 2.0**-53]))
+        assert ends.tolist() == (-ends[::-1]).tolist()
+        assert 8 < ends[3] < 30
+
+
+def test_neither_the_data_nor_the_noisy_values_decide_the_draws(town):
+    """Two releases of one key, of other records and other noise, have the same replicates."""
+    written = []
+    for name, text in (("a", Path("data.csv").read_text()), ("b", "age,sex,region,income\n")):
+        Path(f"{name}.csv").write_text(text)
+        options = ("--ledger", f"{name}.db", "--out", name, "--epsilon", "0.5")
+        ok("plan", "workload.yaml", "--ledger", f"{name}.db")
+        ok("release", f"{name}.csv", *options)
+        ok("replicates", name, "--out", f"{name}.replicates", "--draws", "3")
+        written.append([pq.read_table(f"{name}.replicates/{item}.parquet") for item in ("ages",)])
+    for one, other in zip(*written, strict=True):
+        assert one.column_names == other.column_names
+        for column in ("noise_1", "noise_2", "noise_3"):
+            assert one[column].equals(other[column])
+        assert not one["estimate"].equals(other["estimate"])
+
+
+def test_files_hold_the_labels_and_estimates_of_the_release_and_the_same_command_the_same(noise):
+    said = json.loads(ok("replicates", "--also", "csv", "--json", "--draws", "12").out)
+    names = Release("release").items
+    files = [f"{name}.{kind}" for name in names for kind in ("parquet", "csv")]
+    assert said == {"directory": "replicates", "files": files, "draws": 12}
+    before = contents(Path("replicates"))
+    ok("replicates", "--also", "csv", "--draws", "12")
+    assert contents(Path("replicates")) == before
+    for name in names:
+        of_release = pd.read_parquet(f"release/{name}.parquet")
+        table = pd.read_parquet(f"replicates/{name}.parquet")
+        labels = list(of_release.columns[: list(of_release.columns).index("estimate") + 1])
+        assert list(table.columns) == [*labels, *(f"noise_{k:02}" for k in range(1, 13))]
+        pd.testing.assert_frame_equal(table[labels], of_release[labels])
+        in_csv = pd.read_csv(f"replicates/{name}.csv")
+        assert in_csv.noise_07.to_numpy() == pytest.approx(table.noise_07, rel=1e-5)
+    done = replicates("release", items=["ages"], draws=12, out="one")
+    assert done.files == ("ages.parquet",)
+    of_all = pd.read_parquet("replicates/ages.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet("one/ages.parquet"), of_all)
+
+
+def test_what_cannot_be_drawn_is_refused_and_nothing_is_written(town, monkeypatch):
+    ok(*RELEASE)
+    assert "a whole number from 2" in refused("replicates", "--draws", "0", code=2)
+    assert "no item 'age'; did you mean" in refused("replicates", "--items", "age", code=2)
+    assert "--also 'xlsx' is not known" in refused("replicates", "--also", "xlsx", code=2)
+    ok("replicates", "--draws", "2")
+    in_the_way = refused("replicates", "--draws", "3", code=5)
+    assert "replicates/age_by_sex.parquet holds something else, which is kept" in in_the_way
+    monkeypatch.setattr("dpquery.commands.replicates.MAX_REPLICATED_NUMBERS", 1000)
+    assert "name fewer items with --items" in refused("replicates", "--out", "other", code=2)
