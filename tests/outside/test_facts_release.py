@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from town import refused
 from dpquery import Release, answer, error_report, package, plan, release
 from dpquery.cli.show_plan import why_grids
 from dpquery.cli.show_release import release_json, release_text
+from dpquery.commands.replicates import noise_of
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS
 from dpquery.measurement.release_key import linear_key
@@ -227,6 +229,16 @@ def test_later_answers_and_covariances_know_the_facts(town, tmp_path):
     assert np.sqrt(chosen @ covariance @ chosen) == pytest.approx(young.std_error[3], rel=1e-6)
     assert not opened.covariance("by_region").any()
     assert read_manifest(tmp_path / "answers").facts == read_manifest(folder / "out").facts
+
+
+def test_replicates_have_the_noise_that_is_left_and_none_where_answers_are_stated(town):
+    release, draws = Release(town[0] / "out"), 300
+    items = [item for item in release.spec.items if item.name in ("cells", "by_region")]
+    drawn = noise_of(release, items, draws=draws)
+    np.testing.assert_allclose(drawn["by_region"], 0, atol=1e-4)
+    std = rows(town[0] / "out", "cells").std_error.to_numpy()
+    seen = np.sqrt(np.mean(drawn["cells"].astype(float) ** 2, axis=0))
+    np.testing.assert_allclose(seen, std, rtol=6 * math.sqrt(5 / 4 / draws), atol=1e-4)
 
 
 def test_what_the_noisy_answers_contradict_is_said_and_not_forced(contradicted):
