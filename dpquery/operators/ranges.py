@@ -71,6 +71,22 @@ class Ranges(Factor):
         np.add.at(count, (start[inside], stop[inside] - 1), 1.0)
         return _holding_both(count)
 
+    def gram_of_spans(self, size: int) -> Floats:
+        """Return C'C for the codes C that ranges hold of spans of so many: O(m + spans^2)."""
+        (first, last), spans = self.bounds, -(-self.shape[1] // size)
+        start, stop = first // size, last // size
+        lacking = [(start, first - start * size), (stop, (stop + 1) * size - 1 - last)]
+        touched, across = np.zeros((spans, spans)), np.zeros((spans + 1, spans))
+        np.add.at(touched, (start, stop), float(size) ** 2)
+        touched = _holding_both(touched)
+        for span, codes in lacking:
+            np.add.at(across, (start, span), size * codes)
+            np.add.at(across, (stop + 1, span), -size * codes)
+            for other, others in lacking:
+                np.add.at(touched, (span, other), codes * others)
+        across = np.cumsum(across, axis=0)[:-1]
+        return touched - across - across.T
+
     def column_norms(self, power: int) -> Ints:
         return self.rmatvec(np.ones(self.shape[0], dtype=np.int64))
 

@@ -41,7 +41,7 @@ from dpquery.operators.factors import (
     weighted,
 )
 from dpquery.operators.p_identity import BlockPIdentity
-from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, Ranges, WidthRanges
 from dpquery.operators.trees import Hierarchy
 
 
@@ -193,7 +193,12 @@ def test_summaries_equal_the_matrix(factor, F):
     for codes in ([0], range(F.shape[1]), range(F.shape[1])[::-2]):
         codes = np.array(codes)
         assert np.allclose(factor.gram_at(codes), (F.T @ F)[np.ix_(codes, codes)])
+    if isinstance(factor, Ranges):
+        for size in (1, 2, 3, F.shape[1]):
+            held = np.add.reduceat(F, np.arange(0, F.shape[1], size), axis=1)
+            assert np.allclose(factor.gram_of_spans(size), held.T @ held)
     assert np.abs(F).max() <= factor.max_abs() < np.abs(F).max() + 1
+    assert np.abs(F).sum(axis=1).max() <= factor.growth()
     for power in (2, 4):
         assert np.allclose(factor.row_power_sums(A, power), (np.abs(F @ A) ** power).sum(axis=1))
     assert np.allclose(factor.quadratic(A + A.T), np.diag(F @ (A + A.T) @ F.T))

@@ -13,7 +13,7 @@ from scipy.optimize import check_grad
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Workload, marginal, product
-from dpquery.operators.factors import Dense
+from dpquery.operators.factors import Dense, Groups
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy
@@ -34,7 +34,13 @@ PUBLISHED = json.loads(
     (Path(__file__).parents[1] / "reference" / "published.json").read_text(encoding="utf-8")
 )
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-KINDS = {"all-range": AllRanges, "prefix": Prefix, "width32": lambda n: WidthRanges(n, 32)}
+KINDS = {
+    "all-range": AllRanges,
+    "prefix": Prefix,
+    "width32": lambda n: WidthRanges(n, 32),
+    "width300": lambda n: WidthRanges(n, 300),
+    "groups": lambda n: Groups.of(tuple(tuple(range(k, n, 7)) for k in range(7)), n),
+}
 TREES = [
     Hierarchy(1, (1,), (5,)),
     Hierarchy(8, (1, 2, 4, 8), (3, 1, 2, 7)),

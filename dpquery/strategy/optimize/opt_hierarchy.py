@@ -21,6 +21,7 @@ from scipy.optimize import minimize
 
 from dpquery.arrays import Floats, Numbers
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.factors import Factor
 from dpquery.operators.gram import (
     Gram,
     Matrix,
@@ -30,9 +31,10 @@ from dpquery.operators.gram import (
     classes,
     diagonal,
     is_of_values,
-    times,
+    restricted,
     trace,
 )
+from dpquery.operators.ranges import Ranges
 from dpquery.operators.trees import tree_of_blocks
 from dpquery.progress import report_progress
 from dpquery.strategy.optimize.opt_tree import sets_of
@@ -44,6 +46,7 @@ EXACT_LIMIT = 1024
 MAX_DENSE_TREE_CLASSES = 4096  # classes of an attribute whose Gram is written out
 MAX_TRACED = 1 << 28  # numbers of all Grams of an attribute, whose traces every chain of levels has
 SPAN_CODES, SAMPLES = 128, 4  # codes of a span, and spans looked at closely, of a larger one
+LISTED = 4  # times the classes: so many ranges are looked at one by one, and no more
 FINALISTS = 3  # block sizes beside the binary ones between which exact losses decide
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
 FAINT = -3.0  # log weight of the other levels at a start
@@ -138,9 +141,7 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
     fine = np.zeros(len(small))
     for start in np.linspace(0, n // SPAN_CODES - 1, SAMPLES).astype(int) * SPAN_CODES:
         codes = np.arange(start, start + SPAN_CODES)
-        columns = np.zeros((n, SPAN_CODES))
-        columns[codes, codes - start] = 1.0
-        fine += _block_traces(times(V, columns)[codes], tuple(small), SPAN_CODES)
+        fine += _block_traces(array_of(restricted(V, codes)), tuple(small), SPAN_CODES)
     scale = float(diagonal(V).sum()) / fine[0]  # the first level has single codes
     return np.concatenate([fine * scale, coarse / SPAN_CODES])
 
@@ -162,15 +163,32 @@ def _set_traces(
 
 
 def _span_sums(V: Matrix) -> Floats:
-    """Return 1'V1 between all pairs of spans of SPAN_CODES codes, a few columns at a time."""
+    """Return 1'V1 between all pairs of spans of SPAN_CODES codes."""
     n = classes(V)
-    starts, sums = np.arange(0, n, SPAN_CODES), []
+    starts = np.arange(0, n, SPAN_CODES)
+    if isinstance(V, Structured):
+        return sum((w * _factor_spans(factor) for w, factor in V.terms), _span_sums(V.mixture))
+    if isinstance(V, Mixture):
+        codes = np.diff(np.append(starts, n)).astype(np.float64)
+        return V.a * np.diag(codes) + V.b * np.outer(codes, codes)
+    return np.asarray(np.add.reduceat(np.add.reduceat(V, starts, axis=0), starts, axis=1))
+
+
+def _factor_spans(factor: Factor) -> Floats:
+    """Return 1'F'F1 between all pairs of spans: of ranges and sets from those, or by products."""
+    m, n = factor.shape
+    starts, spans, sums = np.arange(0, n, SPAN_CODES), np.arange(n) // SPAN_CODES, []
+    if isinstance(factor, Ranges) and m <= LISTED * n:
+        return factor.gram_of_spans(SPAN_CODES)
+    if (sets := sets_of(factor)) is not None:
+        held = sets @ sp.csr_array((np.ones(n), (np.arange(n), spans)), shape=(n, len(starts)))
+        return np.asarray((held.T @ held).toarray(), dtype=np.float64)
     for first in range(0, len(starts), SPAN_CODES):
-        spans = np.arange(n) // SPAN_CODES - first
-        inside = (spans >= 0) & (spans < SPAN_CODES)
+        report_progress(f"OPT_H spans from {first} of {len(starts)}")
+        inside = (spans >= first) & (spans < first + SPAN_CODES)
         columns = np.zeros((n, min(SPAN_CODES, len(starts) - first)))
-        columns[inside, spans[inside]] = 1.0
-        sums.append(np.add.reduceat(times(V, columns), starts, axis=0))
+        columns[inside, spans[inside] - first] = 1.0
+        sums.append(np.add.reduceat(factor.gram_matmat(columns), starts, axis=0))
     return np.concatenate(sums, axis=1)
 
 
