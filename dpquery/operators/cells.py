@@ -274,6 +274,9 @@ def _outer(rows: Ints, columns: Ints, combine: np.ufunc) -> Ints:
     return np.asarray(combine(rows[:, None, :], columns[None, :, :])).reshape(-1, rows.shape[1])
 
 
+HELD_ROWS = 256  # of queries over classes, multiplied at once
+
+
 def gram_of_classes(workload: Workload, classes: CellClasses) -> Floats:
     """Return the Gram of a workload over classes of cells: (classes, classes).
 
@@ -284,10 +287,14 @@ def gram_of_classes(workload: Workload, classes: CellClasses) -> Floats:
         raise UnsupportedWorkloadError(
             f"{workload.shape[0]:,} queries over {classes.count:,} classes of cells"
         )
-    V = np.zeros((classes.count, classes.count))
-    for weight, block in zip(workload.weights, workload.blocks, strict=True):
+    V, held = np.zeros((classes.count, classes.count)), list[tuple[Floats, Floats]]()
+    for place, (weight, block) in enumerate(zip(workload.weights, workload.blocks, strict=True), 1):
         rows = classes.by_class(block).factors[0].dense().astype(np.float64)
-        V += weight * (rows.T @ rows)
+        held.append((rows, weight * rows))
+        if sum(len(each) for each, _ in held) >= HELD_ROWS or place == len(workload.blocks):
+            rows, weighted = (np.concatenate(side) for side in zip(*held, strict=True))
+            V += rows.T @ weighted
+            held = []
     return V
 
 

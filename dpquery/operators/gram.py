@@ -128,6 +128,7 @@ def is_even(columns: Floats) -> bool:
 
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
 KEPT_CLASSES = 2048  # of a matrix whose array is kept once it was asked for: 32 MB
+MANY_TERMS = 8  # beyond which such an array is multiplied with, and not one factor after another
 KEPT_ARRAYS = 32  # those that were asked for last
 FLAT = 1e-10  # relative spread of entries that are equal but for the rounding of sums
 
@@ -164,6 +165,8 @@ class Structured:
 
     def matmat(self, X: Floats) -> Floats:
         """Return its product with X: (n, k)."""
+        if self.n <= KEPT_CLASSES and len(self.terms) > MANY_TERMS:
+            return np.asarray(self.array() @ X)
         total = self.mixture.a * X + self.mixture.b * X.sum(axis=0)
         for weight, factor in self.terms:
             total += weight * factor.gram_matmat(X)

@@ -45,6 +45,9 @@ class Ranges(Factor):
 
     def rmatmat(self, Y: Numbers) -> Numbers:
         (first, last), (m, n) = self.bounds, self.shape
+        if m == 1:  # of many single ranges most of the time would go into making sparse matrices
+            inside = np.arange(n)[:, None]
+            return np.asarray(((first <= inside) & (inside <= last)) * Y)
         rows, ones = np.arange(m), np.ones(m, dtype=np.int64)
         starts = sp.csr_array((ones, (first, rows)), shape=(n + 1, m))
         ends = sp.csr_array((ones, (last + 1, rows)), shape=(n + 1, m))

@@ -18,7 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from dpquery.arrays import Floats, Numbers
+from dpquery.arrays import Floats
 from dpquery.operators.gram import Gram, is_mixture, is_of_values
 from dpquery.strategy.algebra.orbits import (
     LARGEST_COMPARED,
@@ -174,8 +174,9 @@ def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Floats]:
         weights = gram.weights * factors.prod(axis=1)
         surrogate = np.bincount(gram.index[:, i], weights, minlength=len(orbit_set.levels))
         rounds = int(0.05 * BUDGET / _cost(len(orbit_set.sizes)))
+        level = np.tensordot(surrogate, orbit_set.levels, axes=1)
         for _ in range(min(max(rounds, 1), DUAL_ROUNDS // 2)):
-            mass = _root_masses(orbit_set, vs[i], surrogate)
+            mass = _root_masses(orbit_set, vs[i], level, surrogate @ orbit_set.inside)
             vs[i] = _climbed(vs[i], mass / (orbit_set.sizes * mass.sum()))
             vs[i] /= float(orbit_set.sizes @ vs[i])
         bounds[i] = _matrix_bounds(orbit_set, vs[i])
@@ -188,14 +189,14 @@ def _uniform(orbits: Sequence[Orbits]) -> list[Floats]:
 
 def _matrix_bounds(orbits: Orbits, v: Floats) -> Floats:
     """Return tr((D V D)^(1/2))^2 for each matrix V of an attribute."""
-    unit = np.eye(len(orbits.levels))
-    return np.array([float(_root_masses(orbits, v, indicator).sum()) ** 2 for indicator in unit])
+    both = zip(orbits.levels, orbits.inside, strict=True)
+    return np.array([float(_root_masses(orbits, v, *one).sum()) ** 2 for one in both])
 
 
-def _root_masses(orbits: Orbits, v: Floats, weights: Numbers) -> Floats:
-    """Return the diagonal of (D V D)^(1/2) by orbit, V a weighted sum of matrices. sum(v) = 1."""
+def _root_masses(orbits: Orbits, v: Floats, level: Floats, inside: Floats) -> Floats:
+    """Return the diagonal of (D V D)^(1/2) by orbit, V known by its two parts. sum(v) = 1."""
     root = np.sqrt(v)
-    S = np.tensordot(weights, orbits.levels, axes=1) * np.outer(root, root)
+    S = level * np.outer(root, root)
     w, U = np.linalg.eigh((S + S.T) / 2)
-    inside = np.maximum(weights @ orbits.inside * v, 0.0)
+    inside = np.maximum(inside * v, 0.0)
     return np.asarray(U**2 @ np.sqrt(above_rounding(w)) + (orbits.sizes - 1) * np.sqrt(inside))

@@ -45,8 +45,9 @@ HIERARCHY_TOLERANCE = 1e-4  # relative gain of a sweep below which descent has c
 EXACT_LIMIT = 1024
 MAX_DENSE_TREE_CLASSES = 4096  # classes of an attribute whose Gram is written out
 MAX_TRACED = 1 << 28  # numbers of all Grams of an attribute, whose traces every chain of levels has
+TRACED_AT_ONCE = 1 << 22  # of these numbers
 SPAN_CODES, SAMPLES = 128, 4  # codes of a span, and spans looked at closely, of a larger one
-LISTED = 4  # times the classes: so many ranges are looked at one by one, and no more
+LISTED_RANGES = 4  # times the classes: so many are looked at one by one, and no more
 FINALISTS = 3  # block sizes beside the binary ones between which exact losses decide
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
 FAINT = -3.0  # log weight of the other levels at a start
@@ -104,8 +105,10 @@ def branchings(n: int) -> list[int]:
     return sorted({*small, *(b for b in roots if 2 <= b <= n)}) or [2]
 
 
-def traces_of_all(matrices: Sequence[Matrix], sizes: tuple[int, ...]) -> Floats:
-    """Return the `level_traces` of some matrices of one attribute: (matrices, levels).
+def traces_of_all(
+    matrices: Sequence[Matrix], chains: Sequence[tuple[int, ...]]
+) -> dict[tuple[int, ...], Floats]:
+    """Return the `level_traces` of some matrices of one attribute by chain: (matrices, levels).
 
     Raises:
         UnsupportedWorkloadError: written out, they would fill the memory.
@@ -115,7 +118,14 @@ def traces_of_all(matrices: Sequence[Matrix], sizes: tuple[int, ...]) -> Floats:
         raise UnsupportedWorkloadError(
             f"{len(matrices):,} kinds of questions about an attribute of {n:,} classes"
         )
-    return np.stack([level_traces(V, sizes) for V in matrices])
+    if n > EXACT_LIMIT:
+        return {sizes: np.stack([level_traces(V, sizes) for V in matrices]) for sizes in chains}
+    step, traces = max(1, TRACED_AT_ONCE // n**2), list[list[Floats]]()
+    for start in range(0, len(matrices), step):
+        arrays = np.stack([array_of(V) for V in matrices[start : start + step]])
+        traces.append([_block_traces(arrays, sizes, n) for sizes in chains])
+    of_chains = map(np.concatenate, zip(*traces, strict=True))
+    return dict(zip(chains, of_chains, strict=True))
 
 
 def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
@@ -178,7 +188,7 @@ def _factor_spans(factor: Factor) -> Floats:
     """Return 1'F'F1 between all pairs of spans: of ranges and sets from those, or by products."""
     m, n = factor.shape
     starts, spans, sums = np.arange(0, n, SPAN_CODES), np.arange(n) // SPAN_CODES, []
-    if isinstance(factor, Ranges) and m <= LISTED * n:
+    if isinstance(factor, Ranges) and m <= LISTED_RANGES * n:
         return factor.gram_of_spans(SPAN_CODES)
     if (sets := sets_of(factor)) is not None:
         held = sets @ sp.csr_array((np.ones(n), (np.arange(n), spans)), shape=(n, len(starts)))
@@ -193,14 +203,15 @@ def _factor_spans(factor: Factor) -> Floats:
 
 
 def _block_traces(sums: Floats, sizes: tuple[int, ...], n: float) -> Floats:
-    """Return sum_u 1'V1 / codes over the diagonal blocks u of every size."""
+    """Return sum_u 1'V1 / codes over the diagonal blocks u of every size: (..., levels)."""
     traces, before = [], 1
     for size in sizes:
-        starts = np.arange(0, len(sums), size // before)
-        sums, before = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1), size
-        codes = np.minimum(n - np.arange(len(sums)) * size, size)
-        traces.append(float(np.sum(np.diagonal(sums) / codes)))
-    return np.array(traces)
+        starts = np.arange(0, sums.shape[-1], size // before)
+        sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=-2), starts, axis=-1)
+        codes = np.minimum(n - np.arange(len(starts)) * size, size)
+        traces.append(np.sum(np.diagonal(sums, axis1=-2, axis2=-1) / codes, axis=-1))
+        before = size
+    return np.stack(traces, axis=-1)
 
 
 def best_level_weights(
@@ -301,7 +312,7 @@ class _Descent:
             n = gram.shape_of_domain[i]
             report_progress(f"OPT_H levels of attribute {i}")
             chains = [tree_sizes(n, b) for b in branchings(n)]
-            self.tables[i] = {sizes: traces_of_all(gram.matrices[i], sizes) for sizes in chains}
+            self.tables[i] = traces_of_all(gram.matrices[i], chains)
         for i, n in enumerate(gram.shape_of_domain):
             if n > 1 and not gram.index[:, i].any():
                 self.traces[i] = np.ones(1)  # the total answers itself
