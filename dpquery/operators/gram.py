@@ -129,6 +129,7 @@ def is_even(columns: Floats) -> bool:
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
 KEPT_CLASSES = 2048  # of a matrix whose array is kept once it was asked for: 32 MB
 MANY_TERMS = 8  # beyond which such an array is multiplied with, and not one factor after another
+SMALL_CLASSES = 128  # of a matrix that keeps its own array: 128 KB
 KEPT_ARRAYS = 32  # those that were asked for last
 FLAT = 1e-10  # relative spread of entries that are equal but for the rounding of sums
 
@@ -181,8 +182,14 @@ class Structured:
         return total
 
     def array(self) -> Floats:
-        """Return it written out: (n, n). That of at most KEPT_CLASSES classes is kept a while."""
+        """Return it written out: (n, n). Small ones are kept, others of KEPT_CLASSES a while."""
+        if self.n <= SMALL_CLASSES:
+            return self._small_array
         return _kept_array(self) if self.n <= KEPT_CLASSES else self._written_out()
+
+    @cached_property
+    def _small_array(self) -> Floats:
+        return _read_only(self._written_out())
 
     def _written_out(self) -> Floats:
         total = self.mixture.array()
@@ -193,7 +200,10 @@ class Structured:
 
 @lru_cache(KEPT_ARRAYS)
 def _kept_array(V: Structured) -> Floats:
-    array = V._written_out()
+    return _read_only(V._written_out())
+
+
+def _read_only(array: Floats) -> Floats:
     array.flags.writeable = False
     return array
 

@@ -206,9 +206,10 @@ def _block_traces(sums: Floats, sizes: tuple[int, ...], n: float) -> Floats:
     """Return sum_u 1'V1 / codes over the diagonal blocks u of every size: (..., levels)."""
     traces, before = [], 1
     for size in sizes:
-        starts = np.arange(0, sums.shape[-1], size // before)
-        sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=-2), starts, axis=-1)
-        codes = np.minimum(n - np.arange(len(starts)) * size, size)
+        if size > before:
+            starts = np.arange(0, sums.shape[-1], size // before)
+            sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=-2), starts, axis=-1)
+        codes = np.minimum(n - np.arange(sums.shape[-1]) * size, size)
         traces.append(np.sum(np.diagonal(sums, axis1=-2, axis2=-1) / codes, axis=-1))
         before = size
     return np.stack(traces, axis=-1)
