@@ -271,10 +271,22 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         f"{count(len(done.spec.items), 'item')}, "
         f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
         f"{worth}\n"
+        f"{nearer_text(done)}"
         f"{facts}"
         f"budget: {budget}\n"
         f"{when}: {room_words(done.room, 'more like it')}\n"
         f"next: {_next(done)}"
+    )
+
+
+def nearer_text(done: ReleaseReport) -> str:
+    """Say how much nearer the best guess is, by the noisy values; nothing where it is not far."""
+    if done.nearer is None:
+        return ""
+    guess, unbiased = map(figure, done.nearer)
+    return (
+        f"closest: the best guess would have an error of about {guess} instead of {unbiased}, as "
+        "the noisy values tell; --also shrunk --replace adds it, free\n"
     )
 
 
@@ -323,6 +335,7 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
             if isinstance(mechanism, LinearMechanism)
             else _relaxed_json(mechanism)
         ),
+        **({} if done.nearer is None else {"nearer": {"rmse": done.nearer[0]}}),
         "free": done.free,
         **({"facts": [vars(fact) for fact in done.facts]} if done.facts else {}),
         "budget": room_json(done.room),

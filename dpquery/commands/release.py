@@ -95,6 +95,8 @@ class ReleaseReport(PublishedTables):
         changed: a file of the spec that is another one now than when it was planned, if one is.
         facts: what became of public facts.
         stale: data that is missing or newer than the ledger's measurement, if any is.
+        nearer: the errors of the best guess and of estimates, by the noisy values, where the guess
+            is not in the release and is far nearer.
     """
 
     directory: Path
@@ -106,6 +108,7 @@ class ReleaseReport(PublishedTables):
     changed: ChangedFile | None = None
     facts: "tuple[PublicFactUse, ...]" = ()
     stale: StaleData | None = None
+    nearer: tuple[float, float] | None = None
 
     @property
     def account(self) -> Account:
@@ -189,16 +192,14 @@ def release(
     content = _bytes_of(as_path(plan_path))
     plan, spec = plan_and_spec(content, Path(plan_path))
     at_delta = spec.privacy.delta if named_delta is None else named_delta
-    rows_bytes = _memory_for_persons(memory, spec)
-    columns = parse_columns(also)
+    held, columns = _memory_for_persons(memory, spec), parse_columns(also)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
     with ExitStack() as claim:
         with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
             with stage("checking the plan", *CHECKING):
                 chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
-            key = chosen.query.key
-            paid = ledger.first_charged([key]) is not None
-            target = claimed_target(directory, key=key, replace=replace, paid=paid)
+            paid = ledger.first_charged([chosen.query.key]) is not None
+            target = claimed_target(directory, key=chosen.query.key, replace=replace, paid=paid)
             workshop = claim.enter_context(target)
             ledger.check_replaced(directory)
             changed = changed_since(plan, Path(plan_path))
@@ -209,7 +210,7 @@ def release(
                     as_data(data),
                     chosen.query,
                     ledger=ledger,
-                    memory=rows_bytes,
+                    memory=held,
                     others=linear_queries(plan, spec, terms, other_than=chosen.query),
                 )
             funds = ledger.funds(spec.dataset.id)
@@ -220,8 +221,10 @@ def release(
             sources = Sources(content, measured.values, chosen.labels(measured.values))
             _write(directory, spec, result, sources, replace, workshop, unless_same)
     remark, room = remark_on(plan, terms, mechanism=choice), _room(funds, chosen.query, budget)
-    facts = result.manifest.facts
-    return ReleaseReport(directory, spec, chosen, measured, room, remark, changed, facts, stale)
+    facts, nearer = result.manifest.facts, result.nearer
+    return ReleaseReport(
+        directory, spec, chosen, measured, room, remark, changed, facts, stale, nearer
+    )
 
 
 def _write(

@@ -48,12 +48,15 @@ class ReleaseContent:
         manifest: what is public about them.
         relaxed: the relaxed rows that they come from, if they do.
         derived: the rows of every derived item.
+        nearer: the errors of the best guess and of estimates, by the noisy values, where it is not
+            among the columns and far nearer.
     """
 
     answers: Callable[[Item], Iterator[TableAnswers]]
     manifest: Manifest
     relaxed: pa.Table | None = None
     derived: tuple[pa.Table, ...] = ()
+    nearer: tuple[float, float] | None = None
 
 
 def ledger_facts(measured: StoredMeasurement) -> LedgerFacts:

@@ -6,13 +6,14 @@ What a release makes of public facts: tested, relied on or not, and put into wor
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from dpquery.arrays import Floats, Ints
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.caps import declared_funds
@@ -52,6 +53,7 @@ from dpquery.reconstruction.least_squares import (
     reconstruct,
     table_answers,
 )
+from dpquery.reconstruction.shrunk_tables import ShrunkTables
 from dpquery.releases.extra_columns import FittedFacts, with_extra
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
@@ -59,6 +61,7 @@ from dpquery.releases.manifest_facts import PublicFactUse
 from dpquery.releases.tables.labels import query_labels
 from dpquery.spec.columns import Domain
 from dpquery.spec.spec import Impossible, Item, Spec, Table
+from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.shapes.informed import InformedStrategy, informed
 from dpquery.strategy.strategy import Strategy
@@ -131,6 +134,10 @@ def _combination(impossible: Impossible, domain: Domain) -> str:
     return " with ".join(conditions)
 
 
+BEST_GUESS, FAR_LESS = ExtraColumn("shrunk"), 0.7
+MOST_TRIED_QUERIES = 100_000  # half a second
+
+
 @dataclass(frozen=True, eq=False)
 class LinearMechanism:
     """Measure a linear strategy and solve least squares: every answer has a standard error.
@@ -169,7 +176,34 @@ class LinearMechanism:
             level=level,
         )
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
-        return ReleaseContent(answers, manifest, derived=derived)
+        return ReleaseContent(answers, manifest, derived=derived, nearer=self._nearer(noisy))
+
+    def _nearer(self, noisy: Sequence[Floats]) -> tuple[float, float] | None:
+        """Return the errors of the best guess and of estimates where the first is far less.
+
+        Over the counts that are guessed at, estimated from the noisy values alone; None as well
+        where the guess is among the columns, is not to be had, or would take long.
+        """
+        query, workload = self.query, self.query.compiled.workload
+        known = any(column.name == BEST_GUESS.name for column in self.columns)
+        if known or query.spec.states_facts or workload.shape[0] > MOST_TRIED_QUERIES:
+            return None
+        try:
+            check_columns([BEST_GUESS], query.strategy, workload.blocks)
+        except UnsupportedWorkloadError:
+            return None
+        std, blocks = query.mechanism.noise_std, workload.blocks
+        shrunk = ShrunkTables(query.strategy, noisy, blocks, noise_std=std)
+        asked = zip(query.spec.items, query.compiled.items, strict=True)
+        counts = [k for item, places in asked if item.summed is None for k in places]
+        guessed = [k for k in counts if shrunk.scope.subsets[k] is not None]
+        error = shrunk.expected_rmse(guessed)
+        if error is None:
+            return None
+        variances = (query.strategy.variances(blocks[k], position=None) for k in guessed)
+        total = sum(total_of(v, blocks[k]) for v, k in zip(variances, guessed, strict=True))
+        unbiased = std * math.sqrt(total / sum(blocks[k].queries for k in guessed))
+        return (error, unbiased) if error < FAR_LESS * unbiased else None
 
     def _restated(
         self, manifest: Manifest, answering: Strategy, facts: tuple[PublicFactUse, ...]

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block, marginal
-from dpquery.operators.factors import Factor, Stacked
+from dpquery.operators.factors import Factor, Groups, Stacked
 from dpquery.operators.ranges import Ranges
 from dpquery.public_chance import public_generator, public_seed
 from dpquery.reconstruction.agreeing_tables import NonnegativeTables
@@ -48,10 +48,10 @@ def not_shrunk(block: Block) -> str:
 
 
 def _overlaps(factor: Factor) -> bool:
-    """Return whether ranges of one set hold the same code."""
+    """Return whether ranges, or groups, of one set hold the same code."""
     if isinstance(factor, Stacked):
         return any(map(_overlaps, factor.parts))
-    return isinstance(factor, Ranges) and int(factor.column_norms(1).max()) > 1
+    return isinstance(factor, Ranges | Groups) and int(factor.column_norms(1).max()) > 1
 
 
 class ShrunkTables:

@@ -122,7 +122,7 @@ def test_the_noise_has_the_size_that_is_planned(strategy, monkeypatch, noise):
     seen = []
 
     def kept(columns, strategy, noisy, *_, **__):
-        exact = [float(m.weight) * proxy.answers(m.block) for m in strategy.measurements]
+        exact = [float(m.weight) * proxy.measured(m.block) for m in strategy.measurements]
         seen.append(np.concatenate([a - b for a, b in zip(noisy, exact, strict=True)]))
         raise StopIteration
 

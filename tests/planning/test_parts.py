@@ -1,17 +1,20 @@
 """What is too large to be rehearsed is judged on a part of it, in time, and says so."""
 
+import json
 import math
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from rounds import plan
 from town import ok
 
 from dpquery.exceptions import OutOfTimeError
-from dpquery.operators.blocks import Workload, marginal
+from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Dense
 from dpquery.operators.gram import gram
 from dpquery.planning.rehearsal.part import (
     PART_ATTRIBUTES,
@@ -125,16 +128,16 @@ def test_a_plan_that_compared_nothing_says_so_on_its_first_screen(small):
 
 def test_where_a_guess_errs_far_less_a_plan_of_estimates_says_so_and_by_how_much(small):
     Path("workload.yaml").write_text(wide_spec(9).replace("prefer: closest\n", ""))
-    shown = plan("--epsilon", "0.1")
+    shown = plan("--epsilon", "0.03")
     best = shown["chosen"]["strategy"]
     (candidate,) = (c for c in shown["selections"][0]["candidates"] if c["name"] == best)
     assert shown["nearer"]["rmse"] < 0.7 * candidate["rmse"]
     assert "nearer" not in plan("--epsilon", "20")
-    screen = " ".join(ok("plan", "workload.yaml", "--epsilon", "0.1").out.split())
+    screen = " ".join(ok("plan", "workload.yaml", "--epsilon", "0.03").out.split())
     assert "`prefer: closest` would have an error of about" in screen
     assert f"instead of {figure(candidate['rmse'])}" in screen
     Path("workload.yaml").write_text(wide_spec(9))
-    contenders = plan("--epsilon", "0.1", "--mechanism", "linear")["closest"]["contenders"]
+    contenders = plan("--epsilon", "0.03", "--mechanism", "linear")["closest"]["contenders"]
     (guess,) = (c for c in contenders if c["column"] == "shrunk" and c["strategy"] != "Sparse")
     assert shown["nearer"]["rmse"] == pytest.approx(guess["rmse"], rel=0.3)
 
@@ -150,3 +153,56 @@ def test_a_plan_that_is_not_known_to_be_faint_is_not_tried(small, monkeypatch):
         plan("--epsilon", "0.5", "--mechanism", "linear")
     Path("workload.yaml").write_text(unasked)
     assert "nearer" not in plan("--epsilon", "8")
+
+
+def write_wide(attributes, rows=3000):
+    """Write records in which every attribute follows the one before it in a tenth of them."""
+    rng = np.random.default_rng(5)
+    codes = rng.choice(6, (rows, attributes), p=[0.75, *[0.05] * 5]) + 1
+    for i in range(1, attributes):
+        codes[:, i] = np.where(rng.random(rows) < 0.1, codes[:, i - 1], codes[:, i])
+    names = [f"a{i}" for i in range(attributes)]
+    pd.DataFrame(codes, columns=names).to_csv("data.csv", index=False)
+
+
+def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(small):
+    Path("workload.yaml").write_text(wide_spec(12, values=6).replace("prefer: closest\n", ""))
+    write_wide(12)
+    release = ("release", "data.csv", "--epsilon", "0.2", "--mechanism", "linear")
+    plan("--epsilon", "0.2")
+    shown = json.loads(ok(*release, "--json").out)
+    said = shown["nearer"]["rmse"]
+    screen = ok(*release, "--replace").out
+    assert f"the best guess would have an error of about {figure(said)} instead of" in screen
+    assert "best guess would" not in ok(*release, "--replace", "--also", "shrunk").out
+    manifest = json.loads(Path("release/release.json").read_text())
+    (column,) = manifest["extra"]
+    assert column["expected_rmse"] == pytest.approx(said, rel=1e-9)
+    assert said < 0.7 * shown["rmse"]
+    table = pd.read_parquet("release/tables.parquet")
+    asked = [column for column in table if column.startswith("a") and column[1:].isdigit()]
+    data, squares = pd.read_csv("data.csv", dtype=str), []
+    for _, row in table.iterrows():
+        where = np.ones(len(data), dtype=bool)
+        for name in asked:
+            if pd.notna(row[name]) and str(row[name]) != "all":
+                where &= (data[name] == str(row[name])).to_numpy()
+        squares.append((row["shrunk"] - where.sum()) ** 2)
+    assert math.sqrt(np.mean(squares)) == pytest.approx(said, rel=0.35)
+
+
+def test_a_release_with_much_signal_says_nothing_of_guesses(small):
+    Path("workload.yaml").write_text(wide_spec(4, values=6).replace("prefer: closest\n", ""))
+    write_wide(4)
+    plan("--epsilon", "8")
+    assert "nearer" not in json.loads(ok("release", "data.csv", "--epsilon", "8", "--json").out)
+
+
+def test_a_rehearsal_measures_what_a_release_would_however_large_its_whole_numbers(small):
+    spec = parse(wide_spec(4, values=7, ways=3), name="wide", files={})
+    compiled = compile_spec(spec)
+    workload = compiled.workload
+    (proxy, *_) = proxies_for(None, spec, compiled, rows=3000)
+    factors = {i: Dense(np.full((2, 7), 2**30, dtype=np.int64)) for i in range(3)}
+    block = product(workload.shape_of_domain, factors)
+    assert proxy.measured(block) == pytest.approx(np.full(8, 3000 * 2.0**90), rel=1e-12)

@@ -13,7 +13,7 @@ from town import contents, ok, spent
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Identity, Stacked, Valued, total
+from dpquery.operators.factors import Groups, Identity, Stacked, Valued, total
 from dpquery.operators.ranges import Prefix, WidthRanges
 from dpquery.reconstruction.agreeing_tables import NonnegativeTables
 from dpquery.reconstruction.columns import ExtraColumn, check_columns
@@ -245,13 +245,16 @@ def test_sums_of_many_cells_are_not_shrunk():
         product(shape, {0: Stacked((WidthRanges(9, 2), total(9)))}),
         product(shape, {0: Valued(total(9), np.arange(9)), 1: Identity(3)}),
         Block(shape, (0, 1), (Identity(9), Identity(3)), (True, True), 1),
+        product(shape, {0: Groups.of(((0, 1, 2), (2, 3)), 9), 1: Identity(3)}),
         product(shape, {0: WidthRanges(9, 1), 1: Stacked((Identity(3), total(3)))}),
+        product(shape, {0: Groups.of(((0, 1, 2), (3, 8)), 9), 1: Identity(3)}),
     )
     strategy = chosen(Workload(shape, blocks, (1.0,) * len(blocks)), "gaussian")
     scope = fittable_tables(strategy, blocks, not_shrunk)
-    assert [bool(reason) for reason in scope.reasons] == [True, True, True, True, False]
+    assert [bool(reason) for reason in scope.reasons] == [True] * 5 + [False] * 2
     assert "sums of shrunk cells" in scope.reasons[0]
     assert "sums, not counts" in scope.reasons[2]
+    assert "its queries overlap" in scope.reasons[4]
 
 
 def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(town):

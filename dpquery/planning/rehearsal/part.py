@@ -32,7 +32,7 @@ PART_ATTRIBUTES = (24, 8)
 """Of a part, and of one where that is not finished in time: all pairs of 24 attributes are 276
 tables, and a run of adaptive measurement takes 4 seconds."""
 FIRST_TRY = 0.75  # of the time, where there is a smaller part to try
-QUICK_ATTRIBUTES, QUICK_QUERIES = (8, 6, 4, 3), 50_000
+QUICK_ATTRIBUTES, QUICK_QUERIES = (16, 8, 6, 4, 3), 50_000
 PART_SEED = 2028
 
 Finished = TypeVar("Finished")

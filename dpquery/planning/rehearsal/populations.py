@@ -394,6 +394,14 @@ class Proxy:
             return counts.astype(np.int64, copy=False)
         return np.rint(counts * (self.rows / self.records)).astype(np.int64)
 
+    def measured(self, block: Block | CellClassBlock) -> Floats:
+        """Return the answers of a block of a strategy, (m,), scaled alike.
+
+        In floats: the whole numbers of its entries may be too large for others.
+        """
+        counts = block.apply(self.table(block.attributes).astype(np.float64)).ravel()
+        return np.asarray(counts * (self.rows / self.records))
+
 
 def proxies_for(
     path: Path | None,

@@ -402,7 +402,7 @@ def rehearse_columns(
     """
     rng, strategy = public_generator(seed), stage.strategy
     noisy = [
-        float(rows.weight) * proxy.answers(rows.block) + _noise(rng, stage, rows.block.queries)
+        float(rows.weight) * proxy.measured(rows.block) + _noise(rng, stage, rows.block.queries)
         for rows in strategy.measurements
     ]
     estimates = reconstruct(strategy, noisy)
