@@ -15,6 +15,7 @@ from dpquery.cli.screen import Grid
 from dpquery.commands.others import PlanAtEpsilon, PlanComparison
 from dpquery.measurement.ledger.funds import epsilon_text
 from dpquery.plan_file.rehearsals import (
+    ON_DATA,
     Contender,
     PlannedAdaptive,
     PlannedClosest,
@@ -194,12 +195,20 @@ def closest_words(report: PlanReport) -> list[str]:
     if fitted is not None:
         return [
             f"closest answers: those of {fitted.name} have an error of about {figure(fitted.rmse)} "
-            f"(simulated on {fitted.proxy})"
+            f"(simulated on {fitted.proxy}{_on_data(fitted.key, fitted.proxy)})"
         ]
     return [
         f"closest answers: the column `{best.column}` has an error of about {figure(best.rmse)} "
-        f"(simulated on {closest.proxy})"
+        f"(simulated on {closest.proxy}{_on_data(best.column, closest.proxy)})"
     ]
+
+
+def _on_data(what: str, proxy: str) -> str:
+    """Say how far off such figures were, where they come from made-up populations."""
+    if what not in ON_DATA or "made-up" not in proxy:
+        return ""
+    low, high = ON_DATA[what]
+    return f"; on ten data sets mostly {low:g} to {high:g} times as much"
 
 
 def _contender_row(contender: Contender, closest: PlannedClosest) -> tuple[str, ...]:

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import bench_choice
+import numpy as np
 import pytest
 from rounds import REHEARSAL_SPEC, plan
 from town import ok
 
 from dpquery.plan_file.plan import read_plan
+from dpquery.plan_file.rehearsals import ON_DATA
 from dpquery.planning.compare_mechanisms import MechanismRequest
 from dpquery.planning.rehearsal import runs
 
@@ -71,3 +73,18 @@ def test_choices_on_data_that_the_rule_was_not_set_on_lose_little():
     assert sum(each <= 1.05 for each in lost) >= 0.75 * len(lost)
     assert sum(each <= 1.15 for each in lost) >= 0.9 * len(lost)
     assert max(lost) <= 1.35
+
+
+def test_simulated_errors_are_shown_with_how_far_off_they_were_on_data():
+    lines = list(bench_choice.stored())
+    assert len({line["data"] for line in lines}) == 10
+    names = {
+        "adaptive": "adaptive",
+        "shrunk": "shrunk of Sparse",
+        "consistent": "consistent of Sparse",
+    }
+    assert set(names) == set(ON_DATA)
+    for what, name in names.items():
+        low, high = ON_DATA[what]
+        off = [line["real"][name] / line["made_up"][name] for line in lines]
+        assert 0.78 <= np.mean([low - 0.05 <= each < high + 0.05 for each in off]) <= 0.95
