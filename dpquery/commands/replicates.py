@@ -11,8 +11,8 @@ its key: neither the data nor the noisy values decide them, and anybody can make
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +22,17 @@ from scipy.special import ndtri
 
 from dpquery.arrays import Floats, Singles
 from dpquery.commands.arguments import FilePath, as_path, checked_count
-from dpquery.commands.defaults import MOST_REPLICATES, REPLICATES, REPLICATES_PATH
+from dpquery.commands.defaults import LEVEL, MOST_REPLICATES, REPLICATES, REPLICATES_PATH
 from dpquery.commands.opened import Release
 from dpquery.exceptions import DpqueryError, SpecError
 from dpquery.limits import MAX_REPLICATED_NUMBERS
+from dpquery.mechanisms.derived import tables_of_derived
 from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
+from dpquery.reconstruction.derived import JointAnswers, derived_rows
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.spec.spec import Item
+from dpquery.spec.spec import DerivedItem, Item
 from dpquery.strategy.strategy import Noise
 from dpquery.untrusted.files import disk_words, replacing
 
@@ -73,8 +75,8 @@ def replicates(
         also: formats beside Parquet: "csv".
 
     Privacy:
-        A function of the plan, the guarantee and the release's key; the published estimates stand
-        beside it as they are.
+        A function of the plan, the guarantee and the release's key; of derived items of the
+        published answers too, as the estimates beside it are.
 
     Raises:
         SpecError: there is no such item or format, the release has no error bars, or the draws
@@ -95,7 +97,7 @@ def replicates(
             "are like it; replicates are of releases with standard errors"
         )
     wanted = _wanted(opened, [each for text in items for each in text.split(",")])
-    numbers = draws * sum(item.size for item in wanted)
+    numbers = draws * sum(opened.arrow(item.name).num_rows for item in wanted)
     if numbers > MAX_REPLICATED_NUMBERS:
         raise SpecError(
             f"{draws} draws of these answers are {numbers:,} numbers, and the limit is "
@@ -122,17 +124,27 @@ def replicates(
     return ReplicatesReport(directory, tuple(files), draws)
 
 
-def noise_of(release: Release, items: Sequence[Item], *, draws: int) -> dict[str, Singles]:
+def noise_of(
+    release: Release, wanted: Sequence[Item | DerivedItem], *, draws: int
+) -> dict[str, Singles]:
     """Return draws of the noise of all answers of some items. By item (draws, answers).
 
     Given public facts answers are no linear function of what was measured, but one and a constant:
-    what they are without any noise is subtracted.
+    what they are without any noise is subtracted. A derived item's is what further noise on the
+    published answers makes of it, less what it is of them; NaN where either has no value.
     """
+    items = [item for item in wanted if isinstance(item, Item)]
+    derived = [item for item in wanted if isinstance(item, DerivedItem)]
     strategy, std = release.answering, release.noise_std
     sizes = [measurement.block.queries for measurement in release.measured[0].measurements]
     nothing = reconstruct(strategy, [np.zeros(size) for size in sizes])
     without = {item.name: _answers(nothing, release, item) for item in items}
-    noise = {item.name: np.empty((draws, item.size), np.float32) for item in items}
+    noisy = release.noisy if derived else ()
+    statistics = _statistics(release, derived)
+    published = statistics(reconstruct(strategy, noisy)) if derived else {}
+    sizes_of = {item.name: item.size for item in items}
+    sizes_of |= {name: len(rows) for name, rows in published.items()}
+    noise = {name: np.empty((draws, size), np.float32) for name, size in sizes_of.items()}
     seed = public_seed(("replicates", release.facts.key))
     for k in range(draws):
         report_progress(f"draw {k + 1} of {draws}", k / draws)
@@ -143,6 +155,10 @@ def noise_of(release: Release, items: Sequence[Item], *, draws: int) -> dict[str
         estimates = reconstruct(strategy, drawn)
         for item in items:
             noise[item.name][k] = _answers(estimates, release, item) - without[item.name]
+        if derived:
+            further = [seen + more for seen, more in zip(noisy, drawn, strict=True)]
+            for name, rows in statistics(reconstruct(strategy, further)).items():
+                noise[name][k] = rows - published[name]
     return noise
 
 
@@ -162,16 +178,32 @@ def _answers(estimates: Estimates, release: Release, item: Item) -> Floats:
     return np.concatenate([estimates.answer(*block).ravel() for block in blocks])
 
 
-def _wanted(release: Release, names: Sequence[str]) -> list[Item]:
+def _statistics(
+    release: Release, items: Sequence[DerivedItem]
+) -> Callable[[Estimates], dict[str, Floats]]:
+    """Return what works derived items out from estimates, with NaN where they have no value."""
+    spec, planned = replace(release.spec, derived=tuple(items)), release.compiled.workload.blocks
+    tables = tables_of_derived(spec, release.compiled.classes, planned, release.answering)
+    known: dict[str, object] = {}  # what is the same for all estimates
+
+    def worked_out(estimates: Estimates) -> dict[str, Floats]:
+        joint = JointAnswers(tables, release.answering, estimates, release.noise_std)
+        vars(joint).update(known)
+        known["coefficients"] = joint.coefficients
+        rows = {
+            item.name: derived_rows(item.statistic, joint, spec.domain, level=LEVEL)
+            for item in items
+        }
+        return {name: np.where(of.lost, np.nan, of.estimate) for name, of in rows.items()}
+
+    return worked_out
+
+
+def _wanted(release: Release, names: Sequence[str]) -> list[Item | DerivedItem]:
     """Return the items of these names, all where none is named; SpecError for an unknown one."""
-    known = {item.name: item for item in release.spec.items}
-    derived = {item.name for item in release.spec.derived}
+    every: tuple[Item | DerivedItem, ...] = (*release.spec.items, *release.spec.derived)
+    known = {item.name: item for item in every}
     for name in names:
-        if name in derived:
-            raise SpecError(
-                f"{quoted(name)} is derived: work it out from the items that it is made of, once "
-                "from `estimate` and once from each draw"
-            )
         if name not in known:
             raise SpecError(f"the release has no item {quoted(name)}{suggestion(name, known)}")
     return [known[name] for name in dict.fromkeys(names or known)]
@@ -182,7 +214,7 @@ def _beside(answers: pa.Table, noise: Singles) -> pa.Table:
     labels = answers.column_names[: answers.column_names.index(ESTIMATE)]
     table, digits = answers.select([*labels, ESTIMATE]), len(str(len(noise)))
     for k, draw in enumerate(noise, start=1):
-        table = table.append_column(f"noise_{k:0{digits}}", pa.array(draw))
+        table = table.append_column(f"noise_{k:0{digits}}", pa.array(draw, from_pandas=True))
     return table.replace_schema_metadata(None)
 
 

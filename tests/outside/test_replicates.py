@@ -60,6 +60,33 @@ def test_the_error_of_a_share_is_that_of_the_delta_method_where_noise_is_small(n
     assert np.sqrt(np.mean(seen**2)) == pytest.approx(math.sqrt(variance), rel=0.12)
 
 
+DERIVED = """
+derived:
+  - {name: shares, share: {of: age_by_sex}}
+  - {name: gap, difference: {of: age_by_sex, between: {sex: [F, M]}}}
+"""
+
+
+@pytest.mark.parametrize("of", ["town", "gaussian_town"])
+def test_derived_items_have_the_error_that_is_published_of_them(of, request):
+    request.getfixturevalue(of)
+    spec = Path("workload.yaml").read_text() + DERIVED
+    Path("workload.yaml").write_text(spec.replace("sex: identity+total}", "sex: identity}"))
+    head, *lines = Path("data.csv").read_text().splitlines()
+    Path("data.csv").write_text("\n".join([head, *lines * 200]) + "\n")
+    ok("plan", "workload.yaml", "--time-limit", "0")
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("replicates", "--items", "shares,gap", "--draws", "200")
+    for name in ("shares", "gap"):
+        published = pd.read_parquet(f"release/{name}.parquet")
+        drawn = pd.read_parquet(f"replicates/{name}.parquet").filter(like="noise_")
+        seen = np.sqrt((drawn**2).mean(axis=1))
+        known = published.std_error.notna() & (drawn.notna().mean(axis=1) > 0.99)
+        assert known.sum() > len(known) / 2
+        ratio = seen[known] / published.std_error[known]
+        assert ratio.mean() == pytest.approx(1, abs=0.15 if name == "gap" else 0.3)
+
+
 def test_draws_are_of_the_law_that_was_published():
     uniform = np.random.default_rng(3).random(20_000)
     for name, law in (("gaussian", norm()), ("laplace", laplace(scale=1 / math.sqrt(2)))):
