@@ -38,7 +38,7 @@ KINDS = {
     "all-range": AllRanges,
     "prefix": Prefix,
     "width32": lambda n: WidthRanges(n, 32),
-    "width300": lambda n: WidthRanges(n, 300),
+    "wide": lambda n: WidthRanges(n, min(300, n // 2)),
     "groups": lambda n: Groups.of(tuple(tuple(range(k, n, 7)) for k in range(7)), n),
 }
 TREES = [
