@@ -280,10 +280,12 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
 
 
 def nearer_text(done: ReleaseReport) -> str:
-    """Say how much nearer the best guess is, by the noisy values; nothing where it is not far."""
-    if done.nearer is None:
+    """Say by the noisy values how far off the best guess is, where it is there or far nearer."""
+    if done.nearer is None or not isinstance(done.mechanism, LinearMechanism):
         return ""
     guess, unbiased = map(figure, done.nearer)
+    if any(column.name == "shrunk" for column in done.mechanism.columns):
+        return f"closest: `shrunk` has an error of about {guess}, as the noisy values tell\n"
     return (
         f"closest: the best guess would have an error of about {guess} instead of {unbiased}, as "
         "the noisy values tell; --also shrunk --replace adds it, free\n"

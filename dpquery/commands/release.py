@@ -96,7 +96,7 @@ class ReleaseReport(PublishedTables):
         facts: what became of public facts.
         stale: data that is missing or newer than the ledger's measurement, if any is.
         nearer: the errors of the best guess and of estimates, by the noisy values, where the guess
-            is not in the release and is far nearer.
+            is in the release or far nearer.
     """
 
     directory: Path

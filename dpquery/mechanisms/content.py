@@ -48,8 +48,8 @@ class ReleaseContent:
         manifest: what is public about them.
         relaxed: the relaxed rows that they come from, if they do.
         derived: the rows of every derived item.
-        nearer: the errors of the best guess and of estimates, by the noisy values, where it is not
-            among the columns and far nearer.
+        nearer: the errors of the best guess and of estimates, by the noisy values, where it is
+            among the columns or far nearer.
     """
 
     answers: Callable[[Item], Iterator[TableAnswers]]

@@ -176,7 +176,9 @@ class LinearMechanism:
             level=level,
         )
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
-        return ReleaseContent(answers, manifest, derived=derived, nearer=self._nearer(noisy))
+        guess = answers.fitted_facts.expected_rmse
+        nearer = self._nearer(noisy) if guess is None else (guess, self.priced.rmse)
+        return ReleaseContent(answers, manifest, derived=derived, nearer=nearer)
 
     def _nearer(self, noisy: Sequence[Floats]) -> tuple[float, float] | None:
         """Return the errors of the best guess and of estimates where the first is far less.
