@@ -62,7 +62,9 @@ def test_shares_and_means_that_are_printed_hold_their_level_at_low_signal(tmp_pa
             held = (low <= truth + 1e-9) & (truth - 1e-9 <= high)
             printed[name].append(held[~np.isnan(low) & ~np.isnan(truth)])
     for name, held in printed.items():
-        assert np.concatenate(held).mean() >= 0.945, name
+        intervals = np.concatenate(held)  # some 40 of them: by the law at most one run in 30,000
+        spread = np.sqrt(0.95 * 0.05 / len(intervals))
+        assert intervals.mean() >= 0.95 - 4 * spread, name
 
 
 def records_of_which_some_are_dropped(folder, records, chance):

@@ -13,11 +13,13 @@ from dense import dense_block, dense_strategy
 from specs import random_spec, read
 
 from dpquery.operators.compile import compile_spec
+from dpquery.operators.gram import gram
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.search.select import select
+from dpquery.strategy.search.candidates import Problem
+from dpquery.strategy.search.select import SEARCHES, select
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
@@ -66,11 +68,15 @@ def covered(text, noise, name=None):
     """
     compiled = compile_spec(read(text))
     workload, rng = compiled.workload, np.random.default_rng(0)
-    selection = select(workload, noises=[noise])[noise]
-    proposed = [each for each in selection.candidates if each.proposal is not None]
-    strategies = {each.name: each.proposal.strategy for each in proposed}
-    by_choice = sorted(strategies, key=lambda each: each != selection.best.name)
-    strategy = strategies[name or next(each for each in by_choice if dense(strategies[each]))]
+    if name is None:
+        selection = select(workload, noises=[noise])[noise]
+        found = (each for each in selection.candidates if each.proposal is not None)
+        by_choice = sorted(found, key=lambda each: each.name != selection.best.name)
+        proposed = (each.proposal.strategy for each in by_choice)
+        strategy = next(each for each in proposed if dense(each))
+    else:  # which a proof may leave out of the search
+        problem = Problem(workload, gram(workload), noise, 0, items=compiled.items)
+        strategy = dict(SEARCHES)[name](problem).strategy
     scale = math.sqrt(squared_sensitivity(strategy))
     noise_std = scale * (math.sqrt(2) if noise == "laplace" else 4.2)
     assert flaw_of(strategy, workload, items=compiled.items, noise_std=noise_std) == ""
