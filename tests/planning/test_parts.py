@@ -126,6 +126,7 @@ def test_a_plan_that_compared_nothing_says_so_on_its_first_screen(small):
     assert words in " ".join(shown.split())
 
 
+@pytest.mark.nightly
 def test_where_a_guess_errs_far_less_a_plan_of_estimates_says_so_and_by_how_much(small):
     Path("workload.yaml").write_text(wide_spec(9).replace("prefer: closest\n", ""))
     shown = plan("--epsilon", "0.03")
