@@ -39,6 +39,8 @@ from dpquery.planning.figures import (
 )
 from dpquery.reconstruction.checks import FactTest, flaw_of, tested_facts
 from dpquery.reconstruction.columns import (
+    BEST_GUESS,
+    FAR_LESS,
     ColumnName,
     ExtraColumn,
     ExtraColumns,
@@ -134,7 +136,6 @@ def _combination(impossible: Impossible, domain: Domain) -> str:
     return " with ".join(conditions)
 
 
-BEST_GUESS, FAR_LESS = ExtraColumn("shrunk"), 0.7
 MOST_TRIED_QUERIES = 100_000  # half a second
 
 

@@ -68,7 +68,7 @@ from dpquery.planning.rehearsal.runs import (
     search,
 )
 from dpquery.planning.report import PlanReport
-from dpquery.reconstruction.columns import ExtraColumn, check_columns
+from dpquery.reconstruction.columns import BEST_GUESS, FAR_LESS, ExtraColumn, check_columns
 from dpquery.reconstruction.intervals import expected_largest
 from dpquery.releases.words import figure
 from dpquery.spec.spec import Spec
@@ -605,9 +605,7 @@ class ColumnRehearsal:
         return possible
 
 
-WORTH_SAYING = 0.7  # of the error of estimates
 FAINT_ANSWERS = 0.1  # of the average answer: with less error nothing is to be gained by a guess
-QUICK_COLUMN = ExtraColumn("shrunk")
 
 
 def with_nearer(report: PlanReport, compiled: CompiledSpec) -> PlanReport:
@@ -627,18 +625,18 @@ def with_nearer(report: PlanReport, compiled: CompiledSpec) -> PlanReport:
     if part is None or not (part.is_whole or isinstance(strategy, ResidualStrategy)):
         return report
     try:
-        check_columns([QUICK_COLUMN], strategy, workload.blocks)
+        check_columns([BEST_GUESS], strategy, workload.blocks)
         proxies = proxies_for(None, spec, compiled, rows=records)
     except UnsupportedWorkloadError:
         return report
     asked, narrowed = part.of_spec(spec, compiled)
     measured = part.of_strategy(strategy)
     stage = LinearStage(asked, narrowed, measured, priced.selection.noise, noise_std)
-    runs = [rehearse_columns(stage, [QUICK_COLUMN], each, seed=0)[0] for each in proxies]
+    runs = [rehearse_columns(stage, [BEST_GUESS], each, seed=0)[0] for each in proxies]
     estimates = Errors(priced.weighted_rmse, 1.0)
     scaled = part.scaled(runs, strategy, noise_std=noise_std, estimates=estimates)
     error = fmean(run.rmse for run in scaled)
-    if error >= WORTH_SAYING * priced.weighted_rmse:
+    if error >= FAR_LESS * priced.weighted_rmse:
         return report
     return replace(report, nearer=error)
 

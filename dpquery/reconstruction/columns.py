@@ -201,6 +201,10 @@ class ExtraColumn:
         return COLUMN_MEANINGS[self.name].format(z=f"{z} standard errors{rows}")
 
 
+BEST_GUESS = ExtraColumn("shrunk")
+FAR_LESS = 0.7  # of the error of estimates: from which on the best guess is worth a word
+
+
 def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
     """Read the columns asked for, in order; a text may name several, with commas between.
 
