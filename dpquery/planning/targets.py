@@ -127,7 +127,7 @@ class DerivedTargets:
         Raises:
             SpecError: no noise that can be drawn meets them.
         """
-        self._selections = {selection.noise: selection for selection in plan.selections}
+        self._try_with(plan.selections)
         selections = []
         for selection in plan.selections:
             items = {item.name: item for item in selection.items}
@@ -150,16 +150,18 @@ class DerivedTargets:
         limits = self._apart()
         if not beside or not limits:
             return tuple(limits)
-        self._selections = {
-            noise: planned(found, self._spec, self._compiled)
-            for noise, found in quick(limits).items()
-        }
+        found = quick(limits).values()
+        self._try_with([planned(selection, self._spec, self._compiled) for selection in found])
         lax = min(
             self._most_noise(noise) * (selection.score or math.inf)
             for noise, selection in self._selections.items()
         )
-        self._trials = {}
         return tuple(replace(limit, at_most=lax * limit.at_most) for limit in limits)
+
+    def _try_with(self, selections: Sequence[PlannedSelection]) -> None:
+        """Try with these strategies from now on, one a kind of noise."""
+        self._selections = {selection.noise: selection for selection in selections}
+        self._trials = {}
 
     def _apart(self) -> list[Target]:
         """Return the targets on items with which derived ones are met if all answers err apart.
