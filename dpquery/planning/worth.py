@@ -20,11 +20,11 @@ import numpy as np
 
 from dpquery.arrays import Floats
 from dpquery.operators.compile import CompiledSpec
-from dpquery.plan_file.plan import Plan
+from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, made_up, proxies_for
 from dpquery.releases.report.figures import GOOD_ERROR, Judgement
-from dpquery.releases.tables.errors import NOISY
+from dpquery.releases.tables.errors import NOISY, flags, relative_errors
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
@@ -204,15 +204,17 @@ def worth_of(
     declared = rows if spec.dataset.rows is None else spec.dataset.rows.count
     noise = priced.selection.noise
     population = _population(spec, compiled, declared, proxy)
-    judged = _judged(priced, spec, compiled, population)
     items = tuple(
-        ItemWorth(item.name, item.queries, item.rmse, share, declared, noise, judgement)
-        for item, share, judgement in zip(
-            priced.items,
-            (_share(spec, compiled, place) for place in range(len(judged))),
-            judged,
-            strict=True,
+        ItemWorth(
+            item.name,
+            item.queries,
+            item.rmse,
+            _share(spec, compiled, place),
+            declared,
+            noise,
+            _judged(spec, compiled, place, item, WIDTHS[noise], population),
         )
+        for place, item in enumerate(priced.items)
     )
     units = [1 if item.summed is None else item.summed.largest for item in spec.items]
     largest = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
@@ -250,32 +252,27 @@ def _population(
 
 
 def _judged(
-    priced: SelectionAtBudget, spec: Spec, compiled: CompiledSpec, population: Proxy | None
-) -> list[Judgement | None]:
-    """Return what is made of the items' errors on a population."""
+    spec: Spec,
+    compiled: CompiledSpec,
+    place: int,
+    errors: ItemFigures,
+    width: float,
+    population: Proxy | None,
+) -> Judgement | None:
+    """Return what is made of an item's errors on a population, by intervals of so many of them."""
     if population is None:
-        return [None] * len(spec.items)
-    width, attributes = WIDTHS[priced.selection.noise], spec.domain.attributes
-    judged: list[Judgement | None] = []
-    for item, places, errors in zip(spec.items, compiled.items, priced.items, strict=True):
-        blocks = [compiled.workload.blocks[place] for place in places]
-        persons = any(not attributes[i].in_data for block in blocks for i in block.attributes)
-        if persons or len(blocks) > MOST_JUDGED[0] or errors.queries > MOST_JUDGED[1]:
-            judged.append(None)
-            continue
-        answers = np.abs(np.concatenate([population.answers(block) for block in blocks]))
-        with np.errstate(divide="ignore"):
-            relative = errors.rmse / answers
-        median = float(np.median(relative))
-        judged.append(
-            Judgement(
-                float((relative > NOISY).mean()),
-                median if median < math.inf else None,
-                width * errors.rmse,
-                item.summed is None,
-            )
-        )
-    return judged
+        return None
+    blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
+    asked = {i for block in blocks for i in block.attributes}
+    if len(blocks) > MOST_JUDGED[0] or errors.queries > MOST_JUDGED[1]:
+        return None
+    if not all(spec.domain.attributes[i].in_data for i in asked):
+        return None  # it counts persons, of whom nobody said how many there are
+    answers = np.concatenate([population.answers(block) for block in blocks]).astype(np.float64)
+    relative = relative_errors(answers, np.full(len(answers), errors.rmse))
+    flagged, median = float((flags(relative) > 0).mean()), float(np.median(relative))
+    counts = spec.items[place].summed is None
+    return Judgement(flagged, median if median < math.inf else None, width * errors.rmse, counts)
 
 
 def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:

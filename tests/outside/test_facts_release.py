@@ -144,6 +144,17 @@ def test_errors_that_are_planned_are_errors_that_are_released(town):
     assert without.facts is None
 
 
+def test_what_is_known_is_expected_to_be_good_even_of_nobody(tmp_path):
+    """About one record: one of the two regions has none, and its number is known all the same."""
+    (tmp_path / "r.csv").write_text(totals(people()))
+    (tmp_path / "w.yaml").write_text(
+        HEAD.replace("{id: town}", "{id: town, rows: about 1}") + KNOWN
+    )
+    report = plan(tmp_path / "w.yaml", ledger_path=tmp_path / "l.db", time_limit=0, dry_run=True)
+    (known,) = (item for item in report.worth.items if item.name == "by_region")
+    assert (known.rmse, known.grade, known.relative) == (0, "good", 0)
+
+
 def test_facts_change_nothing_that_is_measured(town, tmp_path):
     """With the strategy that the facts chose, a spec without them measures under the same key."""
     folder = town[0]
