@@ -7,7 +7,8 @@ know how their errors go together: the same statistic of `estimate + noise_k`, f
 of the noise of all answers at once, tells it, as replicate weights do in surveys.
 
 The draws are of the law that the release published, through its own reconstruction, from hashes of
-its key: neither the data nor the noisy values decide them, and anybody can make them again.
+its key: neither the data nor the noisy values decide them, and anybody can make them again. What
+they make of a derived item follows from its published answers too.
 """
 
 import math
@@ -31,6 +32,9 @@ from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
 from dpquery.reconstruction.derived import JointAnswers, derived_rows
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.releases.folder.write import check_apart
+from dpquery.releases.package.tables import csv_cells
+from dpquery.releases.words import csv_text
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.spec.spec import DerivedItem, Item
 from dpquery.strategy.strategy import Noise
@@ -81,9 +85,10 @@ def replicates(
     Raises:
         SpecError: there is no such item or format, the release has no error bars, or the draws
             would be too many numbers.
-        DpqueryError: other files are in the way.
+        DpqueryError: other files are in the way, or the folder is the release's.
     """
     source, directory = as_path(release), as_path(out)
+    check_apart(directory, source, noun="replicates")
     checked_count("draws", draws, least=2, most=MOST_REPLICATES)
     formats = [each for text in also for each in text.split(",")]
     if other := [each for each in formats if each != "csv"]:
@@ -97,7 +102,8 @@ def replicates(
             "are like it; replicates are of releases with standard errors"
         )
     wanted = _wanted(opened, [each for text in items for each in text.split(",")])
-    numbers = draws * sum(opened.arrow(item.name).num_rows for item in wanted)
+    tables = {item.name: opened.arrow(item.name) for item in wanted}
+    numbers = draws * sum(table.num_rows for table in tables.values())
     if numbers > MAX_REPLICATED_NUMBERS:
         raise SpecError(
             f"{draws} draws of these answers are {numbers:,} numbers, and the limit is "
@@ -112,15 +118,15 @@ def replicates(
         except OSError as problem:
             reason = disk_words(problem)
             raise DpqueryError(f"cannot write {out}: {reason}; name another place") from None
-        for item in wanted:
-            table = _beside(opened.arrow(item.name), noise[item.name])
-            files.append(f"{item.name}.parquet")
+        for name, answers in tables.items():
+            table = _beside(answers, noise[name])
+            files.append(f"{name}.parquet")
             with replacing(directory / files[-1]) as draft:
                 parquet.write_table(table, draft)
             if "csv" in formats:
-                files.append(f"{item.name}.csv")
+                files.append(f"{name}.csv")
                 with replacing(directory / files[-1]) as draft:
-                    csv.write_csv(_texts(table), draft)
+                    csv.write_csv(_safe(table), draft)
     return ReplicatesReport(directory, tuple(files), draws)
 
 
@@ -218,9 +224,9 @@ def _beside(answers: pa.Table, noise: Singles) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def _texts(table: pa.Table) -> pa.Table:
-    """Return a table with texts for coded columns, as CSV has them."""
-    for k, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            table = table.set_column(k, field.name, table[k].cast(field.type.value_type))
+def _safe(table: pa.Table) -> pa.Table:
+    """Return a table as CSV has it: no spreadsheet takes a label for a formula."""
+    for k in range(table.column_names.index(ESTIMATE)):
+        cells = csv_cells(table[k].combine_chunks())
+        table = table.set_column(k, csv_text(table.column_names[k]), cells)
     return table

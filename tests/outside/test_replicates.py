@@ -135,11 +135,22 @@ def test_files_hold_the_labels_and_estimates_of_the_release_and_the_same_command
     pd.testing.assert_frame_equal(pd.read_parquet("one/ages.parquet"), of_all)
 
 
+def test_no_label_of_the_csv_files_is_a_formula(town):
+    spec = Path("workload.yaml").read_text().replace("[F, M]", "[F, '=M()']")
+    Path("workload.yaml").write_text(spec)
+    ok("plan", "workload.yaml", "--time-limit", "0")
+    ok(*RELEASE)
+    ok("replicates", "--also", "csv", "--draws", "2")
+    assert set(pd.read_csv("replicates/age_by_sex.csv").sex) == {"F", "'=M()", "all"}
+    assert "=M()" in set(pd.read_parquet("replicates/age_by_sex.parquet").sex)
+
+
 def test_what_cannot_be_drawn_is_refused_and_nothing_is_written(town, monkeypatch):
     ok(*RELEASE)
     assert "a whole number from 2" in refused("replicates", "--draws", "0", code=2)
     assert "no item 'age'; did you mean" in refused("replicates", "--items", "age", code=2)
     assert "--also 'xlsx' is not known" in refused("replicates", "--also", "xlsx", code=2)
+    assert "lies in release" in refused("replicates", "--out", "release/more", code=5)
     ok("replicates", "--draws", "2")
     in_the_way = refused("replicates", "--draws", "3", code=5)
     assert "replicates/age_by_sex.parquet holds something else, which is kept" in in_the_way

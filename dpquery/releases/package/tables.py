@@ -202,7 +202,7 @@ def write_csv_file(table: PackagedTable, path: Path) -> None:
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
     with pyarrow.csv.CSVWriter(path, schema, write_options=options) as writer:
         for batch in table.batches():
-            columns = [_cells(column) for column in batch.columns]
+            columns = [csv_cells(column) for column in batch.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
@@ -266,8 +266,8 @@ def _cell_type(field: FileField) -> pa.DataType:
     return kinds.get(field.kind, pa.int64() if field.kind == "integer" else pa.float64())
 
 
-def _cells(column: pa.Array) -> pa.Array:
-    """Return a column as it is written: texts made safe, whole numbers of one width."""
+def csv_cells(column: pa.Array) -> pa.Array:
+    """Return a column as it is written: texts made safe, numbers of one width."""
     if pa.types.is_dictionary(column.type):
         texts = pa.array([csv_text(text) for text in column.dictionary.to_pylist()], pa.string())
         return texts.take(column.indices)
