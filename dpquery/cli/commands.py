@@ -350,8 +350,8 @@ def replicates_command(
 ) -> None:
     """Draw a release's noise again, for the error of any statistic.
 
-    Writes each item's estimates with columns noise_1, noise_2, ...: a statistic of `estimate +
-    noise_k` less that of `estimate` has its standard error as root mean square over all k.
+    Writes each item's estimates with columns noise_001, noise_002, ...: a statistic of `estimate +
+    noise_001` less that of `estimate` has its standard error as root mean square over all draws.
     """
     from dpquery.commands.replicates import replicates
 

@@ -125,11 +125,11 @@ def plan(
         epsilon: the report's figures are in counts at this epsilon; default: 1, or the least one
             that meets the targets.
         delta: and this delta; default: the spec's.
-        mechanism: "linear", "rap", "adaptive", or "auto": linear or RAP, whichever is better,
-            where the spec wants what errs least.
+        mechanism: "linear", "rap", "adaptive", or "auto": linear or adaptive measurement,
+            whichever is better, where the spec wants what errs least.
         proxy: public data to judge the items on, to rehearse RAP on, and to try targets on derived
             items on: a CSV file, or the folder of a release.
-        rap_search: whether RAP's settings are searched on the proxy.
+        rap_search: whether RAP is compared too, with settings that are searched on the proxy.
         search_both: whether a kind of noise is searched for long that is far from being taken at
             this epsilon; without it, such a one has quick candidates alone.
         rows: about how many records there are, where the spec does not say: what the items are
