@@ -429,7 +429,7 @@ def test_what_is_no_table_of_rows_is_refused_before_the_charge(spark, tmp_path):
     pq.write_table(pa.table({"age": [1]}), tmp_path / "good.parquet")
     pq.write_table(pa.table({"years": [1]}), tmp_path / "other.parquet")
     message = refusal(f"spark:{tmp_path}/*.parquet")
-    assert "other.parquet: the schema does not have" in message
+    assert "other.parquet: the schema lacks the declared column age" in message
     pq.write_table(pa.table({"age": [[1]]}), tmp_path / "other.parquet")
     assert "the column age has the type list" in refusal(f"spark:{tmp_path}/other.parquet")
     good = f"spark:{tmp_path}/good.parquet"
@@ -489,7 +489,7 @@ def test_a_spark_that_cannot_start_is_refused_before_the_charge(monkeypatch):
 
     monkeypatch.setattr(spark_session, "_started", fails)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
-    assert "could not be started; it takes Java 17" in refusal("spark:a.parquet")
+    assert "could not be started; it needs Java 17" in refusal("spark:a.parquet")
 
 
 # ------------------------------------------------------------------------------- whole commands
