@@ -1,7 +1,7 @@
 """The first screen of `plan`: what each table is worth before it is paid for, and what is next."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from shlex import quote
 
@@ -12,8 +12,10 @@ from dpquery.measurement.ledger.funds import epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.report import PlanReport
-from dpquery.planning.worth import ItemWorth, Weighed
+from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
 from dpquery.releases.budget_words import room_words, spent_share
+from dpquery.releases.report.derived import PERCENT_KINDS
+from dpquery.releases.report.figures import GRADES
 from dpquery.releases.words import count, percent, power, rounded, rows_counted, within
 from dpquery.spec.spec import Spec
 
@@ -26,9 +28,15 @@ BEYOND_BUDGET = (
     "declare a larger budget"
 )
 
+DERIVED_UNKNOWN = (
+    "errors of derived items depend on the number of records; --rows says about how many there are"
+)
+
 BEST = 1e-4  # of a proven bound: no strategy is better by more
 
 MOST_WORTHS = 7  # lines of the first screen
+
+MOST_DERIVED = 4  # likewise
 
 LEFT_OUT_SHOWN = 6  # columns that the first screen names
 
@@ -38,6 +46,9 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     spec, worth = report.spec, report.worth
     records, columns = worth.items[0].records, ["table", "answers", "95 % within", "flagged below"]
     about = "" if records is None else f", about {records:,} records"
+    declared = spec.dataset.rows
+    if declared is not None and declared.count != records:
+        about += f" (the spec says {declared.count:,})"
     delta = f" (delta {power(float(report.delta))})" if report.delta else ""
     title = (
         f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
@@ -49,6 +60,10 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     others = [item for item in worth.items if item not in shown]
     if others:
         rows.append(_others_row(others))
+    derived = worth.derived[:MOST_DERIVED]
+    rows += map(_derived_row, derived)
+    if len(worth.derived) > len(derived):
+        rows.append(_more_derived(worth.derived[len(derived) :]))
     columns += [*(["average cell"] if records is not None else []), "expect"]
     rows = [(*row[:4], *(row[4:] if records is not None else row[5:])) for row in rows]
     notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
@@ -94,6 +109,28 @@ def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
     )
 
 
+def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
+    """Return one line for a derived item, whose interval is in its own unit."""
+    scale, unit = (100.0, " points") if item.kind in PERCENT_KINDS else (1.0, "")
+    width = "" if item.within is None else f"±{rounded(scale * item.within)}{unit}"
+    expect = f"{item.kind}; {_lost(item.lost, item.rows)}"
+    return f"{item.name}", f"{item.rows:,}", width, "", "", expect
+
+
+def _more_derived(items: Sequence[DerivedWorth]) -> tuple[str, ...]:
+    """Return one line for those that have none of their own."""
+    rows = sum(item.rows for item in items)
+    lost = _lost(sum(item.lost for item in items), rows)
+    return f"{len(items)} more derived (--json)", f"{rows:,}", "", "", "", lost
+
+
+def _lost(lost: int, rows: int) -> str:
+    """Say how many rows are likely to have no estimate."""
+    if not lost:
+        return "no row is lost in noise"
+    return f"{lost:,} of {count(rows, 'row')} likely to have no estimate"
+
+
 def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     """Return the lines below the tables, each under the word that it begins with."""
     spec, worth = report.spec, report.worth
@@ -104,7 +141,9 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("targets", words) for words in least_words(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
     notes += [("delta", words) for words in delta_words(report)]
-    notes += [("counts", _counts_words(spec))]
+    if spec.derived and worth.items[0].records is None:
+        notes.append(("derived", DERIVED_UNKNOWN))
+    notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
     notes += [("note", words) for words in (_hurried(report), report.remark)]
     named = files.plan is not None and str(files.plan) != PLAN_PATH
     plan = f" --plan {quote(str(files.plan))}" if named else ""
@@ -230,6 +269,17 @@ def _counts_words(spec: Spec) -> str:
     return "; ".join(words)
 
 
+def _bin_words(spec: Spec) -> Iterator[str]:
+    """Yield what no error says of sums over bins, and of means that are made of them."""
+    attributes = spec.domain.attributes
+    for item in spec.items:
+        summed = item.summed
+        words = "" if summed is None else summed.rounding_words(attributes[summed.attribute])
+        if words:
+            means = [d.name for d in spec.derived if item.name in d.items]
+            yield f"{', '.join([item.name, *means])}: {words}"
+
+
 def _hurried(report: PlanReport) -> str:
     """Say how many searches the time limit cut short."""
     stopped = sum(c.stopped for priced in report.priced for c in priced.selection.candidates)
@@ -276,7 +326,7 @@ def ratio_to_bound(priced: SelectionAtBudget, candidate: CandidateFigures) -> fl
 def expected_words(report: PlanReport) -> list[str]:
     """Say which records the verdicts to expect are about."""
     words = report.worth.judged_on
-    return [f"what to expect is judged on {words}"] if words else []
+    return [f"what to expect is judged on {words}", GRADES] if words else []
 
 
 def worth_json(report: PlanReport) -> dict[str, object]:
@@ -302,6 +352,12 @@ def worth_json(report: PlanReport) -> dict[str, object]:
             }
             for item in worth.items
         ],
+        "derived": [_renamed(vars(item)) for item in worth.derived],
         "weakest": worth.weakest.name,
-        "weighed": [vars(weighed) for weighed in worth.weighed],
+        "weighed": [_renamed(vars(weighed)) for weighed in worth.weighed],
     }
+
+
+def _renamed(values: Mapping[str, object]) -> dict[str, object]:
+    """Return a record in which half of an interval is called by its level."""
+    return {"within_95" if name == "within" else name: value for name, value in values.items()}

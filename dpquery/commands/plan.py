@@ -71,6 +71,7 @@ from dpquery.planning.targets import (
     parse_targets,
     split_targets,
 )
+from dpquery.planning.worth import JudgedOn
 from dpquery.progress import stage
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
@@ -132,7 +133,7 @@ def plan(
         rap_search: whether RAP is compared too, with settings that are searched on the proxy.
         search_both: whether a kind of noise is searched for long that is far from being taken at
             this epsilon; without it, such a one has quick candidates alone.
-        rows: about how many records there are, where the spec does not say: what the items are
+        rows: about how many records there are, in place of what the spec says: what the items are
             worth is then said of that many, and nothing else comes from it.
         dry_run: whether nothing is put on record and no plan is written.
 
@@ -167,8 +168,8 @@ def plan(
         on_items = tried.on_items(goals, quick) if tried else ()
         selections = selected(search, (*goals, *on_items))
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections, tried)
-    terms = Terms(shown, at_delta, points, tried, rows, request.proxy)
-    reported = _Reporter(funds, spec, compiled, terms)
+    judged_on = JudgedOn(spec, compiled, rows=rows, proxy=request.proxy)
+    reported = _Reporter(funds, spec, compiled, Terms(shown, at_delta, points, judged_on, tried))
     columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
     with threadpool_limits(1), stage("working out errors and what they cost", *PRICING):
         counted = counted or reported.counted(complete)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +39,7 @@ from dpquery.planning.targets import (
     reached_targets,
     swept,
 )
-from dpquery.planning.worth import PlanWorth, worth_of
+from dpquery.planning.worth import JudgedOn, PlanWorth, worth_of
 from dpquery.releases.words import count, figure, html_table
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.query_powers import total_of
@@ -194,17 +193,15 @@ class Terms:
         epsilon: of the guarantee; None for 1, or for the least that meets the plan's targets.
         delta: of the guarantee.
         sweep: other epsilons at which errors are wanted.
+        judged_on: the records that items are judged on.
         derived: targets on derived items; None without any.
-        rows: about how many records there are, where the spec does not say.
-        proxy: public records that items are judged on; None for made-up ones.
     """
 
     epsilon: Fraction | None
     delta: Fraction
     sweep: Sequence[Fraction]
+    judged_on: JudgedOn
     derived: DerivedTargets | None = None
-    rows: int | None = None
-    proxy: Path | None = None
 
 
 def report_of(
@@ -233,7 +230,7 @@ def report_of(
             if one.share < math.inf
         },
         exchanges(priced, shares),
-        worth_of(plan, best, spec, compiled, delta=delta, rows=terms.rows, proxy=terms.proxy),
+        worth_of(plan, best, spec, compiled, delta=delta, judged_on=terms.judged_on),
         counted,
         () if derived is None else derived.reached(best.selection.noise, best.std),
         () if derived is None else derived.words,

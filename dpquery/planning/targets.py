@@ -34,11 +34,17 @@ from dpquery.planning.figures import (
     prices,
     selection_std,
 )
-from dpquery.planning.rehearsal.populations import Proxy, proxies_for
+from dpquery.planning.rehearsal.populations import (
+    POPULATIONS,
+    Population,
+    Proxy,
+    made_up,
+    proxies_for,
+)
 from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors
 from dpquery.reconstruction.least_squares import positions_of
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.spec.spec import DerivedItem, Difference, Item, Quantiles, Quotient, Spec
+from dpquery.spec.spec import DerivedItem, Item, Quantiles, Quotient, Spec
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.goals import Goal, Limit
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -77,8 +83,82 @@ class DerivedReached:
         return self.figure <= self.target.at_most
 
 
-class DerivedTargets:
-    """Targets on derived items of a spec, and the population that they are tried on."""
+class DerivedErrors:
+    """Derived items of a spec, and the population that their errors are tried on."""
+
+    def __init__(
+        self,
+        items: Sequence[DerivedItem],
+        spec: Spec,
+        compiled: CompiledSpec,
+        *,
+        rows: int,
+        proxy: Path | None,
+        population: Population = POPULATIONS[0],
+    ) -> None:
+        """Read the population.
+
+        Args:
+            items: one at least.
+            spec: with the items.
+            compiled: its workload.
+            rows: about how many records there are.
+            proxy: a public file or an earlier release; None for the made-up population.
+            population: the made-up one.
+
+        Raises:
+            SpecError: the proxy cannot be read.
+        """
+        self._spec, self._compiled = spec, compiled
+        self._selections: dict[Noise, PlannedSelection] = {}
+        self.made_up = proxy is None
+        self._items = {item.name: item for item in items}
+        self._tables = tuple(dict.fromkeys(t for item in items for t in item.statistic.tables))
+        made_of = replace(spec, items=(Item("derived", self._tables),))
+        self._made_of = compile_questions(made_of, compiled.classes)
+        self._population: Proxy
+        if proxy is None:
+            self._population = made_up(spec, self._made_of, rows=rows, population=population)
+        else:
+            self._population, *_ = proxies_for(proxy, spec, self._made_of, rows=rows)
+        self._trials: dict[Noise, DerivedTrials] = {}
+
+    def try_with(self, selections: Sequence[PlannedSelection]) -> None:
+        """Try with these strategies from now on, one a kind of noise."""
+        self._selections = {selection.noise: selection for selection in selections}
+        self._trials = {}
+
+    def errors(self, name: str, noise: Noise, std: float) -> RowErrors:
+        """Return the errors of an item's rows where a query of sensitivity one has this noise."""
+        trials, selection = self._trials_of(noise), self._selections[noise]
+        change = sound_change(selection.change, self._spec)
+        on_rows = std * math.sqrt(squared_sensitivity(trials.strategy, change))
+        return trials.errors(self._items[name].statistic, on_rows)
+
+    def _trials_of(self, noise: Noise) -> DerivedTrials:
+        if noise not in self._trials:
+            encoded, workload = self._selections[noise].strategy, self._compiled.workload
+            strategy = decode_strategy(encoded, noise=noise, workload=workload)
+            self._trials[noise] = self._trials_with(strategy, workload.blocks)
+        return self._trials[noise]
+
+    def _trials_with(
+        self, strategy: Strategy, planned: Sequence[Block] | None = None
+    ) -> DerivedTrials:
+        """Return trials of a strategy for a workload of these blocks; for the tables' unless."""
+        blocks = self._made_of.workload.blocks
+        known = zip(blocks, positions_of(blocks, planned or blocks), strict=True)
+        return DerivedTrials(
+            [item.statistic for item in self._items.values()],
+            dict(zip(self._tables, known, strict=True)),
+            strategy,
+            self._population,
+            self._spec.domain,
+        )
+
+
+class DerivedTargets(DerivedErrors):
+    """Targets on derived items of a spec, tried on a population."""
 
     def __init__(
         self,
@@ -99,17 +179,10 @@ class DerivedTargets:
             SpecError: the spec does not say how many records there are; the proxy cannot be read;
                 or a target is on a difference from another release.
         """
-        self.targets, self._spec, self._compiled = tuple(targets), spec, compiled
-        self._selections: dict[Noise, PlannedSelection] = {}
-        self.made_up = proxy is None
-        self._items = {item.name: item for item in spec.derived}
+        items = {item.name: item for item in spec.derived}
         for target in targets:
-            _check_own_noise(target, self._items[target.item])
-        named = [self._items[name] for name in dict.fromkeys(target.item for target in targets)]
-        self._tables = tuple(dict.fromkeys(t for item in named for t in item.statistic.tables))
-        made_of = replace(spec, items=(Item("derived", self._tables),))
-        self._made_of = compile_questions(made_of, compiled.classes)
-        self._named = named
+            _check_own_noise(target, items[target.item])
+        named = [items[name] for name in dict.fromkeys(target.item for target in targets)]
         rows = spec.dataset.rows
         if rows is None:
             raise SpecError(
@@ -117,9 +190,8 @@ class DerivedTargets:
                 "the spec does not say; declare `dataset: {rows: about 50000}`, from public "
                 "knowledge"
             )
-        self._population: Proxy
-        self._population, *_ = proxies_for(proxy, spec, self._made_of, rows=rows.count)
-        self._trials: dict[Noise, DerivedTrials] = {}
+        super().__init__(named, spec, compiled, rows=rows.count, proxy=proxy)
+        self.targets = tuple(targets)
 
     def noted(self, plan: Plan) -> Plan:
         """Return a plan that has these targets as well, and its scores by trials of them.
@@ -127,7 +199,7 @@ class DerivedTargets:
         Raises:
             SpecError: no noise that can be drawn meets them.
         """
-        self._try_with(plan.selections)
+        self.try_with(plan.selections)
         selections = []
         for selection in plan.selections:
             items = {item.name: item for item in selection.items}
@@ -151,17 +223,12 @@ class DerivedTargets:
         if not beside or not limits:
             return tuple(limits)
         found = quick(limits).values()
-        self._try_with([planned(selection, self._spec, self._compiled) for selection in found])
+        self.try_with([planned(selection, self._spec, self._compiled) for selection in found])
         lax = min(
             self._most_noise(noise) * (selection.score or math.inf)
             for noise, selection in self._selections.items()
         )
         return tuple(replace(limit, at_most=lax * limit.at_most) for limit in limits)
-
-    def _try_with(self, selections: Sequence[PlannedSelection]) -> None:
-        """Try with these strategies from now on, one a kind of noise."""
-        self._selections = {selection.noise: selection for selection in selections}
-        self._trials = {}
 
     def _apart(self) -> list[Target]:
         """Return the targets on items with which derived ones are met if all answers err apart.
@@ -192,8 +259,8 @@ class DerivedTargets:
     @property
     def words(self) -> tuple[str, ...]:
         """What to say of how these errors are known."""
-        simulated = [item.name for item in self._named if is_simulated(item)]
-        exact = [item.name for item in self._named if not is_simulated(item)]
+        simulated = [item.name for item in self._items.values() if is_simulated(item)]
+        exact = [item.name for item in self._items.values() if not is_simulated(item)]
         lines = []
         if simulated:
             population, trials = self._population, self._any_trials.trials
@@ -238,34 +305,7 @@ class DerivedTargets:
         )
 
     def _reached(self, target: Target, noise: Noise, std: float) -> DerivedReached:
-        return _reached(target, self._errors(target.item, noise, std))
-
-    def _errors(self, name: str, noise: Noise, std: float) -> RowErrors:
-        trials, selection = self._trials_of(noise), self._selections[noise]
-        change = sound_change(selection.change, self._spec)
-        on_rows = std * math.sqrt(squared_sensitivity(trials.strategy, change))
-        return trials.errors(self._items[name].statistic, on_rows)
-
-    def _trials_of(self, noise: Noise) -> DerivedTrials:
-        if noise not in self._trials:
-            encoded, workload = self._selections[noise].strategy, self._compiled.workload
-            strategy = decode_strategy(encoded, noise=noise, workload=workload)
-            self._trials[noise] = self._trials_with(strategy, workload.blocks)
-        return self._trials[noise]
-
-    def _trials_with(
-        self, strategy: Strategy, planned: Sequence[Block] | None = None
-    ) -> DerivedTrials:
-        """Return trials of a strategy for a workload of these blocks; for the tables' unless."""
-        blocks = self._made_of.workload.blocks
-        known = zip(blocks, positions_of(blocks, planned or blocks), strict=True)
-        return DerivedTrials(
-            [item.statistic for item in self._named],
-            dict(zip(self._tables, known, strict=True)),
-            strategy,
-            self._population,
-            self._spec.domain,
-        )
+        return _reached(target, self.errors(target.item, noise, std))
 
 
 def most_noise(met: Callable[[float], bool]) -> float | None:
@@ -307,7 +347,7 @@ def is_simulated(item: DerivedItem) -> bool:
 
 def _check_own_noise(target: Target, item: DerivedItem) -> None:
     """Refuse a target on a difference from another release, whose noise no plan sets."""
-    if isinstance(item.statistic, Difference) and item.statistic.release:
+    if not item.of_this_release:
         raise SpecError(
             f"target on {quoted(target.item)}: it is a difference from another release, whose "
             "noise this plan does not set; set a target on the item that it is of"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from statistics import NormalDist
 
@@ -23,9 +23,10 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, made_up, proxies_for
+from dpquery.planning.targets import DerivedErrors
 from dpquery.releases.report.figures import GOOD_ERROR, Judgement
-from dpquery.releases.tables.errors import NOISY, flags, relative_errors
-from dpquery.spec.spec import Spec
+from dpquery.releases.tables.errors import NOISY, flags, lower_median, relative_errors
+from dpquery.spec.spec import DerivedItem, Spec
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
 
@@ -35,6 +36,7 @@ the widest: an answer that adds up many is nearer to a normal one."""
 UNEVEN = AttributeTree((0.1, 0.5, 0.2, 0.9), (1.0, 1.5, 2.5), longest=12)
 """The population that items are judged on: more uneven than those of rehearsals, as tables are."""
 MOST_JUDGED = 200, 1_000_000  # tables and answers of an item that is judged
+MOST_TRIED = 20_000  # answers that derived items are made of which are tried
 NEAR = 0.9  # of its error: what an item could err alone is then worth no word
 FACTORS = (25.0, 4.0)  # of a weight that are tried, the larger one first
 CHEAP = 0.05  # the others may be so much worse for a larger weight to be nearly free
@@ -155,11 +157,102 @@ class WorstItem:
 
 
 @dataclass(frozen=True)
+class DerivedWorth:
+    """What a derived item is expected to be worth, tried on the population of all items.
+
+    Attributes:
+        name: of the item.
+        kind: of the statistic: share, ratio, mean, difference, rate or quantiles.
+        rows: how many it has.
+        within: half of a 95 % interval of the median row, in its own unit; None where no row has a
+            value there.
+        lost: how many rows are likely to have no estimate, being lost in noise.
+    """
+
+    name: str
+    kind: str
+    rows: int
+    within: float | None
+    lost: int
+
+
+class JudgedOn:
+    """The records that items are judged on, made or read when they are first asked for."""
+
+    def __init__(
+        self, spec: Spec, compiled: CompiledSpec, *, rows: int | None, proxy: Path | None
+    ) -> None:
+        """Keep what is asked for.
+
+        Args:
+            spec: what is planned.
+            compiled: its operators.
+            rows: about how many records there are, in place of what the spec says.
+            proxy: public records; None for made-up ones.
+        """
+        declared = None if spec.dataset.rows is None else spec.dataset.rows.count
+        self.rows = rows or declared
+        self.proxy, self._spec, self._compiled = proxy, spec, compiled
+
+    @cached_property
+    def population(self) -> Proxy | None:
+        """The records; None where nobody said how many there are."""
+        if self.rows is None:
+            return None
+        if self.proxy is None:
+            return made_up(self._spec, self._compiled, rows=self.rows, population=UNEVEN)
+        return proxies_for(self.proxy, self._spec, self._compiled, rows=self.rows)[0]
+
+    @cached_property
+    def _derived(self) -> tuple[tuple[DerivedItem, ...], DerivedErrors | None]:
+        items = tuple(item for item in self._spec.derived if item.of_this_release)
+        small = sum(table.size for item in items for table in item.statistic.tables) <= MOST_TRIED
+        if self.rows is None or not items or not small:
+            return (), None
+        return items, DerivedErrors(
+            items,
+            self._spec,
+            self._compiled,
+            rows=self.rows,
+            proxy=self.proxy,
+            population=UNEVEN,
+        )
+
+    def derived(self, priced: SelectionAtBudget) -> tuple[DerivedWorth, ...]:
+        """Return what derived items are worth; none where they are many or rows are not known."""
+        items, errors = self._derived
+        if errors is None:
+            return ()
+        errors.try_with([priced.selection])
+        noise, worths = priced.selection.noise, []
+        for item in items:
+            rows = errors.errors(item.name, noise, priced.std)
+            known = rows.std[np.isfinite(rows.std) & ~rows.lost]
+            within = WIDTHS[noise] * lower_median(known) if known.size else None
+            kind = item.statistic.kind
+            worths.append(DerivedWorth(item.name, kind, item.size, within, int(rows.lost.sum())))
+        return tuple(worths)
+
+    @property
+    def words(self) -> str:
+        """What the records are; nothing where items are not judged."""
+        if self.population is None:
+            return ""
+        if self.proxy is not None:
+            return self.population.words
+        return (
+            f"{self.population.words}, not like your records; --proxy names public ones that are "
+            "more like them"
+        )
+
+
+@dataclass(frozen=True)
 class PlanWorth:
     """What a plan's items are worth, and which are weakest.
 
     Attributes:
         items: in the order of the spec.
+        derived: the derived items likewise, where they were tried.
         worst: the one with the largest error.
         weakest: the one with the largest error for its size.
         weighed: what a larger weight of either does, where one helps.
@@ -167,6 +260,7 @@ class PlanWorth:
     """
 
     items: tuple[ItemWorth, ...]
+    derived: tuple[DerivedWorth, ...]
     worst: WorstItem
     weakest: ItemWorth
     weighed: tuple[Weighed, ...]
@@ -187,8 +281,7 @@ def worth_of(
     compiled: CompiledSpec,
     *,
     delta: Fraction,
-    rows: int | None,
-    proxy: Path | None,
+    judged_on: JudgedOn,
 ) -> PlanWorth:
     """Return what the items are worth under a plan's better selection, at its guarantee.
 
@@ -198,19 +291,16 @@ def worth_of(
         spec: what was planned.
         compiled: its operators.
         delta: of the guarantee.
-        rows: about how many records there are, where the spec does not say.
-        proxy: public records to judge the items on; None for made-up ones.
+        judged_on: the records to judge the items on.
     """
-    declared = rows if spec.dataset.rows is None else spec.dataset.rows.count
-    noise = priced.selection.noise
-    population = _population(spec, compiled, declared, proxy)
+    noise, population = priced.selection.noise, judged_on.population
     items = tuple(
         ItemWorth(
             item.name,
             item.queries,
             item.rmse,
             _share(spec, compiled, place),
-            declared,
+            judged_on.rows,
             noise,
             _judged(spec, compiled, place, item, WIDTHS[noise], population),
         )
@@ -234,21 +324,14 @@ def worth_of(
     if len(items) == 1 or plan.targets or plan.objective == "max" or fixed or plan.preferred:
         tried = []
     found = [weighed for k in dict.fromkeys(tried) if (weighed := trials.weighed(k, spec))]
-    judged_on = "" if population is None else population.words
-    if judged_on and proxy is None:
-        judged_on += ", not like your records; --proxy names public ones that are more like them"
-    return PlanWorth(items, worst, items[for_size], tuple(found), judged_on)
-
-
-def _population(
-    spec: Spec, compiled: CompiledSpec, rows: int | None, proxy: Path | None
-) -> Proxy | None:
-    """Return the records that items are judged on; None where nobody said how many there are."""
-    if rows is None:
-        return None
-    if proxy is None:
-        return made_up(spec, compiled, rows=rows, population=UNEVEN)
-    return proxies_for(proxy, spec, compiled, rows=rows)[0]
+    return PlanWorth(
+        items,
+        judged_on.derived(priced),
+        worst,
+        items[for_size],
+        tuple(found),
+        judged_on.words,
+    )
 
 
 def _judged(
@@ -270,7 +353,7 @@ def _judged(
         return None  # it counts persons, of whom nobody said how many there are
     answers = np.concatenate([population.answers(block) for block in blocks]).astype(np.float64)
     relative = relative_errors(answers, np.full(len(answers), errors.rmse))
-    flagged, median = float((flags(relative) > 0).mean()), float(np.median(relative))
+    flagged, median = float((flags(relative) > 0).mean()), lower_median(relative)
     counts = spec.items[place].summed is None
     return Judgement(flagged, median if median < math.inf else None, width * errors.rmse, counts)
 

@@ -39,17 +39,21 @@ class SummedFacts:
         largest: the most that one record adds or takes away. Figures over several items take the
             errors of this one over it.
         other: what a record adds whose text is not declared; None where such records are dropped.
+        rounding: what no error says of a sum over bins, in words; left out of the file elsewhere.
     """
 
     of: str
     largest: Count
     other: int | None
+    rounding: Annotated[str, UNWRITTEN] = ""
 
     @property
     def words(self) -> str:
         """The same in a sentence without its first word and full stop."""
         other = "" if self.other is None else f", and one without a declared value {self.other:,}"
-        return f"sums of {self.of}: one record adds at most {self.largest:,} either way{other}"
+        rounding = f"; {self.rounding}" if self.rounding else ""
+        most = f"one record adds at most {self.largest:,} either way"
+        return f"sums of {self.of}: {most}{other}{rounding}"
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def summed_facts(item: Item, domain: Domain) -> SummedFacts | None:
         return None
     attribute = domain.attributes[summed.attribute]
     other = None if attribute.columns[0].drops else summed.values[-1]
-    return SummedFacts(attribute.name, summed.largest, other)
+    return SummedFacts(attribute.name, summed.largest, other, summed.rounding_words(attribute))
 
 
 def _level_facts(item: Item, domain: Domain) -> Iterator[LevelFacts]:

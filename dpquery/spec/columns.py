@@ -4,6 +4,7 @@ Nothing here is ever inferred from data.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -125,6 +126,20 @@ class Bins:
     """Half-open bins [edges[i], edges[i+1]); a value outside all of them is outside the domain."""
 
     edges: tuple[float, ...]
+
+    def rounding_words(self, numbers: Sequence[float]) -> str:
+        """Say what a sum leaves out that adds one number for each bin: the places in the bins.
+
+        Numbers that lie outside their bins are in another unit, and say no distance.
+
+        >>> Bins((0, 10, 50)).rounding_words([5, 20])
+        'a record adds one number for its bin, up to 30 from its own; no interval includes this'
+        """
+        places = list(zip(self.edges, numbers, self.edges[1:], strict=False))
+        far = max(max(number - low, high - number) for low, number, high in places)
+        inside = all(low <= number <= high for low, number, high in places)
+        distance = f", up to {_number(far)} from its own" if inside else ""
+        return f"a record adds one number for its bin{distance}; no interval includes this"
 
 
 @dataclass(frozen=True)

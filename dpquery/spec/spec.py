@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from dpquery.spec.columns import Domain
+from dpquery.spec.columns import Attribute, Bins, Domain
 from dpquery.spec.predicates import PredicateSet
 
 
@@ -73,6 +73,11 @@ class SummedValues:
     def largest(self) -> int:
         """The most that one record adds or takes away."""
         return max(map(abs, self.values))
+
+    def rounding_words(self, attribute: Attribute) -> str:
+        """Say what the sum leaves out, where the attribute has bins; nothing where it has none."""
+        kind = attribute.columns[0].kind
+        return kind.rounding_words(self.values) if isinstance(kind, Bins) else ""
 
 
 @dataclass(frozen=True)
@@ -408,6 +413,11 @@ class DerivedItem:
         """Number of rows."""
         several = self.statistic.probabilities if isinstance(self.statistic, Quantiles) else (0.5,)
         return self.statistic.rows.size * len(several)
+
+    @property
+    def of_this_release(self) -> bool:
+        """Whether it is made of the answers of one release, and of no other's."""
+        return not (isinstance(self.statistic, Difference) and self.statistic.release)
 
 
 @dataclass(frozen=True)

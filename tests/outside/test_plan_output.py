@@ -102,6 +102,42 @@ def test_the_verdict_on_public_records_is_that_of_their_counts(town, epsilon):
     assert judged["grade"] == ("weak" if flagged >= 0.5 else "good" if good else "fair")
 
 
+def test_derived_items_are_as_wide_as_plan_says_and_say_what_no_interval_includes(town):
+    """The plan is judged on the records that are released; both widths are of the median row."""
+    derived = """\
+  - {name: incomes, sum: {of: income, value: [5, 15, 35], by: {sex: identity}}}
+derived:
+  - {name: mean_income, mean: {sum: incomes}}
+  - {name: of_age, share: {of: age_by_sex, within: [age]}}
+  - {name: none, ratio: {of: rare, to: rare}}
+"""
+    rare = "  - {name: rare, where: {age: 4}, product: {sex: identity}}\n"
+    Path("workload.yaml").write_text(ROWS + rare + derived)
+    chance = np.random.default_rng(1)
+    ages, sexes, incomes = (chance.integers(n, size=3000) for n in (4, 2, 50))
+    rows = [f"{a},{'FM'[s]},1,{i}" for a, s, i in zip(ages, sexes, incomes, strict=True)]
+    Path("data.csv").write_text("age,sex,region,income\n" + "\n".join([*rows, "4,F,1,5"]) + "\n")
+    asked = ("--epsilon", "1", "--proxy", "data.csv")
+    worths = planned(*asked)["worth"]["derived"]
+    mean, share, lost = worths
+    assert [worth["kind"] for worth in worths] == ["mean", "share", "ratio"]
+    assert (lost["within_95"], lost["lost"]) == (None, 1)  # where nobody is there is no ratio
+    lines = "\n".join(lines_of(*asked))
+    assert "mean; no row is lost in noise" in lines
+    assert "ratio; 1 of 2 rows likely to have no estimate" in lines
+    assert "incomes, mean_income: a record adds one number for its bin, up to 15 from its own" in lines
+    ok("release", "data.csv", "--epsilon", "1")
+    shown = json.loads(ok("error-report", "--json").out)["derived"]
+    assert mean["within_95"] == pytest.approx(shown[0]["typical"], rel=0.2)
+    assert 100 * share["within_95"] == pytest.approx(shown[1]["typical"], rel=0.2)
+
+
+def test_rows_that_are_named_come_before_those_of_the_spec(town):
+    Path("workload.yaml").write_text(ROWS)
+    lines = lines_of("--rows", "500", "--dry-run")
+    assert lines[0].endswith("about 500 records (the spec says 3,000)")
+
+
 def test_a_weight_that_is_offered_does_what_is_said_of_it(town, monkeypatch):
     """It is pasted and planned: the item comes near to what was promised, and so do the others."""
     monkeypatch.setattr("dpquery.planning.worth.TRIAL_SECONDS", 5.0)  # on a machine in use too

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.reconstruction.columns import query_structure
 from dpquery.releases.report.figures import load_report
+from dpquery.spec.columns import Bins
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.expected_error import expected_error
@@ -154,7 +156,8 @@ def test_a_release_says_what_its_sums_add_up_and_how_much(planned):
     assert summed["people"] is None
     assert "summed" not in manifest["items"][0]
     assert summed["hours"] == {"of": "hours", "largest": 3, "other": 0}
-    assert summed["size"] == {"of": "size", "largest": 30, "other": 7}
+    rounding = "a record adds one number for its bin; no interval includes this"
+    assert summed["size"] == {"of": "size", "largest": 30, "other": 7, "rounding": rounding}
     (consistent,) = (column for column in manifest["extra"] if column["name"] == "consistent")
     assert {empty["item"] for empty in consistent["empty"]} == summed.keys() - {"people"}
     assert {empty["reason"] for empty in consistent["empty"]} == {
@@ -164,12 +167,31 @@ def test_a_release_says_what_its_sums_add_up_and_how_much(planned):
     assert nonnegative["empty"] == [{"item": "size", "reason": "its sums may be negative"}]
     statement = (folder / "release" / "statement.md").read_text()
     assert "sums of size: one record adds at most 30 either way, and one without" in statement
+    assert f"without a declared value 7; {rounding}" in statement
     assert "those of sums over the most that one record adds" in statement
     done = ok("error-report", folder / "release", "--html", folder / "r.html")
     assert "hours (sum of hours)" in done.out
+    assert f"size and means of it: {rounding}" in done.out
+    assert "hours and means of it" not in done.out
     text = (folder / "r.html").read_text()
     assert "RMS error by item, in counts" in text
     assert "RMS error by item, in the unit of hours" in text
+
+
+def test_a_mean_over_bins_is_off_by_no_more_than_is_said_and_may_be_by_so_much():
+    chance = np.random.default_rng(3)
+    for _ in range(30):
+        edges = np.cumsum(chance.integers(1, 40, size=6)) - 50
+        numbers = [int(chance.integers(low, high + 1)) for low, high in pairwise(edges)]
+        words = Bins((*map(float, edges),)).rounding_words(numbers)
+        most = float(words.partition("up to ")[2].partition(" ")[0])
+        assert words == f"a record adds one number for its bin, up to {most:g} from its own; " + (
+            "no interval includes this"
+        )
+        own = np.linspace(edges[0], edges[-1], 100_001)
+        added = np.array(numbers)[np.searchsorted(edges[1:-1], own, side="right")]
+        assert most - 0.01 <= np.abs(own - added).max() <= most
+    assert "up to" not in Bins((0.0, 1.0, 2.0)).rounding_words([0, 150])  # in another unit
 
 
 def test_figures_over_several_items_take_sums_over_their_largest_value(planned):

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from dpquery.releases.manifest_facts import DerivedFacts
 from dpquery.releases.report.answers import ItemCells, table_cells
+from dpquery.releases.tables.errors import lower_median
 from dpquery.releases.words import figure, percent
 from dpquery.untrusted.parquet import opened
 
@@ -98,7 +99,9 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
     """Return how wide the intervals of all rows are."""
     dates = pa.types.is_date32(table.schema.field("estimate").type)
-    scale, unit = (100.0, _POINTS) if facts.kind == "share" else (1.0, " days" if dates else "")
+    scale, unit = (1.0, " days" if dates else "")
+    if facts.kind in PERCENT_KINDS:
+        scale, unit = 100.0, _POINTS
     low, high = (
         (table[name].cast(pa.int32()) if dates else table[name]).cast(pa.float64()).to_numpy()
         for name in ("ci_low", "ci_high")
@@ -107,7 +110,7 @@ def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
     flags = table["flag"].cast(pa.string())
     flagged = pc.sum(pc.not_equal(flags, "")).as_py() or 0
     return IntervalWidths(
-        float(np.median(halves)) if halves.size else None,
+        lower_median(halves) if halves.size else None,
         float(halves.max()) if halves.size else None,
         flagged / max(facts.rows, 1),
         table["estimate"].null_count,

@@ -38,7 +38,7 @@ from dpquery.releases.report.answers import (
 from dpquery.releases.report.derived import DerivedReport, read_derived_item
 from dpquery.releases.report.numbered import Names
 from dpquery.releases.statement import guarantee_line, simulated_words
-from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
+from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA, lower_median
 from dpquery.releases.words import count, figure, html_table, level_text, percent, within
 from dpquery.spec.columns import Attribute, Boolean
 from dpquery.spec.predicates import GroupSet
@@ -72,6 +72,11 @@ INTERVAL_COLUMNS = (
 )
 
 
+GRADES = (
+    "good: a typical standard error is at most 10 % of its answer, and at most 10 % of the answers "
+    "are flagged (30 % or more); weak: half or more are flagged; fair: all between. Errors within "
+    "one record are good, however small the answer"
+)
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 GOOD_RECORDS = 1.0  # half of a noise interval that is good however small the answer is
 REPORT_COLUMNS = ("item", "answers", "RMS error", "{} within", "at worst", "flagged", "verdict")
@@ -189,7 +194,7 @@ class ItemReport:
         if self.median_rel_error is None or not halves.size:
             return None, worst
         if self.cells.whole:
-            return float(np.median(halves)), worst
+            return lower_median(halves), worst
         wider = NormalDist().inv_cdf((1 + self.level) / 2)
         if worst is not None and self.worst_rel_error:
             wider = worst / self.worst_rel_error
@@ -224,7 +229,7 @@ class ItemReport:
             known = known[~np.isnan(known)] / 2
             wider = NormalDist().inv_cdf((1 + self.level) / 2)
             whole = self.cells.whole and known.size
-            half = float(np.median(known)) if whole else self.median_std_error * wider
+            half = lower_median(known) if whole else self.median_std_error * wider
         return Judgement(self.flagged_share, self.median_rel_error, half, self.summed is None)
 
     @property
@@ -260,8 +265,10 @@ class ItemReport:
             part = cells.take(rows)
             flagged = float(part.flagged.mean())
             widths = part.half_widths
-            typical = float(np.median(widths)) if widths.size else np.inf
-            half = float(np.nanmedian(part.high - part.low) / 2) if widths.size else None
+            typical = lower_median(widths) if widths.size else np.inf
+            halves = (part.high - part.low) / 2
+            known = halves[~np.isnan(halves)]
+            half = lower_median(known) if widths.size and known.size else None
             bounded = typical if np.isfinite(typical) else None
             relative = None if bounded is None else bounded / wider
             worth = Judgement(flagged, relative, half, self.summed is None)
@@ -488,6 +495,8 @@ def headline(report: Report) -> list[str]:
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
     notes += facts_notes(manifest.facts)
+    summed = [(item.name, item.summed.rounding) for item in manifest.items if item.summed]
+    notes += [f"{name} and means of it: {words}" for name, words in summed if words]
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
     return [

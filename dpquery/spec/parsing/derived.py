@@ -202,7 +202,8 @@ def read_derived(
     by_name: dict[str, Item] = {}
     for item in items:
         by_name.setdefault(item.name, item)
-    reader, derived = _Reader(by_name, scope, read_file, folder), dict[str, DerivedItem]()
+    derived = dict[str, DerivedItem]()
+    reader = _Reader(by_name, scope, read_file, folder, derived)
     for node in nodes:
         with scope.problems.collected():
             given = DerivedFields.read(node, scope.problems)
@@ -230,6 +231,7 @@ class _Reader:
     scope: Scope
     read_file: Callable[[str], str]
     folder: Path | None
+    derived: Mapping[str, DerivedItem]
     _named: list[str] = field(default_factory=list)
 
     def take_items(self) -> tuple[str, ...]:
@@ -272,6 +274,12 @@ class _Reader:
             raise node.mistake("expected the name of an item of the workload")
         if not self.items:
             raise UnreadableError(None)
+        if node.text in self.derived:
+            raise node.mistake(
+                f"{quoted(node.text)} is derived itself, and statistics are made of items of the "
+                "workload; work this one out of the release, with `dpquery replicates` for its "
+                "error"
+            )
         if node.text not in self.items:
             raise node.mistake(
                 f"no item of the workload is called {quoted(node.text)}"
@@ -325,14 +333,17 @@ class _Reader:
                 "item of the workload with `sum: {of: ..., by: ...}`"
             )
         of = self._names[numerator.summed.attribute]
+        _, attribute = self.scope.declared[of]
+        rounding = "" if attribute is None else numerator.summed.rounding_words(attribute)
+        rounding = f" ({rounding})" if rounding else ""
         if given.count is None:
             denominator, words = self._counted(numerator, of)
-            return Quotient("mean", numerator, denominator), f"{name} over {words}"
+            return Quotient("mean", numerator, denominator), f"{name} over {words}{rounding}"
         other, denominator = self._item(given.count)
         if denominator.summed is not None:
             raise given.count.mistake(f"{quoted(other)} is a sum; name an item that counts records")
         self._check_axes(given.count, name, numerator, other, denominator)
-        return Quotient("mean", numerator, denominator), f"{name} over {other}"
+        return Quotient("mean", numerator, denominator), f"{name} over {other}{rounding}"
 
     def _counted(self, numerator: Table, of: str) -> tuple[Table, str]:
         """Return the table that counts whose numbers a sum adds up, and what it counts.
