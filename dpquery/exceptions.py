@@ -27,6 +27,10 @@ class OutOfTimeError(DpqueryError):
     """An optimiser was stopped at plan's time limit; the other candidates stand."""
 
 
+class LargeDeltaWarning(UserWarning):
+    """The delta that a release is asked for promises next to nothing."""
+
+
 class BudgetExceededError(DpqueryError):
     """The ledger refuses a charge that would pass the declared cap.
 

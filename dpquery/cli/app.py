@@ -25,7 +25,7 @@ from dpquery.cli.commands import (
     schema_command,
     synthetic_command,
 )
-from dpquery.cli.screen import be_quiet, complain, write_words
+from dpquery.cli.screen import be_quiet, complain, shown_warnings, write_words
 from dpquery.exceptions import DpqueryError
 from dpquery.version import __version__
 
@@ -118,7 +118,8 @@ def main() -> None:
     write_words()
     be_quiet(False)
     try:
-        sys.exit(app(standalone_mode=False))
+        with shown_warnings():
+            sys.exit(app(standalone_mode=False))
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()

@@ -11,15 +11,18 @@ import json
 import os
 import resource
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
 import typer
 
+from dpquery.exceptions import LargeDeltaWarning
 from dpquery.progress import LineWithShare, reporting
 from dpquery.releases.words import OBEYED
 
@@ -92,6 +95,32 @@ def say(message: str) -> None:
 def complain(message: str) -> None:
     """Write an error to stderr."""
     typer.echo(printable(message), err=True)
+
+
+@contextmanager
+def shown_warnings() -> Iterator[None]:
+    """Write our own warnings to stderr in plain words; those of libraries as Python does."""
+    as_python_does = warnings.showwarning
+
+    def shown(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not issubclass(category, LargeDeltaWarning):
+            as_python_does(message, category, filename, lineno, file, line)
+        elif "--json" in sys.argv:
+            complain(json.dumps({"warning": str(message).removeprefix("warning: ")}))
+        else:
+            complain(f"dpquery: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", LargeDeltaWarning)
+        warnings.showwarning = shown
+        yield
 
 
 def write_words() -> None:

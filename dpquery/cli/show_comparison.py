@@ -27,8 +27,9 @@ from dpquery.planning.report import PlanReport, trade_of
 from dpquery.planning.worth import NEAR
 from dpquery.releases.budget_words import counted_words, room_words, spent_share
 from dpquery.releases.statement import sure_words
-from dpquery.releases.words import count, figure, percent, power
+from dpquery.releases.words import count, figure, percent
 from dpquery.spec.columns import Dates, Other, values_text
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
 
 WEIGHTED = "weighted RMSE"
@@ -41,7 +42,7 @@ def rmse_text(report: PlanReport) -> str:
 
 def guarantee_text(report: PlanReport) -> str:
     """Return the epsilon of a report, and its delta if it has one."""
-    delta = f", delta = {float(report.delta):g}" if report.delta else ""
+    delta = f", delta = {power(float(report.delta))}" if report.delta else ""
     return f"epsilon = {float(report.epsilon):g}{delta}"
 
 
@@ -377,7 +378,7 @@ def _figure(value: float) -> str:
 
 def _words(place: str, one: PlanAtEpsilon) -> list[str]:
     """Return what a plan is, its error over all queries and its price, and what is not shown."""
-    best, delta = one.best, f", delta = {float(one.delta):g}" if one.delta else ""
+    best, delta = one.best, f", delta = {power(float(one.delta))}" if one.delta else ""
     price = (
         "more than the whole budget" if best.share > 1 else f"{percent(best.share)} of the budget"
     )

@@ -24,7 +24,6 @@ from dpquery.cli.show_comparison import (
 from dpquery.cli.show_release import room_json
 from dpquery.cli.show_worth import (
     BEYOND_BUDGET,
-    delta_words,
     expected_words,
     least_words,
     ratio_to_bound,
@@ -35,6 +34,7 @@ from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached, Reached
+from dpquery.releases.budget_words import delta_words
 from dpquery.releases.manifest_facts import SummedFacts, summed_facts
 from dpquery.releases.words import (
     count,
@@ -86,7 +86,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
     notes += [words for words in (_counted(report), report.remark) if words]
-    notes += delta_words(report)
+    notes += delta_words(report.delta, report.worth.items[0].records)
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     title = (

@@ -18,6 +18,7 @@ from dpquery.mechanisms.linear import LinearMechanism
 from dpquery.releases.budget_words import (
     bar,
     exact_words,
+    growth_words,
     left_words,
     room_words,
     spent_share,
@@ -25,7 +26,8 @@ from dpquery.releases.budget_words import (
 )
 from dpquery.releases.manifest_facts import facts_notes
 from dpquery.releases.statement import rmse_name
-from dpquery.releases.words import count, figure, level_text, percent, power
+from dpquery.releases.words import count, figure, level_text, percent
+from dpquery.spec.numbers import power
 
 if TYPE_CHECKING:
     from dpquery.commands.answer import AnswerReport
@@ -67,6 +69,8 @@ def _budgets(statuses: Sequence[Status]) -> Grid:
     notes = [note for name, note in meanings.items() if name in columns]
     if any(_by_parent(status) for status in statuses):
         notes.append(f"{_PARENTS}: in its parent, where less is left")
+    grows = growth_words(*(status.funds.tighter for status in statuses))
+    notes += [f"spent: {grows}"] * bool(grows)
     return Grid(_first_sentence(statuses), tuple(columns), rows, tuple(notes))
 
 
@@ -253,7 +257,7 @@ def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
 def release_text(done: ReleaseReport, *, exact: bool) -> str:
     """Return the lines that `release` prints; with `exact` the budget to the last digit."""
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
-    delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
+    delta = f", delta = {power(float(guarantee.delta))}" if guarantee.delta else ""
     if isinstance(mechanism, LinearMechanism):
         worth = _linear_text(mechanism)
     else:
@@ -264,6 +268,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     else:
         measured = done.measured
         budget = taken_words(measured.charged, account, pure=measured.pure, parent=parent)
+    grows = growth_words(account, parent)
     when = "now" if done.free else "after it"
     facts = "".join(note + "\n" for note in facts_notes(done.facts))
     return (
@@ -273,7 +278,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         f"{worth}\n"
         f"{nearer_text(done)}"
         f"{facts}"
-        f"budget: {budget}\n"
+        f"budget: {budget}{grows and f' ({grows})'}\n"
         f"{when}: {room_words(done.room, 'more like it')}\n"
         f"next: {_next(done)}"
     )

@@ -8,20 +8,19 @@ from shlex import quote
 from dpquery.cli.screen import Grid, PlanFiles
 from dpquery.cli.show_comparison import closest_words, cost
 from dpquery.commands.defaults import PLAN_PATH
-from dpquery.measurement.ledger.funds import epsilon_text
+from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.report import PlanReport
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
-from dpquery.releases.budget_words import room_words, spent_share
+from dpquery.releases.budget_words import delta_words, room_words, spent_share
 from dpquery.releases.report.derived import PERCENT_KINDS
 from dpquery.releases.report.figures import GRADES
-from dpquery.releases.words import count, percent, power, rounded, rows_counted, within
+from dpquery.releases.words import count, percent, rounded, rows_counted, within
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
 
 ALMOST = 0.9995  # sure
-
-LARGE_DELTA = Fraction(1, 1000)  # where nobody said how many records there are
 
 BEYOND_BUDGET = (
     "the targets cost more than the whole budget: no release meets all of them; ask for less, or "
@@ -140,22 +139,55 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
     notes += [("targets", words) for words in least_words(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
-    notes += [("delta", words) for words in delta_words(report)]
+    notes += [("delta", words) for words in delta_words(report.delta, worth.items[0].records)]
     if spec.derived and worth.items[0].records is None:
         notes.append(("derived", DERIVED_UNKNOWN))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
     notes += [("note", words) for words in (_hurried(report), report.remark)]
-    named = files.plan is not None and str(files.plan) != PLAN_PATH
-    plan = f" --plan {quote(str(files.plan))}" if named else ""
     return [
         *notes,
         ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
-        (
-            "next",
-            f"dpquery check data.csv {quote(str(files.spec))}, then dpquery release data.csv{plan} "
-            f"--epsilon {float(report.epsilon):g}",
-        ),
+        ("next", _next_words(report, files)),
     ]
+
+
+def _next_words(report: PlanReport, files: PlanFiles) -> str:
+    """Say what is run next: a release that the budget can pay for, or what helps if none fits."""
+    spec, fitting = quote(str(files.spec)), _fitting_options(report)
+    check, released = f"dpquery check data.csv {spec}", report.room and report.room.funds
+    if not fitting:
+        words = f"no release fits: declare a larger `budget:` in {spec}, then plan --change-cap"
+        return words + (f"; {STILL_FREE}" if released and released.account.spent else "")
+    plan = "" if str(files.plan) == PLAN_PATH else f" --plan {quote(str(files.plan))}"
+    delta = report.delta != report.spec.privacy.delta
+    plan += f" --delta {power(float(report.delta))}" if delta else ""
+    command = "this command without --dry-run"
+    if files.plan is not None:
+        command = f"dpquery release data.csv{plan} {fitting}"
+    words, asked = f"{check}, then {command}", _asked(report)
+    if fitting == asked:
+        return words
+    missed = ", and misses the targets" if report.least else ""
+    return f"{words} ({asked} does not fit; {fitting} does{missed})"
+
+
+def _asked(report: PlanReport) -> str:
+    return f"--epsilon {epsilon_text(report.epsilon)}"
+
+
+def _fitting_options(report: PlanReport) -> str:
+    """Return the options of a release that fits: as asked, or with other noise, or the largest."""
+    if report.room is not None and report.room.repetitions:
+        return _asked(report)
+    linear = "--mechanism linear " if report.plan.preferred else ""
+    rooms = {noise: room for noise, room in report.rooms.items() if room.largest}
+    for noise, room in rooms.items():
+        if room.repetitions:
+            return f"{_asked(report)} {linear}--noise {noise}"
+    if not rooms:
+        return ""
+    noise, room = max(rooms.items(), key=lambda one: one[1].largest or 0)
+    return f"--epsilon {epsilon_text(room.largest or report.epsilon)} {linear}--noise {noise}"
 
 
 def remedy_words(report: PlanReport) -> list[str]:
@@ -227,18 +259,6 @@ def risk_words(report: PlanReport) -> str:
     sure = factor / (1 + factor)
     most = "almost 100 %" if sure > ALMOST else f"{100 * sure:.3g} %"
     return f"an even-odds guess {guess} rises to {most} at most{aside}"
-
-
-def delta_words(report: PlanReport) -> list[str]:
-    """Warn of a delta at which records may be published as they are; nothing at any other."""
-    records, delta = report.worth.items[0].records, report.delta
-    if delta <= (LARGE_DELTA if records is None else Fraction(1, records)):
-        return []
-    above = "is large" if records is None else f"is above one in the {records:,} records"
-    return [
-        f"warning: {power(float(delta))} {above}: publishing some records as they are would keep "
-        "such a promise; take a delta far below one in the number of records"
-    ]
 
 
 def _counts_words(spec: Spec) -> str:

@@ -4,6 +4,7 @@ The data is opened behind one door, measurement.curator, after the ledger has be
 that follows is a function of noisy answers and public inputs.
 """
 
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from dpquery.commands.defaults import (
     RELEASE_NUMBER,
     RELEASE_PATH,
 )
-from dpquery.exceptions import ChangedDataError, PlanConflictError, SpecError
+from dpquery.exceptions import ChangedDataError, LargeDeltaWarning, PlanConflictError, SpecError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.locations import Data, stale_place
 from dpquery.measurement.curator import measure
@@ -46,6 +47,7 @@ from dpquery.plan_file.plan import ChangedFile, changed_since, plan_and_spec, re
 from dpquery.plan_file.rehearsals import MechanismChoice
 from dpquery.progress import stage
 from dpquery.reconstruction.columns import parse_columns
+from dpquery.releases.budget_words import delta_words
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
 from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.problems import one_of
@@ -203,8 +205,8 @@ def release(
             workshop = claim.enter_context(target)
             ledger.check_replaced(directory)
             changed = changed_since(plan, Path(plan_path))
-            if not (as_planned or paid):
-                _check_unchanged(changed)
+            _check_unchanged(changed, as_planned=as_planned or paid)
+            _warn_of_delta(at_delta, chosen.query)
             with stage("", *MEASURING):
                 measured = measure(
                     as_data(data),
@@ -225,6 +227,16 @@ def release(
     return ReleaseReport(
         directory, spec, chosen, measured, room, remark, changed, facts, stale, nearer
     )
+
+
+def _warn_of_delta(delta: Fraction, query: Query) -> None:
+    """Warn of a large delta before it is charged, also where Laplace noise leaves it unused."""
+    rows = query.spec.dataset.rows
+    records = None if rows is None else rows.count
+    pure = not query.guarantee.delta
+    unused = "; this release has Laplace noise, which does not use it" if pure else ""
+    for words in delta_words(delta, records):
+        warnings.warn(f"{words}{unused}", LargeDeltaWarning, stacklevel=3)
 
 
 def _write(
@@ -277,9 +289,9 @@ def _room(funds: Funds, query: Query, epsilon: Fraction) -> Room:
     return funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=epsilon)
 
 
-def _check_unchanged(changed: ChangedFile | None) -> None:
+def _check_unchanged(changed: ChangedFile | None, *, as_planned: bool) -> None:
     """Refuse to charge for what says something else than the steward's files do now."""
-    if changed and changed.in_content:
+    if changed and changed.in_content and not as_planned:
         raise PlanConflictError(
             f"{changed.name} says something else now than when it was planned; run `dpquery plan` "
             "again, or give --as-planned to release what was planned; nothing was charged"

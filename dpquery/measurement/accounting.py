@@ -23,6 +23,7 @@ from typing import Literal
 
 from dpquery.exceptions import BudgetExceededError, SpecError
 from dpquery.measurement import gdp
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Accounting, Budget, Privacy
 from dpquery.strategy.strategy import Law, Noise
 
@@ -151,7 +152,7 @@ def guarantee(
         amount = _largest_rho(epsilon, delta)
     if amount <= 0:
         raise SpecError(
-            f"epsilon {float(epsilon):g} at delta {float(delta):g} is too small for Gaussian "
+            f"epsilon {float(epsilon):g} at delta {power(float(delta))} is too small for Gaussian "
             "noise; ask for a larger epsilon"
         )
     kind: GuaranteeKind = "gdp" if accounting == "gdp" else "zcdp"
@@ -401,8 +402,8 @@ def _parse(text: str, *, name: str, low: Fraction, high: Fraction) -> Fraction:
                 return exact
     shown = text if len(text) <= 30 else f"{text[:30]}..."
     raise SpecError(
-        f"{name} {shown!r} is not a decimal number from {float(low):g} to {float(high):g}; "
-        f"write it like {'0.5' if name == 'epsilon' else '1e-9'}"
+        f"{name} {shown!r} is not a decimal number from {power(float(low))} to "
+        f"{power(float(high))}; write it like {'0.5' if name == 'epsilon' else '1e-9'}"
     )
 
 

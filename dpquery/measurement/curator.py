@@ -21,7 +21,7 @@ from dpquery.measurement.counting.locations import Data
 from dpquery.measurement.counting.sources import ColumnsError
 from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
 from dpquery.measurement.ledger.caps import RETRIES, NoRoomError
-from dpquery.measurement.ledger.funds import Funds, epsilon_text
+from dpquery.measurement.ledger.funds import STILL_FREE, Funds, Room, epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise, Calibration, calibration
@@ -239,24 +239,31 @@ def _told_what_fits(query: Query, others: Iterable[Query], ledger: Ledger) -> It
     try:
         yield
     except NoRoomError as refusal:
-        fitting = [_fitting(one, refusal.funds, ledger) for one in (query, *others)]
-        remedy = "; so does ".join(options for options in fitting if options)
-        if remedy:
-            remedy = f"the largest that still fits is {remedy}"
-        elif refusal.funds.remaining:
-            remedy = "no epsilon is small enough to fit"
+        rooms = [(one, _room(one, refusal.funds, ledger)) for one in (query, *others)]
+        fitting = [(one, room) for one, room in rooms if room is not None and room.largest]
+        asked = [_options(one, one.guarantee.epsilon) for one, room in fitting if room.repetitions]
+        largest = [_options(one, room.largest) for one, room in fitting if room.largest]
+        remedy = f"{' or '.join(asked)} fits; " if asked else ""
+        if largest:
+            remedy += f"the largest that still fits is {'; so does '.join(largest)}"
+        else:
+            remedy = "no epsilon is small enough to fit; " if refusal.funds.remaining else ""
+            remedy += STILL_FREE
         message = refusal.with_remedy(remedy)
         raise BudgetExceededError(message, exactly=refusal.exactly) from None
 
 
-def _fitting(query: Query, funds: Funds, ledger: Ledger) -> str:
-    """Return the options of the largest release like a query that fits; nothing if none does."""
+def _options(query: Query, epsilon: Fraction) -> str:
+    return f"--epsilon {epsilon_text(epsilon)} {query.option}"
+
+
+def _room(query: Query, funds: Funds, ledger: Ledger) -> Room | None:
+    """Return what there is room for of releases like a query; None where the cap takes none."""
 
     def price_at(epsilon: Fraction) -> Price:
         return _price(query, ledger, query.guarantee_at(epsilon))
 
     try:
-        room = funds.room_for(price_at, epsilon=query.guarantee.epsilon)
+        return funds.room_for(price_at, epsilon=query.guarantee.epsilon)
     except BudgetExceededError:  # of a kind that the cap is never charged for
-        return ""
-    return "" if room.largest is None else f"--epsilon {epsilon_text(room.largest)} {query.option}"
+        return None

@@ -15,6 +15,7 @@ from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rehearsals import MechanismChoice, PlannedFit
 from dpquery.reconstruction.columns import ExtraColumn
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice
     for planned in plan.fits:
         if not planned.covers(request.epsilon, request.delta):
             same = planned.delta == request.delta
-            delta = "" if same else f" and delta {float(planned.delta):g}"
+            delta = "" if same else f" and delta {power(float(planned.delta))}"
             remarks.append(
                 f"{planned.name} was compared at epsilon {float(planned.epsilon):g}{delta} only"
             )
@@ -82,7 +83,7 @@ def _check_rehearsed(planned: PlannedFit, request: ReleaseRequest) -> None:
     if not planned.covers(request.epsilon, request.delta):
         raise SpecError(
             f"the plan prefers {planned.name}, which it simulated at epsilon "
-            f"{float(planned.epsilon):g} and delta {float(planned.delta):g}; plan again with "
-            f"--epsilon {float(request.epsilon):g} --delta {float(request.delta):g}, or give "
+            f"{float(planned.epsilon):g} and delta {power(float(planned.delta))}; plan again with "
+            f"--epsilon {float(request.epsilon):g} --delta {power(float(request.delta))}, or give "
             f"--mechanism {planned.key} or --mechanism linear"
         )

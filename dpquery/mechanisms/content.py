@@ -12,7 +12,7 @@ from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.releases.budget_words import exact_words, taken_words
+from dpquery.releases.budget_words import RECORDED, exact_words, taken_words
 from dpquery.releases.manifest import LedgerFacts, Manifest
 from dpquery.spec.spec import Item
 from dpquery.strategy.strategy import Noise
@@ -74,5 +74,5 @@ def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
     """Return what the dataset had spent with a release; older plans keep the words they had."""
     account, parent = measured.account, measured.parent
     if plan.exact_words:
-        return exact_words(account, parent=parent, of_sums=False)
-    return taken_words(measured.charged, account, pure=measured.pure, parent=parent)
+        return exact_words(account, parent=parent, of_sums=False, form=RECORDED)
+    return taken_words(measured.charged, account, pure=measured.pure, parent=parent, form=RECORDED)

@@ -41,6 +41,7 @@ from dpquery.planning.targets import (
 )
 from dpquery.planning.worth import JudgedOn, PlanWorth, worth_of
 from dpquery.releases.words import count, figure, html_table
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import squared_sensitivity
@@ -166,7 +167,7 @@ class PlanReport:
 
     @property
     def _title(self) -> str:
-        delta = f", delta = {float(self.delta):g}" if self.delta else ""
+        delta = f", delta = {power(float(self.delta))}" if self.delta else ""
         return (
             f"{self.spec.dataset.id}: {count(self.spec.queries, 'query')} in "
             f"{count(len(self.spec.items), 'item')}, epsilon = {float(self.epsilon):g}{delta}"

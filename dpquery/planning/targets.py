@@ -43,6 +43,7 @@ from dpquery.planning.rehearsal.populations import (
 )
 from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors
 from dpquery.reconstruction.least_squares import positions_of
+from dpquery.spec.numbers import power
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.spec.spec import DerivedItem, Item, Quantiles, Quotient, Spec
 from dpquery.strategy.expected_error import squared_sensitivity
@@ -492,7 +493,7 @@ def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -
         raise SpecError(
             f"these targets need an epsilon of {exact:.3g} with "
             f"{selection.noise.capitalize()} noise, "
-            f"and the largest is {float(high):g}; ask for less"
+            f"and the largest is {power(float(high))}; ask for less"
         )
     epsilon = max(low, rounded_up(max(exact, float(low))))
     while selection_std(selection, spec, epsilon=epsilon, delta=delta) * score > 1:

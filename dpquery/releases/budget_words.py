@@ -1,17 +1,59 @@
 """What a budget is worth, in the terms that it was declared in: on the screen and in statements."""
 
 import math
+from collections.abc import Callable
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
+from functools import partial
 
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import UNIT, Price, units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
 from dpquery.releases.words import percent
+from dpquery.spec.numbers import power
+
+GROWS = "the cost grows about as epsilon squared: half of it costs a quarter"
+"""Why half of an epsilon is not half of a budget that is counted in rho or mu^2."""
+SEEN = 0.01  # of a budget: what a share is off from the epsilon's, where a reader asks why
+
+DeltaForm = Callable[[float], str]
+RECORDED: DeltaForm = "{:g}".format
+"""How statements have always written a delta: a release that is made again has the same bytes."""
+
+LARGE_DELTA = Fraction(1, 1000)  # where nobody said how many records there are
 
 
-def taken_words(charged: int, account: Account, *, pure: int | None, parent: Account | None) -> str:
+def delta_words(delta: Fraction, records: int | None) -> list[str]:
+    """Warn of a delta at which records may be published as they are; nothing at any other."""
+    if delta <= (LARGE_DELTA if records is None else Fraction(1, records)):
+        return []
+    above = "is large" if records is None else f"is above one in the {records:,} records"
+    return [
+        f"warning: delta {power(float(delta))} {above}: publishing some records as they are would "
+        "keep such a promise; take a delta far below one in the number of records"
+    ]
+
+
+def growth_words(*accounts: Account | None) -> str:
+    """Say why a share that is spent is not the epsilon's share of the cap, where it is not."""
+    for account in accounts:
+        epsilon = None if account is None else epsilon_spent(account)
+        if account is None or epsilon is None or not account.cap.epsilon:
+            continue
+        if abs(float(account.share_spent) - float(epsilon / account.cap.epsilon)) > SEEN:
+            return GROWS
+    return ""
+
+
+def taken_words(
+    charged: int,
+    account: Account,
+    *,
+    pure: int | None,
+    parent: Account | None,
+    form: DeltaForm = power,
+) -> str:
     """Return what a release takes and all that is spent with it, in one sentence.
 
     Args:
@@ -19,28 +61,32 @@ def taken_words(charged: int, account: Account, *, pure: int | None, parent: Acc
         pure: its epsilon where its guarantee is pure, in units of 1e-18.
         account: the dataset's, as the release left it.
         parent: its parent's then, if it has one; where less is left there, it has the first word.
+        form: how a delta is written.
     """
     decisive, whose = account, ""
     if parent is not None and parent.remaining < account.remaining:
         decisive, whose = parent, f" of {parent.dataset}"
     text = (
         f"this release uses {percent(float(decisive.share(charged, pure)))} of the budget{whose}; "
-        f"{_spent(account)} has been spent on dataset {account.dataset} up to this release"
+        f"{_spent(account, form)} has been spent on dataset {account.dataset} up to this release"
     )
     if parent is None:
         return text
-    return f"{text}, and {_spent(parent)} on all datasets of {parent.dataset} together"
+    return f"{text}, and {_spent(parent, form)} on all datasets of {parent.dataset} together"
 
 
-def exact_words(account: Account, *, parent: Account | None, of_sums: bool = True) -> str:
+def exact_words(
+    account: Account, *, parent: Account | None, of_sums: bool = True, form: DeltaForm = power
+) -> str:
     """Return what a dataset and its parent have spent of their caps, to the last digit.
 
     Args:
         account: the dataset's.
         parent: its parent's, if it has one.
         of_sums: whether both sums are said where either admits a release.
+        form: how a delta is written.
     """
-    said = _by_sums if of_sums else _exactly
+    said = _by_sums if of_sums else partial(_exactly, form=form)
     text = f"{said(account)} has been spent on dataset {account.dataset} up to this release"
     if parent is None:
         return text
@@ -105,12 +151,12 @@ def left_words(account: Account, epsilon: Fraction | None) -> str:
     return f"epsilon {epsilon_text(epsilon)} {whole}"
 
 
-def _spent(account: Account) -> str:
+def _spent(account: Account, form: DeltaForm) -> str:
     """Return what is spent of a cap, as it was declared; an epsilon covers it."""
     cap, epsilon = account.cap, epsilon_spent(account)
     if epsilon is None:  # a cap in rho, or nobody could ask for so much
-        return f"{spent_share(account)} of {cap_text(cap)}"
-    whole = cap_text(cap, by_epsilons=account.by_epsilons).removeprefix("epsilon ")
+        return f"{spent_share(account)} of {cap_text(cap, form=form)}"
+    whole = cap_text(cap, by_epsilons=account.by_epsilons, form=form).removeprefix("epsilon ")
     if account.remaining >= 0:  # three digits may round up beyond a cap that has more
         epsilon = min(epsilon, cap.epsilon or epsilon)
     amount = f"epsilon {epsilon_text(epsilon)} of {whole}"
@@ -129,11 +175,11 @@ def _by_sums(account: Account) -> str:
     return f"{cost} and, as all releases are pure, {epsilons}"
 
 
-def _exactly(account: Account) -> str:
+def _exactly(account: Account, form: DeltaForm = power) -> str:
     """Return what is spent of a cap: exactly, and as epsilon where the cap has a delta."""
     cap = account.cap
     amount = f"{cap.currency} {units_text(account.spent)} of {units_text(cap.units)}"
     if cap.delta:
         epsilon = accounting.epsilon_of_units(cap, account.spent)
-        amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
+        amount += f" (epsilon {epsilon:.4g} at delta {form(float(cap.delta))})"
     return amount

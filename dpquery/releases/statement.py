@@ -34,7 +34,8 @@ from dpquery.releases.manifest_facts import (
     facts_lines,
     over_units,
 )
-from dpquery.releases.words import count, figure, one_line, power, rows_counted, without_controls
+from dpquery.releases.words import count, figure, one_line, rows_counted, without_controls
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import PublicationRules
 
 

@@ -99,15 +99,6 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else many}"
 
 
-def power(value: float) -> str:
-    """Return a small number without a zero in its exponent.
-
-    >>> power(1e-9)
-    '1e-9'
-    """
-    return f"{value:g}".replace("e-0", "e-")
-
-
 def html_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = ()
 ) -> str:

@@ -18,6 +18,7 @@ import re
 import textwrap
 from pathlib import Path
 
+from dpquery.spec.numbers import power
 from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS, WORDS, SpecFields
 from dpquery.spec.parsing.forms import Schema
 from dpquery.spec.parsing.mappings import Field
@@ -163,7 +164,7 @@ def _limits(schema: dict[object, object]) -> str:
 
 
 def _figure(end: object) -> str:
-    return f"{end:,}" if isinstance(end, int) else f"{end}"
+    return f"{end:,}" if isinstance(end, int) else power(float(str(end)))
 
 
 _WIDTH = 100

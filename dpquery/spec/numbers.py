@@ -19,6 +19,7 @@ THOUSANDS = {".": "[.]", ",": ",", "'": "['\u2019]", "space": "[ \u00a0\u2009\u2
 """What may stand between groups of three digits, and its pattern: a space of any width."""
 
 _NUMBER = re.compile(r"([+-]?)(?=[0-9.])([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
+_EXPONENT = re.compile("e[+]?(-?)0*")  # as printf writes it
 _NINES_LESS = str.maketrans("0123456789", "9876543210")
 _AFTER_DIGITS = "~"
 _ZERO: ExactNumber = (0, 0, "")
@@ -182,3 +183,12 @@ def decimal_text(value: ExactNumber) -> str:
     """
     sign, power, digits = magnitude(value)
     return f"{'-' * (sign < 0)}0.{digits}e{power}" if sign else "0"
+
+
+def power(value: float) -> str:
+    """Return a number as people read and type it: without zeros or a plus in its exponent.
+
+    >>> power(1e-9), power(1e6), power(0.5)
+    ('1e-9', '1e6', '0.5')
+    """
+    return _EXPONENT.sub(r"e\1", f"{value:g}")

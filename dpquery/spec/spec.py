@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from dpquery.spec.columns import Attribute, Bins, Domain
+from dpquery.spec.numbers import power
 from dpquery.spec.predicates import PredicateSet
 
 
@@ -223,7 +224,7 @@ class Budget:
         if self.epsilon is None:
             return f"rho {float(self.rho or 0):g}"
         counted = "" if self.accounting is None else f", accounting {self.accounting}"
-        return f"epsilon {float(self.epsilon):g}, delta {float(self.delta):g}{counted}"
+        return f"epsilon {float(self.epsilon):g}, delta {power(float(self.delta))}{counted}"
 
 
 @dataclass(frozen=True)

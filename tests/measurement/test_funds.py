@@ -361,7 +361,7 @@ def test_sentences_name_the_sum_that_decides():
     )
     price = price_against(pure_release(1), pure.cap)
     said = taken_words(price.units, pure, pure=price.pure, parent=None)
-    assert f"epsilon 1 of 4 at delta 1e-06, counted as {plain} (25 %)" in said
+    assert f"epsilon 1 of 4 at delta 1e-6, counted as {plain} (25 %)" in said
     assert counted_words(pure, price).endswith(f"counted as {plain}")
     assert counted_words(pure, price_against(gaussian_release(1), pure.cap)).endswith("mu^2 of GDP")
     assert "mu^2 1.517911190741958631 of 0.70200729683239637 and, as all releases are pure, " + (
@@ -382,10 +382,10 @@ def refusal(account, spent):
 def test_a_refusal_names_the_sum_that_was_closest_and_its_digits():
     pure = charged(Account("people", cap(4)), pure_release(1), pure_release(1))
     other = refusal(pure, gaussian_release(1))
-    assert "counted as mu^2 of GDP, but for pure releases (Laplace noise)" in str(other)
+    assert "counted as mu^2 of GDP, for Gaussian noise: only Laplace noise still fits" in str(other)
     assert other.exactly == "mu^2 0.056028963825260677 where 0 of 0.70200729683239637 is left"
     more = refusal(pure, pure_release("2.5"))
-    assert "needs 1.3 times what is left of the budget of epsilon 4 at delta 1e-06, counted as" in (
+    assert "needs 1.3 times what is left of the budget of epsilon 4 at delta 1e-6, counted as" in (
         str(more)
     )
     assert "a plain sum of pure epsilons;" in str(more)
@@ -421,7 +421,7 @@ def test_the_end_of_what_can_be_asked_for_is_not_said_to_be_the_budgets():
     room = rich.room_for(lambda at: price_against(pure_release(at), rich.account.cap), epsilon=1000)
     assert (room.repetitions, room.largest, room.limited) == (1000, Fraction(10**6), False)
     assert room_words(room, "more").endswith(
-        "at any epsilon that can be asked for (up to about 1e+06)"
+        "at any epsilon that can be asked for (up to about 1e6)"
     )
 
     def drawn_to(most):

@@ -207,6 +207,37 @@ def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, w
         said = ok("plan", "workload.yaml", "--dry-run", "--new-dataset", *options, *form).out
         assert ("warning: " in said) == bool(warned)
         assert warned in said
+    if "--rows" not in options:  # a release knows of records what the spec says
+        ok("plan", "workload.yaml", "--out", "other.plan", "--new-dataset")
+        wanted = ("release", "data.csv", "--epsilon", "1", "--plan", "other.plan", *options)
+        assert warned in refused(*wanted, "--epsilon", "9", code=3)
+        told = ok(*wanted, "--noise", "laplace").err
+        assert f"warning: delta {warned}" in told
+        assert "Laplace noise, which does not use it" in told
+
+
+def test_plan_ends_in_a_release_that_the_budget_can_pay_for(town):
+    spec = SPEC.replace("add-remove}", "add-remove, delta: 1e-6}").replace("id: town", "id: other")
+    Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 2, delta: 1e-6}"))
+
+    def ends(*options):
+        words = ok("plan", "workload.yaml", "--new-dataset", *options).out
+        return next(line for line in words.splitlines() if line.startswith("next "))
+
+    beyond = ends("--epsilon", "5", "--dry-run")
+    assert "--epsilon 5 does not fit; --epsilon " in beyond
+    ends()
+    other = ("release", "data.csv", "--out", "other")
+    ok("release", "data.csv", "--epsilon", "1", "--noise", "laplace")
+    told = refused(*other, "--epsilon", "0.2", "--noise", "gaussian", code=3)
+    assert "--epsilon 0.2 --noise laplace fits; the largest that still fits is --epsilon 1 " in told
+    after = ends("--epsilon", "1.5")
+    assert "release data.csv --epsilon 1 --noise laplace (--epsilon 1.5 does not fit" in after
+    ok("release", "data.csv", "--epsilon", "0.2", "--noise", "laplace", "--out", "b")
+    ok("release", "data.csv", "--epsilon", "0.8", "--noise", "laplace", "--out", "c")
+    assert "no release fits: declare a larger `budget:`" in ends()
+    assert "`dpquery answer`" in ends()
+    assert "`dpquery answer`" in refused(*other, "--epsilon", "0.1", code=3)
 
 
 def test_four_values_are_all_shown(town):

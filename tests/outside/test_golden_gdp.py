@@ -80,7 +80,7 @@ def test_it_goes_on_at_the_charges_of_before(ledger):
     laplace = ["--epsilon", "0.5", "--noise", "laplace", "--out", "laplace"]
     # What is abandoned stays spent, and is paid again.
     assert CAPS["town-2026"] < GAUSSIAN + 2 * LAPLACE
-    assert "the budget of epsilon 4 at delta 1e-06" in refused(*release, ledger, *laplace, code=3)
+    assert "the budget of epsilon 4 at delta 1e-6" in refused(*release, ledger, *laplace, code=3)
     ok(
         *release,
         ledger,

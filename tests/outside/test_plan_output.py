@@ -125,7 +125,9 @@ derived:
     lines = "\n".join(lines_of(*asked))
     assert "mean; no row is lost in noise" in lines
     assert "ratio; 1 of 2 rows likely to have no estimate" in lines
-    assert "incomes, mean_income: a record adds one number for its bin, up to 15 from its own" in lines
+    assert (
+        "incomes, mean_income: a record adds one number for its bin, up to 15 from its own" in lines
+    )
     ok("release", "data.csv", "--epsilon", "1")
     shown = json.loads(ok("error-report", "--json").out)["derived"]
     assert mean["within_95"] == pytest.approx(shown[0]["typical"], rel=0.2)

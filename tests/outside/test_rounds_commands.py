@@ -159,7 +159,7 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
     [
         (("--epsilon", "0.5"), "the plan prefers {}, which it simulated at epsilon 1"),
         (("--epsilon", "0.5"), "plan again with --epsilon 0.5"),
-        (("--epsilon", "1", "--delta", "1e-7"), "--delta 1e-07, or give --mechanism {name}"),
+        (("--epsilon", "1", "--delta", "1e-7"), "--delta 1e-7, or give --mechanism {name}"),
         (("--epsilon", "1", "--mechanism", "{name}", "--noise", "laplace"), "{} needs Gaussian"),
         (("--epsilon", "1", "--mechanism", "{name}", "--delta", "0"), "needs a delta"),
         (("--epsilon", "1", "--mechanism", "{name}", "--also", "integer"), "leave --also out"),
@@ -292,7 +292,7 @@ def test_a_linear_strategy_that_was_preferred_elsewhere_is_released_with_a_word(
     words = "RAP was compared at epsilon 1 only\n"
     assert words in ok(*half, "--out", "auto").err
     delta = ("--delta", "1e-7", "--out", "delta", "--release-number", "2")
-    assert "compared at epsilon 1 and delta 1e-06 only\n" in ok(*half, *delta).err
+    assert "compared at epsilon 1 and delta 1e-6 only\n" in ok(*half, *delta).err
     assert words in ok(*half, "--out", "auto").err  # free, and as true as before
     for options in (("--mechanism", "linear"), ("--mechanism", "rap"), ("--noise", "gaussian")):
         assert "compared" not in ok(*half, *options, "--out", options[1]).err

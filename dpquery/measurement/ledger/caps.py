@@ -79,7 +79,7 @@ class NoRoomError(BudgetExceededError):
         if over is not None:
             return f"this release needs {times_left(over)} what is left of {budget}"
         if price.pure is None and tighter.decisive.left > 0:
-            return f"nothing is left of {budget}, but for pure releases (Laplace noise)"
+            return f"nothing is left of {budget}, for Gaussian noise: only Laplace noise still fits"
         return f"nothing is left of {budget}"
 
     def _digits(self) -> str:

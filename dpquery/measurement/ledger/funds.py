@@ -15,6 +15,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import EPSILONS, UNIT, Cap, Guarantee, Price, units_text
 from dpquery.measurement.ledger.events import Account
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Accounting
 from dpquery.strategy.strategy import Noise
 
@@ -22,6 +23,8 @@ _DIGITS = 3  # of an epsilon that is offered
 _DECADE = 9 * 10 ** (_DIGITS - 1)  # numbers of so many digits between two powers of ten
 _LEAST = -6  # the power of ten of the least epsilon
 _STEPS = 12 * _DECADE  # up to the largest one
+STILL_FREE = "`dpquery answer` and `dpquery error-report` of what was released stay free"
+"""What can be done where nothing is left."""
 PriceAt = Callable[[Fraction], Price]
 """Returns the price of a release at an epsilon; SpecError where there can be no such release."""
 
@@ -216,19 +219,20 @@ def epsilon_text(epsilon: Fraction) -> str:
     >>> epsilon_text(Fraction("2.93")), epsilon_text(Fraction("0.00000123"))
     ('2.93', '1.23e-06')
     """
-    return f"{float(epsilon):g}"
+    return power(float(epsilon))
 
 
-def cap_text(cap: Cap, *, by_epsilons: bool = False) -> str:
+def cap_text(cap: Cap, *, by_epsilons: bool = False, form: Callable[[float], str] = power) -> str:
     """Return a cap in words, and which sum is held against it where that is not plain.
 
     Args:
         cap: the cap.
         by_epsilons: whether it is the sum of the epsilons of pure releases.
+        form: how its delta is written.
     """
     if cap.epsilon is None:
         return f"rho {units_text(cap.units)}"
-    delta = f" at delta {float(cap.delta):g}" if cap.delta else ""
+    delta = f" at delta {form(float(cap.delta))}" if cap.delta else ""
     counted = ", counted as mu^2 of GDP" if cap.currency == "mu^2" else ""
     if by_epsilons:
         counted = ", counted as a plain sum of pure epsilons"

@@ -22,7 +22,8 @@ from dpquery.releases.statement import (
     unit_words,
 )
 from dpquery.releases.tables.errors import NOISY, VERY_NOISY
-from dpquery.releases.words import count, figure, level_text, percent, power, without_controls
+from dpquery.releases.words import count, figure, level_text, percent, without_controls
+from dpquery.spec.numbers import power
 from dpquery.untrusted.files import replace_file
 
 STYLE = """
