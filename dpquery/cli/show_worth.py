@@ -10,7 +10,7 @@ from dpquery.cli.show_comparison import closest_words, cost
 from dpquery.commands.defaults import PLAN_PATH
 from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
-from dpquery.planning.figures import SelectionAtBudget, selection_std
+from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
 from dpquery.releases.budget_words import delta_words, room_words, spent_share
@@ -232,19 +232,13 @@ def price_words(report: PlanReport) -> str:
         return words + room_words(room, "such releases")
     fit = "such release fits" if room.repetitions == 1 else "such releases fit"
     words += f"{room.repetitions:,} {fit}"
-    if room.largest is None or room.largest <= report.epsilon:
+    single = report.single
+    if single is None or report.plan.preferred:
         return words
-    times = std_at(report, room.largest) / best.std
     return (
-        f"{words}. If it is the only one, --epsilon {epsilon_text(room.largest)} has "
-        f"{times:.2g} times the error"
+        f"{words}. If it is the only one, --epsilon {epsilon_text(single.epsilon)} has "
+        f"{single.rmse / best.rmse:.2g} times the error"
     )
-
-
-def std_at(report: PlanReport, epsilon: Fraction) -> float:
-    """Return the unit noise of the better selection at another epsilon."""
-    selection = report.priced[0].selection
-    return selection_std(selection, report.spec, epsilon=epsilon, delta=report.delta)
 
 
 def risk_words(report: PlanReport) -> str:
@@ -317,7 +311,7 @@ def _chosen_words(report: PlanReport) -> str:
         return f"{named} (--why, --candidates)"
     off = ""
     if ratio >= 1 + BEST:
-        off = f"within {percent(ratio - 1)} of " if ratio < 2 else f"{ratio:.1f} times "
+        off = f"within {percent(ratio - 1)} of " if ratio < 1.5 else f"at most {ratio:.1f} times "
     return f"{named}, {off}the best possible (--why, --candidates)"
 
 

@@ -65,6 +65,8 @@ class PlanReport:
         reached: the targets with what the better noise reaches.
         sweep: the selections at each requested epsilon.
         rooms: for each noise that can be drawn what the budget has room for, at this time.
+        single: the better noise at the largest epsilon that the budget has room for, where that is
+            more than this one.
         exchanges: for each other noise what it and the better one buy with each other's share.
         worth: what each item is worth under the better noise, and what would make it better.
         counted: what losses are added up as and why, where the spec leaves it open.
@@ -89,6 +91,7 @@ class PlanReport:
     reached: tuple[Reached, ...]
     sweep: tuple[Sweep, ...]
     rooms: Mapping[Noise, Room]
+    single: SelectionAtBudget | None
     exchanges: Mapping[Noise, Exchange]
     worth: PlanWorth
     counted: str = ""
@@ -216,6 +219,13 @@ def report_of(
     priced = prices(plan, shares, epsilon=epsilon)
     best = priced[0]
     strategy = shares.calibrated(best.selection)[0]
+    rooms = {
+        one.selection.noise: funds.room_for(shares.pricing(one.selection), epsilon=epsilon)
+        for one in priced
+        if one.share < math.inf
+    }
+    room = rooms.get(best.selection.noise)
+    largest = None if room is None else room.largest
     return PlanReport(
         spec,
         plan,
@@ -225,11 +235,8 @@ def report_of(
         least,
         reached_targets(best, plan.targets),
         swept(plan, shares, terms.sweep),
-        {
-            one.selection.noise: funds.room_for(shares.pricing(one.selection), epsilon=epsilon)
-            for one in priced
-            if one.share < math.inf
-        },
+        rooms,
+        prices(plan, shares, epsilon=largest)[0] if largest and largest > epsilon else None,
         exchanges(priced, shares),
         worth_of(plan, best, spec, compiled, delta=delta, judged_on=terms.judged_on),
         counted,

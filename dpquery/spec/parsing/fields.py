@@ -179,7 +179,7 @@ class DatasetFields(Fields, what="dataset"):
         "Which file of them; a new version does not renew the budget.", "2")
     rows = optional(TextForm("the dataset's rows, such as about 50000", ROWS,
             "expected {what}, found {given}", types=("string", "integer")),
-        "How many records the file has, from public knowledge: lets plan say what tables are worth. "
+        "How many records the file has, publicly known: lets plan say what tables are worth. "
         "Exact only with unit row and neighbours replace, and where no column drops records.",
         "about 50000")
     parent = optional(ParentFields,
