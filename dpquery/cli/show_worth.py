@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from shlex import quote
 
 from dpquery.cli.screen import Grid, PlanFiles
