@@ -30,6 +30,13 @@ from dpquery.exceptions import DpqueryError
 from dpquery.version import __version__
 
 _UsageError: Any = typer.BadParameter.__base__
+PLAIN_WORDS = (
+    ("Value error, ", ""),
+    ("Input should be greater than or equal to", "it must be at least"),
+    ("Input should be less than or equal to", "it must be at most"),
+    ("Input should be", "it must be"),
+)
+"""What libraries say of a value that is refused, and what people do."""
 NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -124,7 +131,9 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
             sys.exit(2)
-        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        message = error.format_message().rstrip(".")
+        for said, plain in PLAIN_WORDS:
+            message = message.replace(said, plain)
         place = error.ctx.command_path if error.ctx else "dpquery"
         _fail(f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`", 2)
     except DpqueryError as error:

@@ -232,6 +232,7 @@ def release_command(
 
     By RAP, answers have no error bars and relaxed rows lie beside them: see `dpquery synthetic`.
     The same release again is free: it comes from the ledger and the data is not opened.
+    A file that is cut off is charged like a whole one, lest a refusal tell of it: check it first.
     """
     from dpquery.cli.screen import forbid_dumps
     from dpquery.commands.release import release

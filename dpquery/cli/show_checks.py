@@ -388,6 +388,8 @@ def _malformed_grid(malformed: Malformed) -> Grid:
     notes: tuple[str, ...] = ()
     if malformed.looked_at < malformed.records:
         notes = (f"of the first {malformed.looked_at:,} such lines",)
+    elif malformed.records == 1:
+        notes = ("if that is the last line, the file is cut off: get it whole before a release",)
     title = f"{count(malformed.records, 'line')} cannot be split into fields: {what}"
     return Grid(title, ("what is wrong", "lines", "first in"), rows, notes)
 

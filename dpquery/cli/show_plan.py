@@ -348,7 +348,7 @@ def _bound_row(
         "strategy": "(bound)",
         minimised: figure(bound),
         "x bound": "1.000",
-        "remark": f"no strategy is better: {priced.selection.bound_score_kind}",
+        "remark": "no strategy is better: proven",
     }
     if report.plan.targets:
         del cells[minimised]
@@ -361,14 +361,14 @@ def _chosen(report: PlanReport) -> str:
     candidate = best.selection.figures
     chosen = "best linear strategy" if report.plan.preferred else "chosen"
     text = f"{chosen}: {candidate.name} with {best.selection.noise.capitalize()} noise"
-    ratio, kind = ratio_to_bound(best, candidate), best.selection.bound_score_kind
+    ratio = ratio_to_bound(best, candidate)
     what = rmse_text(report) if report.plan.objective == "rmse" else "maximum standard error"
     what = "what the targets take" if report.plan.targets else what
     if ratio is None:
         return f"{text}; no lower bound is known for this workload"
     if ratio <= OPTIMAL:
-        return f"{text}; proven optimal in {what} within {ratio - 1:.2%} ({kind})"
-    return f"{text}; {ratio:.3f} x a lower bound on any strategy ({kind})"
+        return f"{text}; proven optimal in {what} within {ratio - 1:.2%}"
+    return f"{text}; at most {ratio:.3f} times the least error that any strategy can have"
 
 
 def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, object]:

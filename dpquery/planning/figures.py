@@ -388,8 +388,9 @@ def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Wor
     if not same or not bound <= (figures.weighted_rmse or 0.0) * (1 + _ROUNDING):
         raise SpecError(
             "the plan's figures are not those of its strategy: it was changed by hand, or another "
-            "version made it; run `dpquery plan` again. What was released by this plan can be had "
-            "again for free only by the version that made it: a release by a new plan is charged"
+            "version made it; plan it again with `dpquery plan SPEC --out PLAN`. What was released "
+            "by this plan can be had again for free only by the version that made it: a release by "
+            "a new plan is charged"
         )
 
 

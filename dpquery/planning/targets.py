@@ -490,15 +490,22 @@ def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -
         exact = accounting.epsilon_of_mu(needed, delta, spec.budget.counted)
     low, high = accounting.EPSILONS
     if exact > high:
+        whole = min(spec.budget.epsilon or high, high)
+        times = selection_std(selection, spec, epsilon=whole, delta=delta) * score
         raise SpecError(
-            f"these targets need an epsilon of {exact:.3g} with "
-            f"{selection.noise.capitalize()} noise, "
-            f"and the largest is {power(float(high))}; ask for less"
+            f"these targets cannot be reached: they need an epsilon of {power(_short(exact))} with "
+            f"{selection.noise.capitalize()} noise, and the largest is {power(float(high))}; at "
+            f"epsilon {power(float(whole))} errors are {_short(times):,g} times the targets: ask "
+            "for no less than that"
         )
     epsilon = max(low, rounded_up(max(exact, float(low))))
     while selection_std(selection, spec, epsilon=epsilon, delta=delta) * score > 1:
         epsilon = rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
     return epsilon
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def rounded_up(value: float) -> Fraction:

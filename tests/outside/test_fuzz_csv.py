@@ -25,7 +25,9 @@ HINTS = (
 NAMES = rf"the declared columns? (({DECLARED})(, )?)+"
 REMEDY = (
     rf"((`privacy: unit: person` names 'name': change it there, or in the file)?(; )?"
-    rf"(rename columns in the file, or set `column:` in the spec)?|{HINTS}); nothing was charged"
+    r"(rename columns in the file, or set `column:` in the spec)?(; )?"
+    r"(give each column of the file a name of its own, or take out all but the right one)?"
+    rf"|{HINTS}); nothing was charged"
 )
 REFUSALS = re.compile(
     r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "

@@ -104,7 +104,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting_for_it(town, record_
 
 def test_a_file_that_may_not_be_read_is_refused(town, monkeypatch):
     opened_by_tabulate(monkeypatch, fails(PermissionError(13, CANARY, CANARY)))
-    assert "not a file that can be read" in failed_alike(charged=False)
+    assert "may not be read by you" in failed_alike(charged=False)
 
 
 # --------------------------------------------------------------------- found after the charge

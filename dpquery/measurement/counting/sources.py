@@ -127,6 +127,8 @@ def open_regular(path: Path) -> BinaryIO:
             pass
     if not os.path.lexists(path):
         raise DataError(f"there is no file {path}{_near_in_folder(path)}")
+    if os.path.isfile(path):
+        raise DataError(f"{path} may not be read by you; check its permissions with `ls -l`")
     raise DataError(f"{path} is not a file that can be read; give the path of a data file")
 
 
@@ -151,7 +153,7 @@ class ColumnsError(DataError):
         self, missing: Sequence[str], repeated: Sequence[str], *, where: str, hint: str
     ) -> None:
         """Say where, and what else to do than to rename columns."""
-        self.columns = (*missing, *repeated)
+        self.columns, self._missing, self._repeated = (*missing, *repeated), missing, repeated
         self._sentences = [
             f"{says} the declared column{'s' if names[1:] else ''} {', '.join(names)}{more}"
             for says, names, more in (
@@ -170,8 +172,12 @@ class ColumnsError(DataError):
             remedies.append(
                 f"`privacy: unit: person` names {quoted(person)}: change it there, or in the file"
             )
-        if any(name != person for name in self.columns):
+        if any(name != person for name in self._missing):
             remedies.append("rename columns in the file, or set `column:` in the spec")
+        if self._repeated:
+            remedies.append(
+                "give each column of the file a name of its own, or take out all but the right one"
+            )
         return "; ".join([*self._sentences, *([self._hint] if self._hint else remedies)])
 
 

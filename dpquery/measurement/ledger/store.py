@@ -460,9 +460,9 @@ def scrubbed(path: Path) -> Iterator[None]:
                     "restore a backup if it was one"
                 )
             case _:
-                failure = LedgerError(f"the ledger at {path} is damaged; restore a backup")
+                failure = _damaged(path)
     except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read that
-        failure = LedgerError(f"the ledger at {path} is damaged; restore a backup")
+        failure = _damaged(path)
     except OSError as error:
         failure = LedgerError(f"the ledger at {path} cannot be used: {error.strerror}")
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -470,6 +470,13 @@ def scrubbed(path: Path) -> Iterator[None]:
     else:
         return
     raise failure from None
+
+
+def _damaged(path: Path) -> LedgerError:
+    return LedgerError(
+        f"the ledger at {path} is damaged; restore a backup, and do not start a new ledger: it "
+        "would not know what was spent"
+    )
 
 
 def _no_room(path: Path) -> LedgerError:

@@ -180,8 +180,8 @@ def told_of_disk(directory: Path, charge: str = PAID) -> Iterator[None]:
     except OSError as problem:
         reason = disk_words(problem)
         raise DpqueryError(
-            f"cannot write the release {directory}: {reason}; an earlier one is as it was. "
-            f"Mend that and run again: {charge}"
+            f"cannot write the release {directory}: {reason}; name another folder with --out, or "
+            f"put that right, and run again: an earlier one is as it was, and {charge}"
         ) from None
 
 

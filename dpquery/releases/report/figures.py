@@ -524,4 +524,4 @@ def optimality(manifest: Manifest) -> str:
     strategy = manifest.strategy
     if strategy.ratio is None:
         return "no lower bound is known for this workload"
-    return f"{strategy.ratio:.3f} x a lower bound on any strategy ({strategy.bound_kind})"
+    return f"at most {strategy.ratio:.3f} times the least error that any strategy can have"

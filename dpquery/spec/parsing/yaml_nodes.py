@@ -107,15 +107,45 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
             raise UnreadableError(
                 _place(file, error.problem_mark), _tab_words(text, error.problem_mark)
             ) from None
-        what = ", ".join(filter(None, (error.context, error.problem)))
         raise UnreadableError(
-            _place(file, error.problem_mark or error.context_mark),
-            f"this is not YAML: {what}; check the indentation, brackets and quotes up to here",
+            _place(file, error.problem_mark or error.context_mark), _plain_words(error)
         ) from None
     except (ValueError, OverflowError):  # PyYAML on "\U99999999" and on %YAML 999...9.0
         raise UnreadableError(
             reached, "this is not YAML: an escape or a directive after this has no meaning"
         ) from None
+
+
+ALIGNED = (
+    "this does not line up with what stands above it; begin entries of one list, and keys of one "
+    "mapping, in the same column"
+)
+_UNREADABLE = (
+    ("flow mapping", "the `{{` in line {line} is not closed before this; add `}}`, or a comma"),
+    ("flow sequence", "the `[` in line {line} is not closed before this; add `]`, or a comma"),
+    ("quoted scalar", "the quote in line {line} is not closed before this; add the other quote"),
+    (
+        "found ','",
+        "a comma stands behind a value that is complete; begin what follows on a line of its own",
+    ),
+    ("found '<block", ALIGNED),
+    (
+        "mapping values are not allowed",
+        "a key stands in the middle of a value; begin each key on a line of its own, in the same "
+        "column as the other keys",
+    ),
+    ("", "{problem}; check the indentation, brackets and quotes up to here"),
+)
+"""What PyYAML was reading, and in plain words what is wrong and what to do; the first that fits."""
+
+
+def _plain_words(error: yaml.MarkedYAMLError) -> str:
+    mark, problem = error.context_mark, ", ".join(filter(None, (error.context, error.problem)))
+    words = next(
+        words for part, words in _UNREADABLE if part in problem and (mark or "{line}" not in words)
+    )
+    told = words.format(line=0 if mark is None else mark.line + 1, problem=problem)
+    return f"this is not YAML: {told}"
 
 
 def _tab_words(text: str, mark: _Mark) -> str:
