@@ -143,7 +143,7 @@ def test_the_ratio_for_the_largest_error_is_to_a_bound_on_the_largest_error(town
     assert best["score"] == best["max_std_error"]
     assert selection["bound_rmse"] < selection["bound_score"] <= best["max_std_error"]
     printed = ok("plan", "workload.yaml", "--objective", "max", "--why").out
-    assert f"{best['score'] / selection['bound_score']:.3f} x a lower bound" in printed
+    assert f"{best['score'] / selection['bound_score']:.3f} times the least" in printed
 
 
 def test_a_target_that_hardly_any_noise_misses_takes_the_least_epsilon_there_is(town):

@@ -103,7 +103,7 @@ def test_the_terminal_gets_rows_and_a_headline(report):
         "good: ±1.0 % (90 %)",
     )
     text = "\n".join(headline(report))
-    for words in ("people, version 7", "ε = 1 at δ = 1e-9", "1.250 x a lower bound"):
+    for words in ("people, version 7", "ε = 1 at δ = 1e-9", "at most 1.250 times the least error"):
         assert words in text
 
 
