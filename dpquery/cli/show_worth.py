@@ -195,12 +195,14 @@ def remedy_words(report: PlanReport) -> list[str]:
     weakest, is_weak = worth.weakest, worth.weakest.grade == "weak" and not report.plan.targets
     by_item = {weighed.item: weighed for weighed in worth.weighed}
     if is_weak:
-        remedies = ["coarser values"]
+        is_table = weakest.share is not None  # of counts: there may be fewer and larger ones
+        remedies = ["coarser values"] * is_table
         if own := by_item.pop(weakest.name, None):
             remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
         remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"')
         remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
-        lines.append(f"{weakest.name} is too fine for its noise: {', or '.join(remedies)}")
+        too = "fine" if is_table else "small"
+        lines.append(f"{weakest.name} is too {too} for its noise: {', or '.join(remedies)}")
     now = {item.name: item.within for item in worth.items}
     return lines + [
         f"{one.item} is ±{rounded(one.within)} with {_weight(one)}, not ±{rounded(now[one.item])} "
