@@ -24,7 +24,7 @@ from dpquery.releases.budget_words import (
     spent_share,
     taken_words,
 )
-from dpquery.releases.manifest_facts import facts_notes
+from dpquery.releases.manifest_facts import facts_notes, nearer_words
 from dpquery.releases.statement import rmse_name
 from dpquery.releases.words import count, figure, level_text, percent
 from dpquery.spec.numbers import power
@@ -288,13 +288,10 @@ def nearer_text(done: ReleaseReport) -> str:
     """Say by the noisy values how far off the best guess is, where it is there or far nearer."""
     if done.nearer is None or not isinstance(done.mechanism, LinearMechanism):
         return ""
-    guess, unbiased = map(figure, done.nearer)
     if any(column.name == "shrunk" for column in done.mechanism.columns):
-        return f"closest: `shrunk` has an error of about {guess}, as the noisy values tell\n"
-    return (
-        f"closest: the best guess would have an error of about {guess} instead of {unbiased}, as "
-        "the noisy values tell; --also shrunk --replace adds it, free\n"
-    )
+        error = figure(done.nearer[0])
+        return f"closest: `shrunk` has an error of about {error}, as the noisy values tell\n"
+    return f"closest: {nearer_words(*done.nearer)}\n"
 
 
 def _next(done: ReleaseReport) -> str:

@@ -139,6 +139,11 @@ def _combination(impossible: Impossible, domain: Domain) -> str:
 MOST_TRIED_QUERIES = 100_000  # half a second
 
 
+def _about(error: float) -> float:
+    """Return an error with four digits, which are the same on all machines."""
+    return float(f"{error:.4g}")
+
+
 @dataclass(frozen=True, eq=False)
 class LinearMechanism:
     """Measure a linear strategy and solve least squares: every answer has a standard error.
@@ -179,6 +184,8 @@ class LinearMechanism:
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
         guess = answers.fitted_facts.expected_rmse
         nearer = self._nearer(noisy) if guess is None else (guess, self.priced.rmse)
+        if nearer and guess is None:
+            manifest = replace(manifest, nearer=nearer)
         return ReleaseContent(answers, manifest, derived=derived, nearer=nearer)
 
     def _nearer(self, noisy: Sequence[Floats]) -> tuple[float, float] | None:
@@ -206,7 +213,7 @@ class LinearMechanism:
         variances = (query.strategy.variances(blocks[k], position=None) for k in guessed)
         total = sum(total_of(v, blocks[k]) for v, k in zip(variances, guessed, strict=True))
         unbiased = std * math.sqrt(total / sum(blocks[k].queries for k in guessed))
-        return (error, unbiased) if error < FAR_LESS * unbiased else None
+        return (_about(error), _about(unbiased)) if error < FAR_LESS * unbiased else None
 
     def _restated(
         self, manifest: Manifest, answering: Strategy, facts: tuple[PublicFactUse, ...]

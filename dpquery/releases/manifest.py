@@ -26,6 +26,7 @@ from dpquery.releases.manifest_facts import (
     DerivedFacts,
     Digest,
     FigureAboveZero,
+    FigureFromZero,
     ItemFacts,
     PublicFactUse,
     RapFacts,
@@ -274,6 +275,8 @@ class Manifest:
         derived: statistics made of the noisy answers; left out of the file where there are none.
         facts: what became of public facts; left out of the file where the spec declares none.
         tables: edition of the tables, as the plan has it; left out of the file where it is 1.
+        nearer: about the errors of the best guess and of the estimates, by the noisy values; left
+            out of the file unless the guess is far nearer and not among the columns.
     """
 
     schema_version: str
@@ -300,6 +303,7 @@ class Manifest:
     derived: Annotated[tuple[DerivedFacts, ...], UNWRITTEN] = ()
     facts: Annotated[tuple[PublicFactUse, ...], UNWRITTEN] = ()
     tables: Annotated[int, Within(1, 2), UNWRITTEN] = 1
+    nearer: Annotated[tuple[FigureFromZero, FigureFromZero] | None, UNWRITTEN] = None
 
     @property
     def described(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.reconstruction.checks import LEAST_CHANCE
-from dpquery.releases.words import count, one_line
+from dpquery.releases.words import count, figure, one_line
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.item_fields import NAME
 from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, StackedSet
@@ -322,6 +322,15 @@ def derived_lines(items: Sequence[DerivedFacts]) -> list[str]:
     if not items:
         return []
     return [*(f"- `{item.file}`: {item.definition}." for item in items), "", READING_DERIVED]
+
+
+def nearer_words(guess: float, unbiased: float) -> str:
+    """Say how much nearer the best guess would be, where it is not among the columns."""
+    return (
+        f"the best guess would have an error of about {figure(guess)} instead of "
+        f"{figure(unbiased)}, as the noisy values tell; `dpquery release` again with --also shrunk "
+        "--replace adds it, free"
+    )
 
 
 def derived_note(items: Sequence[DerivedFacts]) -> str:

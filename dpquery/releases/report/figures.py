@@ -29,6 +29,7 @@ from dpquery.releases.manifest_facts import (
     SummedFacts,
     derived_note,
     facts_notes,
+    nearer_words,
     over_units,
 )
 from dpquery.releases.report.answers import (
@@ -469,6 +470,7 @@ def to_json(report: Report) -> dict[str, JsonValue]:
         "rmse": report.rmse,
         "flagged_share": report.flagged_share,
         "items": items,
+        **({} if manifest.nearer is None else {"nearer": {"rmse": manifest.nearer[0]}}),
         **({"derived": [_derived_json(item) for item in report.derived]} if report.derived else {}),
     }
 
@@ -495,6 +497,7 @@ def headline(report: Report) -> list[str]:
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
     notes += facts_notes(manifest.facts)
+    notes += [nearer_words(*manifest.nearer)] if manifest.nearer else []
     summed = [(item.name, item.summed.rounding) for item in manifest.items if item.summed]
     notes += [f"{name} and means of it: {words}" for name, words in summed if words]
     answered = manifest.answered
