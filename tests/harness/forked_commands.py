@@ -25,11 +25,11 @@ COUNT, KILL, FAIL_ONCE, FAIL_FROM = 1, 2, 3, 4
 HERE = Path(__file__).resolve().parent
 # What a job may use, and what takes time and is the same for all of them.
 WARM = """
-import contextlib, io, sys
+import contextlib, gc, io, sys
 import dpquery.cli.show_release, dpquery.cli.show_plan, dpquery.commands.release
 import dpquery.commands.answer
 import opendp.prelude, numpy, pandas, pyarrow.csv, pyarrow.parquet, pyarrow.pandas_compat
-import ledgers, rich.console, rich.status, rich.table
+import ledgers, rich.console, rich.status, rich.table, town
 from dpquery.cli.app import main
 from dpquery.reconstruction.intervals import laplace_quantile
 laplace_quantile(numpy.ones(1), numpy.ones(1), 0.95)
@@ -37,6 +37,8 @@ for command in ("release x --epsilon 1 --plan /nowhere", "ledger status --ledger
     sys.argv = ["dpquery", *command.split()]
     with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
         main()
+town.quickly().start()
+gc.freeze()
 """
 
 

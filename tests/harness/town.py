@@ -70,10 +70,19 @@ class Terminal(StringIO):
         return True
 
 
+def quickly():
+    """Commands hold a solution against fewer draws of noise, as they do where it is a large one.
+
+    It is half of what a small release takes; tests/reconstruction draw as many as the product.
+    """
+    return mock.patch("dpquery.reconstruction.checks.MOST_DRAWS", 16)
+
+
 def run(*arguments, terminal=False):
     """Run a command inside this process, as the console script would."""
     out, err = Terminal() if terminal else StringIO(), StringIO()
     with (
+        quickly(),
         mock.patch.object(sys, "argv", ["dpquery", *map(str, arguments)]),
         redirect_stdout(out),
         redirect_stderr(err),
@@ -194,26 +203,24 @@ def spec_text(domain, workload, *, unit="row", more=""):
     return "\n".join(lines) + "\n"
 
 
-def planned(folder, text, **options):
-    """Write a spec and plan it in a folder with a ledger of its own."""
+def planned(folder, text, *, time_limit=0, **options):
+    """Write a spec and plan it, quickly if nothing else is said, with a ledger of its own.
+
+    No other weights are tried for what `plan` would print.
+    """
     (folder / "s.yaml").write_text(text, encoding="utf-8")
     places = {"plan_path": folder / "p", "ledger_path": folder / "l.db"}
-    dpquery.plan(folder / "s.yaml", **places, **options)
+    with quickly(), mock.patch("dpquery.planning.worth.FACTORS", ()):
+        dpquery.plan(folder / "s.yaml", time_limit=time_limit, **places, **options)
 
 
 def released(folder, data, *, epsilon=NEAR_EXACT, **options):
     """Return the table of each item of another release in a planned folder."""
     number = next(_NUMBERS)
     out = folder / f"release{number}"
-    dpquery.release(
-        data,
-        epsilon=epsilon,
-        plan_path=folder / "p",
-        ledger_path=folder / "l.db",
-        out=out,
-        release_number=number,
-        **options,
-    )
+    places = {"plan_path": folder / "p", "ledger_path": folder / "l.db", "out": out}
+    with quickly():
+        dpquery.release(data, epsilon=epsilon, release_number=number, **places, **options)
     tables = {
         path.stem: pd.read_parquet(path)
         for path in out.glob("*.parquet")

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from dense import budget_for
 from sources import ROOT, TESTS, find, package
-from town import CSV, PERSON_SPEC, contents, ended, ok, plan_town, refused, run, start
+from town import CSV, PERSON_SPEC, contents, ended, ok, refused, run, start
 
 import dpquery
 from dpquery.audit.run import PARTS
@@ -298,7 +298,7 @@ IDS = [
 
 @pytest.mark.parametrize(("ids", "counted"), IDS)
 def test_row_25_an_id_is_compared_as_a_value_is(tmp_path, ids, counted):
-    plan_town(tmp_path, PERSON_SPEC)
+    (tmp_path / "workload.yaml").write_text(PERSON_SPEC)
     spec = load_spec(tmp_path / "workload.yaml")
     body = b"".join(b"0,F,1,5," + line for line in ids.splitlines(keepends=True))
     (tmp_path / "d.csv").write_bytes(b"age,sex,region,income,name\n" + body)

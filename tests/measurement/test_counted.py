@@ -32,7 +32,8 @@ def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent="", name="town"
     spec = SPEC.replace("{epsilon: 4, delta: 1e-6}", budget).replace(", version: 1", parent)
     spec = spec.replace("id: town", f"id: {name}")
     Path("workload.yaml").write_text(spec)
-    return ok("plan", "workload.yaml", "--epsilon", 1, "--why", *options).out
+    quick = ("--epsilon", 1, "--time-limit", 0, "--why")
+    return ok("plan", "workload.yaml", *quick, *options).out
 
 
 def currencies():
@@ -124,11 +125,11 @@ def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder,
     """To and fro, its parent and that one's other datasets with it, at caps worked out anew."""
     family = {"town"}
     if parent:
-        planned("--time-limit", 0, parent=parent, name="other")
+        planned(parent=parent, name="other")
         family = {"town", "other", "panel"}
     for accounting, currency in (("zcdp", "rho"), ("gdp", "mu^2"), ("zcdp", "rho")):
         fixed = f"{{epsilon: 4, delta: 1e-6, accounting: {accounting}}}"
-        planned("--time-limit", 0, "--new-dataset", budget=fixed, parent=parent)
+        planned("--new-dataset", budget=fixed, parent=parent)
         assert currencies() == dict.fromkeys(family, currency)
         with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
             caps = {one.account.dataset: one.account.cap for one in ledger.status()}
@@ -136,7 +137,7 @@ def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder,
             promise = Budget(epsilon=Fraction(8 if name == "panel" else 4), delta=DELTA)
             budget = replace(promise, accounting=accounting)
             assert caps[name].units == budget_cap(budget, Privacy()).units
-    said = planned("--time-limit", 0, parent=parent)
+    said = planned(parent=parent)
     assert "mu^2 of GDP: the plan prefers Gaussian noise" in " ".join(said.split())
     assert currencies() == dict.fromkeys(family, "mu^2")
     released("gaussian")
@@ -155,10 +156,10 @@ def test_a_plan_looks_at_the_ledger_once_before_it_searches(folder, monkeypatch)
         return real(cls, path, create=create, **terms)
 
     monkeypatch.setattr(Ledger, "open", classmethod(counting))
-    planned("--time-limit", 0)
+    planned()
     assert opened == [True, True]  # what registration would say, and registration
     opened.clear()
-    planned("--time-limit", 0)
+    planned()
     assert opened == [False, True, True]  # what is on record
 
 

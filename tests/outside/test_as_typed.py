@@ -21,6 +21,8 @@ from dpquery.spec.documents import SHORT_STARTER, STARTER, schema
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.strategy import CHOICES, Objective
 
+QUICK = ("--dry-run", "--time-limit", "0")
+
 
 def stdin_of(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -66,7 +68,7 @@ def refused_by_typer(*options):
 
 
 def test_quiet_leaves_the_result_and_errors(town):
-    assert ok("plan", "workload.yaml", "-q").err == ""
+    assert ok("plan", "workload.yaml", *QUICK, "-q").err == ""
     assert ok("release", "data.csv", "--epsilon", "1", "--quiet").err == ""
     assert ok("release", "data.csv", "--epsilon", "1").err != ""
     assert "no_such.yaml" in run("plan", "no_such.yaml", "-q").err
@@ -93,7 +95,7 @@ def test_columns_are_named_one_by_one_or_with_commas(town):
 def test_a_dry_run_and_lint_leave_no_trace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("workload.yaml").write_text(SPEC)
-    ok("plan", "workload.yaml", "--dry-run", "--time-limit", "0", "--ledger", "l.db")
+    ok("plan", "workload.yaml", *QUICK, "--ledger", "l.db")
     assert ok("lint", "workload.yaml").out == "workload.yaml: 51 answers in 3 tables, no mistakes\n"
     both = json.loads(ok("lint", "workload.yaml", "--json").out)
     assert both == {"workload.yaml": {"items": 3, "queries": 51}}
@@ -112,7 +114,7 @@ def test_a_dry_run_is_refused_as_the_plan_would_be(town):
 
 def test_spec_and_data_come_on_stdin(town, monkeypatch):
     stdin_of(monkeypatch, SPEC.encode())
-    assert "51 answers" in ok("plan", "-", "--out", "piped.plan").out
+    assert "51 answers" in ok("plan", "-", "--out", "piped.plan", *QUICK[1:]).out
     expected = ok("release", "data.csv", "--epsilon", "1").out
     said = []
     for _ in range(2):  # the second one is free
@@ -128,7 +130,7 @@ def test_spec_and_data_come_on_stdin(town, monkeypatch):
 def test_no_control_codes_where_no_colour_is_wanted(town, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    shown = run("plan", "workload.yaml", "--candidates", terminal=True)
+    shown = run("plan", "workload.yaml", "--candidates", *QUICK, terminal=True)
     assert "\x1b" not in shown.out + shown.err
 
 
@@ -187,7 +189,7 @@ def test_a_status_begins_with_a_sentence(town, spent, sentence):
 def test_a_budget_is_never_said_to_be_spent_beyond_its_cap(town):
     odd = SPEC.replace("{epsilon: 4}", "{epsilon: 17.14}").replace("id: town", "id: odd")
     Path("workload.yaml").write_text(odd)
-    ok("plan", "workload.yaml", "--out", "odd.plan")
+    ok("plan", "workload.yaml", "--out", "odd.plan", *QUICK[1:])
     said = ok("release", "data.csv", "--plan", "odd.plan", "--out", "odd", "--epsilon", "17.14").out
     assert "epsilon 17.14 of 17.14 (100 %) has been spent" in said
 
@@ -204,7 +206,7 @@ def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, w
     spec = SPEC.replace("add-remove}", "add-remove, delta: 1e-6}").replace("id: town", "id: other")
     Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"))
     for form in ([], ["--why"]):
-        said = ok("plan", "workload.yaml", "--dry-run", "--new-dataset", *options, *form).out
+        said = ok("plan", "workload.yaml", *QUICK, "--new-dataset", *options, *form).out
         assert ("warning: " in said) == bool(warned)
         assert warned in said
     if "--rows" not in options:  # a release knows of records what the spec says
@@ -242,7 +244,7 @@ def test_plan_ends_in_a_release_that_the_budget_can_pay_for(town):
 
 def test_four_values_are_all_shown(town):
     Path("workload.yaml").write_text(SPEC.replace("[F, M]", "[N, E, S, W]"))
-    assert "N, E, S, W " in ok("plan", "workload.yaml", "--dry-run", "--why").out
+    assert "N, E, S, W " in ok("plan", "workload.yaml", *QUICK, "--why").out
 
 
 # Specs to start from.

@@ -91,7 +91,7 @@ def test_declared_rows_are_not_taken_for_those_inside_the_domain(tmp_path, mecha
         "  - {name: by_a, product: {a: identity}}\n"
         "  - {name: both, product: {a: identity, b: identity}}\n"
     )
-    planned(tmp_path, spec, mechanism=mechanism, epsilon=20)
+    planned(tmp_path, spec, mechanism=mechanism, epsilon=20, time_limit=60)
     tables = released(tmp_path, tmp_path / "d.csv", epsilon=20, mechanism=mechanism)
     assert tables["all"]["estimate"][0] == pytest.approx(truth.sum(), abs=25)
     estimates, errors = ("unbiased", "unbiased_std_error")

@@ -17,8 +17,11 @@ ROWS = SPEC.replace("version: 1", "version: 1, rows: about 3000")
 SAMPLE = Path(__file__).parents[2] / "workloads" / "sample_persons.yaml"
 
 
+QUICK = ("workload.yaml", "--time-limit", "0")
+
+
 def lines_of(*arguments):
-    return ok("plan", "workload.yaml", *arguments).out.splitlines()
+    return ok("plan", *QUICK, *arguments).out.splitlines()
 
 
 def figures(line):
@@ -26,13 +29,13 @@ def figures(line):
 
 
 def planned(*arguments):
-    return json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)
+    return json.loads(ok("plan", *QUICK, "--json", *arguments).out)
 
 
 def test_the_first_screen_says_what_each_table_is_worth_and_what_is_next(town):
     Path("workload.yaml").write_text(ROWS)
-    lines = lines_of("--epsilon", "0.5")
-    seen = planned("--epsilon", "0.5")
+    lines = lines_of("--epsilon", "0.5", "--time-limit", "9")
+    seen = planned("--epsilon", "0.5", "--time-limit", "9")
     assert lines[0] == "town: 51 answers in 3 tables at epsilon 0.5, about 3,000 records"
     heads = ["table", "answers", "95 % within", "flagged below", "average cell", "expect"]
     assert re.split(r" {2,}", lines[1]) == heads
@@ -56,7 +59,7 @@ def test_the_average_answer_is_over_declared_values_whether_others_count_or_not(
     averages = []
     for other in ("drop", "count"):
         Path("workload.yaml").write_text(ROWS.replace("other: drop", f"other: {other}", 1))
-        seen = planned("--epsilon", "0.5", "--ledger", f"{other}.db", "--time-limit", "0")
+        seen = planned("--epsilon", "0.5", "--ledger", f"{other}.db")
         averages.append([item["average"] for item in seen["worth"]["items"]])
     assert averages[0] == pytest.approx(averages[1])
 
@@ -207,7 +210,7 @@ def test_the_candidates_are_shown_on_request(town):
     (count,) = (line for line in plain if line.startswith("--candidates shows the"))
     begin = full.index("strategies compared")
     assert "x bound" in full[begin + 1]
-    rows = json.loads(ok("plan", "workload.yaml", "--json").out)["selections"][0]["candidates"]
+    rows = planned()["selections"][0]["candidates"]
     assert figures(count) == [len(rows)]
     shown = {row["name"] for row in rows if row["rmse"] is not None}
     assert shown <= {line.split()[1] for line in full[begin + 2 :] if line}

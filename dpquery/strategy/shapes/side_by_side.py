@@ -277,13 +277,23 @@ class CoarserStrategy(Strategy):
 
     def over_classes(self, block: Block) -> Block | None:
         """Return a block over the classes; None where it tells codes of one apart."""
-        for i, factor in zip(block.attributes, block.factors, strict=True):
+        pairs = zip(block.attributes, block.factors, strict=True)
+        if all(self._serves(i, factor) for i, factor in pairs):
+            return block_over_classes(block, self.classes)
+        return None
+
+    def _serves(self, i: int, factor: Factor) -> bool:
+        """Return whether a factor tells no codes of one class apart; the same one is asked for."""
+        if (i, factor) not in self._served:
             codes = self.classes[i]
             apart = told_apart([factor], len(codes))
             _, first = np.unique(codes, return_index=True)
-            if not np.array_equal(apart[first][codes], apart):
-                return None
-        return block_over_classes(block, self.classes)
+            self._served[i, factor] = np.array_equal(apart[first][codes], apart)
+        return self._served[i, factor]
+
+    @cached_property
+    def _served(self) -> dict[tuple[int, Factor], bool]:
+        return {}
 
     def known(self, block: Block) -> Block:
         """Return a block over the classes.
