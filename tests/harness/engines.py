@@ -5,9 +5,12 @@ import gzip
 import itertools
 import os
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +44,7 @@ if not _MISSING and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
 SPARK = pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "there is Spark")
 LOCAL = {
     "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": "3",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -75,18 +79,48 @@ def spark_running(folder):
         session.stop()
 
 
+@contextmanager
+def connect_server(folder):
+    """Yield the address of a Spark Connect server of the settings that a release asks for."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = spark._OF_THE_MACHINES | LOCAL | {"spark.local.dir": str(folder)}
+    settings |= {"spark.connect.grpc.binding.address": "127.0.0.1"}
+    settings |= {"spark.connect.grpc.binding.port": str(port)}
+    words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    name = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    server = subprocess.Popen(
+        [home / "bin" / "spark-submit", "--class", name, *words, "spark-internal"],
+        env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
 class Partitions:
     """A table in partitions, with the few methods of Spark's data frames that are called.
 
-    A task is called for each partition by itself, and tried twice where `again` says so: the first
-    result is thrown away, as Spark does with that of a machine that is lost.
+    A task is called for each partition by itself, and tried twice where `again` says so, as Spark
+    does where a machine is lost: either result may be taken, so they must be the same.
     """
 
     def __init__(self, parts, *, again=()):
         self.parts, self.again = parts, again
         self.schema = SimpleNamespace(names=parts[0].schema.names)
-        self.rdd = SimpleNamespace(getNumPartitions=lambda: len(parts))
-        self.sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
 
     def __getitem__(self, quoted):
         name = quoted.strip("`")
@@ -98,19 +132,23 @@ class Partitions:
         return Partitions(parts, again=self.again)
 
     def mapInArrow(self, task, fields):
-        schema = pa.schema([(field.split()[0], pa.int64()) for field in fields.split(", ")])
+        kinds = {"long": pa.int64(), "binary": pa.binary()}
+        named = [field.split() for field in fields.split(", ")]
+        schema = pa.schema([(name, kinds[kind]) for name, kind in named])
 
         def done(part):
             return pa.Table.from_batches(task(iter(part.to_batches(max_chunksize=3))), schema)
 
-        for k in self.again:
-            done(self.parts[k % len(self.parts)])
-        return Partitions([*map(done, self.parts)], again=self.again)
+        results = [*map(done, self.parts)]
+        for k in self.again:  # whichever try is taken, the tables are of the same rows
+            assert done(self.parts[k % len(self.parts)]).equals(results[k % len(self.parts)])
+        return Partitions(results, again=self.again)
 
     def unionAll(self, other):
         return Partitions(self.parts + other.parts, again=self.again)
 
-    def repartition(self, number, *columns):
+    def repartition(self, *columns):
+        number, columns = (2, columns) if isinstance(columns[0], str) else (columns[0], columns[1:])
         rows = pa.concat_tables(self.parts)
         keys = zip(*(rows[name].to_pylist() for name in columns), strict=True)
         to = [hash(key) % number for key in keys] if columns else range(rows.num_rows)
@@ -118,8 +156,12 @@ class Partitions:
         parts = [rows.take(pa.array(places, pa.int64())) for places in of]
         return Partitions(parts, again=self.again)
 
-    def toArrow(self):
-        return pa.concat_tables(self.parts)
+    def sortWithinPartitions(self, *columns):
+        order = [(name, "ascending") for name in columns]
+        return Partitions([part.sort_by(order) for part in self.parts], again=self.again)
+
+    def toLocalIterator(self):
+        return zip(*pa.concat_tables(self.parts).to_pydict().values(), strict=True)
 
 
 def simulated(monkeypatch, tables):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from damage import CANARY, HEADER, NASTY_LINES, SMALL
 from data import FUZZ, assert_equal, attributes, moved, single, spec_of, written
-from engines import LOCAL, SPARK, Partitions, cut, simulated, spark_running
+from engines import LOCAL, SPARK, Partitions, connect_server, cut, simulated, spark_running
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -29,7 +29,7 @@ from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.engines import spark as spark_session
 from dpquery.measurement.counting.locations import sources_of
 from dpquery.measurement.counting.persons import ExpandedSecret, PersonKeys
-from dpquery.measurement.counting.tabulate import _Tally, check_header, tabulate
+from dpquery.measurement.counting.tabulate import Tally, check_header, tabulate
 from dpquery.measurement.counting.text_files import fields
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import Bins, Boolean, Categorical, Dates, Integers, person_rows
@@ -41,7 +41,7 @@ ALL = [(), (0,), (1,), (0, 1)]
 def by_parts(table, spec, subsets, cuts, *, secret=None):
     """Count the slices of a table apart, each by a counter of its own, and add the counts up."""
     whole = [np.arange(n) for n in spec.domain.shape]
-    counter = partial(_Tally, spec, subsets, whole, secret=secret)
+    counter = partial(Tally, spec, subsets, whole, secret=secret)
     total = counter()
     for low, high in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
         part = counter()
@@ -80,7 +80,7 @@ def test_partial_tables_of_any_parts_add_up_to_those_of_the_whole(tmp_path):
 
 @pytest.mark.parametrize("number", [-1, 4])
 def test_a_count_of_no_cell_is_never_left_out_without_a_word(number):
-    tally = _Tally(spec_of(single("a", Integers(0, 3))), [(0,)], [np.arange(4)])
+    tally = Tally(spec_of(single("a", Integers(0, 3))), [(0,)], [np.arange(4)])
     with pytest.raises(IndexError):
         tally.add_partial_tables(np.array([[0, number], [1, 1]]))
 
@@ -166,9 +166,36 @@ def test_keys_of_one_secret_are_the_same_wherever_they_are_made_and_other_secret
     assert not np.isin(other, together).any()
 
 
+def test_each_partition_draws_rows_of_its_own_and_each_try_the_same():
+    spec = spec_of(single("age", Integers(0, 9999)), person="id", max_rows=9)
+
+    def kept(secret, part):
+        tally = Tally(spec, [(0,)], [np.arange(10_000)], secret=secret, part=part)
+        texts = [pa.array(range(10_000)), pa.array(["p"] * 10_000)]
+        tally.add(*batch_of(texts))
+        tally.end_pass()
+        return set(np.flatnonzero(tally.marginals()[0,]).tolist())
+
+    first = kept(b"s" * 32, b"a")
+    assert len(first) == 9
+    assert kept(b"s" * 32, b"a") == first
+    assert len(first & kept(b"s" * 32, b"b")) < 5
+    assert len(first & kept(b"t" * 32, b"a")) < 5
+
+
+def test_of_two_partitions_each_draws_by_the_lowest_of_its_keys(monkeypatch):
+    rows = pa.table({"age": [*range(1000)] * 8, "id": [p for p in "abcdefgh" for _ in range(1000)]})
+    spec = spec_of(single("age", Integers(0, 999)), person="id", max_rows=1)
+    simulated(monkeypatch, [Partitions([rows])])
+    for _ in range(9):  # two partitions of persons, unless all eight keys fall into one
+        found = tabulate(["spark:x"], spec=spec, subsets=[(0,)])[0,]
+        assert (found.sum(), found.max()) == (8, found.max())
+        assert found.max() <= 3
+
+
 def test_what_is_shuffled_of_a_row_holds_neither_an_id_nor_a_value():
     spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
-    tally = _Tally(spec, [(0,)], [np.arange(10)], secret=b"s" * 32)
+    tally = Tally(spec, [(0,)], [np.arange(10)], secret=b"s" * 32)
     texts = [pa.array([7, 7, 99, 1]), pa.array(["123456789012345", "", CANARY, CANARY * 9])]
     rows = tally.rows_of_persons(batch_of(texts).columns)
     assert rows.shape == (3, 2)  # of two rows that are inside and have an id
@@ -537,6 +564,39 @@ def test_a_spark_that_stops_half_way_has_charged_once_and_goes_on_free(spark, to
     assert (spent(), kinds()) == ("1", ["register", "reserve"])
     Path("data.parquet").write_bytes(good)
     ok("release", f"spark:{town}/data.parquet", "--epsilon", "1")
+    assert spent() == "1"
+
+
+@SPARK
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [SPEC, PERSON_SPEC], ids=["rows", "persons"])
+def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkeypatch, spec):
+    pytest.importorskip("grpc")
+    plan_town(tmp_path / "town", spec)
+    monkeypatch.chdir(tmp_path / "town")
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
+    csv = CSV.replace(b"income", b"income,name").replace(b"\n", b"," + CANARY.encode() + b"\n")
+    csv = csv.replace(CANARY.encode(), b"name", 1).replace(b"income,name,name", b"income,name")
+    write_town("data.parquet", csv, rows=900)
+    good = Path("data.parquet").read_bytes()
+    with connect_server(tmp_path) as address:
+        monkeypatch.setenv("SPARK_REMOTE", address)
+        location = f"spark:{Path.cwd()}/data.parquet"
+        Path("data.parquet").write_bytes(
+            good[:20] + bytes(len(good) // 2) + good[len(good) // 2 + 20 :]
+        )
+        done = ended(start("release", location, "--epsilon", "1"))
+        assert done.code == DataError.exit_code, done
+        assert "could not be read to the end" in done.err
+        assert len(done.err.splitlines()) == 1
+        assert CANARY not in done.err
+        Path("data.parquet").write_bytes(good)
+        done = ended(start("release", location, "--epsilon", "1"))
+        assert done.code == 0, done
+        assert re.fullmatch(r"ledger: .*\n", done.err), done.err
+        monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+        lost = ended(start("release", location, "--epsilon", "1", "--release-number", "2"))
+        assert "check SPARK_REMOTE" in lost.err
     assert spent() == "1"
 
 

@@ -252,6 +252,11 @@ class TableCounts:
         if self._rows_held * sum(dtype.itemsize for dtype in self._dtypes.values()) >= HELD:
             self._count_held()
 
+    @property
+    def size(self) -> int:
+        """Number of cells of all tables."""
+        return self._cells.size
+
     def cells(self) -> Iterator[Ints]:
         """Yield the cells that are not 0 as (2, n): numbers through all tables, and counts."""
         self._count_held()

@@ -11,31 +11,28 @@ import os
 import sqlite3
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from dpquery.arrays import Bits, Bools, Ints
+from dpquery.arrays import Ints
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.arrow_files import check_kinds
-from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.engines.spark import check_spark, count_on_spark
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
-from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys, person_names
-from dpquery.measurement.counting.sources import Piece, Source, StoredValues, UnfitTextError
-from dpquery.measurement.counting.tables import PackedCodes, TableCounts, homes_of
+from dpquery.measurement.counting.sources import Piece, Source, UnfitTextError
+from dpquery.measurement.counting.tables import homes_of
+from dpquery.measurement.counting.tally import Counts, Tally
 from dpquery.progress import Work, report_progress
-from dpquery.spec.columns import Column
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
 _CHUNK = 2**23
 _PARSERS, _AHEAD = 2, 3  # threads that parse and code; pieces that they have, or wait to be counted
-_Count = Callable[[], None]
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, MemoryError, ValueError, TypeError)
 _UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 
@@ -98,25 +95,19 @@ def tabulate(
         classes = [np.arange(n) for n in spec.domain.shape]
     if locations := spark_locations(data):
         # On each machine the rows of the persons of one partition are held, as many as there are.
-        counter = partial(_Tally, spec, subsets, classes, memory=sys.maxsize, secret=os.urandom(32))
-        total = counter()
+        counter = partial(Tally, spec, subsets, classes, memory=sys.maxsize, secret=os.urandom(32))
+        total, persons = counter(), spec.privacy.person is not None
         report_progress("counting on Spark")
-        cells = count_on_spark(
-            locations,
-            _declared(spec),
-            counter=counter,
-            persons=spec.privacy.person is not None,
-        )
-        for part in cells:
-            total.add_partial_tables(part)
+        for cells in count_on_spark(locations, _declared(spec), counter=counter, persons=persons):
+            total.add_partial_tables(cells)
         return total.marginals()
-    tally = _Tally(spec, subsets, classes, memory=memory)
+    tally = Tally(spec, subsets, classes, memory=memory)
     return _tabulate(data, tally, chunk_bytes=_CHUNK)
 
 
 def _tabulate(
     data: Data,
-    tally: "_Tally",
+    tally: "Tally",
     *,
     chunk_bytes: int,
 ) -> MutableMapping[Subset, Ints]:
@@ -141,8 +132,8 @@ def _tabulate(
 
 
 def _counts(
-    data: Data, tally: "_Tally", chunk_bytes: int
-) -> Iterator[tuple[Source, _Count | None, float]]:
+    data: Data, tally: "Tally", chunk_bytes: int
+) -> Iterator[tuple[Source, Counts | None, float]]:
     """Yield each source with none, before it is read, then what counts its batches; the share."""
     sources = sources_of(data, tally.spec.file)
     sizes = [source.size for source in sources]
@@ -159,10 +150,10 @@ def _counts(
 
 
 def _coded(
-    pieces: Iterable[Piece], tally: "_Tally", pool: ThreadPoolExecutor
-) -> Iterator[tuple[_Count, float]]:
+    pieces: Iterable[Piece], tally: "Tally", pool: ThreadPoolExecutor
+) -> Iterator[tuple[Counts, float]]:
     """Yield what counts a batch, in the order of the pieces, while the next ones are coded."""
-    waiting: deque[tuple[Future[_Count], float]] = deque()
+    waiting: deque[tuple[Future[Counts], float]] = deque()
     for piece in pieces:
         waiting.append((pool.submit(tally.coded, piece), piece.share))
         if len(waiting) == _AHEAD:
@@ -171,166 +162,6 @@ def _coded(
     while waiting:
         count, share = waiting.popleft()
         yield count.result(), share
-
-
-class _Tally:
-    """Running counts of the marginals over all subsets, chunk by chunk; confidential."""
-
-    def __init__(
-        self,
-        spec: Spec,
-        subsets: Sequence[Subset],
-        classes: Sequence[Ints],
-        *,
-        memory: int = MAX_STATE_BYTES,
-        secret: bytes | None = None,
-    ) -> None:
-        """Choose the tensors to count and the columns that they need, from the spec alone.
-
-        Tallies of one secret give a person the same key.
-        """
-        self.spec = spec
-        self._classes = classes
-        self._shape = tuple(int(class_of.max()) + 1 for class_of in classes)
-        for subset in subsets:
-            if list(subset) != sorted(set(subset)) or not set(subset) <= set(
-                range(len(self._shape))
-            ):
-                raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
-        self._counts = TableCounts(subsets, self._shape)
-        used = {i for subset in subsets for i in subset}
-        self._needed = [
-            i
-            for i, attribute in enumerate(spec.domain.in_data)
-            if i in used or any(column.drops for column in attribute.columns)
-        ]
-        declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
-        self._codes_of = {c.name: ColumnCodes(c, spec.file.decimal) for c in declared}
-        self._numbered = [i for i in used if not spec.domain.attributes[i].in_data]
-        # Where no column decides anything, one is read all the same: its records are counted.
-        self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
-        if spec.privacy.person is not None:
-            self.names.append(spec.privacy.person)
-            self._packed = PackedCodes(sorted(used.difference(self._numbered)), self._shape)
-            self._keys = PersonKeys() if secret is None else PersonKeys(ExpandedSecret(secret))
-            self._kept = KeptRows(
-                max_rows=spec.privacy.max_rows,
-                words=self._packed.words,
-                keep=spec.privacy.keep,
-                numbered=bool(self._numbered),
-                limit=memory,
-            )
-        self._closed = any(column.drops for column in spec.domain.columns)
-
-    def add(self, texts: Sequence[StoredValues], malformed: int) -> None:
-        """Count the records of one chunk; `texts` in the order of `names`."""
-        self._coded(texts, malformed)()
-
-    def coded(self, piece: Piece) -> _Count:
-        """Parse a piece and code its records, in any thread; return what counts them, in one."""
-        return self._coded(*piece.parse())
-
-    def _coded(self, texts: Sequence[StoredValues], malformed: int) -> _Count:
-        if self.spec.privacy.person is not None:
-            return partial(self.add_rows_of_persons, self.rows_of_persons(texts))
-        codes, inside = self._codes(texts)
-        if not inside.all():
-            codes = {i: attribute_codes[inside] for i, attribute_codes in codes.items()}
-        rows = int(inside.sum())
-        if not self._closed:
-            # Every field of a malformed line is outside: the last code of each attribute.
-            rows += malformed
-            codes = {
-                i: np.append(attribute_codes, np.full(malformed, self._classes[i][-1]))
-                for i, attribute_codes in codes.items()
-            }
-        numbers = self._numbers(np.ones(rows, np.uint64))
-        return partial(self._counts.add, codes | numbers, rows)
-
-    def rows_of_persons(self, texts: Sequence[StoredValues]) -> Bits:
-        """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
-        codes, inside = self._codes(texts)
-        keys, named = self._person_keys(texts[-1])
-        inside &= named
-        return np.concatenate([keys[:, inside], self._packed.pack(codes, inside)])
-
-    def add_rows_of_persons(self, rows: Bits) -> None:
-        """Take rows of persons, in the order of the data."""
-        self._kept.add(rows[:2], rows[2:])
-
-    def partial_tables(self) -> Iterator[Ints]:
-        """Yield the cells that are not 0 as (2, n): numbers through all tensors, and counts."""
-        return self._counts.cells()
-
-    def add_partial_tables(self, cells: Ints) -> None:
-        """Add cells of the same tensors that were counted elsewhere, as `partial_tables` has them.
-
-        Raises:
-            IndexError: there is no such cell.
-        """
-        self._counts.add_cells(cells)
-
-    def end_pass(self) -> bool:
-        """Count the rows that stay of persons; return whether the file must be read again."""
-        if self.spec.privacy.person is None:
-            return False
-        for content in self._kept.kept():
-            codes = self._packed.unpack(content[: self._packed.words])
-            self._counts.add(codes | self._numbers(content[-1]), content.shape[1])
-        return self._kept.begin_pass()
-
-    def share(self, of_pass: float) -> float:
-        """Return the share of all reading that is done, about, after that of this pass."""
-        if self.spec.privacy.person is None:
-            return of_pass
-        before, now = self._kept.share
-        return before + now * of_pass
-
-    def marginals(self) -> MutableMapping[Subset, Ints]:
-        """Return the tensor of each subset, summed from that of the table it was counted in."""
-        return self._counts.marginals()
-
-    def _codes(self, texts: Sequence[StoredValues]) -> tuple[dict[int, Ints], Bools]:
-        """Return the classes of the needed attributes, and which records are inside all of them."""
-        by_name = dict(zip(self.names, texts, strict=True))
-        inside = np.ones(sum(index.size for _, index in texts[0]), np.bool_)
-        return {i: self._attribute_codes(i, by_name, inside) for i in self._needed}, inside
-
-    def _attribute_codes(self, i: int, texts: Mapping[str, StoredValues], inside: Bools) -> Ints:
-        """Return the classes of an attribute's codes; clear records without a code in `inside`."""
-        codes = np.zeros(inside.size, np.int64)
-        for column in self.spec.domain.attributes[i].columns:
-            column_codes = self._column_codes(column, texts[column.name])
-            inside &= column_codes >= 0
-            codes = codes * column.size + column_codes
-        return self._classes[i][np.where(inside, codes, 0)]
-
-    def _numbers(self, numbers: Bits) -> dict[int, Ints]:
-        """Return the classes of `person_rows`, if it is counted, given each row's number or 0.
-
-        Where the unit is a row, as in a public file, every row is a person's only one.
-        """
-        codes = {}
-        for i in self._numbered:
-            other = self.spec.domain.attributes[i].length
-            known = np.minimum(numbers, np.uint64(other)).astype(np.int64)
-            codes[i] = self._classes[i][np.where(known > 0, known - 1, other)]
-        return codes
-
-    def _column_codes(self, column: Column, texts: StoredValues) -> Ints:
-        """Return the code of every record in a column, -1 where it has none."""
-        codes = self._codes_of[column.name]
-        parts = [codes.of(values)[places] for values, places in texts]
-        return np.concatenate([np.zeros(0, np.int64), *parts])
-
-    def _person_keys(self, texts: StoredValues) -> tuple[Bits, Bools]:
-        """Return the key of every record's person, (2, n), and where there is one, (n,)."""
-        decimal = self.spec.file.decimal
-        parts = [(*self._keys.of(person_names(ids, decimal)), index) for ids, index in texts]
-        return (
-            np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
-            np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
-        )
 
 
 def _declared(spec: Spec) -> list[str]:

@@ -1,29 +1,29 @@
-"""Tables that Apache Spark reads and counts.
-
-Sessions of Apache Spark that tell nothing of the data.
-
-The master, the memory and the catalogue are those of Spark's own configuration (SPARK_CONF_DIR,
-PYSPARK_SUBMIT_ARGS); without one Spark runs on this machine alone. Set here is what a release rests
-on: the programs that Spark starts have no output, it shows no page, writes no event log and
-encrypts what it puts on disks; partitions stay as they are asked for, names are compared letter by
-letter, times are in UTC, and a file that is damaged or gone is an error and never left out.
-
-Tables that Apache Spark reads, counted by our own counter on the machines where they are read.
+"""Tables that Apache Spark reads, counted by our own counter on the machines where they are read.
 
 Spark brings Arrow batches of the wanted columns to a Python process beside the data, which counts
-them as a release on one machine does and sends back partial tables; the driver adds them up. Spark
-itself is asked for no condition, no order, no conversion and no sum of values, so that it has no
-say in what a value means. A record is a row, and a partition's tables are a result of its task,
-which Spark takes once, however often a task is tried. (An accumulator may be added to twice.)
+them as a release on one machine does. Spark itself is asked for no condition, no order of the data,
+no conversion and no sum of values, so that it has no say in what a value means. Grouped by Spark
+and counted by the driver, a billion rows would come to one machine wherever most of them differ,
+and ids would lie in the files that are shuffled; so the counter goes to the rows.
+
+The partial tables of all partitions are added up on the machines too: cells of one block of places
+meet in one task, and the driver gets each cell once, one partition at a time. A record is a row.
 
 Where the unit is a person, each row is coded where it is read. What is shuffled is the key of its
 person and its codes, so that neither an id nor any other text of a row lies in a shuffle file. All
 machines make keys by one function, whose 256 secret bits are drawn for each count and kept in
 memory. Rows go to the partition that a hash of the key names, so that all rows of a person meet in
-one task, whichever task is tried again, and that task keeps max_rows of them as everywhere else.
+one task, which keeps max_rows of them as everywhere else. There they are sorted, and their
+priorities are bits of the same secret and of the lowest key, which no other partition has: so a
+task that is tried again draws what it drew before, and all tables are those of the same rows.
 
-What Spark could say of the data it says to nobody: the programs that it starts have no output, it
-shows no page, writes no event log, and encrypts what it puts on disks.
+All is asked of data frames, so that a Spark that is reached by Spark Connect (SPARK_REMOTE) serves
+as well as one in this process. The master, the memory and the catalogue are those of Spark's own
+configuration (SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS); without one Spark runs on this machine alone.
+Set or checked here is what a release rests on: the programs that Spark starts have no output, it
+shows no page, writes no event log and encrypts what it puts on disks; partitions stay as they are
+asked for, names are compared letter by letter, times are in UTC, and a file that is damaged or gone
+is an error and never left out.
 """
 
 import os
@@ -32,17 +32,19 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
-from dpquery.arrays import Bits, Ints
+from dpquery.arrays import Ints
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
-from dpquery.measurement.counting.sources import StoredValues, places_of
+from dpquery.measurement.counting.sources import places_of
+from dpquery.measurement.counting.tally import Tally
 from dpquery.version import __version__
 
 if TYPE_CHECKING:
@@ -100,24 +102,30 @@ def spark_session() -> "SparkSession":
         )
     session: SparkSession | None = None
     unlike: list[str] = []
+    remote = "SPARK_REMOTE" in os.environ
     try:
-        running = session_type.getActiveSession() or _started()
-        given = dict(running.sparkContext.getConf().getAll())
-        unlike = [f"{k}={v}" for k, v in _OF_THE_MACHINES.items() if given.get(k) != v]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            running = session_type.getActiveSession()
+            if running is None:
+                running = session_type.builder.getOrCreate() if remote else _started()
         session = running.newSession()
+        unlike = [f"{k}={v}" for k, v in _OF_THE_MACHINES.items() if session.conf.get(k, "") != v]
         for key, value in _OF_THE_QUERY.items():
             session.conf.set(key, value)
     except spark_errors():
-        pass
+        session = None
     if session is None:
         raise DataError(
-            "Spark could not be started; it needs Java 17 or later (JAVA_HOME) and reads its own "
-            "configuration (SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS): check them with `pyspark`"
+            "Spark cannot be reached: check SPARK_REMOTE, and that its server has this version"
+            if remote
+            else "Spark could not be started; it needs Java 17 or later (JAVA_HOME) and reads its "
+            "own configuration (SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS): check them with `pyspark`"
         )
     if unlike:
         raise DataError(
-            "a Spark session runs in this process already, and tells or keeps more than a release "
-            f"may; stop it, or start it with {', '.join(unlike)}"
+            "a Spark that runs already, here or as a Connect server, tells or keeps more than a "
+            f"release may; stop it, or start it with {', '.join(unlike)}"
         )
     return session
 
@@ -128,9 +136,7 @@ def _started() -> "SparkSession":
     from pyspark.sql import SparkSession
 
     conf = SparkConf().setAll([*_OF_THE_MACHINES.items(), *_OF_THE_PROGRAM.items()])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return SparkSession(SparkContext(conf=conf, gateway=_gateway()))
+    return SparkSession(SparkContext(conf=conf, gateway=_gateway()))
 
 
 @cache
@@ -147,43 +153,41 @@ def _gateway() -> "JavaGateway":
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return what Spark raises."""
-    from py4j.protocol import Py4JError
+    """Return what Spark raises; Java's are not there where Spark is elsewhere."""
     from pyspark.errors import PySparkException
 
-    return (PySparkException, Py4JError, *COUNTER_ERRORS)
+    java: list[type[Exception]] = []
+    with suppress(ImportError):
+        from py4j.protocol import Py4JError
+
+        java = [Py4JError]
+    return (PySparkException, *java, *COUNTER_ERRORS)
 
 
 def stop_if_ours(session: "SparkSession") -> None:
-    """Stop the Spark that a session runs in, and have its files removed, unless others use it."""
-    if session.sparkContext.appName == _NAME:
+    """Stop the Spark that a session runs in, and have its files removed, unless others use it.
+
+    One that runs elsewhere forgets the session.
+    """
+    from pyspark.sql import is_remote
+
+    if is_remote() or session.conf.get("spark.app.name") == _NAME:
         session.stop()
 
 
 PREFIX = "spark:"
 _TABLE = "table="
 _PROVIDERS = {"parquet", "orc", "delta", "iceberg"}  # of rows; text has records that depend on more
+_BLOCK = 2**16  # places of cells that go to one task
+_OF_A_TASK = 2**22  # cells that one task adds up, about
+_SENT = 2**20  # cells that are handed over at once
 
 
-class Counter(Protocol):
-    """What counts records; made anew in every process."""
+MakesTally = Callable[..., Tally]
+"""Makes a tally of nothing; it is carried to the machines, with the secret of persons' keys.
 
-    names: list[str]
-
-    def add(self, texts: Sequence[StoredValues], malformed: int) -> None:
-        """Count some records."""
-
-    def rows_of_persons(self, texts: Sequence[StoredValues]) -> Bits:
-        """Return the rows that are inside as (words, n): the key of the person, then the codes."""
-
-    def add_rows_of_persons(self, rows: Bits) -> None:
-        """Take such rows."""
-
-    def end_pass(self) -> bool:
-        """Count the rows that stay."""
-
-    def partial_tables(self) -> Iterator[Ints]:
-        """Yield (2, n): cells that are not 0, and their counts."""
+`part=` names the persons whose rows it takes, as the secret and this name draw them.
+"""
 
 
 def check_spark(locations: Sequence[str], declared: Sequence[str]) -> None:
@@ -210,59 +214,56 @@ def check_spark(locations: Sequence[str], declared: Sequence[str]) -> None:
 
 
 def count_on_spark(
-    locations: Sequence[str],
-    declared: Sequence[str],
-    *,
-    counter: Callable[[], Counter],
-    persons: bool,
+    locations: Sequence[str], declared: Sequence[str], *, counter: MakesTally, persons: bool
 ) -> Iterator[Ints]:
-    """Yield the partial tables of all rows of some tables; Spark is stopped then, if it is ours.
+    """Yield the tables of all rows of some tables; Spark is stopped then, if it is ours.
 
     Args:
         locations: each `spark:PATH` or `spark:table=NAME`.
         declared: columns that each must have, checked once more.
-        counter: makes a counter; it is carried to the machines, with the secret of its keys.
+        counter: makes counters.
         persons: whether the unit is a person.
 
     Yields:
-        Cells that are not 0 and their counts, (2, n).
+        Cells that are not 0 and their counts, (2, n); each cell once.
 
     Raises:
         DataError: a table could not be read to its end; the message holds nothing of it.
     """
-    tables: pa.Table | None = None
-    session = spark_session()
+    session, failed = spark_session(), False
     try:
         rows = _tables(session, locations, declared)
-        tables = (_of_persons if persons else _of_rows)(rows, counter)
+        cells = _united((_of_persons if persons else _of_rows)(rows, counter))
+        for packed, *_ in _added_up(cells, counter).toLocalIterator():
+            yield np.frombuffer(packed, np.int64).reshape(2, -1)
     except spark_errors():
-        pass
+        failed = True
     finally:
         stop_if_ours(session)
-    if tables is None:
+    if failed:
         # Raised outside the handler: the cause's text may hold what a row holds.
         raise DataError(
             f"{' '.join(locations)} could not be read to the end; check the tables, the machines "
             "of Spark and their memory (spark.executor.memory, spark.driver.maxResultSize)"
         )
-    for batch in tables.to_batches():
-        yield np.array([column.to_numpy() for column in batch.columns])
 
 
-def _of_rows(tables: Sequence["DataFrame"], counter: Callable[[], Counter]) -> pa.Table:
+def _of_rows(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[DataFrame]":
     """Return the partial tables of all rows."""
 
     def partial_tables(batches: Iterator[pa.RecordBatch]) -> Iterator[Ints]:
         tally = counter()
         for batch in batches:
             tally.add(*batch_of(batch.columns))
-        yield from tally.partial_tables()
+        yield from map(_in_blocks, tally.partial_tables())
 
-    task, names = _numbers(partial_tables), counter().names
-    return _united([_mapped(_wanted(table, names), task, _fields(2)) for table in tables]).toArrow()
+    names = counter().names
+    return [
+        _mapped(_wanted(table, names), _numbers(partial_tables), _fields(3)) for table in tables
+    ]
 
 
-def _of_persons(tables: Sequence["DataFrame"], counter: Callable[[], Counter]) -> pa.Table:
+def _of_persons(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[DataFrame]":
     """Return the partial tables of the rows that stay of each person."""
     names = counter().names
     nobody = batch_of([pa.nulls(0)] * len(names))
@@ -275,32 +276,63 @@ def _of_persons(tables: Sequence["DataFrame"], counter: Callable[[], Counter]) -
             yield tally.rows_of_persons(texts.columns).view(np.int64)
 
     def partial_tables(batches: Iterator[pa.RecordBatch]) -> Iterator[Ints]:
-        tally = counter()
-        for batch in batches:
-            rows = np.array([column.to_numpy() for column in batch.columns])
-            tally.add_rows_of_persons(rows.view(np.uint64))
-        tally.end_pass()
-        yield from tally.partial_tables()
+        tally: Tally | None = None
+        for rows in map(_words, batches):
+            if rows.size:
+                tally = tally or counter(part=rows[:2, 0].tobytes())
+                tally.add_rows_of_persons(rows.view(np.uint64))
+        if tally is not None:
+            tally.end_pass()
+            yield from map(_in_blocks, tally.partial_tables())
 
     task, fields = _numbers(coded), _fields(words)
     rows = _united([_mapped(_wanted(table, names), task, fields) for table in tables])
-    # As many partitions as the tables are read in, and enough for all cores.
-    number = max(rows.rdd.getNumPartitions(), rows.sparkSession.sparkContext.defaultParallelism)
-    by_person = rows.repartition(number, "word0", "word1")
-    return _mapped(by_person, _numbers(partial_tables), _fields(2)).toArrow()
+    by_person = rows.repartition("word0", "word1")
+    in_order = by_person.sortWithinPartitions(*(f"word{i}" for i in range(words)))
+    return [_mapped(in_order, _numbers(partial_tables), _fields(3))]
+
+
+def _added_up(cells: "DataFrame", counter: MakesTally) -> "DataFrame":
+    """Return the sums of cells as bytes of (2, n)."""
+
+    def added_up(batches: Iterator[pa.RecordBatch]) -> Iterator[Ints]:
+        tally = counter()
+        for words in map(_words, batches):
+            tally.add_partial_tables(words[1:])
+        yield from tally.partial_tables()
+
+    by_block = cells.repartition(1 + counter().size // _OF_A_TASK, "word0")
+    return _mapped(by_block, _numbers(added_up, packed=True), "cells binary")
+
+
+def _in_blocks(cells: Ints) -> Ints:
+    """Put the number of its block before each cell."""
+    return np.array([cells[0] // _BLOCK, *cells])
+
+
+def _words(batch: pa.RecordBatch) -> Ints:
+    return np.array([column.to_numpy() for column in batch.columns])
 
 
 _OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _numbers(words_of: Callable[[Iterator[pa.RecordBatch]], Iterator[Ints]]) -> _OfBatches:
-    """Return a task that yields batches of numbers, and whose failure says nothing of the data."""
+def _numbers(
+    words_of: Callable[[Iterator[pa.RecordBatch]], Iterator[Ints]], *, packed: bool = False
+) -> _OfBatches:
+    """Return a task that yields batches of numbers, or a value that holds the bytes of many.
+
+    Its failure says nothing of the data.
+    """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             for words in words_of(batches):
-                names = [f"word{i}" for i in range(len(words))]
-                yield pa.RecordBatch.from_arrays([*map(pa.array, words)], names=names)
+                for start in range(0, words.shape[1], _SENT):
+                    some = words[:, start : start + _SENT]
+                    columns = [pa.array([some.tobytes()])] if packed else [*map(pa.array, some)]
+                    names = ["cells"] if packed else [f"word{i}" for i in range(len(some))]
+                    yield pa.RecordBatch.from_arrays(columns, names=names)
         except COUNTER_ERRORS:
             pass
         else:
@@ -395,7 +427,9 @@ def _files(session: "SparkSession", place: str) -> list[str]:
 def _of_parquet(session: "SparkSession", files: Sequence[str]) -> "DataFrame":
     try:
         # A name is no pattern.
-        return session.read.parquet(*(re.sub(r"([][{}*?\\])", r"\\\1", file) for file in files))
+        table = session.read.parquet(*(re.sub(r"([][{}*?\\])", r"\\\1", file) for file in files))
+        if table.columns:  # Spark Connect looks at the files where they are first asked for
+            return table
     except spark_errors():
         pass
     raise DataError(
@@ -426,7 +460,10 @@ def _catalogued(session: "SparkSession", name: str, declared: Sequence[str]) -> 
         pass
     if table is None or kind not in {"MANAGED", "EXTERNAL"}:
         what = "is a view, in which one row may come to be many" if kind else "does not exist"
-        raise DataError(f"{where} {what}; name a table of the catalogue of Spark")
+        raise DataError(
+            f"{where} {what}; name a table of a catalogue (Hive, Iceberg, Delta) that Spark's "
+            "configuration names, as catalogue.schema.table"
+        )
     if provider not in _PROVIDERS:
         raise DataError(
             f"{where} is not stored as rows of {', '.join(sorted(_PROVIDERS))}; Spark's readers of "

@@ -1,0 +1,196 @@
+"""The running counts of records of a spec: from the texts of a batch to cells of its tables.
+
+Confidential, as the records are. One tally counts what is read on one machine; on Spark each task
+has one, and what they counted is added up.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
+from hashlib import blake2b
+
+import numpy as np
+
+from dpquery.arrays import Bits, Bools, Ints
+from dpquery.limits import MAX_STATE_BYTES
+from dpquery.measurement.counting.column_codes import ColumnCodes
+from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys, person_names
+from dpquery.measurement.counting.sources import Piece, StoredValues
+from dpquery.measurement.counting.tables import PackedCodes, TableCounts
+from dpquery.spec.columns import Column
+from dpquery.spec.spec import Spec
+from dpquery.strategy.algebra.subsets import Subset
+
+Counts = Callable[[], None]
+"""Counts the records of a batch that was coded."""
+
+
+class Tally:
+    """Running counts of the marginals over all subsets, chunk by chunk; confidential."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        subsets: Sequence[Subset],
+        classes: Sequence[Ints],
+        *,
+        memory: int = MAX_STATE_BYTES,
+        secret: bytes | None = None,
+        part: bytes = b"",
+    ) -> None:
+        """Choose the tensors to count and the columns that they need, from the spec alone.
+
+        Tallies of one secret give a person the same key, and those of one part too draw alike.
+        """
+        self.spec = spec
+        self._classes = classes
+        self._shape = tuple(int(class_of.max()) + 1 for class_of in classes)
+        for subset in subsets:
+            if list(subset) != sorted(set(subset)) or not set(subset) <= set(
+                range(len(self._shape))
+            ):
+                raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
+        self._counts = TableCounts(subsets, self._shape)
+        used = {i for subset in subsets for i in subset}
+        self._needed = [
+            i
+            for i, attribute in enumerate(spec.domain.in_data)
+            if i in used or any(column.drops for column in attribute.columns)
+        ]
+        declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
+        self._codes_of = {c.name: ColumnCodes(c, spec.file.decimal) for c in declared}
+        self._numbered = [i for i in used if not spec.domain.attributes[i].in_data]
+        # Where no column decides anything, one is read all the same: its records are counted.
+        self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
+        if spec.privacy.person is not None:
+            self.names.append(spec.privacy.person)
+            self._packed = PackedCodes(sorted(used.difference(self._numbered)), self._shape)
+            chances: list[Callable[[int], bytes]] = [os.urandom] * 2
+            if secret is not None:
+                own = blake2b(part, key=secret, digest_size=32, person=b"rows").digest()
+                chances = [ExpandedSecret(secret), ExpandedSecret(own)]
+            self._keys = PersonKeys(chances[0])
+            self._kept = KeptRows(
+                max_rows=spec.privacy.max_rows,
+                words=self._packed.words,
+                keep=spec.privacy.keep,
+                numbered=bool(self._numbered),
+                limit=memory,
+                entropy=chances[1],
+            )
+        self._closed = any(column.drops for column in spec.domain.columns)
+
+    def add(self, texts: Sequence[StoredValues], malformed: int) -> None:
+        """Count the records of one chunk; `texts` in the order of `names`."""
+        self._coded(texts, malformed)()
+
+    def coded(self, piece: Piece) -> Counts:
+        """Parse a piece and code its records, in any thread; return what counts them, in one."""
+        return self._coded(*piece.parse())
+
+    def _coded(self, texts: Sequence[StoredValues], malformed: int) -> Counts:
+        if self.spec.privacy.person is not None:
+            return partial(self.add_rows_of_persons, self.rows_of_persons(texts))
+        codes, inside = self._codes(texts)
+        if not inside.all():
+            codes = {i: attribute_codes[inside] for i, attribute_codes in codes.items()}
+        rows = int(inside.sum())
+        if not self._closed:
+            # Every field of a malformed line is outside: the last code of each attribute.
+            rows += malformed
+            codes = {
+                i: np.append(attribute_codes, np.full(malformed, self._classes[i][-1]))
+                for i, attribute_codes in codes.items()
+            }
+        numbers = self._numbers(np.ones(rows, np.uint64))
+        return partial(self._counts.add, codes | numbers, rows)
+
+    def rows_of_persons(self, texts: Sequence[StoredValues]) -> Bits:
+        """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
+        codes, inside = self._codes(texts)
+        keys, named = self._person_keys(texts[-1])
+        inside &= named
+        return np.concatenate([keys[:, inside], self._packed.pack(codes, inside)])
+
+    def add_rows_of_persons(self, rows: Bits) -> None:
+        """Take rows of persons, in the order of the data."""
+        self._kept.add(rows[:2], rows[2:])
+
+    @property
+    def size(self) -> int:
+        """Number of cells of all tensors."""
+        return self._counts.size
+
+    def partial_tables(self) -> Iterator[Ints]:
+        """Yield the cells that are not 0 as (2, n): numbers through all tensors, and counts."""
+        return self._counts.cells()
+
+    def add_partial_tables(self, cells: Ints) -> None:
+        """Add cells of the same tensors that were counted elsewhere, as `partial_tables` has them.
+
+        Raises:
+            IndexError: there is no such cell.
+        """
+        self._counts.add_cells(cells)
+
+    def end_pass(self) -> bool:
+        """Count the rows that stay of persons; return whether the file must be read again."""
+        if self.spec.privacy.person is None:
+            return False
+        for content in self._kept.kept():
+            codes = self._packed.unpack(content[: self._packed.words])
+            self._counts.add(codes | self._numbers(content[-1]), content.shape[1])
+        return self._kept.begin_pass()
+
+    def share(self, of_pass: float) -> float:
+        """Return the share of all reading that is done, about, after that of this pass."""
+        if self.spec.privacy.person is None:
+            return of_pass
+        before, now = self._kept.share
+        return before + now * of_pass
+
+    def marginals(self) -> MutableMapping[Subset, Ints]:
+        """Return the tensor of each subset, summed from that of the table it was counted in."""
+        return self._counts.marginals()
+
+    def _codes(self, texts: Sequence[StoredValues]) -> tuple[dict[int, Ints], Bools]:
+        """Return the classes of the needed attributes, and which records are inside all of them."""
+        by_name = dict(zip(self.names, texts, strict=True))
+        inside = np.ones(sum(index.size for _, index in texts[0]), np.bool_)
+        return {i: self._attribute_codes(i, by_name, inside) for i in self._needed}, inside
+
+    def _attribute_codes(self, i: int, texts: Mapping[str, StoredValues], inside: Bools) -> Ints:
+        """Return the classes of an attribute's codes; clear records without a code in `inside`."""
+        codes = np.zeros(inside.size, np.int64)
+        for column in self.spec.domain.attributes[i].columns:
+            column_codes = self._column_codes(column, texts[column.name])
+            inside &= column_codes >= 0
+            codes = codes * column.size + column_codes
+        return self._classes[i][np.where(inside, codes, 0)]
+
+    def _numbers(self, numbers: Bits) -> dict[int, Ints]:
+        """Return the classes of `person_rows`, if it is counted, given each row's number or 0.
+
+        Where the unit is a row, as in a public file, every row is a person's only one.
+        """
+        codes = {}
+        for i in self._numbered:
+            other = self.spec.domain.attributes[i].length
+            known = np.minimum(numbers, np.uint64(other)).astype(np.int64)
+            codes[i] = self._classes[i][np.where(known > 0, known - 1, other)]
+        return codes
+
+    def _column_codes(self, column: Column, texts: StoredValues) -> Ints:
+        """Return the code of every record in a column, -1 where it has none."""
+        codes = self._codes_of[column.name]
+        parts = [codes.of(values)[places] for values, places in texts]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _person_keys(self, texts: StoredValues) -> tuple[Bits, Bools]:
+        """Return the key of every record's person, (2, n), and where there is one, (n,)."""
+        decimal = self.spec.file.decimal
+        parts = [(*self._keys.of(person_names(ids, decimal)), index) for ids, index in texts]
+        return (
+            np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
+            np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
+        )
