@@ -19,7 +19,7 @@ from dpquery.audit.planned_cases import planned_case
 from dpquery.audit.statistics import ALPHA, MOST_TESTS, Finding
 from dpquery.exceptions import SpecError
 from dpquery.measurement import curator
-from dpquery.measurement.counting import tabulate
+from dpquery.measurement.counting import tally
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise import calibration
 from dpquery.measurement.noise import exact_noise as noise_module
@@ -221,7 +221,7 @@ def gathered(kept, i):
 
 
 def keep_all_rows(monkeypatch):
-    monkeypatch.setattr(tabulate.KeptRows, "_cut_down", gathered)
+    monkeypatch.setattr(tally.KeptRows, "_cut_down", gathered)
 
 
 def charge_at_the_commit(monkeypatch):
@@ -271,12 +271,10 @@ def test_what_happens_before_the_noise_is_held_to_be_exact(plant, only, monkeypa
 @pytest.mark.statistical
 def test_rows_of_a_person_that_are_the_first_of_the_file_are_seen(monkeypatch):
     assert not failed([rows_of_persons()])
-    real = tabulate.KeptRows
-    monkeypatch.setattr(
-        tabulate, "KeptRows", lambda **settings: real(**settings | {"keep": "first"})
-    )
+    real = tally.KeptRows
+    monkeypatch.setattr(tally, "KeptRows", lambda **settings: real(**settings | {"keep": "first"}))
     assert failed([rows_of_persons()])
-    monkeypatch.setattr(tabulate, "KeptRows", real)
+    monkeypatch.setattr(tally, "KeptRows", real)
     keep_all_rows(monkeypatch)
     assert failed([rows_of_persons()])
 

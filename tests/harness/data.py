@@ -73,7 +73,7 @@ def run(
 ):
     path.write_bytes(header + b"\n" + body)
     classes = classes or [np.arange(n) for n in spec.domain.shape]
-    tally = module.Tally(spec, subsets, classes, memory=memory)
+    tally = module.RecordTally(spec, subsets, classes, memory=memory)
     return module._tabulate(path, tally, chunk_bytes=chunk_bytes)
 
 

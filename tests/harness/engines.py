@@ -89,6 +89,7 @@ def connect_server(folder):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = spark._OF_THE_MACHINES | LOCAL | {"spark.local.dir": str(folder)}
+    settings |= {"spark.io.encryption.enabled": "true"}  # where a test of this process has none
     settings |= {"spark.connect.grpc.binding.address": "127.0.0.1"}
     settings |= {"spark.connect.grpc.binding.port": str(port)}
     words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
@@ -137,7 +138,8 @@ class Partitions:
         schema = pa.schema([(name, kinds[kind]) for name, kind in named])
 
         def done(part):
-            return pa.Table.from_batches(task(iter(part.to_batches(max_chunksize=3))), schema)
+            batches = part.to_batches(max_chunksize=max(3, part.num_rows // 5))
+            return pa.Table.from_batches(task(iter(batches)), schema)
 
         results = [*map(done, self.parts)]
         for k in self.again:  # whichever try is taken, the tables are of the same rows

@@ -66,6 +66,9 @@ CATCH_ALL = {"cli.app": "the last stop: the unforeseen ends as exit code 70 with
 WITH_A_SEED = {"planning.rehearsal.runs"}
 """Modules that may hand RAP a chance that can be had again: they run it on public data alone."""
 
+DRAWS_ALIKE = "measurement.counting.tally"
+"""The module that draws keys and priorities from a secret, so that several machines draw alike."""
+
 WITH_GENERATOR = "public_chance"
 """The module that makes generators, all of public seeds; measurement may not import it."""
 
@@ -176,17 +179,29 @@ def only_one_module_makes_generators(module: Module) -> list[str]:
 
 
 def only_the_operating_system_gives_random_bits(module: Module) -> list[str]:
-    """The bulk sampler takes a source of bytes, for the tests: the product passes none."""
+    """The bulk sampler takes a source of bytes, for the tests: the product passes none.
+
+    Which rows of a person stay follows on several machines from a secret, in one module, and the
+    secret is fresh from the operating system.
+    """
+    expands = below(module) == DRAWS_ALIKE
     passed = [
         module.offence(node.lineno, "passes a source of bytes")
         for node in module.nodes(ast.keyword)
         if node.arg == "entropy"
+        or (node.arg == "random_bytes" and not expands)
+        or (node.arg == "secret" and ast.unparse(node.value) != "os.urandom(32)")
     ]
     named = [
         module.offence(node.lineno, f"uses {identifier(node)}")
         for node in module.nodes(ast.Name, ast.Attribute)
         if identifier(node) in {"BulkSampler", "SlowSampler", "ExactChance"}
         and module.room != "measurement"
+    ]
+    named += [
+        module.offence(node.lineno, "expands a secret")
+        for node in module.nodes(ast.Name, ast.Attribute)
+        if identifier(node) == "ExpandedSecret" and not expands
     ]
     chance = [
         module.offence(node.lineno, "gives the exact chance something to decide by")

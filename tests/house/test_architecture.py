@@ -93,6 +93,11 @@ only_one_module_makes_generators
     measurement/a.py: from dpquery import public_chance
 only_the_operating_system_gives_random_bits
     measurement/a.py: f('x', 2.0, entropy=g)
+    measurement/counting/tabulate.py: KeptRows(random_bytes=g)
+    measurement/counting/tally.py: f(entropy=ExpandedSecret(secret, b'rows'))
+    measurement/noise/a.py: BulkSampler('x', 2.0, f=persons.ExpandedSecret(s, b''))
+    measurement/counting/tabulate.py: partial(RecordTally, spec, secret=key)
+    measurement/counting/tally.py: RecordTally(secret=b'known')
     releases/a.py: bulk.BulkSampler('x', 2.0)
     measurement/a.py: s.ExactChance(g)
 only_the_rehearsal_takes_chance_with_a_seed

@@ -157,7 +157,7 @@ def run(rows, *, max_rows, keep="random", limit=2**30, least=1, monkeypatch):
     monkeypatch.setattr(module, "_LEAST", least)
     entropy = RowByRow()
     kept = KeptRows(
-        max_rows=max_rows, words=1, keep=keep, numbered=True, limit=limit, entropy=entropy
+        max_rows=max_rows, words=1, keep=keep, numbered=True, limit=limit, random_bytes=entropy
     )
     stay, again = [], True
     while again:
@@ -329,5 +329,5 @@ def test_every_set_of_a_persons_rows_is_as_likely_as_any_other(max_rows, limit):
 
 
 def test_all_bits_are_the_operating_systems():
-    for class_, source in ((PersonKeys, "random_bytes"), (KeptRows, "entropy")):
+    for class_, source in ((PersonKeys, "random_bytes"), (KeptRows, "random_bytes")):
         assert inspect.signature(class_).parameters[source].default is os.urandom

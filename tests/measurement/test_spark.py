@@ -29,7 +29,8 @@ from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.engines import spark as spark_session
 from dpquery.measurement.counting.locations import sources_of
 from dpquery.measurement.counting.persons import ExpandedSecret, PersonKeys
-from dpquery.measurement.counting.tabulate import Tally, check_header, tabulate
+from dpquery.measurement.counting.tabulate import check_header, tabulate
+from dpquery.measurement.counting.tally import RecordTally
 from dpquery.measurement.counting.text_files import fields
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import Bins, Boolean, Categorical, Dates, Integers, person_rows
@@ -41,7 +42,7 @@ ALL = [(), (0,), (1,), (0, 1)]
 def by_parts(table, spec, subsets, cuts, *, secret=None):
     """Count the slices of a table apart, each by a counter of its own, and add the counts up."""
     whole = [np.arange(n) for n in spec.domain.shape]
-    counter = partial(Tally, spec, subsets, whole, secret=secret)
+    counter = partial(RecordTally, spec, subsets, whole, secret=secret)
     total = counter()
     for low, high in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
         part = counter()
@@ -80,7 +81,7 @@ def test_partial_tables_of_any_parts_add_up_to_those_of_the_whole(tmp_path):
 
 @pytest.mark.parametrize("number", [-1, 4])
 def test_a_count_of_no_cell_is_never_left_out_without_a_word(number):
-    tally = Tally(spec_of(single("a", Integers(0, 3))), [(0,)], [np.arange(4)])
+    tally = RecordTally(spec_of(single("a", Integers(0, 3))), [(0,)], [np.arange(4)])
     with pytest.raises(IndexError):
         tally.add_partial_tables(np.array([[0, number], [1, 1]]))
 
@@ -111,6 +112,8 @@ def test_in_any_partitions_all_rows_count_once(tmp_path, monkeypatch):
         expected = tabulate(tmp_path / "all.parquet", spec=spec, subsets=ALL)
         with monkeypatch.context() as patch:
             simulated(patch, [Partitions(cut(whole, cuts), again=again) for cuts, again in tables])
+            for limit in ("_BLOCK", "_OF_A_TASK", "_SENT"):
+                patch.setattr(spark_session, limit, 2)
             assert_equal(tabulate(["spark:x"], spec=spec, subsets=ALL), expected)
 
     once()
@@ -155,14 +158,16 @@ def test_in_any_partitions_a_person_is_one(monkeypatch):
 
 def test_keys_of_one_secret_are_the_same_wherever_they_are_made_and_other_secrets_give_others():
     ids = [b"short", b"x" * 16, b"y" * 40, b"z" * 5_000, b"z" * 4_999 + b"a"]
-    together, _ = PersonKeys(ExpandedSecret(b"s" * 32)).of(pa.array(ids, pa.large_binary()))
+    together, _ = PersonKeys(ExpandedSecret(b"s" * 32, b"keys")).of(
+        pa.array(ids, pa.large_binary())
+    )
     for order in (ids, ids[::-1], ids[2:] + ids[:2]):  # factors are drawn few or many at a time
-        keys = PersonKeys(ExpandedSecret(b"s" * 32))
+        keys = PersonKeys(ExpandedSecret(b"s" * 32, b"keys"))
         for person in order:
             alone, named = keys.of(pa.array([person], pa.large_binary()))
             assert named.all()
             np.testing.assert_array_equal(alone[:, 0], together[:, ids.index(person)])
-    other, _ = PersonKeys(ExpandedSecret(b"t" * 32)).of(pa.array(ids, pa.large_binary()))
+    other, _ = PersonKeys(ExpandedSecret(b"t" * 32, b"keys")).of(pa.array(ids, pa.large_binary()))
     assert not np.isin(other, together).any()
 
 
@@ -170,7 +175,7 @@ def test_each_partition_draws_rows_of_its_own_and_each_try_the_same():
     spec = spec_of(single("age", Integers(0, 9999)), person="id", max_rows=9)
 
     def kept(secret, part):
-        tally = Tally(spec, [(0,)], [np.arange(10_000)], secret=secret, part=part)
+        tally = RecordTally(spec, [(0,)], [np.arange(10_000)], secret=secret, part=part)
         texts = [pa.array(range(10_000)), pa.array(["p"] * 10_000)]
         tally.add(*batch_of(texts))
         tally.end_pass()
@@ -184,18 +189,32 @@ def test_each_partition_draws_rows_of_its_own_and_each_try_the_same():
 
 
 def test_of_two_partitions_each_draws_by_the_lowest_of_its_keys(monkeypatch):
-    rows = pa.table({"age": [*range(1000)] * 8, "id": [p for p in "abcdefgh" for _ in range(1000)]})
+    ids = [person for person in "abcdefgh" for _ in range(1000)]
     spec = spec_of(single("age", Integers(0, 999)), person="id", max_rows=1)
-    simulated(monkeypatch, [Partitions([rows])])
-    for _ in range(9):  # two partitions of persons, unless all eight keys fall into one
+    simulated(monkeypatch, [Partitions([pa.table({"age": [*range(1000)] * 8, "id": ids})])])
+    found = tabulate(["spark:x"], spec=spec, subsets=[(0,)])[0,]
+    assert found.sum() == 8
+    assert (found > 0).sum() > 5  # of two that drew alike, four persons would be at most four ages
+
+
+def test_all_that_is_drawn_on_spark_follows_from_what_the_operating_system_gives(monkeypatch):
+    table = pa.table({"age": [*range(60)] * 9, "id": [p for p in "abcdefghi" for _ in range(60)]})
+    spec = spec_of(single("age", Integers(0, 59)), person="id", max_rows=3)
+    simulated(monkeypatch, [Partitions(cut(table, [100, 300]))])
+
+    def drawn(secret):
+        asked = []
+        monkeypatch.setattr(os, "urandom", lambda size: asked.append(size) or secret)
         found = tabulate(["spark:x"], spec=spec, subsets=[(0,)])[0,]
-        assert (found.sum(), found.max()) == (8, found.max())
-        assert found.max() <= 3
+        assert asked == [32]  # once, on this machine: no task asks its own
+        return found.tolist()
+
+    assert drawn(b"s" * 32) == drawn(b"s" * 32) != drawn(b"t" * 32)
 
 
 def test_what_is_shuffled_of_a_row_holds_neither_an_id_nor_a_value():
     spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
-    tally = Tally(spec, [(0,)], [np.arange(10)], secret=b"s" * 32)
+    tally = RecordTally(spec, [(0,)], [np.arange(10)], secret=b"s" * 32)
     texts = [pa.array([7, 7, 99, 1]), pa.array(["123456789012345", "", CANARY, CANARY * 9])]
     rows = tally.rows_of_persons(batch_of(texts).columns)
     assert rows.shape == (3, 2)  # of two rows that are inside and have an id
@@ -539,6 +558,18 @@ def write_town(path, csv=CSV, rows=1):
     pq.write_table(pa.table(dict(zip(names.split(","), columns, strict=True))), path)
 
 
+def damaged(content):
+    """Return a Parquet file with zeros for its first rows; what it says of its columns stays."""
+    end = (
+        4
+        + pq.ParquetFile(pa.BufferReader(content))
+        .metadata.row_group(0)
+        .column(0)
+        .total_compressed_size
+    )
+    return content[:20] + bytes(end - 20) + content[end:]
+
+
 @SPARK
 def test_a_release_from_spark_measures_what_one_from_csv_does(spark, town, monkeypatch):
     monkeypatch.setattr("dpquery.measurement.curator.draw", lambda exact, **_: exact)
@@ -553,9 +584,7 @@ def test_a_release_from_spark_measures_what_one_from_csv_does(spark, town, monke
 def test_a_spark_that_stops_half_way_has_charged_once_and_goes_on_free(spark, town):
     write_town("data.parquet", CSV + f"1,{CANARY},1,5\n".encode(), rows=2000)
     good = Path("data.parquet").read_bytes()
-    damaged = bytearray(good)
-    damaged[20 : len(good) // 2] = bytes(len(good) // 2 - 20)
-    Path("data.parquet").write_bytes(damaged)
+    Path("data.parquet").write_bytes(damaged(good))
     done = run("release", f"spark:{town}/data.parquet", "--epsilon", "1")
     assert (done.code, done.out) == (DataError.exit_code, "")
     assert "could not be read to the end; check the tables" in done.err
@@ -568,7 +597,7 @@ def test_a_spark_that_stops_half_way_has_charged_once_and_goes_on_free(spark, to
 
 
 @SPARK
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("spec", [SPEC, PERSON_SPEC], ids=["rows", "persons"])
 def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkeypatch, spec):
     pytest.importorskip("grpc")
@@ -582,9 +611,7 @@ def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkey
     with connect_server(tmp_path) as address:
         monkeypatch.setenv("SPARK_REMOTE", address)
         location = f"spark:{Path.cwd()}/data.parquet"
-        Path("data.parquet").write_bytes(
-            good[:20] + bytes(len(good) // 2) + good[len(good) // 2 + 20 :]
-        )
+        Path("data.parquet").write_bytes(damaged(good))
         done = ended(start("release", location, "--epsilon", "1"))
         assert done.code == DataError.exit_code, done
         assert "could not be read to the end" in done.err
@@ -595,7 +622,9 @@ def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkey
         assert done.code == 0, done
         assert re.fullmatch(r"ledger: .*\n", done.err), done.err
         monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-        lost = ended(start("release", location, "--epsilon", "1", "--release-number", "2"))
+        lost = ended(
+            start("release", location, "--epsilon", "1", "--release-number", "2", "--replace")
+        )
         assert "check SPARK_REMOTE" in lost.err
     assert spent() == "1"
 

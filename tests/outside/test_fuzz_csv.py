@@ -176,7 +176,7 @@ def test_long_fuzz_of_what_is_below_a_good_header(tried, record_property):
 @pytest.mark.parametrize(
     ("place", "leak"),
     [
-        ("dpquery.measurement.counting.tabulate.ColumnCodes", ValueError(CANARY)),
+        ("dpquery.measurement.counting.tally.ColumnCodes", ValueError(CANARY)),
         ("dpquery.measurement.counting.text_files.csv.reader", RuntimeError(CANARY)),
     ],
 )

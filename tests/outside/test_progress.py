@@ -199,7 +199,7 @@ def test_the_share_that_is_read_never_falls_whatever_the_files_and_passes(
 ):
     spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
     classes = [np.arange(spec.domain.shape[0])]
-    tally = tabulate.Tally(spec, [(0,)], classes, memory=limit)
+    tally = tabulate.RecordTally(spec, [(0,)], classes, memory=limit)
     passes = []
     monkeypatch.setattr(tally, "end_pass", lambda end=tally.end_pass: passes.append(1) or end())
     shares = shares_of(lambda: tabulate._tabulate(parts, tally, chunk_bytes=4096))

@@ -37,7 +37,7 @@ MOMENTS = {
     "before the charge": f"dies({CURATOR!r}, 'check_header')",
     "inside the charge's transaction": "dies('dpquery.measurement.ledger.store', 'seal')",
     "after the charge": f"dies({CURATOR!r}, 'tabulate')",
-    "while counting": "dies('dpquery.measurement.counting.tabulate', 'Tally.marginals')",
+    "while counting": "dies('dpquery.measurement.counting.tabulate', 'RecordTally.marginals')",
     "before the draw": f"dies({CURATOR!r}, 'draw')",
     "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
     "inside the commit's transaction": "dies('dpquery.measurement.ledger.store', 'Store.put')",

@@ -28,6 +28,14 @@ rows stay of whom, never by a priority. So what stays of each person has the law
 independent of all others. One person alone is never parted: the limit is the one that is set, or
 what max_rows rows take where that is more.
 
+**On several machines** a task may be tried again, and what it gave before be in use already. Drawn
+anew, its priorities would let other rows stay, and a person's rows of both draws might count in one
+table. So priorities there are a function of 256 bits that the operating system gives each count, of
+the lowest key in the partition and of the place in its order (`ExpandedSecret`): each try has the
+same. Bits of different partitions come of different keys, and no key comes of such bits; so given
+all keys, whoever the persons are, the priorities are independent and uniform, but for what one who
+tells keyed BLAKE2b from chance could gain, and both proofs above hold of them as they stand.
+
 With `keep: first` the priority of a row is its number in the data: the same proof, without chance.
 
 **How many rows a person has** is counted on request. The row of the lowest priority of each person
@@ -149,20 +157,23 @@ def name_of(text: bytes, decimal: str) -> bytes:
 class ExpandedSecret:
     """Random bytes that several machines draw alike: keyed BLAKE2b of the numbers 0, 1, 2, ...
 
-    Where the secret has 256 bits of the operating system, nobody tells them from its own.
+    The secret has 256 bits of the operating system, so that nobody tells them from its own; those
+    of each purpose are independent of all others, since no two hash the same bytes.
     """
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, purpose: bytes) -> None:
         """Begin with the first block."""
-        self._secret = secret
+        self._secret, self._purpose = secret, purpose
         self._blocks = 0
 
     def __call__(self, size: int) -> bytes:
         """Return the next bytes, in blocks of 32."""
         first, self._blocks = self._blocks, self._blocks - -size // 32
         numbers = (number.to_bytes(8, "little") for number in range(first, self._blocks))
-        blocks = (blake2b(number, key=self._secret, digest_size=32).digest() for number in numbers)
-        return b"".join(blocks)[:size]
+        hashed = (
+            blake2b(number + self._purpose, key=self._secret, digest_size=32) for number in numbers
+        )
+        return b"".join(block.digest() for block in hashed)[:size]
 
 
 class PersonKeys:
@@ -277,7 +288,7 @@ class KeptRows:
         keep: Keep = "random",
         numbered: bool = False,
         limit: int = MAX_STATE_BYTES,
-        entropy: RandomBytes = os.urandom,
+        random_bytes: RandomBytes = os.urandom,
     ) -> None:
         """Begin the first pass.
 
@@ -287,9 +298,9 @@ class KeptRows:
             keep: which rows stay: any, each as likely, or the first of the data.
             numbered: whether how many rows each person has is counted.
             limit: bytes of rows that may be held at a time.
-            entropy: the source of random bytes; another one is for tests.
+            random_bytes: gives the bits of the priorities.
         """
-        self._max_rows, self._keep, self._entropy = max_rows, keep, entropy
+        self._max_rows, self._keep, self._random_bytes = max_rows, keep, random_bytes
         self._words, self._numbered = words, numbered
         self._height = _CONTENT + words + numbered  # the number is the last
         self._most = limit // (8 * self._height)
@@ -330,7 +341,7 @@ class KeptRows:
         if self._keep == "first":
             priorities = numbers << np.uint64(28)  # of at most 2^36 rows
         else:
-            priorities = np.frombuffer(self._entropy(8 * numbers.size), np.uint64)
+            priorities = np.frombuffer(self._random_bytes(8 * numbers.size), np.uint64)
         bucket = ((keys[_HIGH] - np.uint64(self._low)) >> self._shift).astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         sizes = np.bincount(bucket, minlength=_BUCKETS)

@@ -26,7 +26,7 @@ from dpquery.measurement.counting.engines.spark import check_spark, count_on_spa
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
 from dpquery.measurement.counting.sources import Piece, Source, UnfitTextError
 from dpquery.measurement.counting.tables import homes_of
-from dpquery.measurement.counting.tally import Counts, Tally
+from dpquery.measurement.counting.tally import Counts, RecordTally
 from dpquery.progress import Work, report_progress
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
@@ -95,19 +95,21 @@ def tabulate(
         classes = [np.arange(n) for n in spec.domain.shape]
     if locations := spark_locations(data):
         # On each machine the rows of the persons of one partition are held, as many as there are.
-        counter = partial(Tally, spec, subsets, classes, memory=sys.maxsize, secret=os.urandom(32))
+        counter = partial(
+            RecordTally, spec, subsets, classes, memory=sys.maxsize, secret=os.urandom(32)
+        )
         total, persons = counter(), spec.privacy.person is not None
         report_progress("counting on Spark")
         for cells in count_on_spark(locations, _declared(spec), counter=counter, persons=persons):
             total.add_partial_tables(cells)
         return total.marginals()
-    tally = Tally(spec, subsets, classes, memory=memory)
+    tally = RecordTally(spec, subsets, classes, memory=memory)
     return _tabulate(data, tally, chunk_bytes=_CHUNK)
 
 
 def _tabulate(
     data: Data,
-    tally: "Tally",
+    tally: "RecordTally",
     *,
     chunk_bytes: int,
 ) -> MutableMapping[Subset, Ints]:
@@ -132,7 +134,7 @@ def _tabulate(
 
 
 def _counts(
-    data: Data, tally: "Tally", chunk_bytes: int
+    data: Data, tally: "RecordTally", chunk_bytes: int
 ) -> Iterator[tuple[Source, Counts | None, float]]:
     """Yield each source with none, before it is read, then what counts its batches; the share."""
     sources = sources_of(data, tally.spec.file)
@@ -150,7 +152,7 @@ def _counts(
 
 
 def _coded(
-    pieces: Iterable[Piece], tally: "Tally", pool: ThreadPoolExecutor
+    pieces: Iterable[Piece], tally: "RecordTally", pool: ThreadPoolExecutor
 ) -> Iterator[tuple[Counts, float]]:
     """Yield what counts a batch, in the order of the pieces, while the next ones are coded."""
     waiting: deque[tuple[Future[Counts], float]] = deque()

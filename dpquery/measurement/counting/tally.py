@@ -7,7 +7,6 @@ has one, and what they counted is added up.
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from hashlib import blake2b
 
 import numpy as np
 
@@ -25,7 +24,7 @@ Counts = Callable[[], None]
 """Counts the records of a batch that was coded."""
 
 
-class Tally:
+class RecordTally:
     """Running counts of the marginals over all subsets, chunk by chunk; confidential."""
 
     def __init__(
@@ -40,7 +39,8 @@ class Tally:
     ) -> None:
         """Choose the tensors to count and the columns that they need, from the spec alone.
 
-        Tallies of one secret give a person the same key, and those of one part too draw alike.
+        Tallies of one secret, which the operating system gave, have the same key for a person;
+        those of one part draw the same priorities (see `persons`).
         """
         self.spec = spec
         self._classes = classes
@@ -65,18 +65,18 @@ class Tally:
         if spec.privacy.person is not None:
             self.names.append(spec.privacy.person)
             self._packed = PackedCodes(sorted(used.difference(self._numbered)), self._shape)
-            chances: list[Callable[[int], bytes]] = [os.urandom] * 2
+            of_keys = of_rows = os.urandom
             if secret is not None:
-                own = blake2b(part, key=secret, digest_size=32, person=b"rows").digest()
-                chances = [ExpandedSecret(secret), ExpandedSecret(own)]
-            self._keys = PersonKeys(chances[0])
+                of_keys = ExpandedSecret(secret, b"keys")
+                of_rows = ExpandedSecret(secret, b"rows" + part)
+            self._keys = PersonKeys(random_bytes=of_keys)
             self._kept = KeptRows(
                 max_rows=spec.privacy.max_rows,
                 words=self._packed.words,
                 keep=spec.privacy.keep,
                 numbered=bool(self._numbered),
                 limit=memory,
-                entropy=chances[1],
+                random_bytes=of_rows,
             )
         self._closed = any(column.drops for column in spec.domain.columns)
 

@@ -44,7 +44,7 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
 from dpquery.measurement.counting.sources import places_of
-from dpquery.measurement.counting.tally import Tally
+from dpquery.measurement.counting.tally import RecordTally
 from dpquery.version import __version__
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ _OF_A_TASK = 2**22  # cells that one task adds up, about
 _SENT = 2**20  # cells that are handed over at once
 
 
-MakesTally = Callable[..., Tally]
+MakesTally = Callable[..., RecordTally]
 """Makes a tally of nothing; it is carried to the machines, with the secret of persons' keys.
 
 `part=` names the persons whose rows it takes, as the secret and this name draw them.
@@ -276,7 +276,7 @@ def _of_persons(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[Dat
             yield tally.rows_of_persons(texts.columns).view(np.int64)
 
     def partial_tables(batches: Iterator[pa.RecordBatch]) -> Iterator[Ints]:
-        tally: Tally | None = None
+        tally: RecordTally | None = None
         for rows in map(_words, batches):
             if rows.size:
                 tally = tally or counter(part=rows[:2, 0].tobytes())
