@@ -1,6 +1,7 @@
 """Parts: items planned alone and side by side, over classes of their own; never worse than that."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from dense import dense_strategy, dense_workload, random_workload
 
 from dpquery.audit import dense_strategy as audit
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.cells import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.compile import compile_spec
@@ -19,7 +20,7 @@ from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.algebra.query_powers import expand
-from dpquery.strategy.expected_error import weighted_queries
+from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.replacement import factor_norms
 from dpquery.strategy.search.candidates import Problem
 from dpquery.strategy.search.parts import divisions_of, parts_candidate
@@ -65,6 +66,20 @@ def test_no_plan_is_worse_than_the_split_of_the_plans_of_its_blocks(seed, noise,
     workload = random_workload(np.random.default_rng(seed), attributes=3, size=4, blocks=3)
     whole = select(workload, noises=[noise], change=change)[noise].best
     assert whole.error.weighted_rmse <= split_of_plans(workload, noise, change) * (1 + 2e-3)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_parts_are_not_given_up_while_searches_may_still_win(noise):
+    """Their closed forms lose to what is to be beaten; what is found by searches is below it."""
+    shape, tables = (16, 16), ({0: Prefix(16)}, {1: Prefix(16)})
+    two = Workload(shape, tuple(product(shape, each) for each in tables), (1.0, 1.0))
+    problem = Problem(two, gram(two), noise, 0, items=((0,), (1,)))
+    found = parts_candidate(problem)
+    loss = expected_error(found.strategy, two).weighted_rmse ** 2 * weighted_queries(two)
+    again = parts_candidate(replace(problem, least_loss=1.001 * loss))
+    assert again.strategy.encode() == found.strategy.encode()
+    with pytest.raises(UnsupportedWorkloadError, match="cannot win"):
+        parts_candidate(replace(problem, least_loss=0.999 * loss))
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
