@@ -37,7 +37,6 @@ for command in ("release x --epsilon 1 --plan /nowhere", "ledger status --ledger
     sys.argv = ["dpquery", *command.split()]
     with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
         main()
-town.quickly().start()
 gc.freeze()
 """
 
@@ -109,7 +108,6 @@ def failing_calls():
 
 
 def serve(library):
-    exec(WARM, {})  # noqa: S102 - text of this file
     calls = ctypes.CDLL(library) if library else None
     if calls is not None:
         calls.call_name.restype = ctypes.c_char_p
@@ -192,4 +190,9 @@ def work(job, calls):
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    library = sys.argv[1]
+    exec(WARM, {})  # noqa: S102 - text of this file
+    from town import quickly
+
+    with quickly():
+        serve(library)

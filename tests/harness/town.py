@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from itertools import count
@@ -70,12 +70,18 @@ class Terminal(StringIO):
         return True
 
 
+@contextmanager
 def quickly():
-    """Commands hold a solution against fewer draws of noise, as they do where it is a large one.
+    """Commands leave out most of what takes long and changes no plan and no release.
 
-    It is half of what a small release takes; tests/reconstruction draw as many as the product.
+    A solution is held against fewer draws of noise, as where it is a large one, and no other
+    weights are tried for what `plan` prints. Tests of either do without.
     """
-    return mock.patch("dpquery.reconstruction.checks.MOST_DRAWS", 16)
+    with (
+        mock.patch("dpquery.reconstruction.checks.MOST_DRAWS", 16),
+        mock.patch("dpquery.planning.worth.FACTORS", ()),
+    ):
+        yield
 
 
 def run(*arguments, terminal=False):
@@ -204,13 +210,10 @@ def spec_text(domain, workload, *, unit="row", more=""):
 
 
 def planned(folder, text, *, time_limit=0, **options):
-    """Write a spec and plan it, quickly if nothing else is said, with a ledger of its own.
-
-    No other weights are tried for what `plan` would print.
-    """
+    """Write a spec and plan it, quickly if nothing else is said, with a ledger of its own."""
     (folder / "s.yaml").write_text(text, encoding="utf-8")
     places = {"plan_path": folder / "p", "ledger_path": folder / "l.db"}
-    with quickly(), mock.patch("dpquery.planning.worth.FACTORS", ()):
+    with quickly():
         dpquery.plan(folder / "s.yaml", time_limit=time_limit, **places, **options)
 
 

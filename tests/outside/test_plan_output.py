@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,7 @@ def test_rows_that_are_named_come_before_those_of_the_spec(town):
 
 def test_a_weight_that_is_offered_does_what_is_said_of_it(town, monkeypatch):
     """It is pasted and planned: the item comes near to what was promised, and so do the others."""
+    monkeypatch.setattr("town.quickly", nullcontext)
     monkeypatch.setattr("dpquery.planning.worth.TRIAL_SECONDS", 5.0)  # on a machine in use too
     monkeypatch.setattr("dpquery.planning.worth.LONG_TRIAL", 60.0)
     alone = SPEC.replace("    weight: 2\n", "")
