@@ -1,14 +1,17 @@
 """Commands on a small town, in this process or in one of its own, and what they leave."""
 
+import atexit
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from itertools import count
 from pathlib import Path
@@ -151,12 +154,20 @@ def ended(process):
 
 
 def plan_town(folder, spec=SPEC):
-    """Fill a folder with a spec, its plan, a ledger and data."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Fill a folder with a spec, its plan, a ledger and data: what was planned once is copied."""
+    shutil.copytree(_planned_town(spec), folder, dirs_exist_ok=True)
+
+
+@cache
+def _planned_town(spec):
+    room = tempfile.TemporaryDirectory(prefix="town", dir=FAST)
+    atexit.register(room.cleanup)
+    folder = Path(room.name)
     (folder / "workload.yaml").write_text(spec)
     (folder / "data.csv").write_bytes(CSV)
     ledger = ("--ledger", folder / "state" / "ledger.db")
     ok("plan", folder / "workload.yaml", "--out", folder / "dpquery.plan", *ledger)
+    return folder
 
 
 def renew(folder, template):

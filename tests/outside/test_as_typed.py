@@ -223,7 +223,7 @@ def test_plan_ends_in_a_release_that_the_budget_can_pay_for(town):
     Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 2, delta: 1e-6}"))
 
     def ends(*options):
-        words = ok("plan", "workload.yaml", "--new-dataset", *options).out
+        words = ok("plan", "workload.yaml", "--new-dataset", "--time-limit", "0", *options).out
         return next(line for line in words.splitlines() if line.startswith("next "))
 
     beyond = ends("--epsilon", "5", "--dry-run")

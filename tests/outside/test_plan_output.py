@@ -146,17 +146,18 @@ def test_rows_that_are_named_come_before_those_of_the_spec(town):
 
 def test_a_weight_that_is_offered_does_what_is_said_of_it(town, monkeypatch):
     """It is pasted and planned: the item comes near to what was promised, and so do the others."""
-    monkeypatch.setattr("town.quickly", nullcontext)
     monkeypatch.setattr("dpquery.planning.worth.TRIAL_SECONDS", 5.0)  # on a machine in use too
     monkeypatch.setattr("dpquery.planning.worth.LONG_TRIAL", 60.0)
     alone = SPEC.replace("    weight: 2\n", "")
     light = alone + "    weight: 0.01\n"
     Path("workload.yaml").write_text(light)
-    seen = planned("--rows", "10")
+    with monkeypatch.context() as trying:
+        trying.setattr("town.quickly", nullcontext)
+        seen, lines = planned("--rows", "10"), lines_of("--rows", "10")
     offered = seen["worth"]["weighed"][0]
     item = offered["item"]
     assert item == "age_by_sex"
-    assert f"`weight: {offered['weight']:g}`" in "\n".join(lines_of("--rows", "10"))
+    assert f"`weight: {offered['weight']:g}`" in "\n".join(lines)
     before = {one["name"]: one["rmse"] for one in seen["selections"][0]["items"]}
     heavier = f"identity+total}}\n    weight: {offered['weight']:g}\n"
     Path("workload.yaml").write_text(light.replace("identity+total}\n", heavier))
