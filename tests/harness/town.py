@@ -50,6 +50,8 @@ GAUSSIAN_SPEC = SPEC.replace("neighbours: add-remove", "neighbours: replace, del
     "{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"
 )
 PERSON_SPEC = SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
+ANY_PLAN = ("plan", "--time-limit", "0")
+"""The command where any strategy will do."""
 CSV = b"age,sex,region,income\n0,F,1,5\n2,M,2,15\n4,F,9,45.5\n3,M,1,20.5\n9,F,1,5\n1,M,,0\n"
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - folders of our own are made in it

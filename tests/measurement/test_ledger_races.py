@@ -5,14 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from town import SPEC, Done, contents, kinds, ok, refused, renew, run, spent, start
+from town import ANY_PLAN, SPEC, Done, contents, kinds, ok, refused, renew, run, spent, start
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError, SpecError
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.events import Event, Head
 from dpquery.measurement.ledger.ledger import missing_event, named_event, releases_below
 
-QUICK = ("--time-limit", "0")
 REAL = pytest.mark.parametrize(
     "real",
     [pytest.param(False, id="forked"), pytest.param(True, id="started", marks=pytest.mark.slow)],
@@ -75,7 +74,7 @@ def test_plans_at_once_make_one_ledger_with_every_dataset_once(
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     for number in range(4):
         Path(f"w{number}.yaml").write_text(SPEC.replace("id: town", f"id: town-{number % 2}"))
-    commands = [["plan", f"w{i}.yaml", "--out", f"p{i}", *QUICK] for i in range(4)]
+    commands = [[*ANY_PLAN, f"w{i}.yaml", "--out", f"p{i}"] for i in range(4)]
     done = race(forks, commands)
     assert [ended.code for ended in done] == [0] * 4, done
     assert kinds() == ["register"] * 2
@@ -92,7 +91,7 @@ def test_of_two_caps_declared_at_once_one_is_on_record_and_the_other_is_told(
     caps = ("3", "5", "3", "5")
     for number, cap in enumerate(caps):
         Path(f"w{number}.yaml").write_text(SPEC.replace("{epsilon: 4}", f"{{epsilon: {cap}}}"))
-    done = race(forks, [["plan", f"w{i}.yaml", "--out", f"p{i}", *QUICK] for i in range(4)])
+    done = race(forks, [[*ANY_PLAN, f"w{i}.yaml", "--out", f"p{i}"] for i in range(4)])
     assert sorted(ended.code for ended in done) == [0, 0] + [PlanConflictError.exit_code] * 2, done
     (status,) = json.loads(ok("ledger", "status", "--json").out)
     for cap, ended in zip(caps, done, strict=True):
@@ -103,7 +102,7 @@ def test_of_two_caps_declared_at_once_one_is_on_record_and_the_other_is_told(
 
 def test_a_cap_changed_while_releases_run_is_kept_to_at_every_charge(town, forks, record_property):
     Path("more.yaml").write_text(SPEC.replace("{epsilon: 4}", "{epsilon: 2}"))
-    lower = ["plan", "more.yaml", "--change-cap", "--out", "lower.plan", *QUICK]
+    lower = [*ANY_PLAN, "more.yaml", "--change-cap", "--out", "lower.plan"]
     done = race(forks, [*(release_command(number) for number in range(1, 9)), lower])
     assert done[-1].code == 0
     cap = 4.0
@@ -127,13 +126,13 @@ def test_a_charge_worked_out_for_another_cap_than_the_one_on_record_is_refused(
 ):
     now = SPEC.replace("{epsilon: 4}", kept) if kept[0] == "{" else SPEC
     Path("workload.yaml").write_text(now)
-    ok("plan", "workload.yaml", "--change-cap", *QUICK)
+    ok(*ANY_PLAN, "workload.yaml", "--change-cap")
     Path("changed.yaml").write_text(now.replace(kept, changed))
     checked = curator.check_header
 
     def meanwhile(*arguments):
         checked(*arguments)
-        ok("plan", "changed.yaml", "--change-cap", "--out", "changed.plan", *QUICK)
+        ok(*ANY_PLAN, "changed.yaml", "--change-cap", "--out", "changed.plan")
 
     with monkeypatch.context() as patch:
         patch.setattr(curator, "check_header", meanwhile)

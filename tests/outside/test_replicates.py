@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chi2, kstest, laplace, norm
-from town import contents, ok, refused
+from town import ANY_PLAN, contents, ok, refused
 
 from dpquery import Release, replicates
 from dpquery.commands.replicates import noise_of, unit_noise
@@ -102,7 +102,7 @@ def test_neither_the_data_nor_the_noisy_values_decide_the_draws(town):
     for name, text in (("a", Path("data.csv").read_text()), ("b", "age,sex,region,income\n")):
         Path(f"{name}.csv").write_text(text)
         options = ("--ledger", f"{name}.db", "--out", name, "--epsilon", "0.5")
-        ok("plan", "workload.yaml", "--ledger", f"{name}.db")
+        ok(*ANY_PLAN, "workload.yaml", "--ledger", f"{name}.db")
         ok("release", f"{name}.csv", *options)
         ok("replicates", name, "--out", f"{name}.replicates", "--draws", "3")
         written.append([pq.read_table(f"{name}.replicates/{item}.parquet") for item in ("ages",)])

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rounds import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, rehearse_tables
-from town import CSV, contents, kinds, ok, plan_town, refused, renew, spent
+from town import ANY_PLAN, CSV, contents, kinds, ok, plan_town, refused, renew, spent
 
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan
@@ -230,7 +230,7 @@ def test_another_release_number_pays_and_draws_afresh(rap_town):
 
 def test_without_a_signal_answers_add_up_to_about_the_declared_number(rap_town):
     Path("workload.yaml").write_text(MIXED_SPEC.replace("1}", "1, rows: about 1000}"))
-    ok("plan", "workload.yaml", "--mechanism", "linear")
+    ok(*ANY_PLAN, "workload.yaml", "--mechanism", "linear")
     rehearse()
     ok("release", "data.csv", "--epsilon", "0.0001", "--mechanism", "rap")
     rap = read_manifest(Path("release")).rap
