@@ -142,7 +142,7 @@ def test_a_plan_says_what_a_release_takes_of_the_smaller_cap(waves):
         return ok("plan", "wave-1.yaml", "--out", "x.plan", "--why", *settings).out
 
     shown = share()
-    assert "takes 33 % of the budget of panel (epsilon 3); 3 of them fit what is left" in shown
+    assert "uses 33 % of the budget of panel (epsilon 3); 3 of them fit what is left" in shown
     assert "every release is charged to panel as well" in shown
     beyond = share("--epsilon", "3.5")
     assert "would use 117 % of the budget of panel (epsilon 3); none fits" in beyond
