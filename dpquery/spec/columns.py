@@ -132,7 +132,7 @@ class Bins:
 
         Numbers that lie outside their bins are in another unit, and say no distance.
 
-        >>> Bins((0, 10, 50)).rounding_words([5, 20])
+        >>> Bins((0.0, 10.0, 50.0)).rounding_words([5, 20])
         'a record adds one number for its bin, up to 30 from its own; no interval includes this'
         """
         places = list(zip(self.edges, numbers, self.edges[1:], strict=False))

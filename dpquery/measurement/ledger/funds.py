@@ -217,7 +217,7 @@ def epsilon_text(epsilon: Fraction) -> str:
     """Return an epsilon of three digits as it is typed: exactly.
 
     >>> epsilon_text(Fraction("2.93")), epsilon_text(Fraction("0.00000123"))
-    ('2.93', '1.23e-06')
+    ('2.93', '1.23e-6')
     """
     return power(float(epsilon))
 
