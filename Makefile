@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test near night mistakes test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources pipeline clean
+.PHONY: help install demo test near night mistakes test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources bench-engines pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,7 +91,13 @@ test: $(READY) ## the tests of every day: four minutes of two cores
 near: $(READY) ## the tests that execute what differs from BASE, cheapest first: a minute at most
 	$(BIN)/python tests/mistakes/run.py near $(or $(BASE),HEAD)
 
-night: $(READY) ## every test but the slowest, and the map of what each executes, for `make near`
+ENGINES := $(VENV)/.engines
+
+$(ENGINES): $(READY) # Spark and its Connect; its Java 17 and PostgreSQL's server are the system's packages
+	$(BIN)/pip install --quiet --disable-pip-version-check 'pyspark[connect]>=4.3,<4.4'
+	@touch $@
+
+night: $(READY) $(ENGINES) ## every test but the slowest, and the map of what each executes, for `make near`
 	rm -rf build/executed
 	$(BIN)/pytest -q $(CORES) -p mistakes.executed -m 'not slow'
 
@@ -181,6 +187,10 @@ bench-noise: $(READY) ## draws of exact noise a CPU second
 
 bench-sources: $(READY) ## 10 million rows from every kind of source, beside pyarrow, DuckDB and polars
 	$(BENCH) tests/bench/bench_sources.py
+
+bench-engines: $(READY) $(ENGINES) ## the sample's rows on every engine, beside its own group-by
+	$(BENCH) tests/bench/bench_engines.py 1000000
+	$(BENCH) tests/bench/bench_engines.py 5000000 ours
 
 bench-replace: $(READY) ## replace-one neighbours: noise now over what was drawn before, on the shipped workloads
 	$(BENCH) tests/bench/bench_replace.py

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from data import (
     TAKES,
     needs,
     single,
+    spec_of,
     write_adbc,
     write_arrow,
     write_duckdb,
@@ -33,7 +35,16 @@ from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.column_codes import texts_of as texts_of_values
 from dpquery.measurement.counting.engines import spark
 from dpquery.spec.calendar import DateFormat
-from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.columns import (
+    Attribute,
+    Bins,
+    Boolean,
+    Categorical,
+    Column,
+    Dates,
+    Integers,
+    person_rows,
+)
 from dpquery.spec.spec import FileFormat
 
 # A Spark of two cores on this machine, for tests; and whether there can be one.
@@ -244,6 +255,7 @@ KINDS = {
     "moved": pa.date32(),
     "seen": pa.timestamp("us"),
     "born": pa.string(),
+    "amount": pa.decimal128(20, 3),
     "id": pa.string(),
 }
 
@@ -267,6 +279,7 @@ def attributes(*, other="count"):
         single("moved", DAYS, other=other),
         single("seen", DAYS, other=other),
         single("born", DAYS, other=other),
+        single("amount", Bins((-1.5, 0.0, 0.3, 100.0)), other=other),
     )
 
 
@@ -275,14 +288,40 @@ CHOICES = {
     "age": [-1, 0, 34, 90, 91, None],
     "income": [0.0, -0.0, 0.1, 0.09999999999999999, 1.5, 12345678.0, 1e300, None],
     "employed": [True, False, None],
-    "member": ["YES", "ye\u017f", "1.0", "0", "ä", "maybe", "", None],
+    "member": ["YES", "ye\u017f", "1.0", "0", "ä", "a\u0308", "maybe", "", None],
     "level": ["1", "01", "1e0", "ZWEI", "zwei", "2.0", "NA", "0x1", "1d", "3.7", "", None],
     "grade": [1, 2, 3, None],
     "score": ["0.3", ".3", "0.29999999999999999999", "-1.5", "-1,5", "1e0", "2", "nan", "x", None],
-    "moved": [datetime.date(2024, 2, 29), datetime.date(2023, 11, 29), None],
-    "seen": [datetime.datetime(2024, 1, 1, 0, 0), datetime.datetime(2024, 6, 30, 23, 59, 59), None],
+    "moved": [datetime.date(2024, 2, 29), datetime.date(1581, 11, 29), None],
+    "seen": [
+        datetime.datetime(2024, 1, 1, 0, 0),
+        datetime.datetime(2024, 6, 30, 23, 59, 59),
+        datetime.datetime(1890, 12, 31, 23, 59, 59, 999999),
+        None,
+    ],
     "born": ["2024-02-29", "2023-02-29", " 2023-12-31 12:30", "2024-1-1", "NULL", None],
+    "amount": [
+        Decimal(own) for own in ("-1.5", "0.299", "0.300", "99.999", "12345678901234567.891")
+    ]
+    + [None],
 }
+
+
+def spec_by(generator):
+    """Return a spec of chance, in which all rows of a person stay, and tables of it."""
+    others = generator.choice(["count", "show", "drop"], p=[0.4, 0.4, 0.2], size=11)
+    every = [attributes(other=str(other))[i] for i, other in enumerate(others)]
+    chosen = sorted(generator.choice(11, size=generator.integers(1, 6), replace=False).tolist())
+    person = [{}, {"person": "id", "max_rows": 2}][generator.integers(2)]
+    own = [every[i] for i in chosen]
+    subsets = {
+        tuple(sorted(generator.choice(len(own), size=min(size, len(own)), replace=False).tolist()))
+        for size in generator.integers(0, 4, size=5)
+    }
+    if person and generator.integers(2):  # which row comes with the number is chance
+        subsets.add((len(own),))
+        own.append(person_rows(2))
+    return spec_of(*own, **person), sorted(subsets | {()})
 
 
 def rows_by(generator, count):
@@ -364,12 +403,16 @@ def postgres(*statements):
             cursor.execute(statement)
 
 
-def in_postgres(table):
+def in_postgres(table, folder=None):
     """Write the table `persons` into the tests' server, anew."""
     with cursor_of_postgres() as cursor:
         cursor.adbc_ingest("persons", table, mode="replace")
+    return Path(f"{IN_POSTGRES[0]}persons")
 
 
+PG = "DPQUERY_TEST_PG"
+IN_POSTGRES = (f"adbc:{PG}?table=", f"ibis:postgres:{PG}?table=")
+SERVER = needs("adbc_driver_manager", "adbc_driver_postgresql")
 ENGINES = {
     "CSV": as_csv,
     "gzip": as_gzip,
@@ -379,15 +422,16 @@ ENGINES = {
     "DuckDB": lambda table, folder: write_duckdb(table, folder / "rows.duckdb"),
     "ADBC": lambda table, folder: write_adbc(table, folder / "rows.adbc"),
     "Spark": as_parts_on_spark,
+    "PostgreSQL": in_postgres,
 }
 MARKS = {
     "DuckDB": TAKES["rows.duckdb"],
     "ADBC": TAKES["rows.adbc"],
-    "Spark": (SPARK, pytest.mark.slow),
+    "Spark": SPARK,
+    "PostgreSQL": SERVER,
 }
-PG = "DPQUERY_TEST_PG"
-IN_POSTGRES = (f"adbc:{PG}?table=", f"ibis:postgres:{PG}?table=")
-SERVER = needs("adbc_driver_manager", "adbc_driver_postgresql")
+NEEDED = {"Spark": "spark", "PostgreSQL": "server"}
+"""Fixtures without which there is nothing to count on."""
 
 
 def engines():

@@ -1,6 +1,8 @@
 """One table has the same counts wherever it lies, and one refused is refused without its data."""
 
+import os
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing, contextmanager
 from functools import lru_cache
@@ -14,21 +16,28 @@ from engines import (
     DAYS,
     ENGINES,
     IN_POSTGRES,
+    NEEDED,
+    PG,
     SERVER,
+    SPARK,
     as_csv,
+    as_parts_on_spark,
     attributes,
+    connect_server,
     engines,
     in_postgres,
     postgres,
     postgres_running,
     rows_by,
     spark_running,
+    spec_by,
     table_of,
 )
 from town import SPEC as TOWN
 from town import kinds, ok, plan_town, run, spent
 
 from dpquery.exceptions import DataError
+from dpquery.measurement import curator
 from dpquery.measurement.counting import databases
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.spec.columns import (
@@ -39,7 +48,7 @@ from dpquery.spec.columns import (
     person_rows,
 )
 
-SUBSETS = [(), *((i,) for i in range(10)), (0, 1), (2, 3), (4, 7), (0, 3, 5), (6, 8, 9)]
+SUBSETS = [(), *((i,) for i in range(11)), (0, 1), (2, 3), (4, 7), (0, 3, 5), (6, 8, 9)]
 NUMBERED = "numbers of rows"
 SPECS = {
     "rows": spec_of(*attributes()),
@@ -48,7 +57,7 @@ SPECS = {
     "one row a person": spec_of(*attributes(other="show")[:2], person="id", max_rows=1),
     NUMBERED: spec_of(*attributes(), person_rows(1), person="id", max_rows=1),
 }
-CERTAIN = {"one row a person": [()], NUMBERED: [(), (10,)]}
+CERTAIN = {"one row a person": [()], NUMBERED: [(), (11,)]}
 """What does not depend on which row of a person stays, where only one does."""
 
 
@@ -86,10 +95,48 @@ def spark(tmp_path_factory):
 @pytest.mark.nightly(daily="DuckDB")
 @pytest.mark.parametrize("name", engines())
 def test_one_table_has_the_same_counts_in_every_place(name, expected, tmp_path, request):
-    if name == "Spark":
-        request.getfixturevalue("spark")
+    if name in NEEDED:
+        request.getfixturevalue(NEEDED[name])
     location = ENGINES[name](made(), tmp_path)
     check_alike(location, expected)
+
+
+def check_many(location, csv, count=60):
+    """Count tables of specs of chance in one place and in the CSV file of the same rows."""
+    for seed in range(count):
+        spec, subsets = spec_by(np.random.default_rng([36, seed]))
+        check_header(location, spec)
+        found = tabulate(location, spec=spec, subsets=subsets)
+        assert_equal(found, tabulate(csv, spec=spec, subsets=subsets))
+
+
+@pytest.mark.parametrize("name", ["DuckDB", "SQLite"])
+def test_some_specs_of_chance_are_counted_alike(name, tmp_path):
+    check_many(ENGINES[name](made(), tmp_path), as_csv(made(), tmp_path), 9)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", engines())
+def test_sixty_specs_of_chance_are_counted_alike_in_every_place(name, tmp_path, request):
+    if name in NEEDED:
+        request.getfixturevalue(NEEDED[name])
+    check_many(ENGINES[name](made(), tmp_path), as_csv(made(), tmp_path))
+
+
+@SPARK
+@pytest.mark.nightly
+def test_twenty_specs_of_chance_are_counted_alike_by_spark_connect(tmp_path):
+    """In a process of its own: one has either a Spark in it or one elsewhere."""
+    pytest.importorskip("grpc")
+    places = as_parts_on_spark(made(), tmp_path), str(as_csv(made(), tmp_path))
+    program = f"import sys; sys.path[:0] = {sys.path!r}; import test_engines as own; "
+    program += f"from pathlib import Path; own.check_many({places[0]!r}, Path({places[1]!r}), 20)"
+    with connect_server(tmp_path) as address:
+        variables = os.environ | {"SPARK_REMOTE": address}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=variables, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
 
 
 # ------------------------------------------------------------------------------------ a server
@@ -160,6 +207,96 @@ def test_decimals_of_a_server_are_numbers_however_many_digits_they_have(server):
         spec = spec_of(single(column, Bins((0.0, 0.3, 1.0)), other="show"))
         check_header(place, spec)
         assert tabulate(place, spec=spec, subsets=[(0,)])[0,].tolist() == [1, 1, 1]
+
+
+# What may befall a table of a server: when, by which statement, and what is said of it.
+MIDWAY, BEFORE = "after the first rows", "between the header and the rows"
+OF_READER = "(pid) FROM pg_stat_activity WHERE usename = 'reader'"
+POLICY = "CREATE POLICY another ON people AS RESTRICTIVE TO reader USING ({} > 0)"
+FAULTS = {
+    "cancelled": (MIDWAY, f"SELECT pg_cancel_backend{OF_READER}", "was cancelled"),
+    "ended": (MIDWAY, f"SELECT pg_terminate_backend{OF_READER}", "the server ended the session"),
+    "revoked": (BEFORE, "REVOKE SELECT ON people FROM reader", "no right to"),
+    "lost column": (BEFORE, "ALTER TABLE people DROP COLUMN age", "lacks the declared column age"),
+    "type": (BEFORE, "ALTER TABLE people ALTER age TYPE point USING NULL", "age has the type"),
+    "gone": (BEFORE, "ALTER TABLE people RENAME TO others", "does not exist"),
+    "one row": (BEFORE, POLICY.format("1 / (9 - age::int)"), "in the server's log what"),
+    "slow": (BEFORE, POLICY.format("(SELECT 1 FROM pg_sleep(9))"), "took longer than"),
+}
+
+
+@pytest.fixture
+def people(server, tmp_path, monkeypatch):
+    """A planned town that is the working directory, its rows in a table of which one can read."""
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    plan_town(tmp_path, TOWN)
+    monkeypatch.chdir(tmp_path)
+    superuser = os.environ[PG]
+    monkeypatch.setenv("DPQUERY_TEST_READER", superuser.replace("//postgres@", "//reader@"))
+
+    def restored():
+        postgres(
+            "DROP TABLE IF EXISTS people, others",
+            "CREATE TABLE people AS SELECT k % 5 AS age, 'F' AS sex, CASE k WHEN 9 THEN 'CANARY' "
+            "ELSE '1' END AS region, 5 AS income FROM generate_series(0, 99999) AS k",
+            "INSERT INTO people VALUES (9, 'CANARY', 'CANARY', 5)",
+            "DO $$ BEGIN CREATE ROLE reader LOGIN; EXCEPTION WHEN duplicate_object THEN END $$",
+            "GRANT SELECT ON people TO reader",
+            "ALTER TABLE people ENABLE ROW LEVEL SECURITY",
+            "CREATE POLICY everyone ON people TO reader USING (true)",
+        )
+
+    restored()
+    yield restored
+    postgres("DROP TABLE IF EXISTS people, others")
+
+
+@SERVER
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_befalls_a_table_is_named_costs_once_and_goes_on_free(fault, people, monkeypatch):
+    when, statement, said = FAULTS[fault]
+    location = "adbc:DPQUERY_TEST_READER?table=people"
+    location += "&timeout=2" if fault == "slow" else ""
+    with monkeypatch.context() as patch:
+        if when == BEFORE:
+            real = curator.tabulate
+            patch.setattr(curator, "tabulate", lambda *a, **k: postgres(statement) or real(*a, **k))
+        else:
+            pieces = databases._of_a_size
+
+            def stopped(batches):
+                for batch in batches:
+                    yield from pieces([batch])
+                    postgres(statement)
+
+            patch.setattr(databases, "_of_a_size", stopped)
+        done = run("release", location, "--epsilon", "1")
+    assert (done.code, done.out) == (DataError.exit_code, ""), done
+    assert said in done.err
+    assert "The charge stands" in done.err
+    assert "CANARY" not in done.err
+    assert (spent(), kinds()) == ("1", ["register", "reserve"])
+    people()
+    ok("release", "adbc:DPQUERY_TEST_READER?table=people", "--epsilon", "1")
+    assert spent() == "1"
+
+
+@SERVER
+@every_way
+def test_without_a_right_to_a_table_the_header_says_so(place, server, monkeypatch):
+    postgres(
+        "DROP TABLE IF EXISTS secret",
+        "CREATE TABLE secret (age int)",
+        "DO $$ BEGIN CREATE ROLE nobody LOGIN; EXCEPTION WHEN duplicate_object THEN END $$",
+    )
+    monkeypatch.setenv(PG, os.environ[PG].replace("//postgres@", "//nobody@"))
+    assert "no right to" in refusal(f"{place}secret", AGE)
+
+
+def test_a_bound_in_time_is_whole_seconds_and_for_postgresql_alone(database):
+    assert "timeout= is whole seconds" in refusal(f"{HERE}persons&schema=main&timeout=1h")
+    assert "for PostgreSQL alone" in refusal(f"{HERE}persons&schema=main&timeout=60")
 
 
 duckdb = pytest.importorskip("duckdb")

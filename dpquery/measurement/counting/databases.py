@@ -35,6 +35,7 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
 from dpquery.measurement.counting.sources import (
     Piece,
+    StoppedError,
     StoredFile,
     StoredRecords,
     StoredValues,
@@ -284,12 +285,14 @@ class AdbcTable:
         table: the table's name.
         schema: of the database; the only one that has the table if empty.
         driver: whose connection it is; that which the URI begins with if empty.
+        seconds: that a query may take; what the server itself allows if 0.
     """
 
     at: str
     table: str
     schema: str
     driver: str = ""
+    seconds: int = 0
 
     @property
     def name(self) -> str:
@@ -304,7 +307,7 @@ class AdbcTable:
     @property
     def remedy(self) -> str:
         """What to do where the table cannot be read to its end."""
-        return "check the connection"
+        return "check the connection, and in the server's log what ended the query"
 
     @property
     def size(self) -> int:
@@ -313,10 +316,13 @@ class AdbcTable:
 
     def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
         """Check the kind of the table, its columns and their types."""
+        cause = ""
         try:
             return self._typed(declared)[1]
-        except self._errors():
-            pass
+        except self._errors() as error:
+            cause = _cause(error)
+        if cause:
+            raise DataError(f"{self.name} cannot be read: {cause}")
         raise DataError(
             f"{self.at} holds no connection that can be opened and asked for its tables; check "
             "it, and that the database can be reached"
@@ -326,7 +332,7 @@ class AdbcTable:
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
     ) -> Iterator[Piece]:
         """Yield all rows, of the wanted columns alone."""
-        failed = False
+        failed, cause = False, ""
         try:
             columns, types = self._typed(declared)
             query = self._select([columns[column] for column in wanted])
@@ -335,8 +341,10 @@ class AdbcTable:
                 for batch in () if failed else _of_a_size(batches):
                     rows = [*map(_plain, batch.columns)]
                     yield Piece(partial(batch_of, rows), 0.0)
-        except self._errors():
-            failed = True
+        except self._errors() as error:
+            failed, cause = True, _cause(error)
+        if cause:
+            raise StoppedError(cause)
         if failed:
             raise OSError("the connection")
 
@@ -389,6 +397,10 @@ class AdbcTable:
     @contextmanager
     def _batches(self, query: str) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch]]]:
         with self._connected() as connection, connection.cursor() as cursor:
+            if self._scheme() == "postgresql":
+                # What the driver holds beside the batches that wait to be counted; 16 MB by itself.
+                hint = {"adbc.postgresql.batch_size_hint_bytes": "1000000"}
+                cursor.adbc_statement.set_options(**hint)
             cursor.execute(query)
             with cursor.fetch_record_batch() as reader:
                 yield reader.schema, reader
@@ -398,8 +410,7 @@ class AdbcTable:
         uri = variable(self.at)
         dbapi = _adbc()
         settings, entrypoint = {"uri": uri}, None
-        scheme, _, path = uri.partition(":")
-        scheme = self.driver or _SCHEMES.get(scheme, scheme)
+        scheme, path = self._scheme(), uri.partition(":")[2]
         if scheme == "sqlite":
             settings = {"uri": path}
         if scheme == "duckdb":
@@ -411,10 +422,50 @@ class AdbcTable:
             with connection.cursor() as cursor:
                 for setting in _SETTINGS.get(scheme, ()):
                     cursor.execute(setting)
+                if self.seconds:
+                    if scheme != "postgresql":
+                        raise DataError(
+                            f"{self.name}: timeout= is known for PostgreSQL alone; leave it out, "
+                            "or bound queries in the database's own settings"
+                        )
+                    cursor.execute(f"SET statement_timeout = '{self.seconds}s'")
             yield connection
+
+    def _scheme(self) -> str:
+        """Return whose connection it is."""
+        scheme = variable(self.at).partition(":")[0]
+        return self.driver or _SCHEMES.get(scheme, scheme)
 
     def _errors(self) -> tuple[type[Exception], ...]:
         return (_adbc().Error, pa.ArrowException, OSError)
+
+
+_CAUSES = {
+    "08": "the connection was lost; check the server and the network",
+    "22": "the server fails over a value; write the table to one of plain columns",
+    "42501": "its user has no right to; grant SELECT on the table",
+    "42": "it, or a column, is not there or not as it was; put it back",
+    "53": "the server lacks memory, disk or connections; free some",
+    "57014": "the query was cancelled, or took longer than the server or timeout= allows; give it "
+    "more time (timeout=SECONDS)",
+    "57": "the server ended the session; check that it runs",
+}
+"""Why a query ends, by what its SQLSTATE begins with; the words of the server are not shown."""
+_WORDS = {
+    "canceling statement": "57014",
+    "terminating connection": "57",
+    "server closed the connection": "57",
+    "out of memory": "53",
+}
+
+
+def _cause(error: Exception) -> str:
+    """Return why a query ended, or "" where it is not known."""
+    state = getattr(error, "sqlstate", None) or ""
+    if not state:  # as in the middle of the rows: known by PostgreSQL's English words, if by any
+        text = str(error)
+        state = next((state for words, state in _WORDS.items() if words in text), "")
+    return next((cause for begins, cause in _CAUSES.items() if state.startswith(begins)), "")
 
 
 def _of_a_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ it is refused.
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -31,7 +32,7 @@ SYNTAX = {
     "ibis": "ibis:duckdb:FILE?table=NAME or ibis:postgres:VARIABLE?table=NAME",
 }
 """How a table is named, by what stands before the first colon."""
-_OPTIONS = {"adbc": {"schema"}, "duckdb": {"schema"}, "ibis": {"schema", "spill"}}
+_OPTIONS = {"adbc": {"schema", "timeout"}, "duckdb": {"schema"}, "ibis": {"schema", "spill"}}
 _FORMER = "ibis"
 _IN_MEMORY = "/proc/"  # what came on stdin, and is held in memory
 
@@ -185,7 +186,12 @@ def _table(kind: str, location: Path, file: FileFormat) -> Source:
         case "duckdb":
             return DuckdbTable(Path(at), table, schema or "main")
         case _:
-            return AdbcTable(at, table, schema)
+            seconds = options.get("timeout", "0")
+            if not re.fullmatch("[0-9]{1,6}", seconds):
+                raise DataError(
+                    "timeout= is whole seconds, such as adbc:VARIABLE?table=NAME&timeout=600"
+                )
+            return AdbcTable(at, table, schema, seconds=int(seconds))
 
 
 def _table_options(kind: str, location: Path) -> tuple[str, dict[str, str]]:

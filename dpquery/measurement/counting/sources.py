@@ -118,6 +118,10 @@ class UnfitTextError(ValueError):
     """A source breaks a promise that its spec makes; says what to do, and nothing of its text."""
 
 
+class StoppedError(OSError):
+    """A source could not be read to its end; says why and what to do, and nothing of its text."""
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Return a regular file, open; anything else could not be read twice."""
     if os.path.isfile(path):  # unlike is_file, whatever the name is

@@ -24,7 +24,7 @@ from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.engines.spark import check_spark, count_on_spark
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
-from dpquery.measurement.counting.sources import Piece, Source, UnfitTextError
+from dpquery.measurement.counting.sources import Piece, Source, StoppedError, UnfitTextError
 from dpquery.measurement.counting.tables import homes_of
 from dpquery.measurement.counting.tally import Counts, RecordTally
 from dpquery.progress import Work, report_progress
@@ -127,6 +127,8 @@ def _tabulate(
         return tally.marginals()
     except UnfitTextError as error:
         problem = f"{source.name} {error}"
+    except StoppedError as error:
+        problem = f"{source.name} could not be read to its end: {error}"
     except _UNREADABLE:
         pass
     # Raised outside the handler: the cause's text may hold a line of the file.
