@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pyarrow as pa
@@ -587,12 +589,67 @@ def test_a_spark_that_stops_half_way_has_charged_once_and_goes_on_free(spark, to
     Path("data.parquet").write_bytes(damaged(good))
     done = run("release", f"spark:{town}/data.parquet", "--epsilon", "1")
     assert (done.code, done.out) == (DataError.exit_code, "")
-    assert "could not be read to the end; check the tables" in done.err
+    assert "could not be read to the end: a file is damaged" in done.err
     assert len(done.err.splitlines()) == 1
     assert CANARY not in done.err
     assert (spent(), kinds()) == ("1", ["register", "reserve"])
     Path("data.parquet").write_bytes(good)
     ok("release", f"spark:{town}/data.parquet", "--epsilon", "1")
+    assert spent() == "1"
+
+
+def cancelled(session, cells):
+    """Have the next job cancelled as soon as it runs."""
+
+    def cancel():
+        while not session.sparkContext.statusTracker().getActiveJobsIds():
+            time.sleep(0.01)
+        session.sparkContext.cancelAllJobs()
+
+    Thread(target=cancel, daemon=True).start()
+    return cells
+
+
+def killed(session, cells):
+    """Have the processes beside the rows end."""
+
+    def task(batches):
+        os._exit(9)
+        yield from batches
+
+    return cells.mapInArrow(task, "word0 long, word1 long, word2 long")
+
+
+def removed(session, cells):
+    Path("data.parquet").unlink()
+    return cells
+
+
+FAULTS = {
+    removed: "a file is gone",
+    cancelled: "the job was cancelled",
+    killed: "a Python process beside the rows was ended",
+}
+
+
+@SPARK
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:PySpark does not yet")  # of its own pandas
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_befalls_a_count_on_spark_is_named_costs_once_and_goes_on_free(
+    fault, spark, town, monkeypatch
+):
+    location = f"spark:{town}/data.parquet"
+    real = spark_session._added_up
+    with monkeypatch.context() as patch:
+        patch.setattr(spark_session, "_added_up", lambda cells, c: real(fault(spark, cells), c))
+        done = run("release", location, "--epsilon", "1")
+    assert (done.code, done.out) == (DataError.exit_code, ""), done
+    assert FAULTS[fault] in done.err
+    assert len(done.err.splitlines()) == 1
+    assert (spent(), kinds()) == ("1", ["register", "reserve"])
+    write_town("data.parquet")
+    ok("release", location, "--epsilon", "1")
     assert spent() == "1"
 
 

@@ -230,22 +230,35 @@ def count_on_spark(
     Raises:
         DataError: a table could not be read to its end; the message holds nothing of it.
     """
-    session, failed = spark_session(), False
+    session, failed, cause = spark_session(), False, _CHECK
     try:
         rows = _tables(session, locations, declared)
         cells = _united((_of_persons if persons else _of_rows)(rows, counter))
         for packed, *_ in _added_up(cells, counter).toLocalIterator():
             yield np.frombuffer(packed, np.int64).reshape(2, -1)
-    except spark_errors():
-        failed = True
+    except spark_errors() as error:
+        text, failed = str(error), True
+        cause = next((cause for words, cause in _CAUSES.items() if words in text), _CHECK)
     finally:
         stop_if_ours(session)
     if failed:
         # Raised outside the handler: the cause's text may hold what a row holds.
-        raise DataError(
-            f"{' '.join(locations)} could not be read to the end; check the tables, the machines "
-            "of Spark and their memory (spark.executor.memory, spark.driver.maxResultSize)"
-        )
+        raise DataError(f"{' '.join(locations)} could not be read to the end{cause}")
+
+
+_CHECK = (
+    "; check the tables, the machines of Spark and their memory (spark.executor.memory, "
+    "spark.driver.maxResultSize)"
+)
+_CAUSES = {
+    "FILE_NOT_EXIST": ": a file is gone since the check; put it back",
+    "FAILED_READ_FILE": ": a file is damaged, or not as it was; write it again",
+    "CANCEL": ": the job was cancelled",
+    "PERMISSION": ": its user has no right to read the table",
+    "Python worker exited": ": a Python process beside the rows was ended, as for want of memory "
+    "(spark.executor.memoryOverhead)",
+}
+"""Why a count ends, by what Spark's text has in it; of the text itself nothing is shown."""
 
 
 def _of_rows(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[DataFrame]":
