@@ -401,7 +401,8 @@ def report_grids(report: "Report") -> list[Grid]:
 
     title, *notes = headline(report)
     pairs = zip(to_rows(report), report.items, strict=True)
-    rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences
+    # the page has room for sentences
+    rows = tuple((*row[:-1], f"{item.grade}{item.others}") for row, item in pairs)
     grids = [Grid(title, report.columns, rows, tuple(notes))]
     if report.derived:
         level = level_text(report.manifest.level)

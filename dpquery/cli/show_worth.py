@@ -30,6 +30,8 @@ DERIVED_UNKNOWN = (
     "errors of derived items depend on the number of records; --rows says about how many there are"
 )
 
+BEARABLE = 0.25  # by so much others may be worse for the weakest table
+
 BEST = 1e-4  # of a proven bound: no strategy is better by more
 
 MOST_WORTHS = 7  # lines of the first screen
@@ -92,7 +94,11 @@ def _worth_row(item: ItemWorth) -> tuple[str, ...]:
 
 
 def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
-    """Return one line for tables that are better than all that have one of their own."""
+    """Return one line for tables that are better than all that have one of their own.
+
+    Its figures are the largest of those that count records: sums have units of their own.
+    """
+    counted = [item for item in items if item.share is not None] or items
     grades = {item.grade for item in items}
     expect = " or ".join(grade for grade in ("weak", "fair", "good") if grade in grades)
     if None in grades:
@@ -100,8 +106,8 @@ def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
     return (
         f"{len(items)} others (--why)",
         f"{sum(item.queries for item in items):,}",
-        f"±{rounded(max(item.within for item in items))}",
-        rounded(max(item.flagged_below for item in items)),
+        f"±{rounded(max(item.within for item in counted))}",
+        rounded(max(item.flagged_below for item in counted)),
         "",
         expect,
     )
@@ -125,7 +131,7 @@ def _more_derived(items: Sequence[DerivedWorth]) -> tuple[str, ...]:
 def _lost(lost: int, rows: int) -> str:
     """Say how many rows are likely to have no estimate."""
     if not lost:
-        return "no row is lost in noise"
+        return "no row likely to be lost in noise"
     return f"{lost:,} of {count(rows, 'row')} likely to have no estimate"
 
 
@@ -197,7 +203,8 @@ def remedy_words(report: PlanReport) -> list[str]:
     if is_weak:
         is_table = weakest.share is not None  # of counts: there may be fewer and larger ones
         remedies = ["coarser values"] * is_table
-        if own := by_item.pop(weakest.name, None):
+        own = by_item.pop(weakest.name, None)
+        if own is not None and own.others <= BEARABLE:
             remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
         remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"')
         remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")

@@ -127,7 +127,7 @@ derived:
     assert [worth["kind"] for worth in worths] == ["mean", "share", "ratio"]
     assert (lost["within_95"], lost["lost"]) == (None, 1)  # where nobody is there is no ratio
     lines = "\n".join(lines_of(*asked))
-    assert "mean; no row is lost in noise" in lines
+    assert "mean; no row likely to be lost in noise" in lines
     assert "ratio; 1 of 2 rows likely to have no estimate" in lines
     assert (
         "incomes, mean_income: a record adds one number for its bin, up to 15 from its own" in lines

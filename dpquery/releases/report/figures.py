@@ -249,9 +249,20 @@ class ItemReport:
             return f"good: {one}±{worth.half:.2g} records ({level})"
         flagged = f"{percent(self.flagged_share)} of the answers are flagged"
         if worth.grade == "weak" or self.median_rel_error is None:
-            return f"weak: {'it is flagged' if self.queries == 1 else flagged}"
+            return f"weak: {'it is flagged' if self.queries == 1 else flagged}{self.others}"
         typical = f"{one}{within(self.half_widths[0])} ({level})"
         return f"{worth.grade}: {typical}" + (f", {flagged}" if self.flagged_share else "")
+
+    @property
+    def others(self) -> str:
+        """What the answers of a weak item are worth that have no flag, in words; of others none.
+
+        Half of the answers may be of values that nobody has, and the rest be good.
+        """
+        fine = self.cells.take(np.flatnonzero(~self.cells.flagged))
+        if self.grade != "weak" or not self.cells.whole or not fine.half_widths.size:
+            return ""
+        return f"; the others {within(lower_median(fine.half_widths))}"
 
     @cached_property
     def levels(self) -> tuple[LevelReport, ...]:
