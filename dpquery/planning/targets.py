@@ -240,13 +240,14 @@ class DerivedTargets(DerivedErrors):
         limits: list[Target] = []
         workload, (places,) = self._made_of.workload, self._made_of.items
         units = {place: table.unit for table, place in zip(self._tables, places, strict=True)}
-        weights = tuple(resolution(1) // units[place] for place in range(len(workload.blocks)))
+        whole = resolution(1) * max(units.values())
+        weights = tuple(whole // units[place] for place in range(len(workload.blocks)))
         apart = self._trials_with(DirectStrategy("Workload", "gaussian", workload, weights))
         for target in self.targets:
             item = self._items[target.item]
 
             def met(std: float, target: Target = target, item: DerivedItem = item) -> bool:
-                errors = apart.errors(item.statistic, std * resolution(1))
+                errors = apart.errors(item.statistic, std * whole)
                 return _reached(target, errors).met
 
             std = most_noise(met)

@@ -270,7 +270,7 @@ class PlanWorth:
     def target(self) -> float:
         """An error of the weakest item to ask for: most of its answers are then not flagged."""
         average = self.weakest.average
-        wanted = self.weakest.rmse / 2 if average is None else TARGET * average
+        wanted = TARGET * average if average else self.weakest.rmse / 2
         return float(f"{min(wanted, self.weakest.rmse / 2):.2g}")
 
 
@@ -352,6 +352,8 @@ def _judged(
     if not all(spec.domain.attributes[i].in_data for i in asked):
         return None  # it counts persons, of whom nobody said how many there are
     answers = np.concatenate([population.answers(block) for block in blocks]).astype(np.float64)
+    if not answers.any():
+        return None  # as of undeclared values alone, of which made-up records have none
     relative = relative_errors(answers, np.full(len(answers), errors.rmse))
     flagged, median = float((flags(relative) > 0).mean()), lower_median(relative)
     counts = spec.items[place].summed is None
@@ -374,7 +376,8 @@ def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
         )
         for block in blocks
     )
-    return math.fsum(shares) / sum(block.queries for block in blocks)
+    mean = math.fsum(shares) / sum(block.queries for block in blocks)
+    return mean or None  # of undeclared values nobody knows
 
 
 def _spread(spec: Spec, compiled: CompiledSpec, place: int) -> Floats:

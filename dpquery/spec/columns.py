@@ -132,13 +132,16 @@ class Bins:
 
         Numbers that lie outside their bins are in another unit, and say no distance.
 
-        >>> Bins((0.0, 10.0, 50.0)).rounding_words([5, 20])
-        'a record adds one number for its bin, up to 30 from its own; no interval includes this'
+        >>> print(Bins((0.0, 10.0, 50.0)).rounding_words([5, 20]))
+        a record adds one number for its bin, up to 30 from its own (in 10 to 50); no interval \
+includes this
         """
         places = list(zip(self.edges, numbers, self.edges[1:], strict=False))
-        far = max(max(number - low, high - number) for low, number, high in places)
-        inside = all(low <= number <= high for low, number, high in places)
-        distance = f", up to {_number(far)} from its own" if inside else ""
+        inside, distance = all(low <= number <= high for low, number, high in places), ""
+        if inside:
+            far, low, high = max((max(at - low, high - at), low, high) for low, at, high in places)
+            where = f"in {_number(low)} to {_number(high)}"
+            distance = f", up to {_number(far)} from its own ({where})"
         return f"a record adds one number for its bin{distance}; no interval includes this"
 
 

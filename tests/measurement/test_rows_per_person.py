@@ -33,7 +33,7 @@ from town import run as command
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.counting import tabulate as tabulating
+from dpquery.measurement.counting import tally as tallying
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.measurement.noise.calibration import calibrated_noise
@@ -285,12 +285,12 @@ def test_the_memory_that_is_named_is_that_of_the_count(folder, monkeypatch):
         assert f"memory is {amount!r}; expected an amount such as 4GB, 500MB or 2GiB" in message
     limits = []
 
-    class Watched(tabulating.KeptRows):
+    class Watched(tallying.KeptRows):
         def __init__(self, *, limit, **options):
             limits.append(limit)
             super().__init__(limit=limit, **options)
 
-    monkeypatch.setattr(tabulating, "KeptRows", Watched)
+    monkeypatch.setattr(tallying, "KeptRows", Watched)
     ok(*release, "--memory", "32 MiB")
     assert limits == [32 * 2**20]
     assert "nothing was charged" in ok(*release, "--memory", "1.5GB", "--out", "again").err

@@ -216,7 +216,7 @@ def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they
     spec = parse(SPEC, name="w.yaml", files={})
     compiled = compile_spec(spec)
 
-    def on_items(target):
+    def on_items(target, spec=spec, compiled=compiled):
         tried = derived_targets(parse_targets([target], spec), spec, compiled, None)
         return {limit.item: limit.at_most for limit in tried.on_items((), lambda _: {})}
 
@@ -226,3 +226,8 @@ def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they
     mean = next(item for item in spec.derived if item.name == "mean").statistic
     assert (mean.numerator.unit, mean.denominator.unit) == (5, 1)
     assert on_items("mean: sd <= 0.5")["hours"] > 5
+    times = 1_000_000  # in a smaller unit all is the same
+    value = f"value: [{', '.join(str(times * k) for k in range(6))}]"
+    fine = parse(SPEC.replace("{of: hours, by", f"{{of: hours, {value}, by"), name="w", files={})
+    asked = on_items(f"mean: sd <= {0.5 * times:g}", fine, compile_spec(fine))["hours"]
+    assert asked == pytest.approx(times * on_items("mean: sd <= 0.5")["hours"], rel=0.02)

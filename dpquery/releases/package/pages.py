@@ -328,7 +328,10 @@ def _model(manifest: Manifest) -> str:
 
 
 def _of_derived(manifest: Manifest) -> Iterator[str]:
-    """Yield what derived items take for granted."""
+    """Yield what sums over bins and derived items take for granted."""
+    for item in manifest.items:
+        if item.summed is not None and item.summed.rounding:
+            yield f"`{item.name}` and means of it: {item.summed.rounding}."
     kinds = {item.kind for item in manifest.derived}
     if kinds & {"share", "ratio", "mean"}:
         yield (

@@ -76,6 +76,8 @@ def _half_width(width: float, unit: str) -> str:
     """Return half of an interval; a share has no more than a hundred points."""
     if unit == _POINTS and width > 100:
         return f"over ±100{unit}"
+    if not width and not unit:
+        return "one value"  # of whole numbers the interval holds that alone
     return f"±{figure(width)}{unit}"
 
 
