@@ -678,10 +678,9 @@ def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkey
         done = ended(start("release", location, "--epsilon", "1"))
         assert done.code == 0, done
         assert re.fullmatch(r"ledger: .*\n", done.err), done.err
+        again = ("--epsilon", "1", "--release-number", "2", "--replace")
         monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-        lost = ended(
-            start("release", location, "--epsilon", "1", "--release-number", "2", "--replace")
-        )
+        lost = ended(start("release", location, *again))
         assert "check SPARK_REMOTE" in lost.err
     assert spent() == "1"
 

@@ -109,7 +109,7 @@ def tabulate(
 
 def _tabulate(
     data: Data,
-    tally: "RecordTally",
+    tally: RecordTally,
     *,
     chunk_bytes: int,
 ) -> MutableMapping[Subset, Ints]:
@@ -136,7 +136,7 @@ def _tabulate(
 
 
 def _counts(
-    data: Data, tally: "RecordTally", chunk_bytes: int
+    data: Data, tally: RecordTally, chunk_bytes: int
 ) -> Iterator[tuple[Source, Counts | None, float]]:
     """Yield each source with none, before it is read, then what counts its batches; the share."""
     sources = sources_of(data, tally.spec.file)
@@ -154,7 +154,7 @@ def _counts(
 
 
 def _coded(
-    pieces: Iterable[Piece], tally: "RecordTally", pool: ThreadPoolExecutor
+    pieces: Iterable[Piece], tally: RecordTally, pool: ThreadPoolExecutor
 ) -> Iterator[tuple[Counts, float]]:
     """Yield what counts a batch, in the order of the pieces, while the next ones are coded."""
     waiting: deque[tuple[Future[Counts], float]] = deque()

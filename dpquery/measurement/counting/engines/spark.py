@@ -394,8 +394,8 @@ def _tables(
     for location in locations:
         place = location.removeprefix(PREFIX)
         if place.startswith(_TABLE):
-            found = [_catalogued(session, place.removeprefix(_TABLE), declared)]
-            files = [place, *map(unquote, found[0].inputFiles())]
+            table, files = _catalogued(session, place.removeprefix(_TABLE), declared)
+            found, files = [table], [place, *files]
         else:
             files = _files(session, place)
             found = _of_files(session, files, declared)
@@ -460,15 +460,20 @@ def _identity(file: str) -> str:
     return f"{status.st_dev} {status.st_ino}"
 
 
-def _catalogued(session: "SparkSession", name: str, declared: Sequence[str]) -> "DataFrame":
-    """Return a table of the catalogue."""
+def _catalogued(
+    session: "SparkSession", name: str, declared: Sequence[str]
+) -> "tuple[DataFrame, list[str]]":
+    """Return a table of the catalogue, and its files."""
     where, kind, provider, table = f"{PREFIX}{_TABLE}{name}", "", "", None
+    files: list[str] = []
     quoted = ".".join(map(_quoted, name.split(".")))
     try:
         kind = session.catalog.getTable(name).tableType
         for column, value, _ in session.sql(f"DESCRIBE TABLE EXTENDED {quoted}").collect():
             provider = value.lower() if column == "Provider" else provider  # behind all columns
-        table = session.table(name)
+        read = session.table(name)
+        files = [unquote(file) for file in read.inputFiles()]
+        table = read if read.columns else None  # Spark Connect looks at it where it is first asked
     except spark_errors():
         pass
     if table is None or kind not in {"MANAGED", "EXTERNAL"}:
@@ -483,7 +488,7 @@ def _catalogued(session: "SparkSession", name: str, declared: Sequence[str]) -> 
             "other kinds may take one record for many: write it as one of these"
         )
     _checked(table, declared, where)
-    return table
+    return table, files
 
 
 def _checked(table: "DataFrame", declared: Sequence[str], where: str) -> str:
