@@ -154,7 +154,11 @@ def test_an_interrupted_search_in_two_processes_says_one_line(town):
     rows = SPEC.replace("{range: [0, 4]}", "{range: [0, 200]}")
     gaussian = rows.replace("add-remove}", "add-remove, delta: 1e-6}")
     Path("workload.yaml").write_text(gaussian.replace("{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"))
-    code = "import threading, os, signal; threading.Timer(2, os.killpg, (0, signal.SIGINT)).start()"
+    # A shell lets what runs behind it, as CI may, ignore Ctrl-C: this program heeds it again.
+    code = (
+        "import threading, os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "threading.Timer(2, os.killpg, (0, signal.SIGINT)).start()"
+    )
     own = ("--jobs", "2", "--ledger", "new.db")  # the town's has another budget on record
     process = start("plan", "workload.yaml", *own, code=f"import os; os.setpgid(0, 0); {code}")
     _, err = process.communicate(timeout=60)
