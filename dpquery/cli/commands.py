@@ -291,6 +291,9 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
 
     if done.stale is not None:
         say(f"warning: {done.stale}")
+    if done.free:
+        unopened = data[0] if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
+        say(f"nothing was charged: the ledger holds this release, and {unopened} was not opened")
     if as_json:
         print_json(summary.release_json(done))
     else:
@@ -302,9 +305,6 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
             f"{done.changed.name} has changed since it was planned: this is the release of the "
             "plan; `dpquery plan` takes up what is new"
         )
-    if done.free:
-        unopened = data[0] if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
-        say(f"nothing was charged: the ledger holds this release, and {unopened} was not opened")
 
 
 def answer_command(

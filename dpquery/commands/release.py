@@ -50,6 +50,7 @@ from dpquery.reconstruction.columns import parse_columns
 from dpquery.releases.budget_words import delta_words
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
 from dpquery.releases.report.published import PublishedTables
+from dpquery.spec.numbers import power
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import CHOICES as NOISES
@@ -186,14 +187,13 @@ def release(
         DpqueryError: of the class that says what was wrong.
     """
     directory, budget = as_path(out), exact_epsilon(epsilon)
-    named_delta = None if delta is None else exact_delta(delta)
     choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
     kind = chosen_noise(one_of("noise", noise, NOISES))
     checked_level(confidence)
     checked_count("release_number", release_number, least=1)
     content = _bytes_of(as_path(plan_path))
     plan, spec = plan_and_spec(content, Path(plan_path))
-    at_delta = spec.privacy.delta if named_delta is None else named_delta
+    at_delta = spec.privacy.delta if delta is None else _named_delta(exact_delta(delta), spec)
     held, columns = _memory_for_persons(memory, spec), parse_columns(also)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
     with ExitStack() as claim:
@@ -227,6 +227,18 @@ def release(
     return ReleaseReport(
         directory, spec, chosen, measured, room, remark, changed, facts, stale, nearer
     )
+
+
+def _named_delta(delta: Fraction, spec: Spec) -> Fraction:
+    """Return a delta, unless records may be published at it and the spec declares none so large."""
+    declared = max(spec.privacy.delta, spec.budget.delta)
+    rows = spec.dataset.rows
+    if delta > declared and delta_words(delta, None if rows is None else rows.count):
+        raise SpecError(
+            f"--delta {power(float(delta))} is above the delta {power(float(declared))} that the "
+            "spec declares, and so large that records may be published as they are; leave it out"
+        )
+    return delta
 
 
 def _warn_of_delta(delta: Fraction, query: Query) -> None:

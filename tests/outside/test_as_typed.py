@@ -215,7 +215,11 @@ def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, w
         assert warned in said
     if "--rows" not in options:  # a release knows of records what the spec says
         ok(*ANY_PLAN, "workload.yaml", "--out", "other.plan", "--new-dataset")
-        wanted = ("release", "data.csv", "--epsilon", "1", "--plan", "other.plan", *options)
+        wanted = ("release", "data.csv", "--epsilon", "1", "--plan", "other.plan")
+        said = refused(*wanted, *options, code=2)
+        assert "--delta 0.1 is above the delta 1e-6 that the spec declares" in said
+        Path("workload.yaml").write_text(Path("workload.yaml").read_text().replace("1e-6", "0.1"))
+        ok(*ANY_PLAN, "workload.yaml", "--out", "other.plan", "--change-cap")
         assert warned in refused(*wanted, "--epsilon", "9", code=3)
         told = ok(*wanted, "--noise", "laplace").err
         assert f"warning: delta {warned}" in told
