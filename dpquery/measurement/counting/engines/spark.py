@@ -28,6 +28,7 @@ is an error and never left out.
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import warnings
@@ -35,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -107,12 +108,16 @@ def spark_session() -> "SparkSession":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             running = session_type.getActiveSession()
+            if running is None and remote:
+                _knock(os.environ["SPARK_REMOTE"])
             if running is None:
                 running = session_type.builder.getOrCreate() if remote else _started()
         session = running.newSession()
         unlike = [f"{k}={v}" for k, v in _OF_THE_MACHINES.items() if session.conf.get(k, "") != v]
         for key, value in _OF_THE_QUERY.items():
             session.conf.set(key, value)
+    except (OSError, ValueError):
+        session = None
     except spark_errors():
         session = None
     if session is None:
@@ -128,6 +133,14 @@ def spark_session() -> "SparkSession":
             f"release may; stop it, or start it with {', '.join(unlike)}"
         )
     return session
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens at a Connect server's address; Spark tries for minutes."""
+    place = urlsplit(address)
+    if place.scheme == "sc":
+        with socket.create_connection((place.hostname or "", place.port or _CONNECT_PORT), _SOON):
+            pass
 
 
 def _started() -> "SparkSession":
@@ -175,6 +188,7 @@ def stop_if_ours(session: "SparkSession") -> None:
         session.stop()
 
 
+_CONNECT_PORT, _SOON = 15002, 10.0  # of a Connect server unless said; seconds
 PREFIX = "spark:"
 _TABLE = "table="
 _PROVIDERS = {"parquet", "orc", "delta", "iceberg"}  # of rows; text has records that depend on more
