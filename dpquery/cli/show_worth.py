@@ -13,7 +13,7 @@ from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
 from dpquery.releases.budget_words import delta_words, room_words, spent_share
-from dpquery.releases.report.derived import PERCENT_KINDS
+from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADES
 from dpquery.releases.words import count, percent, rounded, rows_counted, within
 from dpquery.spec.numbers import power
@@ -115,7 +115,7 @@ def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
 
 def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
     """Return one line for a derived item, whose interval is in its own unit."""
-    scale, unit = (100.0, " points") if item.kind in PERCENT_KINDS else (1.0, "")
+    scale, unit = width_unit(item.kind)
     width = "" if item.within is None else f"±{rounded(scale * item.within)}{unit}"
     expect = f"{item.kind}; {_lost(item.lost, item.rows)}"
     return f"{item.name}", f"{item.rows:,}", width, "", "", expect

@@ -232,8 +232,7 @@ def release(
 def _named_delta(delta: Fraction, spec: Spec) -> Fraction:
     """Return a delta, unless records may be published at it and the spec declares none so large."""
     declared = max(spec.privacy.delta, spec.budget.delta)
-    rows = spec.dataset.rows
-    if delta > declared and delta_words(delta, None if rows is None else rows.count):
+    if delta > declared and _large_delta(delta, spec):
         raise SpecError(
             f"--delta {power(float(delta))} is above the delta {power(float(declared))} that the "
             "spec declares, and so large that records may be published as they are; leave it out"
@@ -241,13 +240,17 @@ def _named_delta(delta: Fraction, spec: Spec) -> Fraction:
     return delta
 
 
+def _large_delta(delta: Fraction, spec: Spec) -> list[str]:
+    """Return the warning of a delta, by how many records the spec says there are; or nothing."""
+    rows = spec.dataset.rows
+    return delta_words(delta, None if rows is None else rows.count)
+
+
 def _warn_of_delta(delta: Fraction, query: Query) -> None:
     """Warn of a large delta before it is charged, also where Laplace noise leaves it unused."""
-    rows = query.spec.dataset.rows
-    records = None if rows is None else rows.count
     pure = not query.guarantee.delta
     unused = "; this release has Laplace noise, which does not use it" if pure else ""
-    for words in delta_words(delta, records):
+    for words in _large_delta(delta, query.spec):
         warnings.warn(f"{words}{unused}", LargeDeltaWarning, stacklevel=3)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
+from dpquery.measurement.counting.tabulate import check_table_sizes
 from dpquery.measurement.noise.calibration import sound_change, steps
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions
@@ -37,9 +38,7 @@ from dpquery.planning.figures import (
 from dpquery.planning.rehearsal.populations import (
     POPULATIONS,
     Population,
-    Proxy,
-    made_up,
-    proxies_for,
+    public_records,
 )
 from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors
 from dpquery.reconstruction.least_squares import positions_of
@@ -109,19 +108,21 @@ class DerivedErrors:
 
         Raises:
             SpecError: the proxy cannot be read.
+            UnsupportedWorkloadError: the items are made of tables too large to be counted.
         """
         self._spec, self._compiled = spec, compiled
         self._selections: dict[Noise, PlannedSelection] = {}
         self.made_up = proxy is None
-        self._items = {item.name: item for item in items}
+        self.items = {item.name: item for item in items}
         self._tables = tuple(dict.fromkeys(t for item in items for t in item.statistic.tables))
         made_of = replace(spec, items=(Item("derived", self._tables),))
         self._made_of = compile_questions(made_of, compiled.classes)
-        self._population: Proxy
-        if proxy is None:
-            self._population = made_up(spec, self._made_of, rows=rows, population=population)
-        else:
-            self._population, *_ = proxies_for(proxy, spec, self._made_of, rows=rows)
+        workload = self._made_of.workload
+        counted = sorted({block.attributes for block in workload.blocks})
+        check_table_sizes(counted, workload.shape_of_domain)
+        self._population = public_records(
+            proxy, spec, self._made_of, rows=rows, population=population
+        )
         self._trials: dict[Noise, DerivedTrials] = {}
 
     def try_with(self, selections: Sequence[PlannedSelection]) -> None:
@@ -134,7 +135,7 @@ class DerivedErrors:
         trials, selection = self._trials_of(noise), self._selections[noise]
         change = sound_change(selection.change, self._spec)
         on_rows = std * math.sqrt(squared_sensitivity(trials.strategy, change))
-        return trials.errors(self._items[name].statistic, on_rows)
+        return trials.errors(self.items[name].statistic, on_rows)
 
     def _trials_of(self, noise: Noise) -> DerivedTrials:
         if noise not in self._trials:
@@ -150,7 +151,7 @@ class DerivedErrors:
         blocks = self._made_of.workload.blocks
         known = zip(blocks, positions_of(blocks, planned or blocks), strict=True)
         return DerivedTrials(
-            [item.statistic for item in self._items.values()],
+            [item.statistic for item in self.items.values()],
             dict(zip(self._tables, known, strict=True)),
             strategy,
             self._population,
@@ -244,7 +245,7 @@ class DerivedTargets(DerivedErrors):
         weights = tuple(whole // units[place] for place in range(len(workload.blocks)))
         apart = self._trials_with(DirectStrategy("Workload", "gaussian", workload, weights))
         for target in self.targets:
-            item = self._items[target.item]
+            item = self.items[target.item]
 
             def met(std: float, target: Target = target, item: DerivedItem = item) -> bool:
                 errors = apart.errors(item.statistic, std * whole)
@@ -261,8 +262,8 @@ class DerivedTargets(DerivedErrors):
     @property
     def words(self) -> tuple[str, ...]:
         """What to say of how these errors are known."""
-        simulated = [item.name for item in self._items.values() if is_simulated(item)]
-        exact = [item.name for item in self._items.values() if not is_simulated(item)]
+        simulated = [item.name for item in self.items.values() if is_simulated(item)]
+        exact = [item.name for item in self.items.values() if not is_simulated(item)]
         lines = []
         if simulated:
             population, trials = self._population, self._any_trials.trials

@@ -10,6 +10,7 @@ evenly over all values, as nowhere, are right in 63 % and say better than it is 
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -19,14 +20,15 @@ from statistics import NormalDist
 import numpy as np
 
 from dpquery.arrays import Floats
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
-from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, made_up, proxies_for
+from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
 from dpquery.releases.report.figures import GOOD_ERROR, Judgement
 from dpquery.releases.tables.errors import NOISY, flags, lower_median, relative_errors
-from dpquery.spec.spec import DerivedItem, Spec
+from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
 
@@ -199,34 +201,35 @@ class JudgedOn:
         """The records; None where nobody said how many there are."""
         if self.rows is None:
             return None
-        if self.proxy is None:
-            return made_up(self._spec, self._compiled, rows=self.rows, population=UNEVEN)
-        return proxies_for(self.proxy, self._spec, self._compiled, rows=self.rows)[0]
+        return public_records(
+            self.proxy, self._spec, self._compiled, rows=self.rows, population=UNEVEN
+        )
 
     @cached_property
-    def _derived(self) -> tuple[tuple[DerivedItem, ...], DerivedErrors | None]:
-        items = tuple(item for item in self._spec.derived if item.of_this_release)
+    def _derived(self) -> DerivedErrors | None:
+        items = [item for item in self._spec.derived if item.of_this_release]
         small = sum(table.size for item in items for table in item.statistic.tables) <= MOST_TRIED
         if self.rows is None or not items or not small:
-            return (), None
-        return items, DerivedErrors(
-            items,
-            self._spec,
-            self._compiled,
-            rows=self.rows,
-            proxy=self.proxy,
-            population=UNEVEN,
-        )
+            return None
+        with suppress(UnsupportedWorkloadError):
+            return DerivedErrors(
+                items,
+                self._spec,
+                self._compiled,
+                rows=self.rows,
+                proxy=self.proxy,
+                population=UNEVEN,
+            )
+        return None
 
     def derived(self, priced: SelectionAtBudget) -> tuple[DerivedWorth, ...]:
         """Return what derived items are worth; none where they are many or rows are not known."""
-        items, errors = self._derived
-        if errors is None:
+        if self._derived is None:
             return ()
-        errors.try_with([priced.selection])
+        self._derived.try_with([priced.selection])
         noise, worths = priced.selection.noise, []
-        for item in items:
-            rows = errors.errors(item.name, noise, priced.std)
+        for name, item in self._derived.items.items():
+            rows = self._derived.errors(name, noise, priced.std)
             known = rows.std[np.isfinite(rows.std) & ~rows.lost]
             within = WIDTHS[noise] * lower_median(known) if known.size else None
             kind = item.statistic.kind

@@ -141,6 +141,12 @@ def over_units(items: Sequence[ItemFacts]) -> str:
     return ", those of sums over the most that one record adds"
 
 
+def roundings(items: Sequence[ItemFacts]) -> list[tuple[str, str]]:
+    """Return the items that sum over bins, each with what no error says of its sums."""
+    summed = [(item.name, item.summed.rounding) for item in items if item.summed]
+    return [(name, words) for name, words in summed if words]
+
+
 def summed_facts(item: Item, domain: Domain) -> SummedFacts | None:
     """Return what an item adds up; None where it counts records."""
     summed = item.summed

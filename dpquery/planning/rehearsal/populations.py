@@ -435,6 +435,15 @@ def proxies_for(
     return (_of_csv(path, spec, compiled, counted, rows=rows),)
 
 
+def public_records(
+    path: Path | None, spec: Spec, compiled: CompiledSpec, *, rows: int, population: Population
+) -> Proxy:
+    """Return the proxy that a path names; where there is none, records of a made-up population."""
+    if path is None:
+        return made_up(spec, compiled, rows=rows, population=population)
+    return proxies_for(path, spec, compiled, rows=rows)[0]
+
+
 def made_up(spec: Spec, compiled: CompiledSpec, *, rows: int, population: Population) -> Proxy:
     """Return records of a made-up population, whose answers are scaled to the declared rows."""
     most = min(rows, MAX_SAMPLED_RECORDS)

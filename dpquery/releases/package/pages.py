@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from html import escape
 
 from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
-from dpquery.releases.manifest_facts import QUANTILES_IN_BINS
+from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, roundings
 from dpquery.releases.package.tables import PackagedTable
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.words import count, without_controls
@@ -329,9 +329,8 @@ def _model(manifest: Manifest) -> str:
 
 def _of_derived(manifest: Manifest) -> Iterator[str]:
     """Yield what sums over bins and derived items take for granted."""
-    for item in manifest.items:
-        if item.summed is not None and item.summed.rounding:
-            yield f"`{item.name}` and means of it: {item.summed.rounding}."
+    for name, words in roundings(manifest.items):
+        yield f"`{name}` and means of it: {words}."
     kinds = {item.kind for item in manifest.derived}
     if kinds & {"share", "ratio", "mean"}:
         yield (

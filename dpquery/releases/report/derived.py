@@ -72,6 +72,11 @@ class DerivedReport:
         )
 
 
+def width_unit(kind: str) -> tuple[float, str]:
+    """Return what a width of a kind of statistic is multiplied by on screens, and its unit then."""
+    return (100.0, _POINTS) if kind in PERCENT_KINDS else (1.0, "")
+
+
 def _half_width(width: float, unit: str) -> str:
     """Return half of an interval; a share has no more than a hundred points."""
     if unit == _POINTS and width > 100:
@@ -101,9 +106,7 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
     """Return how wide the intervals of all rows are."""
     dates = pa.types.is_date32(table.schema.field("estimate").type)
-    scale, unit = (1.0, " days" if dates else "")
-    if facts.kind in PERCENT_KINDS:
-        scale, unit = 100.0, _POINTS
+    scale, unit = (1.0, " days") if dates else width_unit(facts.kind)
     low, high = (
         (table[name].cast(pa.int32()) if dates else table[name]).cast(pa.float64()).to_numpy()
         for name in ("ci_low", "ci_high")

@@ -31,6 +31,7 @@ from dpquery.releases.manifest_facts import (
     facts_notes,
     nearer_words,
     over_units,
+    roundings,
 )
 from dpquery.releases.report.answers import (
     ItemCells,
@@ -259,10 +260,10 @@ class ItemReport:
 
         Half of the answers may be of values that nobody has, and the rest be good.
         """
-        fine = self.cells.take(np.flatnonzero(~self.cells.flagged))
-        if self.grade != "weak" or not self.cells.whole or not fine.half_widths.size:
+        if self.grade != "weak" or not self.cells.whole:
             return ""
-        return f"; the others {within(lower_median(fine.half_widths))}"
+        halves = self.cells.take(np.flatnonzero(~self.cells.flagged)).half_widths
+        return f"; the others {within(lower_median(halves))}" if halves.size else ""
 
     @cached_property
     def levels(self) -> tuple[LevelReport, ...]:
@@ -509,8 +510,7 @@ def headline(report: Report) -> list[str]:
     notes = [extra_note(manifest)] if manifest.extra else []
     notes += facts_notes(manifest.facts)
     notes += [nearer_words(*manifest.nearer)] if manifest.nearer else []
-    summed = [(item.name, item.summed.rounding) for item in manifest.items if item.summed]
-    notes += [f"{name} and means of it: {words}" for name, words in summed if words]
+    notes += [f"{name} and means of it: {words}" for name, words in roundings(manifest.items)]
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
     return [

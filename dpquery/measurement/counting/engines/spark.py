@@ -116,8 +116,6 @@ def spark_session() -> "SparkSession":
         unlike = [f"{k}={v}" for k, v in _OF_THE_MACHINES.items() if session.conf.get(k, "") != v]
         for key, value in _OF_THE_QUERY.items():
             session.conf.set(key, value)
-    except (OSError, ValueError):
-        session = None
     except spark_errors():
         session = None
     if session is None:
