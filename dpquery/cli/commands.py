@@ -292,8 +292,10 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
     if done.stale is not None:
         say(f"warning: {done.stale}")
     if done.free:
-        unopened = data[0] if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
-        say(f"nothing was charged: the ledger holds this release, and {unopened} was not opened")
+        unopened = (
+            f"{data[0]} was" if len(data) == 1 else f"{data[0]} and {len(data) - 1} more were"
+        )
+        say(f"nothing was charged: the ledger gave this release again, and {unopened} not opened")
     if as_json:
         print_json(summary.release_json(done))
     else:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import DataError, SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
 from dpquery.measurement.ledger.store import default_path
 
@@ -68,10 +68,20 @@ def _as_given(given: FilePath) -> Path:
 
 
 def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path | str]:
-    """Return where the data lie: one location or several."""
+    """Return where the data lie: one location or several.
+
+    Raises:
+        DataError: one of them is a spec, by its name.
+    """
+    several = [given] if isinstance(given, str | os.PathLike) else given
+    for at in several:
+        if str(at).lower().endswith((".yaml", ".yml")):
+            raise DataError(
+                f"{at}: this seems to be a spec; write `dpquery release DATA`, with the data that "
+                "it describes"
+            )
     if isinstance(given, os.PathLike):
         return _as_given(given)
-    several = [given] if isinstance(given, str) else given
     # No path: `spark:s3a://` has two slashes in a row.
     return [at if isinstance(at, str) and ":" in at else _as_given(at) for at in several]
 

@@ -35,6 +35,7 @@ from dpquery.commands.defaults import (
 from dpquery.exceptions import ChangedDataError, LargeDeltaWarning, PlanConflictError, SpecError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.locations import Data, stale_place
+from dpquery.measurement.counting.sources import near_in_folder
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Funds, Room, price_against
@@ -51,7 +52,7 @@ from dpquery.releases.budget_words import delta_words
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
 from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.numbers import power
-from dpquery.spec.problems import one_of
+from dpquery.spec.problems import one_of, quoted
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import CHOICES as NOISES
 from dpquery.strategy.strategy import chosen as chosen_noise
@@ -69,14 +70,17 @@ class StaleData:
         place: the file.
         day: when it was measured.
         changed: whether it was changed since; else it is missing.
+        near: the file beside a missing one that may have been meant, if any.
     """
 
     place: str
     day: str
     changed: bool
+    near: str | None
 
     def __str__(self) -> str:
-        happened = "has changed since it was measured" if self.changed else "is not there"
+        meant = f" (did you mean {quoted(self.near)}?)" if self.near else ""
+        happened = "has changed since it was measured" if self.changed else f"is not there{meant}"
         return (
             f"{self.place} {happened}: the numbers are those of {self.day}, out of the ledger. To "
             "measure new data, which is charged, give the dataset another `version:` in the spec "
@@ -291,7 +295,9 @@ def _stale(
     place = stale_place(data, measured.after) if measured.stored else None
     if place is None:
         return None, None
-    stale = StaleData(place[0], measured.day, place[1] == "changed")
+    changed = place[1] == "changed"
+    near = None if changed else near_in_folder(Path(place[0]))
+    stale = StaleData(place[0], measured.day, changed, near)
     refusal = ChangedDataError(f"{stale}; nothing was written: --same writes the old numbers")
     if stale.changed and not same:
         raise refusal

@@ -273,16 +273,35 @@ def write_plan(plan: Plan) -> bytes:
         content["adaptive"] = encode_adaptive(plan.adaptive)
     if plan.closest is not None:
         content["closest"] = encode_closest(plan.closest)
+    return _as_text(content | {"sha256": _sha256(content)})
+
+
+def _as_text(content: Mapping[str, object]) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+def _sha256(content: Mapping[str, object]) -> str:
+    return hashlib.sha256(_as_text(content)).hexdigest()
+
+
 def read_plan(content: bytes, *, name: str = "this") -> Plan:
-    """Parse the bytes of a plan file; SpecError if they are not one, with the name."""
+    """Parse the bytes of a plan file; SpecError if they are not one, with the name.
+
+    A plan that was changed by hand is refused by its hash: some of its figures, such as the lower
+    bound, take too long to work out again. The hash guards against accidents alone, so that all
+    that the guarantee stands on is checked apart from it. Plans had none at first.
+    """
     try:
         raw = mapping(parsed(content))
         if raw["format"] not in FORMATS:
             given = text_of(raw["format"])[:40]
             raise SpecError(f"the plan has format {given!r}, not {FORMAT!r}; plan again")
+        kept = {key: value for key, value in raw.items() if key != "sha256"}
+        if raw.get("sha256", "") not in ("", _sha256(kept)):
+            raise SpecError(
+                f"{name} was changed after `dpquery plan` wrote it; put the file back as it was, "
+                f"or plan again with `dpquery plan SPEC --out {name}`"
+            )
         return _parse(raw, hashlib.sha256(content).hexdigest())
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         raise SpecError(

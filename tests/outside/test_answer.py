@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from dense import dense_block, dense_strategy
-from specs import strategies, with_true_figures
+from specs import strategies, unhashed, with_true_figures
 from town import ANY_PLAN, contents, kinds, ok, refused
 
 from dpquery.operators.compile import compile_questions, compile_spec
@@ -54,7 +54,7 @@ def replan(shape):
 
 def put(facts):
     """Put a strategy into the plan."""
-    raw = json.loads(Path("dpquery.plan").read_text())
+    raw = unhashed(Path("dpquery.plan").read_text())
     raw["selections"][0]["strategy"] = facts.encode()
     with_true_figures(raw)
     Path("dpquery.plan").write_text(json.dumps(raw))
@@ -64,7 +64,7 @@ def measured(folder="release"):
     """The strategy of a release and its noisy values, in units of the integer strategy."""
     folder = Path(folder)
     raw, facts = (
-        json.loads((folder / f"release.{suffix}").read_text()) for suffix in ("plan", "json")
+        unhashed((folder / f"release.{suffix}").read_text()) for suffix in ("plan", "json")
     )
     spec = parse(raw["spec"]["text"], name="spec", files={})
     compiled = compile_spec(spec)

@@ -170,9 +170,8 @@ def test_epsilon_has_no_default(town):
         (CSV.replace(b"sex", b"gender", 1), "the header lacks the declared column sex; rename"),
         (
             CSV.replace(b"income", b"sex", 1),
-            "lacks the declared column income; it has the declared column sex "
-            "more than once; rename columns in the file, or set `column:` in the spec; give each "
-            "column of the file a name of its own, or take out all but the right one; nothing was",
+            "lacks the declared column income, and has the declared column sex more than once; "
+            "rename columns in the file, or set `column:` in the spec; nothing was",
         ),
         (
             CSV.replace(b"age,", b"age,sex,", 1),
@@ -398,11 +397,18 @@ def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
 def test_a_free_repeat_names_what_was_not_opened(town):
     ok(*RELEASE)
     for given, named in (
-        (["dtaa.csv"], "dtaa.csv"),
-        (["a.csv", "b.csv", "c.csv"], "a.csv and 2 more"),
+        (["dtaa.csv"], "dtaa.csv was"),
+        (["a.csv", "b.csv", "c.csv"], "a.csv and 2 more were"),
     ):
         said = ok("release", *given, "--epsilon", "1").err
-        assert f"nothing was charged: the ledger holds this release, and {named} was not" in said
+        assert f"the ledger gave this release again, and {named} not opened" in said
+    assert (
+        "dat.csv is not there (did you mean 'data.csv'?)"
+        in ok("release", "dat.csv", "--epsilon", "1").err
+    )
+    assert "this seems to be a spec" in refused(
+        "release", "workload.yaml", "--epsilon", "1", code=6
+    )
 
 
 OTHER_KINDS = {

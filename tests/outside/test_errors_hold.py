@@ -1,16 +1,15 @@
 """What is printed of errors is so: of answers, of quotients, of totals; no sound plan is lost."""
 
-import json
-
 import numpy as np
 import pytest
+from specs import unhashed
 from town import planned, released, spec_text
 
 import dpquery
 
 
 def left_out(folder):
-    plan = json.loads((folder / "p").read_text())
+    plan = unhashed((folder / "p").read_text())
     return [
         (candidate["name"], candidate["reason"])
         for selection in plan["selections"]
@@ -157,7 +156,7 @@ def test_no_total_errs_far_more_than_the_worst_answer_and_no_answer_pays_for_it(
     ]
     planned(tmp_path, people(domain, items), time_limit=1, search_both=True)
     (tmp_path / "d.csv").write_text("a,b,c\n" + "0,0,0\n" * 50)
-    plan = json.loads((tmp_path / "p").read_text())
+    plan = unhashed((tmp_path / "p").read_text())
     for selection in plan["selections"]:
         noise = selection["noise"]
         tables = released(tmp_path, tmp_path / "d.csv", epsilon=1, noise=noise)

@@ -33,7 +33,7 @@ REFUSALS = re.compile(
     r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "
     r"(write one there, or name another file, or set its encoding in the spec, such as "
     rf"`file: \{{encoding: latin-1\}}`|{HINTS}); nothing was charged\n"
-    rf"|dpquery: data\.csv: the header lacks {NAMES}(; it has {NAMES} more than once)?; {REMEDY}\n"
+    rf"|dpquery: data\.csv: the header lacks {NAMES}(, and has {NAMES} more than once)?; {REMEDY}\n"
     rf"|dpquery: data\.csv: the header has {NAMES} more than once; {REMEDY}\n"
     r"|dpquery: data\.csv is empty: no header and no record; name another file; "
     r"nothing was charged\n"

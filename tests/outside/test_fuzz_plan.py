@@ -26,7 +26,7 @@ from damage import (
 )
 from dense import dense_strategy
 from rounds import MIXED_SPEC, rehearse
-from specs import strategies, with_true_figures
+from specs import strategies, unhashed, with_true_figures
 from town import kinds, plan_town, refused, run
 
 from dpquery.exceptions import SpecError
@@ -48,8 +48,8 @@ SHAPES = (*SHAPES, "union", "direct", "cell-classes")
 def plans(planned_town, planned_gaussian_town, tmp_path_factory):
     """Plans of every shape of strategy, by name, as JSON values."""
     documents = {
-        "laplace": json.loads((planned_town / "dpquery.plan").read_text()),
-        "gaussian": json.loads((planned_gaussian_town / "dpquery.plan").read_text()),
+        "laplace": unhashed((planned_town / "dpquery.plan").read_text()),
+        "gaussian": unhashed((planned_gaussian_town / "dpquery.plan").read_text()),
     }
     compiled = compile_spec(parse(documents["laplace"]["spec"]["text"], name="spec", files={}))
     kinds = strategies(compiled)
@@ -197,7 +197,7 @@ def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
     folder = tmp_path_factory.mktemp("rap")
     plan_town(folder, MIXED_SPEC)
     rehearse(folder / "dpquery.plan")
-    plan, draw, tried = json.loads((folder / "dpquery.plan").read_text()), chance(5), 0
+    plan, draw, tried = unhashed((folder / "dpquery.plan").read_text()), chance(5), 0
     for _ in range(50):
         mechanism = accepted(mutated(plan, draw, below=("relaxed",)), mechanism="rap")
         tried += 1
@@ -237,7 +237,7 @@ def test_refused_plans_leave_ledger_and_folder_as_they_are(town, plans, record_p
     ],
 )
 def test_a_plan_for_another_unit_than_the_ledger_s_is_refused(town, given, instead):
-    plan = json.loads(Path("dpquery.plan").read_text())
+    plan = unhashed(Path("dpquery.plan").read_text())
     assert given in plan["spec"]["text"]
     plan["spec"]["text"] = plan["spec"]["text"].replace(given, instead)
     Path("dpquery.plan").write_text(json.dumps(plan))
@@ -247,7 +247,7 @@ def test_a_plan_for_another_unit_than_the_ledger_s_is_refused(town, given, inste
 
 
 def test_words_of_a_plan_never_reach_the_terminal_as_commands(town):
-    plan = json.loads(Path("dpquery.plan").read_text())
+    plan = unhashed(Path("dpquery.plan").read_text())
     selection = plan["selections"][0]
     for line in selection["candidates"]:
         if line["name"] == selection["best"]:

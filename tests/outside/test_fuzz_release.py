@@ -27,6 +27,7 @@ from damage import (
     slow_but,
 )
 from rounds import MIXED_SPEC, rehearse
+from specs import unhashed
 from town import contents, ok, plan_town, renew, run
 
 from dpquery.exceptions import SpecError
@@ -114,7 +115,7 @@ def change_manifest(draw):
 def change_plan(draw):
     path = Path("bad/release.plan")
     below = draw.choice([("selections",), ("spec",), ("relaxed",), ()])
-    plan = mutated(json.loads(path.read_text()), draw, below=below)
+    plan = mutated(unhashed(path.read_text()), draw, below=below)
     path.write_bytes(json.dumps(plan).encode("utf-8", "replace"))
     resigned()
 

@@ -4,12 +4,13 @@ import base64
 import json
 import os
 import pickle
+import re
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from specs import with_true_figures
+from specs import unhashed, with_true_figures
 from town import kinds, ok, refused
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
@@ -27,7 +28,7 @@ def test_a_missing_plan_says_how_to_make_one(town):
 
 
 def plan_json():
-    return json.loads(Path("dpquery.plan").read_text())
+    return unhashed(Path("dpquery.plan").read_text())
 
 
 def strategy_of(plan):
@@ -230,3 +231,23 @@ def test_a_plan_that_cannot_answer_is_refused_before_anything_is_charged(town, s
     Path("dpquery.plan").write_text(json.dumps(plan))
     assert "does not fit its spec" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [(r'"bound": [0-9.e-]+', '"bound": 0.1'), ('"name": "', '"name": "x'), ("row", "rows")],
+)
+def test_a_plan_that_was_changed_by_hand_is_refused_by_its_name(town, written, instead):
+    whole = Path("dpquery.plan").read_text()
+    changed = re.sub(written, instead, whole, count=1)
+    assert changed != whole
+    Path("changed.plan").write_text(changed)
+    said = refused(*RELEASE, "--plan", "changed.plan", code=2)
+    assert "changed.plan was changed after `dpquery plan` wrote it" in said
+    assert kinds() == ["register"]
+
+
+def test_a_plan_that_is_laid_out_otherwise_is_the_same_plan(town):
+    plan = json.loads(Path("dpquery.plan").read_text())
+    Path("dpquery.plan").write_text(json.dumps(plan, indent=4))
+    ok(*RELEASE)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from dense import dense_strategy, dense_workload
 from rounds import COMPILED, REHEARSAL_SPEC, SPEC_READ, plan, records, write_records
+from specs import unhashed
 from town import kinds, ok, refused
 
 from dpquery.operators.gram import gram
@@ -202,10 +203,10 @@ def test_plans_that_prefer_unbiased_answers_are_as_before(small):
     Path("workload.yaml").write_text(UNBIASED)
     assert "closest" not in plan("--epsilon", "0.1")
     text = UNBIASED.replace("other: drop\n", "other: drop\nprefer: unbiased\n")
-    before = json.loads(Path("dpquery.plan").read_bytes())
+    before = unhashed(Path("dpquery.plan").read_bytes())
     Path("workload.yaml").write_text(text)
     plan("--epsilon", "0.1")
-    after = json.loads(Path("dpquery.plan").read_bytes())
+    after = unhashed(Path("dpquery.plan").read_bytes())
     assert before.pop("spec") != after.pop("spec")
     assert before == after
     assert "closest" not in after
@@ -270,7 +271,7 @@ def test_a_plan_with_closest_answers_is_read_as_it_was_written(town):
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_closest_answers_are_refused_before_anything_is_charged(town, hostile):
     plain = read_plan(Path("dpquery.plan").read_bytes())
-    raw = json.loads(write_plan(dataclasses.replace(plain, closest=CLOSEST)))
+    raw = unhashed(write_plan(dataclasses.replace(plain, closest=CLOSEST)))
     change = HOSTILE[hostile]
     raw["closest"] = raw["closest"] | change if change else change
     Path("dpquery.plan").write_text(json.dumps(raw))

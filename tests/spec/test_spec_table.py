@@ -93,11 +93,11 @@ def test_a_field_is_one_entry() -> None:
     [
         ("{nam: Rex, barks: 3}", ["1:2: a pet has no key 'nam'; did you mean 'name'?"]),
         ("{name: Rex}", ["1:1: a pet has one of the keys barks, swims; found none of them"]),
-        ("{barks: 1}", ["1:1: a pet needs the key 'name'; add it"]),
+        ("{barks: 1}", ["1:1: a pet needs the key 'name'; add it, such as `name: Rex`"]),
         (
             "{name: [], legs: x, swims: 1, chip: a}",
             [
-                "1:1: a swims needs the key 'fins'; add it",
+                "1:1: a swims needs the key 'fins'; add it, such as `fins: 2`",
                 "1:8: expected the pet's name, found an empty list",
                 "1:18: expected how many legs it has, a whole number, found 'x'",
                 "1:37: no fish: 'chip'",

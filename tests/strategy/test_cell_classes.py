@@ -12,7 +12,7 @@ from bench_office import OFFICE, office_spec
 from dense import classes_of_cells, dense_block, dense_workload, random_workload
 from pinned import SHAPE, linear
 from scipy.optimize import check_grad
-from specs import put_true_figures
+from specs import put_true_figures, unhashed
 from town import ok, plan_town, refused, renew
 
 from dpquery.exceptions import UnsupportedWorkloadError
@@ -283,7 +283,7 @@ def sliced(planned_slices, tmp_path, monkeypatch):
     renew(tmp_path / "slices", planned_slices)
     monkeypatch.chdir(tmp_path / "slices")
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "slices" / "state" / "ledger.db"))
-    plan = json.loads(Path("dpquery.plan").read_text())
+    plan = unhashed(Path("dpquery.plan").read_text())
     (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
     assert selection["strategy"]["shape"] == "cell-classes"
 
@@ -325,7 +325,7 @@ DAMAGE = {
 @pytest.mark.nightly
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_plan_of_other_classes_is_refused_before_anything_is_charged(sliced, damage):
-    plan = json.loads(Path("dpquery.plan").read_text())
+    plan = unhashed(Path("dpquery.plan").read_text())
     (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
     damage(selection["strategy"]["inner"])
     Path("dpquery.plan").write_text(json.dumps(plan))
@@ -334,7 +334,7 @@ def test_a_plan_of_other_classes_is_refused_before_anything_is_charged(sliced, d
 
 
 def test_a_plan_whose_inner_strategy_is_the_identity_is_charged_for_what_it_is(sliced):
-    plan = json.loads(Path("dpquery.plan").read_text())
+    plan = unhashed(Path("dpquery.plan").read_text())
     (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
     inner = selection["strategy"]["inner"]
     classes = cell_classes(

@@ -16,7 +16,7 @@ from dense import (
     dense_workload,
     random_axis,
 )
-from specs import put_true_figures
+from specs import put_true_figures, unhashed
 from town import ok, plan_town, refused
 
 import dpquery.audit.dense_strategy as audit
@@ -325,7 +325,7 @@ def test_a_release_of_orbits_has_its_answers_and_answers_again(tmp_path, monkeyp
     plan_town(tmp_path / "areas", AREAS)
     monkeypatch.chdir(tmp_path / "areas")
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "areas" / "state" / "ledger.db"))
-    plan = json.loads(Path("dpquery.plan").read_text())
+    plan = unhashed(Path("dpquery.plan").read_text())
     (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
     selection["strategy"] = encoded_areas(areas)
     Path("dpquery.plan").write_text(json.dumps(plan))

@@ -8,7 +8,7 @@ from itertools import product as every
 import numpy as np
 import pytest
 from dense import classes_of_cells, dense_strategy, random_strategies
-from specs import with_true_figures
+from specs import unhashed, with_true_figures
 from test_fuzz_sensitivity import strategies_of
 from town import GAUSSIAN_SPEC, ok, plan_town, refused, spent
 
@@ -338,7 +338,7 @@ def test_a_release_of_a_plan_of_before_is_free_and_answers_as_it_did(tmp_path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     plan_town(tmp_path, GAUSSIAN_SPEC)
-    plan = json.loads((tmp_path / "dpquery.plan").read_text())
+    plan = unhashed((tmp_path / "dpquery.plan").read_text())
     assert {selection["record_change"] for selection in plan["selections"]} == {"moves"}
     for selection in plan["selections"]:
         del selection["record_change"]
@@ -364,7 +364,7 @@ def test_a_plan_that_claims_what_its_spec_forbids_is_refused(tmp_path, monkeypat
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     plan_town(tmp_path, GAUSSIAN_SPEC)
     path = tmp_path / "dpquery.plan"
-    plan = json.loads(path.read_text())
+    plan = unhashed(path.read_text())
     for selection in plan["selections"]:
         selection["record_change"] = "moves within"
     path.write_text(json.dumps(with_true_figures(plan)))

@@ -130,20 +130,23 @@ def open_regular(path: Path) -> BinaryIO:
         except OSError:
             pass
     if not os.path.lexists(path):
-        raise DataError(f"there is no file {path}{_near_in_folder(path)}")
+        near = near_in_folder(path)
+        instead = (
+            "give the path of a data file" if near is None else f"did you mean {quoted(near)}?"
+        )
+        raise DataError(f"there is no file {path}; {instead}")
     if os.path.isfile(path):
         raise DataError(f"{path} may not be read by you; check its permissions with `ls -l`")
     raise DataError(f"{path} is not a file that can be read; give the path of a data file")
 
 
-def _near_in_folder(path: Path) -> str:
-    """Return the end of a message about a file that is missing."""
+def near_in_folder(path: Path) -> str | None:
+    """Return the name of the file that may have been meant by one that is missing, if any."""
     try:
         beside = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
     except (OSError, ValueError):
         beside = []
-    near = nearest(path.name, beside)
-    return "; give the path of a data file" if near is None else f"; did you mean {quoted(near)}?"
+    return nearest(path.name, beside)
 
 
 class ColumnsError(DataError):
@@ -162,7 +165,7 @@ class ColumnsError(DataError):
             f"{says} the declared column{'s' if names[1:] else ''} {', '.join(names)}{more}"
             for says, names, more in (
                 (f"{where} lacks", missing, ""),
-                ("it has" if missing else f"{where} has", repeated, " more than once"),
+                ("has" if missing else f"{where} has", repeated, " more than once"),
             )
             if names
         ]
@@ -178,11 +181,12 @@ class ColumnsError(DataError):
             )
         if any(name != person for name in self._missing):
             remedies.append("rename columns in the file, or set `column:` in the spec")
-        if self._repeated:
+        elif self._repeated:
             remedies.append(
                 "give each column of the file a name of its own, or take out all but the right one"
             )
-        return "; ".join([*self._sentences, *([self._hint] if self._hint else remedies)])
+        said = ", and ".join(self._sentences)
+        return "; ".join([said, *([self._hint] if self._hint else remedies)])
 
 
 def places_of(

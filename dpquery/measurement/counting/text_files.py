@@ -472,11 +472,6 @@ class TextFile(StoredFile):
             raise DataError(f"{self.path} is empty: no header and no record; name another file")
         names = self._names(line, self.format.delimiter)
         whole = names is not None and all(names.count(name) == 1 for name in declared)
-        if not whole and self.path.suffix.lower() in (".yaml", ".yml"):
-            raise DataError(
-                f"{self.path}: this seems to be a spec; write `dpquery release DATA`, with the "
-                "data that it describes"
-            )
         hint = "" if whole else self._hint(line, declared)
         if names is None:
             separated, letters = _SEPARATED[self.format.delimiter], self.format.encoding

@@ -391,7 +391,11 @@ def open_store(path: Path, *, create: bool, timeout: float) -> Iterator[Store]:
             database.execute("PRAGMA synchronous = FULL")
             (application,) = database.execute("PRAGMA application_id").fetchone()
         if application != _APPLICATION:
-            raise LedgerError(f"{path} is not a ledger of this version of dpquery")
+            found = "is no ledger of this version of dpquery" if application else "holds no ledger"
+            raise LedgerError(
+                f"{path} {found}; if it was one, restore a backup, since a new one would not know "
+                "what was spent; else name another with --ledger"
+            )
         yield Store(path, database)
 
 

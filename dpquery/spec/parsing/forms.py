@@ -311,17 +311,22 @@ class WordOr(Generic[_W, _T]):
 
 @dataclass(frozen=True)
 class ListOf(Generic[_T]):
-    """A list of at least `least` entries; whether they are `unique` is checked where they mean."""
+    """A list of at least `least` entries; whether they are `unique` is checked where they mean.
+
+    A value that is no list is refused with `instead`: what else may have been meant.
+    """
 
     what: str
     item: Form[_T]
     least: int = 1
     unique: bool = False
+    instead: str = ""
 
     def read(self, node: Node, problems: Problems) -> tuple[_T, ...]:
         if not isinstance(node, ListNode) or (self.least and not node.items):
             least = " with at least one entry" if self.least else ""
-            raise _unexpected(node, f"{self.what}, a list{least}")
+            message = f"expected {self.what}, a list{least}, found {described(node)}"
+            raise node.mistake(f"{message}{self.instead}")
         return tuple(problems.each(node.items, lambda item: self.item.read(item, problems)))
 
     def schema(self) -> Schema:

@@ -14,6 +14,7 @@ from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted, su
 
 _T = TypeVar("_T")
 _NO_DEFAULT = object()
+_SHORT = 60  # characters of an example in a message
 
 
 class Field(Generic[_T]):
@@ -67,6 +68,13 @@ class Field(Generic[_T]):
         if self.default is _NO_DEFAULT or (self.default is None and self.name in instance):
             raise UnreadableError(None)
         return cast(_T, self.default)
+
+    @property
+    def such_as(self) -> str:
+        """The end of a message about a field that is missing: its example, where it is short."""
+        shown = f"{self.name}: {self.example}"
+        fits = len(shown) <= _SHORT and "\n" not in shown
+        return f", such as `{shown}`" if fits else ""
 
 
 def choice(form: Form[_T], about: str, example: str) -> Field[_T]:
@@ -170,7 +178,8 @@ class Fields:
                 problems.add(key.place, f"{what} has no key {quoted(key.text)}{hint}")
         for name, field in known.items():
             if field.required and name not in self and name not in meant:
-                problems.add(self._node.place, f"{what} needs the key {quoted(name)}; add it")
+                message = f"{what} needs the key {quoted(name)}; add it{field.such_as}"
+                problems.add(self._node.place, message)
 
     def _choose(self, what: str, problems: Problems) -> None:
         """Find the one key of `kinds`; note what is missing beside it, and what does not fit."""
@@ -187,7 +196,7 @@ class Fields:
             if name in self and field.apart in self:
                 problems.add(self._nodes[name].place, field.conflict.format(name=name))
             if name not in self and field.together in self:
-                message = f"a {field.together} needs the key {quoted(name)}; add it"
+                message = f"a {field.together} needs the key {quoted(name)}; add it{field.such_as}"
                 problems.add(self._node.place, message)
 
     @classmethod
