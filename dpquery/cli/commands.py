@@ -292,10 +292,10 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
     if done.stale is not None:
         say(f"warning: {done.stale}")
     if done.free:
-        unopened = (
-            f"{data[0]} was" if len(data) == 1 else f"{data[0]} and {len(data) - 1} more were"
+        more = f" and {len(data) - 1} more were" if data[1:] else " was"
+        say(
+            f"nothing was charged: the ledger gave this release again, and {data[0]}{more} not opened"
         )
-        say(f"nothing was charged: the ledger gave this release again, and {unopened} not opened")
     if as_json:
         print_json(summary.release_json(done))
     else:
