@@ -293,9 +293,7 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
         say(f"warning: {done.stale}")
     if done.free:
         more = f" and {len(data) - 1} more were" if data[1:] else " was"
-        say(
-            f"nothing was charged: the ledger gave this release again, and {data[0]}{more} not opened"
-        )
+        say(f"nothing was charged: the ledger gave this release again; {data[0]}{more} not opened")
     if as_json:
         print_json(summary.release_json(done))
     else:

@@ -401,7 +401,7 @@ def test_a_free_repeat_names_what_was_not_opened(town):
         (["a.csv", "b.csv", "c.csv"], "a.csv and 2 more were"),
     ):
         said = ok("release", *given, "--epsilon", "1").err
-        assert f"the ledger gave this release again, and {named} not opened" in said
+        assert f"the ledger gave this release again; {named} not opened" in said
     assert (
         "dat.csv is not there (did you mean 'data.csv'?)"
         in ok("release", "dat.csv", "--epsilon", "1").err
