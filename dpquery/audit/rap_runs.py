@@ -38,8 +38,9 @@ from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.events import Event
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import PartialMeasurement
-from dpquery.measurement.rounds.budget import rap_budget
-from dpquery.measurement.rounds.queries import Projection, RapQuery
+from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
+from dpquery.measurement.rounds.query import RoundsQuery
+from dpquery.measurement.rounds.run import MeasuredRun, PublicFit, Round, RoundBudget
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rehearsals import PlannedRap, RapSettings
@@ -195,6 +196,7 @@ ALL_QUERIES_AT_ONCE = Town("rows, all queries at once", AT_ONCE, _MANY, (1, "F")
 
 STEPS_IN_A_COUNT = 1024
 """Steps of the noise's grid in one count."""
+_UNKNOWN = RoundBudget(Fraction(0), Fraction(0), Fraction(0), last=False)  # no fit looks at it
 _NEVER = 1e-300  # stands in the logarithm for what cannot happen whatever the data
 _OVER = 4  # one query in so many is drawn among those answered too high, where a side is taken
 
@@ -411,9 +413,10 @@ class ShiftedProjection:
         moved = self._start + (self._moves.mean() / 2 if self._moves.size else 0.0)
         return np.asarray(moved[self._ends[position] : self._ends[position + 1]])
 
-    def add(self, places: Ints, noisy: Floats, std: float) -> None:
+    def add(self, measured: Round) -> None:
         """Take in the noisy answers of a round."""
-        moves = noisy - self._start[self._ends[places[:, 0]] + places[:, 1]]
+        places = measured.chosen
+        moves = measured.noisy - self._start[self._ends[places[:, 0]] + places[:, 1]]
         self._moves = np.concatenate([self._moves, moves])
 
 
@@ -437,7 +440,7 @@ class Bench:
 
     town: Town
     folder: Path
-    query: RapQuery
+    query: RoundsQuery[RapRounds]
 
     @classmethod
     def of(cls, town: Town, folder: Path) -> "Bench":
@@ -448,7 +451,7 @@ class Bench:
         (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
         spec = parse(town.spec, name="workload.yaml", files={})
         compiled = compile_spec(spec)
-        mechanism = rap_budget(
+        rounds = rap_rounds(
             compiled.workload,
             town.settings,
             privacy=spec.privacy,
@@ -457,10 +460,10 @@ class Bench:
         )
         start = town.start
 
-        def project(_: float) -> Projection:
+        def begin(_: MeasuredRun) -> PublicFit:
             return ShiftedProjection(start)
 
-        return cls(town, folder, RapQuery(spec, compiled, town.settings, mechanism, 1, project))
+        return cls(town, folder, RoundsQuery(spec, compiled, rounds, 1, begin))
 
     def runs(self, file: str, number: int) -> RapRuns:
         """Return so many runs on a file."""
@@ -527,7 +530,7 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
     charged = Fraction(sum(units), UNIT)
     split = RhoSplit(charged, town)
 
-    def fitted(counted: float) -> Projection:
+    def fitted(counted: float) -> PublicFit:
         return RapProjection(workload, town.settings, split.scaled_to(counted))
 
     run = runs_of(values[None], town, fitted)
@@ -538,7 +541,7 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
     return ReleasedRun(facts, run, charged, Fraction(before, UNIT), len(units), whole)
 
 
-def runs_of(values: Ints, town: Town, project: Callable[[float], Projection]) -> RapRuns:
+def runs_of(values: Ints, town: Town, project: Callable[[float], PublicFit]) -> RapRuns:
     """Read committed vectors as RAP's mechanism lays them out, and play the public side again.
 
     Args:
@@ -560,14 +563,15 @@ def runs_of(values: Ints, town: Town, project: Callable[[float], Projection]) ->
     return RapRuns(totals, numbers, counts, synthetic)
 
 
-def _played(public: Projection, numbers: Ints, noisy: Floats) -> Ints:
+def _played(public: PublicFit, numbers: Ints, noisy: Floats) -> Ints:
     """Return the rounded answers that a public side has before each round, (T, m)."""
     starts, synthetic = np.cumsum((0, *BLOCKS)), []
     for chosen, counts in zip(numbers, noisy, strict=True):
         answers = np.concatenate([public.answers(position) for position in range(len(BLOCKS))])
         synthetic.append(np.rint(answers).astype(np.int64))
         blocks = np.searchsorted(starts, chosen, side="right") - 1
-        public.add(np.stack([blocks, chosen - starts[blocks]], axis=1), counts, 1.0)
+        places = np.stack([blocks, chosen - starts[blocks]], axis=1)
+        public.add(Round(places, 0, counts, 1.0, _UNKNOWN))
     return np.stack(synthetic)
 
 

@@ -42,8 +42,9 @@ from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, guarantee
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rounds.budget import adaptive_budget
-from dpquery.measurement.rounds.tables import AdaptiveMeasurement, AdaptiveQuery
+from dpquery.measurement.rounds.query import RoundsQuery
+from dpquery.measurement.rounds.run import MeasuredRun, PublicFit, Round, RoundBudget
+from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rehearsals import PlannedAdaptive
@@ -57,6 +58,7 @@ SETS: tuple[Subset, ...] = ((0,), (1,), (0, 1))
 WEIGHTS = (512, 512, 1024)
 """Two blocks share one attribute each with the first two, and two each with the last."""
 GRID_STEPS = 1024
+_UNKNOWN = RoundBudget(Fraction(0), Fraction(0), Fraction(0), last=False)  # no fit looks at it
 _OFF = (6, -9, 1)  # how much less the public side has in the first cell of each table
 
 
@@ -97,14 +99,15 @@ class ShiftedTables:
         """Begin with some tables, in the order of SETS."""
         self._start, self._moves = start, np.zeros(0)
 
-    def table(self, attributes: Subset) -> Floats:
+    def answers(self, number: int) -> Floats:
         """Return a table, (cells,)."""
         moved = self._moves.mean() / 2 if self._moves.size else 0.0
-        return np.asarray(self._start[SETS.index(attributes)] + moved)
+        return np.asarray(self._start[number] + moved)
 
-    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
+    def add(self, measured: Round) -> None:
         """Take in a noisy table."""
-        self._moves = np.append(self._moves, noisy - self._start[SETS.index(attributes)])
+        moves = measured.noisy - self._start[measured.chosen[0]]
+        self._moves = np.append(self._moves, moves)
 
 
 @dataclass(frozen=True)
@@ -182,8 +185,8 @@ def draws_of_tables(
             std, levels = law.std(cost * Fraction(9, 10)), levels and given == level
             exponents = np.array(
                 [
-                    law.rate(cost) * weight * (_distance(table, public.table(subset), std))
-                    for subset, table, weight in zip(SETS, true, WEIGHTS, strict=True)
+                    law.rate(cost) * weight * _distance(true[k], public.answers(k), std)
+                    for k, weight in enumerate(WEIGHTS)
                 ]
             )
             chance = np.exp(exponents - exponents.max())
@@ -194,9 +197,9 @@ def draws_of_tables(
             noise = (counts - GRID_STEPS * true[number]) / (GRID_STEPS * std)
             residuals.append(noise)
             log_likelihood += math.log(chance[number]) - float((noise**2).sum()) / 2
-            before = public.table(SETS[number])
-            public.add(SETS[number], counts / GRID_STEPS, std)
-            moved = float(np.abs(public.table(SETS[number]) - before).sum())
+            before = public.answers(number)
+            public.add(Round(np.array([number]), given, counts / GRID_STEPS, std, _UNKNOWN))
+            moved = float(np.abs(public.answers(number) - before).sum())
             level = given + (moved <= math.sqrt(2 / math.pi) * std * len(counts))
         likelihoods.append(log_likelihood)
     return TableDraws(
@@ -219,7 +222,7 @@ class TableBench:
 
     town: Town
     folder: Path
-    query: AdaptiveQuery
+    query: RoundsQuery[TableRounds]
 
     @classmethod
     def of(cls, town: Town, folder: Path) -> "TableBench":
@@ -231,7 +234,7 @@ class TableBench:
         (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
         spec = parse(town.spec, name="workload.yaml", files={})
         compiled = compile_spec(spec)
-        budget = adaptive_budget(
+        rounds = table_rounds(
             compiled.workload,
             privacy=spec.privacy,
             guarantee=guarantee("gaussian", epsilon=EPSILON, delta=DELTA),
@@ -239,10 +242,10 @@ class TableBench:
         )
         begin = start_of(town)
 
-        def start(_: AdaptiveMeasurement) -> ShiftedTables:
+        def start(_: MeasuredRun) -> PublicFit:
             return ShiftedTables(begin)
 
-        return cls(town, folder, AdaptiveQuery(spec, compiled, budget, 1, start))
+        return cls(town, folder, RoundsQuery(spec, compiled, rounds, 1, start))
 
     @cached_property
     def law(self) -> TableLaw:

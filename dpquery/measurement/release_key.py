@@ -55,7 +55,8 @@ import numpy as np
 from dpquery.arrays import Numbers
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.rounds.budget import DEARER, MEASURED_SHARE, AdaptiveBudget, RapBudget
+from dpquery.measurement.rounds.queries import RapRounds
+from dpquery.measurement.rounds.tables import DEARER, MEASURED_SHARE, TableRounds
 from dpquery.operators.blocks import Block
 from dpquery.operators.cells import CellClassBlock, OrbitRows, Spread
 from dpquery.operators.compile import CompiledSpec
@@ -188,46 +189,25 @@ def linear_key(
     )
 
 
-def rap_key(
-    spec: Spec,
-    compiled: CompiledSpec,
-    *,
-    mechanism: RapBudget,
-    settings: RapSettings,
-    layout: str,
-    release: int,
+def rounds_key(
+    spec: Spec, compiled: CompiledSpec, *, rounds: RapRounds | TableRounds, release: int
 ) -> str:
-    """Return the key of a release by relaxed adaptive projection: 64 hexadecimal digits.
+    """Return the key of a release by RAP or by adaptive measurement: 64 hexadecimal digits.
 
     Args:
         spec: dataset, domain and protected unit.
-        compiled: the workload, and the classes of codes that are counted.
-        mechanism: how every round is made private.
-        settings: of the run.
-        layout: the version of the rules by which rounds are run and stored.
+        compiled: the workload, and the classes of codes that are counted. Adaptive runs over
+            workloads with the same candidates and weights are one, as they measure the same.
+        rounds: how every round is made private, and what it may measure.
         release: number of the release.
     """
-    request = _request(spec, compiled, _rap_mechanism(mechanism), release)
-    run = f"{layout} {_rap_settings(settings)}".encode()
+    if isinstance(rounds, TableRounds):
+        request = _request(spec, compiled, _table_rounds(rounds), release)
+        return _sha256(chain(request, (rounds.layout.encode(),)))
+    request = _request(spec, compiled, _rap_rounds(rounds), release)
+    run = f"{rounds.layout} {_rap_settings(rounds.settings)}".encode()
     blocks = (_queries(1, block) for block in compiled.workload.blocks)
     return _sha256(chain(request, (run,), *blocks))
-
-
-def adaptive_key(
-    spec: Spec, compiled: CompiledSpec, *, budget: AdaptiveBudget, layout: str, release: int
-) -> str:
-    """Return the key of a release by adaptive measurement: 64 hexadecimal digits.
-
-    Args:
-        spec: dataset, domain and protected unit.
-        compiled: the classes of codes that are counted. Workloads with the same candidates and
-            weights share a run, as they share what it measures.
-        budget: how every round is made private, and the tables that may be measured.
-        layout: the version of the rules by which rounds are run and stored.
-        release: number of the release.
-    """
-    request = _request(spec, compiled, _adaptive_mechanism(budget), release)
-    return _sha256(chain(request, (layout.encode(),)))
 
 
 def _sha256(parts: Iterable[bytes]) -> str:
@@ -347,35 +327,35 @@ def _linear_mechanism(mechanism: CalibratedNoise) -> str:
     )
 
 
-def _rap_mechanism(mechanism: RapBudget) -> str:
+def _rap_rounds(rounds: RapRounds) -> str:
     """Write the budget and noise of a run of RAP."""
-    total, whole = mechanism.total, mechanism.whole
+    total, whole = rounds.total, rounds.whole
     return write_record(
         "RapMechanism",
-        guarantee=_guarantee(mechanism.guarantee),
-        settings=_rap_settings(mechanism.settings),
-        records=write_number(mechanism.records),
-        replace=write_truth(mechanism.replace),
+        guarantee=_guarantee(rounds.guarantee),
+        settings=_rap_settings(rounds.settings),
+        records=write_number(rounds.records),
+        replace=write_truth(rounds.replace),
         total=write_optional(None if total is None else write_number(total)),
-        total_rho=write_fraction(mechanism.total_rho),
-        selection_rho=write_fraction(mechanism.selection_rho),
-        measurement_rho=write_fraction(mechanism.measurement_rho),
-        rate=write_fraction(mechanism.rate),
+        total_rho=write_fraction(rounds.total_rho),
+        selection_rho=write_fraction(rounds.selection_rho),
+        measurement_rho=write_fraction(rounds.measurement_rho),
+        rate=write_fraction(rounds.rate),
         whole=write_optional(None if whole is None else write_number(whole)),
     )
 
 
-def _adaptive_mechanism(budget: AdaptiveBudget) -> str:
+def _table_rounds(rounds: TableRounds) -> str:
     """Write the budget and the candidates of an adaptive run."""
-    candidates = budget.candidates
+    candidates = rounds.candidates
     return write_record(
         "AdaptiveTables",
-        guarantee=_guarantee(budget.guarantee),
-        records=write_number(budget.records),
-        replace=write_truth(budget.replace),
-        total=write_optional(None if budget.total is None else write_number(budget.total)),
-        unit=write_fraction(budget.unit),
-        one_way_rho=write_fraction(budget.one_way_rho),
+        guarantee=_guarantee(rounds.guarantee),
+        records=write_number(rounds.records),
+        replace=write_truth(rounds.replace),
+        total=write_optional(None if rounds.total is None else write_number(rounds.total)),
+        unit=write_fraction(rounds.unit),
+        one_way_rho=write_fraction(rounds.first_rho),
         measured_share=write_fraction(MEASURED_SHARE),
         dearer=write_number(DEARER),
         subsets=write_series(map(write_numbers, candidates.subsets)),

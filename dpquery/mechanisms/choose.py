@@ -40,14 +40,11 @@ def chosen_mechanism(
     if mechanism == "auto" and preferred is not None and request.noise is None:
         _check_rehearsed(preferred, request)
         mechanism = preferred.key
-    if mechanism == "rap":
-        from dpquery.mechanisms.fitted import rap_mechanism  # not loaded by releases without it
+    if mechanism in {"rap", "adaptive"}:
+        from dpquery.mechanisms import fitted  # not loaded by releases without it
 
-        return rap_mechanism(plan, spec, request)
-    if mechanism == "adaptive":
-        from dpquery.mechanisms.fitted import adaptive_mechanism  # nor this
-
-        return adaptive_mechanism(plan, spec, request)
+        made = fitted.rap_mechanism if mechanism == "rap" else fitted.adaptive_mechanism
+        return made(plan, spec, request)
     return linear_mechanism(plan, spec, with_closest(plan, request), ledger=ledger)
 
 

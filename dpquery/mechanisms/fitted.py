@@ -1,16 +1,14 @@
 """Releases by RAP and by adaptive measurement: what is asked, answered and said of them.
 
-Carry out relaxed adaptive projection (RAP): relaxed rows, and answers without error bars.
-
-Carry out adaptive measurement: whole tables chosen and measured in rounds, and relaxed rows.
-
-What releases of relaxed rows have in common: answers without error bars, and their manifest.
+Both choose and measure in rounds, and fit relaxed rows to what was measured: no error bars.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Generic, TypedDict, TypeVar
 
 import numpy as np
 
@@ -20,10 +18,10 @@ from dpquery.measurement import accounting
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.query import Query
-from dpquery.measurement.rounds.budget import GRID_BITS, adaptive_budget, rap_budget
-from dpquery.measurement.rounds.queries import RapMeasurement, RapQuery, rounds_of
-from dpquery.measurement.rounds.tables import AdaptiveMeasurement, AdaptiveQuery, measured_tables
+from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
+from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
+from dpquery.measurement.rounds.run import GRID_BITS, MeasuredRun, PublicFit
+from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.mechanisms.content import (
     ReleaseContent,
     ReleaseRequest,
@@ -35,12 +33,12 @@ from dpquery.mechanisms.derived import NO_DERIVED
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedFit, PlannedRap, encode_settings
+from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap, encode_settings
 from dpquery.progress import report_progress
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
     UnbiasedAnswers,
-    final_model,
+    fit_tables,
     tables_of_run,
 )
 from dpquery.reconstruction.least_squares import TableAnswers
@@ -133,116 +131,74 @@ class RelaxedAnswers:
         return [self.compiled.workload.blocks[position] for position in places]
 
 
-def check_request(request: ReleaseRequest, spec: Spec, name: str) -> None:
-    """Refuse what answers without error bars cannot have; SpecError with the remedy."""
-    if request.noise == "laplace":
-        raise SpecError(
-            f"{name} needs Gaussian noise; leave --noise out, or give --mechanism linear"
-        )
-    refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
-    for option, words in refused:
-        if option:
-            raise SpecError(f"{words.format(name)}, or give --mechanism linear")
+class _SharedFacts(TypedDict):
+    """What manifests say of every run; see RapFacts."""
+
+    noise_std: tuple[float, ...]
+    relaxed_rows: int
+    total: float
+    total_std: float | None
+    simulated: SimulatedFacts | None
+    declared: int | None
+    rows_sha256: str
 
 
-def simulated_at(planned: PlannedFit, guarantee: Guarantee, spec: Spec) -> SimulatedFacts | None:
-    """Return simulated errors at a guarantee; None where the plan rehearsed another."""
-    if not planned.covers(guarantee.epsilon, guarantee.delta):
-        return None
-    return SimulatedFacts(
-        proxy=planned.proxy,
-        repetitions=planned.repetitions,
-        rmse=planned.rmse,
-        rmse_spread=planned.rmse_spread,
-        max_error=planned.max_error,
-        max_error_spread=planned.max_error_spread,
-        weighted=spec.weighted,
-    )
-
-
-def relaxed_manifest(
-    plan: Plan,
-    query: Query,
-    measured: StoredMeasurement,
-    noise: CalibratedNoise,
-    *,
-    level: float,
-    name: str,
-    settings: object,
-    rap: RapFacts | None = None,
-    adaptive: AdaptiveFacts | None = None,
-) -> Manifest:
-    """Return the manifest of a release of relaxed rows.
-
-    Args:
-        plan: that was carried out.
-        query: what was measured.
-        measured: its noisy values.
-        noise: the widest of all that was added.
-        level: that no interval has.
-        name: of the mechanism, as a strategy.
-        settings: of the run, as JSON values.
-        rap: the run, if it was RAP's.
-        adaptive: the run, if it was one of adaptive measurement.
-    """
-    strategy = StrategyFacts(
-        name=name,
-        kind="relaxed",
-        rmse=None,
-        max_std_error=None,
-        lower_bound=None,
-        bound_kind="",
-        ratio=None,
-        sha256=digest_of(settings),
-    )
-    return manifest_of(
-        query.spec,
-        mechanism=noise,
-        noise_source=measured.source,
-        strategy=strategy,
-        plan=plan.digest,
-        key=query.key,
-        ledger=ledger_facts(measured),
-        cumulative=cumulative_words(measured, plan),
-        level=level,
-        measurements=values_digest(measured.values),
-        rap=rap,
-        adaptive=adaptive,
-        labelled_tables=plan.labelled_tables,
-        tables=plan.tables,
-    )
+SomePlanned = TypeVar("SomePlanned", PlannedRap, PlannedAdaptive)
 
 
 @dataclass(frozen=True, eq=False)
-class RapMechanism:
-    """Choose and measure queries in rounds and fit relaxed rows to them: no error bars.
+class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
+    """Choose and measure in rounds and fit relaxed rows to what was measured: no error bars.
 
     Attributes:
         plan: the plan that is carried out.
-        planned: RAP as the plan rehearsed it.
-        query: the whole run: what is selected and measured on the data.
+        planned: the mechanism as the plan rehearsed it.
+        query: the whole run: what is chosen and measured on the data.
     """
 
     plan: Plan
-    planned: PlannedRap
-    query: RapQuery
+    planned: SomePlanned
+    query: RoundsQuery[SomeRounds]
 
+    @abstractmethod
     def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
         """Return the labels of the noisy values, in their order."""
-        settings, total = self.query.settings, MeasurementLabel("number of records", 1, 1)
-        if not settings.adaptive:
-            return total, MeasurementLabel("all queries", 1, self.query.compiled.workload.shape[0])
-        rounds = [
-            MeasurementLabel(f"round {number + 1}: {what}", 1, settings.selected)
-            for number in range(settings.rounds)
-            for what in ("queries chosen", "their counts")
-        ]
-        return total, *rounds
+
+    @abstractmethod
+    def _rows(self, run: MeasuredRun) -> RelaxedRows:
+        """Return the relaxed rows, fitted anew."""
+
+    @abstractmethod
+    def _noise(self, run: MeasuredRun) -> tuple[int, float]:
+        """Return the sensitivity and the scale of the widest noise, in grid steps."""
+
+    @abstractmethod
+    def _settings(self) -> object:
+        """Return what the run is made of, as JSON values."""
+
+    @abstractmethod
+    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> RapFacts | AdaptiveFacts:
+        """Return what the manifest says of the run."""
+
+    def unbiased(self, values: Ints) -> UnbiasedAnswers | None:
+        """Return what was measured says by itself: nothing but of whole tables."""
+        return None
 
     @cached_property
     def simulated(self) -> SimulatedFacts | None:
         """Simulated errors at this guarantee; None where the plan rehearsed another."""
-        return simulated_at(self.planned, self.query.guarantee, self.query.spec)
+        planned, guarantee = self.planned, self.query.guarantee
+        if not planned.covers(guarantee.epsilon, guarantee.delta):
+            return None
+        return SimulatedFacts(
+            proxy=planned.proxy,
+            repetitions=planned.repetitions,
+            rmse=planned.rmse,
+            rmse_spread=planned.rmse_spread,
+            max_error=planned.max_error,
+            max_error_spread=planned.max_error_spread,
+            weighted=self.query.spec.weighted,
+        )
 
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers without intervals, their manifest, and the relaxed rows.
@@ -250,48 +206,150 @@ class RapMechanism:
         The rows are fitted anew from the noisy values. On one machine they come out the same to
         the last bit; another linear algebra library may round otherwise.
         """
-        query = self.query
-        run = rounds_of(query, measured.values)
+        query, rounds = self.query, self.query.rounds
+        run = rounds.measured(measured.values)
         report_progress("fitting relaxed rows to what was measured")
-        rows = replay(query.compiled.workload, query.settings, run).rows
-        answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
-        table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
-        facts = self._facts(run, rows)
-        manifest = relaxed_manifest(
-            self.plan,
-            query,
-            measured,
-            self._noise(run),
-            level=level,
-            name=self.planned.name,
-            settings=encode_settings(query.settings),
-            rap=facts,
+        rows = self._rows(run)
+        declared = None if rounds.total is not None or rounds.rows is None else rounds.rows.count
+        facts = self._facts(
+            run,
+            _SharedFacts(
+                noise_std=tuple(each.std for each in run.rounds),
+                relaxed_rows=len(rows.values),
+                total=run.total,
+                total_std=run.total_std if rounds.total is None else None,
+                simulated=self.simulated,
+                declared=declared,
+                rows_sha256=rows_digest(rows.values),
+            ),
         )
-        return ReleaseContent(answers, manifest, table)
+        strategy = StrategyFacts(
+            name=self.planned.name,
+            kind="relaxed",
+            rmse=None,
+            max_std_error=None,
+            lower_bound=None,
+            bound_kind="",
+            ratio=None,
+            sha256=digest_of(self._settings()),
+        )
+        manifest = manifest_of(
+            query.spec,
+            mechanism=CalibratedNoise(query.guarantee, -GRID_BITS, *self._noise(run)),
+            noise_source=measured.source,
+            strategy=strategy,
+            plan=self.plan.digest,
+            key=query.key,
+            ledger=ledger_facts(measured),
+            cumulative=cumulative_words(measured, self.plan),
+            level=level,
+            measurements=values_digest(measured.values),
+            rap=facts if isinstance(facts, RapFacts) else None,
+            adaptive=facts if isinstance(facts, AdaptiveFacts) else None,
+            labelled_tables=self.plan.labelled_tables,
+            tables=self.plan.tables,
+        )
+        unbiased = self.unbiased(measured.values)
+        answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total, unbiased)
+        table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
+        return ReleaseContent(answers, answers.described(manifest), table)
 
-    def _noise(self, run: RapMeasurement) -> CalibratedNoise:
-        """Return the noise of the round with the largest standard deviation."""
-        budget, workload = self.query.mechanism, self.query.compiled.workload
-        most = max(run.rounds, key=lambda measured: measured.std)
-        sensitivity = budget.sensitivity(workload, most.places)
-        scale = budget.scale(budget.measurement_rho, sensitivity)
-        return CalibratedNoise(budget.guarantee, -GRID_BITS, sensitivity, scale)
 
-    def _facts(self, run: RapMeasurement, rows: RelaxedRows) -> RapFacts:
-        budget, settings = self.query.mechanism, self.query.settings
-        known = self.query.spec.dataset.rows if budget.total is None else None
+class RapMechanism(FittedMechanism[PlannedRap, RapRounds]):
+    """Single queries are chosen, and relaxed rows fitted round by round."""
+
+    def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
+        """Return the labels of the noisy values, in their order."""
+        rounds, total = self.query.rounds, MeasurementLabel("number of records", 1, 1)
+        settings = rounds.settings
+        if not settings.adaptive:
+            return total, MeasurementLabel("all queries", 1, rounds.workload.shape[0])
+        labels = [
+            MeasurementLabel(f"round {number + 1}: {what}", 1, settings.selected)
+            for number in range(settings.rounds)
+            for what in ("queries chosen", "their counts")
+        ]
+        return total, *labels
+
+    def _rows(self, run: MeasuredRun) -> RelaxedRows:
+        rounds = self.query.rounds
+        return replay(rounds.workload, rounds.settings, run).rows
+
+    def _noise(self, run: MeasuredRun) -> tuple[int, float]:
+        """Of the round with the largest standard deviation."""
+        rounds, most = self.query.rounds, max(run.rounds, key=lambda measured: measured.std)
+        sensitivity = rounds.sensitivity(most.chosen)
+        return sensitivity, rounds.scale(rounds.measurement_rho, sensitivity)
+
+    def _settings(self) -> object:
+        return encode_settings(self.query.rounds.settings)
+
+    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> RapFacts:
+        rounds, settings = self.query.rounds, self.query.rounds.settings
         return RapFacts(
+            **shared,
             rounds=settings.rounds,
             selected=settings.selected,
-            relaxed_rows=settings.relaxed_rows,
-            total=run.total,
-            total_std=run.total_std if budget.total is None else None,
-            selection_scale=float(1 / budget.rate) if settings.adaptive else None,
-            noise_std=tuple(measured.std for measured in run.rounds),
-            simulated=self.simulated,
-            declared=None if known is None else known.count,
-            rows_sha256=rows_digest(rows.values),
+            selection_scale=float(1 / rounds.rate) if settings.adaptive else None,
         )
+
+
+class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
+    """Whole tables are chosen, and relaxed rows fitted to all of them in the end."""
+
+    def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
+        """Return the labels of the noisy values, in their order."""
+        return self.labels_of(self._names(self.query.rounds.measured(values)))
+
+    def labels_of(self, rounds: Sequence[str]) -> tuple[MeasurementLabel, ...]:
+        """Return the labels where the rounds measured the tables of these names; or KeyError."""
+        candidates = self.query.rounds.candidates
+        sizes = dict(zip(map(self._name, candidates.subsets), candidates.sizes, strict=True))
+        labels = [
+            MeasurementLabel(name, 1, size)
+            for name, size in list(sizes.items())[: candidates.one_way]
+        ]
+        for number, name in enumerate(rounds):
+            labels.append(MeasurementLabel(f"round {number + 1}: table and level", 1, 2))
+            labels.append(MeasurementLabel(f"round {number + 1}: {name}", 1, sizes[name]))
+        return tuple(labels)
+
+    def unbiased(self, values: Ints) -> UnbiasedAnswers:
+        """Return what the tables that were measured say by themselves; ValueError for no run."""
+        rounds = self.query.rounds
+        tables = tables_of_run(rounds, rounds.measured(values))
+        return UnbiasedAnswers(rounds.workload.shape_of_domain, tables, rounds.total)
+
+    def _rows(self, run: MeasuredRun) -> RelaxedRows:
+        rounds = self.query.rounds
+        shape = rounds.workload.shape_of_domain
+        return fit_tables(shape, tables_of_run(rounds, run), run.total).rows
+
+    def _noise(self, run: MeasuredRun) -> tuple[int, float]:
+        """Of the tables of one attribute."""
+        rounds = self.query.rounds
+        return rounds.first_sensitivity, rounds.first_scale
+
+    def _settings(self) -> object:
+        return [list(subset) for subset in self.query.rounds.candidates.subsets]
+
+    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> AdaptiveFacts:
+        candidates = self.query.rounds.candidates
+        return AdaptiveFacts(
+            **shared,
+            candidates=len(candidates.subsets),
+            one_way=candidates.one_way,
+            one_way_std=run.first_std,
+            rounds=tuple(self._names(run)),
+        )
+
+    def _names(self, run: MeasuredRun) -> list[str]:
+        subsets = self.query.rounds.candidates.subsets
+        return [self._name(subsets[each.chosen[0]]) for each in run.rounds]
+
+    def _name(self, subset: Subset) -> str:
+        names = self.query.spec.domain.attributes
+        return " x ".join(names[i].name for i in subset)
 
 
 def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechanism:
@@ -300,125 +358,26 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
     Raises:
         SpecError: the plan holds no RAP, or the request does not fit it.
     """
-    relaxed, compiled = plan.relaxed, compile_spec(spec)
-    if relaxed is None:
+    planned = plan.relaxed
+    if planned is None:
         raise SpecError(
             "the plan holds no RAP; declare `dataset: {rows: about 50000}`, a delta under "
             "`privacy` and a budget with one, and run `dpquery plan --mechanism rap`"
         )
-    check_request(request, spec, relaxed.name)
-    settings = relaxed.settings
-    mechanism = rap_budget(
+    settings, compiled = planned.settings, compile_spec(spec)
+    rounds = rap_rounds(
         compiled.workload,
         settings,
         privacy=spec.privacy,
-        guarantee=accounting.guarantee("gaussian", epsilon=request.epsilon, delta=request.delta),
+        guarantee=_guarantee(request, spec, planned.name),
         rows=spec.dataset.rows,
     )
 
-    def project(total: float) -> RapProjection:
-        return RapProjection(compiled.workload, settings, total)
+    def start(run: MeasuredRun) -> PublicFit:
+        return RapProjection(compiled.workload, settings, run.total)
 
-    query = RapQuery(spec, compiled, settings, mechanism, request.release, project)
-    return RapMechanism(plan, relaxed, query)
-
-
-@dataclass(frozen=True, eq=False)
-class AdaptiveMechanism:
-    """Choose and measure whole tables in rounds and fit relaxed rows to them: no error bars.
-
-    Attributes:
-        plan: the plan that is carried out.
-        planned: adaptive measurement as the plan rehearsed them.
-        query: the whole run: what is chosen and measured on the data.
-    """
-
-    plan: Plan
-    planned: PlannedAdaptive
-    query: AdaptiveQuery
-
-    def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
-        """Return the labels of the noisy values, in their order."""
-        subsets = self.query.budget.candidates.subsets
-        rounds = measured_tables(self.query, values).rounds
-        return self.labels_of([self._name(subsets[each.number]) for each in rounds])
-
-    def labels_of(self, rounds: Sequence[str]) -> tuple[MeasurementLabel, ...]:
-        """Return the labels where the rounds measured the tables of these names; or KeyError."""
-        candidates = self.query.budget.candidates
-        sizes = dict(zip(map(self._name, candidates.subsets), candidates.sizes, strict=True))
-        labels = [
-            MeasurementLabel(self._name(subset), 1, size)
-            for subset, size in zip(candidates.subsets, candidates.sizes, strict=True)
-        ][: candidates.one_way]
-        for number, name in enumerate(rounds):
-            labels.append(MeasurementLabel(f"round {number + 1}: table and level", 1, 2))
-            labels.append(MeasurementLabel(f"round {number + 1}: {name}", 1, sizes[name]))
-        return tuple(labels)
-
-    def unbiased(self, values: Ints) -> UnbiasedAnswers:
-        """Return what the tables that were measured say by themselves; ValueError for no run."""
-        budget, shape = self.query.budget, self.query.compiled.workload.shape_of_domain
-        tables = tables_of_run(shape, budget.candidates, measured_tables(self.query, values))
-        return UnbiasedAnswers(shape, tables, budget.total)
-
-    @cached_property
-    def simulated(self) -> SimulatedFacts | None:
-        """Simulated errors at this guarantee; None where the plan rehearsed another."""
-        return simulated_at(self.planned, self.query.guarantee, self.query.spec)
-
-    def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
-        """Return answers without intervals, their manifest, and the relaxed rows.
-
-        The rows are fitted anew from the noisy values. On one machine they come out the same to
-        the last bit; another linear algebra library may round otherwise.
-        """
-        query, budget = self.query, self.query.budget
-        run = measured_tables(query, measured.values)
-        report_progress("fitting relaxed rows to what was measured")
-        shape = query.compiled.workload.shape_of_domain
-        rows = final_model(shape, budget.candidates, run).rows
-        widest = CalibratedNoise(
-            budget.guarantee,
-            -GRID_BITS,
-            budget.squared_sensitivity(budget.candidates.one_way),
-            budget.one_way_scale,
-        )
-        manifest = relaxed_manifest(
-            self.plan,
-            query,
-            measured,
-            widest,
-            level=level,
-            name=self.planned.name,
-            settings=[list(subset) for subset in budget.candidates.subsets],
-            adaptive=self._facts(run, rows),
-        )
-        table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
-        unbiased = self.unbiased(measured.values)
-        answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total, unbiased)
-        return ReleaseContent(answers, answers.described(manifest), table)
-
-    def _name(self, subset: Subset) -> str:
-        names = self.query.spec.domain.attributes
-        return " x ".join(names[i].name for i in subset)
-
-    def _facts(self, run: AdaptiveMeasurement, rows: RelaxedRows) -> AdaptiveFacts:
-        budget = self.query.budget
-        known = self.query.spec.dataset.rows if budget.total is None else None
-        return AdaptiveFacts(
-            candidates=len(budget.candidates.subsets),
-            one_way=budget.candidates.one_way,
-            one_way_std=budget.one_way_std,
-            rounds=tuple(self._name(budget.candidates.subsets[each.number]) for each in run.rounds),
-            noise_std=tuple(each.budget.std for each in run.rounds),
-            relaxed_rows=len(rows.values),
-            total=run.total,
-            total_std=run.total_std if budget.total is None else None,
-            simulated=self.simulated,
-            declared=None if known is None else known.count,
-            rows_sha256=rows_digest(rows.values),
-        )
+    query = RoundsQuery(spec, compiled, rounds, request.release, start)
+    return RapMechanism(plan, planned, query)
 
 
 def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> AdaptiveMechanism:
@@ -427,24 +386,36 @@ def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> Adapt
     Raises:
         SpecError: the plan holds no adaptive measurement, or the request does not fit them.
     """
-    planned, compiled = plan.adaptive, compile_spec(spec)
+    planned = plan.adaptive
     if planned is None:
         raise SpecError(
             "the plan holds no adaptive measurement; declare `dataset: {rows: about 50000}`, a "
             "delta under `privacy` and a budget with one, and run `dpquery plan --mechanism "
             "adaptive`"
         )
-    check_request(request, spec, planned.name)
-    workload = compiled.workload
-    budget = adaptive_budget(
-        workload,
+    compiled = compile_spec(spec)
+    rounds = table_rounds(
+        compiled.workload,
         privacy=spec.privacy,
-        guarantee=accounting.guarantee("gaussian", epsilon=request.epsilon, delta=request.delta),
+        guarantee=_guarantee(request, spec, planned.name),
         rows=spec.dataset.rows,
     )
 
-    def start(measurement: AdaptiveMeasurement) -> AdaptiveFit:
-        return AdaptiveFit(workload.shape_of_domain, budget.candidates, measurement)
+    def start(run: MeasuredRun) -> PublicFit:
+        return AdaptiveFit(rounds, run)
 
-    query = AdaptiveQuery(spec, compiled, budget, request.release, start)
+    query = RoundsQuery(spec, compiled, rounds, request.release, start)
     return AdaptiveMechanism(plan, planned, query)
+
+
+def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
+    """Return what a request asks; SpecError with the remedy for what needs error bars."""
+    if request.noise == "laplace":
+        raise SpecError(
+            f"{name} needs Gaussian noise; leave --noise out, or give --mechanism linear"
+        )
+    refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
+    for option, words in refused:
+        if option:
+            raise SpecError(f"{words.format(name)}, or give --mechanism linear")
+    return accounting.guarantee("gaussian", epsilon=request.epsilon, delta=request.delta)

@@ -34,7 +34,7 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError, SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
-from dpquery.measurement.rounds.budget import adaptive_budget
+from dpquery.measurement.rounds.tables import table_rounds
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, Target, decode_strategy
@@ -288,7 +288,7 @@ def _with_tables(
     report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
 ) -> PlanReport:
     """Rehearse adaptive measurement; once at least where it was asked for by its name."""
-    whole = adaptive_budget(
+    whole = table_rounds(
         stage.workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
     )
 

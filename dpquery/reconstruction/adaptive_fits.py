@@ -15,12 +15,13 @@ are in closed form ([MATH] 6, 10.9). It holds the tables that were measured and 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dpquery.arrays import Floats
-from dpquery.measurement.rounds.selection import CandidateTables
-from dpquery.measurement.rounds.tables import AdaptiveMeasurement
+from dpquery.measurement.rounds.run import MeasuredRun, Round
+from dpquery.measurement.rounds.tables import TableRounds
 from dpquery.operators.blocks import Block
 from dpquery.reconstruction.components import Sizes, StackedSets, residual
 from dpquery.reconstruction.intervals import standard_errors
@@ -76,25 +77,20 @@ class AdaptiveFit:
         Post-processing: a function of noisy tables, and of public inputs.
     """
 
-    def __init__(
-        self,
-        class_counts: tuple[int, ...],
-        candidates: CandidateTables,
-        measurement: AdaptiveMeasurement,
-    ) -> None:
+    def __init__(self, rounds: TableRounds, run: MeasuredRun) -> None:
         """Fit the tables of one attribute; rounds are added one by one."""
-        self._class_counts, self._total = class_counts, measurement.total
-        self._measured: list[MeasuredTable] = []
-        self._measured += _one_way_tables(class_counts, candidates, measurement)
-        self.model = fit_tables(class_counts, self._measured, self._total, closer=True)
+        self._rounds, self._total = rounds, run.total
+        self._class_counts = rounds.workload.shape_of_domain
+        self._measured = tables_of_run(rounds, replace(run, rounds=()))
+        self.model = fit_tables(self._class_counts, self._measured, self._total, closer=True)
 
-    def table(self, attributes: Subset) -> Floats:
-        """Return the model's table over ascending attributes, in counts."""
-        return self.model.table(attributes)
+    def answers(self, number: int) -> Floats:
+        """Return the model's table of the candidate of a number, (cells,) counts."""
+        return self.model.table(self._rounds.candidates.subsets[number]).ravel()
 
-    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
-        """Take in a measured table, (cells,) counts with noise of a standard deviation; fit."""
-        self._measured.append(_table(self._class_counts, attributes, noisy, std))
+    def add(self, measured: Round) -> None:
+        """Take in a measured table, and fit again."""
+        self._measured.append(_table_of(self._rounds, measured))
         self.model = fit_tables(
             self._class_counts, self._measured, self._total, self.model, closer=True
         )
@@ -104,35 +100,21 @@ class AdaptiveFit:
         return fit_tables(self._class_counts, self._measured, self._total)
 
 
-def final_model(
-    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
-) -> FittedRows:
-    """Return the model of all tables that a run measured, fitted afresh."""
-    tables = tables_of_run(class_counts, candidates, measurement)
-    return fit_tables(class_counts, tables, measurement.total)
-
-
-def tables_of_run(
-    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
-) -> list[MeasuredTable]:
+def tables_of_run(rounds: TableRounds, run: MeasuredRun) -> list[MeasuredTable]:
     """Return all tables that a run measured, in order: those of one attribute, then by round."""
-    return _one_way_tables(class_counts, candidates, measurement) + [
-        _table(class_counts, candidates.subsets[each.number], each.noisy, each.budget.std)
-        for each in measurement.rounds
-    ]
+    pairs = zip(rounds.candidates.subsets, run.first, strict=False)
+    first = [_table(rounds, subset, noisy, run.first_std) for subset, noisy in pairs]
+    return first + [_table_of(rounds, each) for each in run.rounds]
 
 
-def _one_way_tables(
-    class_counts: tuple[int, ...], candidates: CandidateTables, measurement: AdaptiveMeasurement
-) -> list[MeasuredTable]:
-    pairs = zip(candidates.subsets, measurement.one_way, strict=False)
-    return [_table(class_counts, each, noisy, measurement.one_way_std) for each, noisy in pairs]
+def _table_of(rounds: TableRounds, measured: Round) -> MeasuredTable:
+    subset = rounds.candidates.subsets[measured.chosen[0]]
+    return _table(rounds, subset, measured.noisy, measured.std)
 
 
-def _table(
-    class_counts: tuple[int, ...], attributes: Subset, noisy: Floats, std: float
-) -> MeasuredTable:
-    return MeasuredTable(attributes, noisy.reshape([class_counts[i] for i in attributes]), std**2)
+def _table(rounds: TableRounds, attributes: Subset, noisy: Floats, std: float) -> MeasuredTable:
+    shape = rounds.workload.shape_of_domain
+    return MeasuredTable(attributes, noisy.reshape([shape[i] for i in attributes]), std**2)
 
 
 DECLARED_PRECISION = 1e12

@@ -30,7 +30,7 @@ from dpquery.audit.table_runs import (
 )
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.rounds import tables as table_rounds
-from dpquery.measurement.rounds.budget import AdaptiveBudget
+from dpquery.measurement.rounds.tables import TableRounds
 
 ROWS, REPLACED, PERSONS = TOWNS
 
@@ -49,7 +49,7 @@ def test_a_sound_product_passes(record_property):
 @pytest.mark.parametrize("town", TOWNS)
 def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
     bench = TableBench.of(town, tmp_path / "town")
-    query, given = bench.query, bench.query.budget.candidates
+    query, given = bench.query, bench.query.rounds.candidates
     assert (given.subsets, given.weights) == (SETS, WEIGHTS)
     for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
         tables = tabulate(
@@ -68,14 +68,14 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
 @pytest.mark.parametrize("town", TOWNS)
 def test_the_law_is_that_of_the_budget(town, tmp_path):
     bench = TableBench.of(town, tmp_path / "town")
-    law, budget = bench.law, bench.query.budget
+    law, budget = bench.law, bench.query.rounds
     assert law.unit == budget.unit
-    assert law.first_std == pytest.approx(budget.one_way_std, rel=1e-12)
+    assert law.first_std == pytest.approx(budget.first_std, rel=1e-12)
     left = budget.rounds_rho
     for level, cost in enumerate(law.costs([0, 1, 2])):
         spent = budget.round(level, left)
         assert (spent.rho, spent.last) == (cost, level == 2)
-        assert spent.std == pytest.approx(law.std(cost * Fraction(9, 10)), rel=1e-12)
+        assert budget.std(spent) == pytest.approx(law.std(cost * Fraction(9, 10)), rel=1e-12)
         assert float(spent.rate) == pytest.approx(law.rate(cost), rel=1e-12)
         left -= spent.rho
 
@@ -128,22 +128,20 @@ def test_a_sound_town_passes(town, tmp_path):
 
 @pytest.mark.nightly
 def test_tables_of_one_attribute_that_are_free_are_seen_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(AdaptiveBudget, "rounds_rho", property(lambda b: b.guarantee.amount))
+    monkeypatch.setattr(TableRounds, "rounds_rho", property(lambda b: b.guarantee.amount))
     assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(ROWS, tmp_path, runs=50)
 
 
 @pytest.mark.nightly
 def test_a_sensitivity_that_forgets_the_replaced_record_is_seen_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        AdaptiveBudget, "squared_sensitivity", lambda b, tables: tables * b.records**2 << 20
-    )
+    monkeypatch.setattr(TableRounds, "table_sensitivity", property(lambda b: b.records**2 << 20))
     assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(REPLACED, tmp_path, runs=50)
 
 
 @pytest.mark.slow
 def test_a_draw_that_is_too_sharp_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        AdaptiveBudget, "score_span", property(lambda b: b.records * max(b.candidates.weights) // 2)
+        TableRounds, "score_span", property(lambda b: b.records * max(b.candidates.weights) // 2)
     )
     assert claims_that_fail(ROWS, tmp_path, runs=500) == {LAW_OF_TABLES}
 

@@ -30,10 +30,10 @@ from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rounds import budget, queries
-from dpquery.measurement.rounds.budget import RapBudget
-from dpquery.measurement.rounds.queries import all_places
-from dpquery.measurement.rounds.selection import ExactChance
+from dpquery.measurement.rounds import queries
+from dpquery.measurement.rounds.chance import ExactChance
+from dpquery.measurement.rounds.queries import RapRounds, all_places
+from dpquery.measurement.rounds.query import _exact
 from dpquery.mechanisms import fitted as rap_mechanism
 from dpquery.progress import reporting
 
@@ -76,7 +76,7 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
             subsets=query.subsets,
             classes=query.compiled.classes,
         )
-        answers = [queries._exact(block, tables) for block in workload.blocks]
+        answers = list(map(_exact(tables), workload.blocks))
         total, answers_of_town = rap_checks.truth(town, rows)
         assert np.concatenate(answers).tolist() == answers_of_town.tolist()
         assert tables.get((), DECLARED) == total
@@ -89,14 +89,14 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
 @pytest.mark.parametrize("town", TOWNS)
 def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
     query = Bench.of(town, tmp_path / "town").query
-    workload, mechanism = query.compiled.workload, query.mechanism
+    workload, mechanism = query.compiled.workload, query.rounds
     split = RhoSplit(mechanism.guarantee.amount, town)
     every, rng = all_places(workload), np.random.default_rng(0)
     for _ in range(60):
         numbers = rng.choice(len(every), int(rng.integers(1, 6)), replace=False)
         move = families_move(numbers.tolist(), replace=town.replace)
         assert worst_move(numbers.tolist(), replace=town.replace) <= move
-        assert mechanism.sensitivity(workload, every[numbers]) == move * town.limit**2 << 20
+        assert mechanism.sensitivity(every[numbers]) == move * town.limit**2 << 20
     assert (split.total, split.selection) == (mechanism.total_rho, mechanism.selection_rho)
     assert split.measurement == mechanism.measurement_rho
     assert split.rate == pytest.approx(float(mechanism.rate), rel=1e-12)
@@ -134,7 +134,7 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
 
 def designed(change):
     """RAP's design with a change, wherever it is made."""
-    real = budget.rap_budget
+    real = queries.rap_rounds
 
     def design(workload, settings, **named):
         return change(partial(real, workload, settings), **named)
@@ -146,7 +146,7 @@ def designed(change):
 def plant(monkeypatch):
     def planted(design):
         for module in (rap_mechanism, rap_runs):
-            monkeypatch.setattr(module, "rap_budget", designed(design))
+            monkeypatch.setattr(module, "rap_rounds", designed(design))
 
     return planted
 
@@ -200,7 +200,7 @@ def test_a_total_that_is_free_and_rows_that_are_ignored_are_seen_at_once(
 def test_a_selection_that_is_too_sharp_for_its_share_is_seen_at_once(
     tmp_path, monkeypatch, town, rate
 ):
-    monkeypatch.setattr(budget, "sharpest_rate", partial(rate, budget.sharpest_rate))
+    monkeypatch.setattr(queries, "sharpest_rate", partial(rate, queries.sharpest_rate))
     assert first_release(town, tmp_path) == {CHARGE, FIGURES}
 
 
@@ -335,7 +335,7 @@ def test_noise_a_twentieth_too_narrow_is_seen(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "family_sizes", lambda _, places: [len(places)])
+    monkeypatch.setattr(queries, "family_sizes", lambda _, places: [len(places)])
     assert NOISE in failed(ROWS, tmp_path)
 
 
@@ -352,9 +352,9 @@ def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkey
 
 @pytest.mark.slow
 def test_one_sided_draws_under_replace_are_seen(tmp_path, monkeypatch):
-    real = RapBudget.sides
+    real = RapRounds.sides
     monkeypatch.setattr(
-        RapBudget,
+        RapRounds,
         "sides",
         lambda self, number: real(dataclasses.replace(self, replace=False), number),
     )
@@ -381,7 +381,7 @@ def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
         return Listening(ROWS.start)
 
     heard = dataclasses.replace(
-        bench, query=dataclasses.replace(bench.query, project=listening)
+        bench, query=dataclasses.replace(bench.query, start=listening)
     ).runs("data.csv", 1)
     for number in range(2):
         assert any(

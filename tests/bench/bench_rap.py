@@ -21,10 +21,10 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from dpquery.arrays import Floats, Ints
+from dpquery.arrays import Floats
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.rounds.budget import rap_budget
-from dpquery.measurement.rounds.queries import run_rounds
+from dpquery.measurement.rounds.queries import rap_rounds
+from dpquery.measurement.rounds.run import Round, run_rounds
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Identity
 from dpquery.plan_file.rehearsals import RapSettings
@@ -170,10 +170,10 @@ class Timed(RapProjection):
 
     fitting = 0.0
 
-    def add(self, places: Ints, noisy: Floats, std: float) -> None:
+    def add(self, measured: Round) -> None:
         """Fit, and count."""
         begun = time.process_time()
-        super().add(places, noisy, std)
+        super().add(measured)
         self.fitting += time.process_time() - begun
 
 
@@ -193,17 +193,12 @@ def run(
     """Run the loop once and compare all answers with the exact ones."""
     promised = guarantee("gaussian", epsilon=epsilon, delta=Fraction(1, adult.records**2))
     privacy = Privacy(delta=promised.delta)
-    mechanism = rap_budget(adult.workload, settings, privacy=privacy, guarantee=promised, rows=None)
+    rounds = rap_rounds(adult.workload, settings, privacy=privacy, guarantee=promised, rows=None)
     chance, begun = SeededChance(settings.seed), time.process_time()
-    noise = np.random.default_rng(settings.seed).normal(scale=mechanism.total_std)
+    noise = np.random.default_rng(settings.seed).normal(scale=rounds.first_std)
     projection = kind(adult.workload, settings, adult.records + noise)
-    for _ in run_rounds(
-        lambda position: adult.answers[position],
-        workload=adult.workload,
-        mechanism=mechanism,
-        projection=projection,
-        chance=chance,
-    ):
+    answers = dict(zip(adult.workload.blocks, adult.answers, strict=True))
+    for _ in run_rounds(rounds, answers.__getitem__, fit=projection, chance=chance):
         pass
     cpu = time.process_time() - begun
     largest, squares, total = 0.0, 0.0, 0.0

@@ -94,7 +94,7 @@ def fixed_select(differences, *, blocks, taken, sides, **_):
 
 FIXED = {
     "dpquery.measurement.curator.draw": fixed_draw,
-    "dpquery.measurement.rounds.selection.draw": fixed_draw,
+    "dpquery.measurement.rounds.chance.draw": fixed_draw,
     "dpquery.measurement.rounds.queries.select_queries": fixed_select,
 }
 

@@ -19,10 +19,9 @@ from town import ok
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.rounds.budget import AdaptiveBudget, RapBudget
-from dpquery.measurement.rounds.queries import RapQuery
-from dpquery.measurement.rounds.selection import CandidateTables
-from dpquery.measurement.rounds.tables import AdaptiveQuery
+from dpquery.measurement.rounds.queries import RapRounds
+from dpquery.measurement.rounds.query import RoundsQuery
+from dpquery.measurement.rounds.tables import CandidateTables, TableRounds
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import (
@@ -223,7 +222,9 @@ ZCDP = Guarantee("zcdp", Fraction(7, 10**9), epsilon=Fraction(1), delta=Fraction
 GDP = Guarantee("gdp", Fraction(11, 10**9), epsilon=Fraction(1), delta=Fraction(1, 10**9))
 LAPLACE = CalibratedNoise(PURE, 0, 12345, 37035.00000000001)
 GAUSSIAN = CalibratedNoise(ZCDP, 3, 10**20, 1e22)
-ADAPTIVE = RapBudget(
+ADAPTIVE = RapRounds(
+    workload=WORKLOAD,
+    rows=None,
     guarantee=ZCDP,
     settings=RapSettings(rounds=2, selected=3, relaxed_rows=10, seed=5),
     records=1,
@@ -247,7 +248,9 @@ AT_ONCE = replace(
 )
 
 
-TABLES = AdaptiveBudget(
+TABLES = TableRounds(
+    workload=WORKLOAD,
+    rows=None,
     guarantee=ZCDP,
     records=1,
     replace=False,
@@ -267,17 +270,10 @@ def linear(strategy=STRATEGIES["marginals"], spec=SPEC, mechanism=LAPLACE, **cha
     return replace(LinearQuery(parsed, compiled_of(), strategy, mechanism), **changes)
 
 
-def rap(mechanism=ADAPTIVE, spec=SPEC, **changes):
-    """A release by relaxed adaptive projection, whose public side is never made."""
+def in_rounds(rounds=ADAPTIVE, spec=SPEC, **changes):
+    """A release by RAP, or by adaptive measurement, whose public side is never made."""
     parsed = parse(spec, name="survey.yaml", files={})
-    query = RapQuery(parsed, compiled_of(), mechanism.settings, mechanism, 1, lambda _: None)
-    return replace(query, **changes)
-
-
-def tables(budget=TABLES, spec=SPEC, **changes):
-    """A release by adaptive measurement, whose public side is never made."""
-    parsed = parse(spec, name="survey.yaml", files={})
-    return replace(AdaptiveQuery(parsed, compiled_of(), budget, 1, lambda _: None), **changes)
+    return replace(RoundsQuery(parsed, compiled_of(), rounds, 1, lambda _: None), **changes)
 
 
 _SUMS = (
@@ -296,15 +292,15 @@ RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "persons, numbers of rows": linear(spec=NUMBERS),
     "records replaced": linear(spec=REPLACE),
     "a parent": linear(spec=PARENT),
-    "RAP": rap(),
-    "RAP, all at once": rap(AT_ONCE, REPLACE),
-    "RAP, persons": rap(replace(ADAPTIVE, records=3), PERSON),
-    "RAP, persons, any rows": rap(replace(ADAPTIVE, records=3), ANY_ROWS),
-    "RAP, a parent, release 3": rap(spec=PARENT, release=3),
-    "adaptive": tables(),
-    "adaptive, replaced": tables(replace(TABLES, replace=True, total=48), REPLACE),
-    "adaptive, persons": tables(replace(TABLES, records=3), PERSON),
-    "adaptive, release 2": tables(release=2),
+    "RAP": in_rounds(),
+    "RAP, all at once": in_rounds(AT_ONCE, REPLACE),
+    "RAP, persons": in_rounds(replace(ADAPTIVE, records=3), PERSON),
+    "RAP, persons, any rows": in_rounds(replace(ADAPTIVE, records=3), ANY_ROWS),
+    "RAP, a parent, release 3": in_rounds(spec=PARENT, release=3),
+    "adaptive": in_rounds(TABLES),
+    "adaptive, replaced": in_rounds(replace(TABLES, replace=True, total=48), REPLACE),
+    "adaptive, persons": in_rounds(replace(TABLES, records=3), PERSON),
+    "adaptive, release 2": in_rounds(TABLES, release=2),
 }
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,9 +11,9 @@ from town import ok
 
 from dpquery.measurement import accounting, curator
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rounds.budget import adaptive_budget, rap_budget
-from dpquery.measurement.rounds.queries import RapQuery
-from dpquery.measurement.rounds.tables import AdaptiveQuery
+from dpquery.measurement.rounds.queries import rap_rounds
+from dpquery.measurement.rounds.query import RoundsQuery
+from dpquery.measurement.rounds.tables import table_rounds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap, RapSettings, Rehearsal
@@ -57,8 +56,8 @@ class Frozen:
         queries = self.workload.blocks[position].queries
         return np.linspace(0, self.total / 3, queries)
 
-    def add(self, places, noisy, std):
-        self.heard.append((places.tolist(), noisy.tolist(), std))
+    def add(self, measured):
+        self.heard.append((measured.chosen.tolist(), measured.noisy.tolist(), measured.std))
 
 
 def write_csv(path, rows=ROWS, header="age,sex,job"):
@@ -71,7 +70,7 @@ def ask(settings=TWO, *, spec=SPEC, epsilon=1, delta="1e-6", release=1, project=
     parsed = parse(spec, name="town.yaml", files={})
     compiled = compile_spec(parsed)
     guarantee = accounting.guarantee("gaussian", epsilon=Fraction(epsilon), delta=Fraction(delta))
-    mechanism = rap_budget(
+    rounds = rap_rounds(
         compiled.workload,
         settings,
         privacy=parsed.privacy,
@@ -79,7 +78,7 @@ def ask(settings=TWO, *, spec=SPEC, epsilon=1, delta="1e-6", release=1, project=
         rows=rows or parsed.dataset.rows,
     )
     make = project or (lambda total: Frozen(total, compiled.workload))
-    return RapQuery(parsed, compiled, settings, mechanism, release, make)
+    return RoundsQuery(parsed, compiled, rounds, release, lambda run: make(run.total))
 
 
 def open_ledger(folder, question):
@@ -112,19 +111,19 @@ class Guess:
     With `restless` a table is moved by as much whenever it was measured, and the level stays.
     """
 
-    def __init__(self, shape, measurement, restless=0.0):
-        self.shape, self.total, self.restless = shape, measurement.total, restless
-        self.heard = [(table.tolist(), measurement.one_way_std) for table in measurement.one_way]
+    def __init__(self, rounds, run, restless=0.0):
+        self.sizes, self.total, self.restless = rounds.candidates.sizes, run.total, restless
+        self.heard = [(table.tolist(), run.first_std) for table in run.first]
         self.moves = {}
 
-    def table(self, attributes):
-        sizes = [self.shape[i] for i in attributes]
-        even = np.full(sizes, self.total / math.prod(sizes))
-        return even + self.moves.get(attributes, 0) * self.restless
+    def answers(self, number):
+        even = np.full(self.sizes[number], self.total / self.sizes[number])
+        return even + self.moves.get(number, 0) * self.restless
 
-    def add(self, attributes, noisy, std):
-        self.heard.append((attributes, noisy.tolist(), std))
-        self.moves[attributes] = 1 - self.moves.get(attributes, 0)
+    def add(self, measured):
+        number = int(measured.chosen[0])
+        self.heard.append((number, measured.noisy.tolist(), measured.std))
+        self.moves[number] = 1 - self.moves.get(number, 0)
 
 
 def ask_tables(
@@ -133,7 +132,7 @@ def ask_tables(
     """A question of adaptive measurement, with a model that learns nothing."""
     parsed = parse(spec, name="town.yaml", files={})
     compiled = compile_spec(parsed)
-    budget = adaptive_budget(
+    rounds = table_rounds(
         compiled.workload,
         privacy=parsed.privacy,
         guarantee=accounting.guarantee(
@@ -141,18 +140,17 @@ def ask_tables(
         ),
         rows=rows or parsed.dataset.rows,
     )
-    shape = compiled.workload.shape_of_domain
-    make = start or (lambda measurement: Guess(shape, measurement, restless))
-    return AdaptiveQuery(parsed, compiled, budget, release, make)
+    make = start or (lambda run: Guess(rounds, run, restless))
+    return RoundsQuery(parsed, compiled, rounds, release, make)
 
 
 def exact_tables(question, rows):
-    """The true tables of records in codes, by the number of the candidate."""
+    """The true tables of records in codes, by the block of the candidate."""
     shape = question.compiled.workload.shape_of_domain
     records = np.array(rows).reshape(-1, len(shape))
 
-    def table(number):
-        subset = question.budget.candidates.subsets[number]
+    def table(block):
+        subset = block.attributes
         counts = np.zeros([shape[i] for i in subset], dtype=np.int64)
         np.add.at(counts, tuple(records[:, i] for i in subset), 1)
         return counts.ravel()
@@ -256,8 +254,8 @@ class Learner:
     def answers(self, position):
         return self.rows[position] @ self.x
 
-    def add(self, places, noisy, std):
-        self.heard += zip(places.tolist(), noisy.tolist(), strict=True)
+    def add(self, measured):
+        self.heard += zip(measured.chosen.tolist(), measured.noisy.tolist(), strict=True)
         for _ in range(20):
             for (position, row), value in self.heard:
                 query = self.rows[position][row]

@@ -28,7 +28,7 @@ from dpquery.measurement.accounting import (
 )
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
-from dpquery.measurement.rounds.budget import rap_budget
+from dpquery.measurement.rounds.queries import rap_rounds
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.spec.spec import Budget, Privacy
@@ -330,7 +330,7 @@ def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
         budget = Guarantee("zcdp", rho, epsilon=Fraction(1), delta=Fraction(1, 10**6))
         privacy = Privacy(max_rows=rows, neighbours=neighbours)
         settings = RapSettings(rounds=3, selected=4, relaxed_rows=10, seed=0)
-        split = rap_budget(workload, settings, privacy=privacy, guarantee=budget, rows=None)
+        split = rap_rounds(workload, settings, privacy=privacy, guarantee=budget, rows=None)
 
         def gaussian(part, squared, *, split=split):
             judge = opendp_noise("gaussian", split.scale(part, squared))
@@ -340,11 +340,11 @@ def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
         pick = dp.m.make_noisy_max(
             VECTORS, metric, dp.zero_concentrated_divergence(), scale=float(1 / split.rate)
         )
-        spent = gaussian(split.total_rho, split.total_sensitivity)
+        spent = gaussian(split.total_rho, split.first_sensitivity)
         for _ in range(settings.rounds):
             spent += settings.selected * pick.map(rows)
             places = np.array([[0, 0], [1, 2], [2, 3], [2, 4]])
-            spent += gaussian(split.measurement_rho, split.sensitivity(workload, places))
+            spent += gaussian(split.measurement_rho, split.sensitivity(places))
         assert float(rho) * 0.999 < spent <= float(rho) * ROUNDING
         checked += 1
     record_property("conversions", checked)

@@ -30,15 +30,10 @@ from dpquery.measurement import curator
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rounds import queries, tables
-from dpquery.measurement.rounds.budget import STEPS
-from dpquery.measurement.rounds.queries import (
-    offsets,
-    rounds_of,
-    run_rounds,
-    scaled_total,
-)
-from dpquery.measurement.rounds.selection import ExactChance
+from dpquery.measurement.rounds import queries, query
+from dpquery.measurement.rounds.chance import ExactChance
+from dpquery.measurement.rounds.queries import RapRounds, offsets, rap_rounds
+from dpquery.measurement.rounds.run import STEPS, run_rounds
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense
 from dpquery.plan_file.rehearsals import RapSettings, decode_settings, encode_settings
@@ -48,21 +43,19 @@ from dpquery.spec.spec import Rows
 # What chance decides, and who decides on chance.
 
 
-@pytest.mark.parametrize(
-    ("asked", "module", "run"), [(ask, queries, "run_rounds"), (ask_tables, tables, "run_tables")]
-)
-def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch, asked, module, run):
+@pytest.mark.parametrize("asked", [ask, ask_tables])
+def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch, asked):
     question = asked()
     for taker in (curator.measure, curator.LinearQuery, type(question), type(question).noisy):
         given = inspect.signature(taker).parameters.values()
         assert not [each for each in given if "chance" in f"{each.name} {each.annotation}".lower()]
-    real, used = getattr(module, run), []
+    real, used = query.run_rounds, []
 
     def looking(*arguments, chance, **named):
         used.append(chance)
         return real(*arguments, chance=chance, **named)
 
-    monkeypatch.setattr(module, run, looking)
+    monkeypatch.setattr(query, "run_rounds", looking)
     measured(data, question)
     assert [type(chance) for chance in used] == [ExactChance]
     assert used == [ExactChance()]
@@ -72,13 +65,13 @@ def exact_answers_of(data, question):
     tables = tabulate(
         data, spec=question.spec, subsets=question.subsets, classes=question.compiled.classes
     )
-    return lambda position: queries._exact(question.compiled.workload.blocks[position], tables)
+    return query._exact(tables)
 
 
 def test_rounds_never_select_a_query_twice_and_stop_when_they_were_to(data):
     question = ask(RapSettings(6, 12, 10, 0))
-    outcome = rounds_of(question, measured(data, question).values)
-    places = np.concatenate([one_round.places for one_round in outcome.rounds])
+    outcome = question.rounds.measured(measured(data, question).values)
+    places = np.concatenate([one_round.chosen for one_round in outcome.rounds])
     assert len(outcome.rounds) == 6
     assert len({tuple(place) for place in places.tolist()}) == 72 == question.spec.queries
 
@@ -89,14 +82,9 @@ def test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be(data):
     answers = exact_answers_of(data, question)
     residuals = []
     for _ in range(100):
-        (only_round,) = run_rounds(
-            answers,
-            workload=question.compiled.workload,
-            mechanism=question.mechanism,
-            projection=Frozen(48.0, question.compiled.workload),
-            chance=ExactChance(),
-        )
-        true = np.array([answers(block)[row] for block, row in only_round.places.tolist()])
+        fit = Frozen(48.0, question.compiled.workload)
+        (only_round,) = run_rounds(question.rounds, answers, fit=fit, chance=ExactChance())
+        true = question.rounds.answers(answers, only_round.chosen)
         residuals.append((only_round.noisy - true) / only_round.std)
     squares = float((np.concatenate(residuals) ** 2).sum())
     size = 36 * 100
@@ -115,9 +103,9 @@ def test_every_round_is_drawn_at_the_scale_of_all_its_queries(data, monkeypatch)
 
     monkeypatch.setattr(ExactChance, "add_noise", looking)
     question = ask(RapSettings(3, 6, 10, 0))
-    outcome = rounds_of(question, measured(data, question).values)
+    outcome = question.rounds.measured(measured(data, question).values)
     assert drawn == [(1, outcome.total_std), *((6, one_round.std) for one_round in outcome.rounds)]
-    assert max(one_round.std for one_round in outcome.rounds) > question.mechanism.std_bounds[0]
+    assert max(one_round.std for one_round in outcome.rounds) > question.rounds.std_bounds[0]
 
 
 # What can be seen.
@@ -128,17 +116,18 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
     values = measured(data, question).values
     assert values.dtype == np.int64
     assert len(values) == 1 + 2 * 2 * 3
-    outcome, starts = rounds_of(question, values), offsets(question.compiled.workload)
+    outcome, starts = question.rounds.measured(values), offsets(question.compiled.workload)
     assert outcome.total == max(1, values[0] / STEPS)
     for one_round, first in zip(outcome.rounds, (1, 7), strict=True):
-        numbers = starts[one_round.places[:, 0]] + one_round.places[:, 1]
+        numbers = starts[one_round.chosen[:, 0]] + one_round.chosen[:, 1]
         assert numbers.tolist() == values[first : first + 3].tolist()
         assert (one_round.noisy * STEPS).tolist() == values[first + 3 : first + 6].tolist()
-    with pytest.raises(ValueError, match="not the values"):
-        rounds_of(question, values[:-1])
+    for damaged in (values[:-1], values[:-6], values[:0], np.append(values, 0)):
+        with pytest.raises(ValueError, match=r"."):
+            question.rounds.measured(damaged)
     at_once = ask(AT_ONCE)
-    outcome = rounds_of(at_once, measured(data, at_once).values)
-    flat = [tuple(place) for place in outcome.rounds[0].places.tolist()]
+    outcome = at_once.rounds.measured(measured(data, at_once).values)
+    flat = [tuple(place) for place in outcome.rounds[0].chosen.tolist()]
     assert len(flat) == 72
     assert all(before < after for before, after in pairwise(flat))
 
@@ -146,26 +135,30 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
 @pytest.mark.parametrize("epsilon", ["1e-6", "0.01", "0.1", "1", "10"])
 @pytest.mark.parametrize("counted", [-(10**6), 0, 900, 1000, 2000, 10**6])
 def test_the_total_is_weighed_with_the_declared_one_by_inverse_variances(epsilon, counted):
-    mechanism, declared = ask(epsilon=epsilon).mechanism, Rows(1000, exact=False)
-    scaled = scaled_total(counted * STEPS, mechanism, declared)
-    noise, doubt = mechanism.total_std, 500.0
+    rounds = ask(epsilon=epsilon, rows=Rows(1000, exact=False)).rounds
+    scaled = scaled_total(counted, rounds)
+    noise, doubt = rounds.first_std, 500.0
     # The twin: least squares of two measurements of one number.
     A, y = np.array([[1 / doubt], [1 / noise]]), np.array([1000 / doubt, counted / noise])
     assert scaled == pytest.approx(max(1, np.linalg.lstsq(A, y)[0][0]), rel=1e-9)
-    assert scaled_total(counted * STEPS, mechanism, None) == max(1, counted)
+    assert scaled_total(counted, ask(epsilon=epsilon).rounds) == max(1, counted)
+
+
+def scaled_total(counted, rounds):
+    """The total that answers are scaled to where so many records were counted."""
+    return rounds.decoded([np.array([counted * STEPS])]).total
 
 
 def test_a_clear_total_is_kept_and_without_a_signal_it_is_the_declared_one():
     declared = Rows(48_842, exact=False)
-    clear, hidden = (ask(epsilon=epsilon).mechanism for epsilon in ("0.1", "1e-6"))
+    clear, hidden = (ask(epsilon=epsilon, rows=declared).rounds for epsilon in ("0.1", "1e-6"))
     for counted in (30_000, 48_842, 70_000):
-        assert abs(scaled_total(counted * STEPS, clear, declared) - counted) < clear.total_std / 100
+        assert abs(scaled_total(counted, clear) - counted) < clear.first_std / 100
     for off in (-3, 0, 3):
-        counted = round(48_842 + off * hidden.total_std)
-        scaled = scaled_total(counted * STEPS, hidden, declared)
+        counted = round(48_842 + off * hidden.first_std)
+        scaled = scaled_total(counted, hidden)
         assert scaled == pytest.approx(48_842, rel=0.05)
-    exact = ask(spec=DECLARED).mechanism
-    assert scaled_total(48 * STEPS, exact, Rows(48, exact=True)) == 48
+    assert scaled_total(48, ask(spec=DECLARED).rounds) == 48
 
 
 def test_a_run_goes_on_from_the_total_that_its_release_has(data):
@@ -173,12 +166,10 @@ def test_a_run_goes_on_from_the_total_that_its_release_has(data):
     spec = SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
     question = ask(spec=spec, epsilon="0.0001", project=remembering(seen))
     values = measured(data, question).values
-    outcome = rounds_of(question, values)
+    outcome = question.rounds.measured(values)
     assert outcome.total_std > 50_000
     assert outcome.total == pytest.approx(1000, rel=0.05)
-    assert outcome.total == scaled_total(
-        int(values[0]), question.mechanism, Rows(1000, exact=False)
-    )
+    assert outcome.total == question.rounds.decoded([values[:1]]).total
     assert [state.total for state in seen] == [outcome.total]
 
 
@@ -211,7 +202,7 @@ def fixed_selection(differences, *, sides, taken, **_):
 def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen(
     tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr(queries, "ExactChance", FixedChance)
+    monkeypatch.setattr(query, "ExactChance", FixedChance)
     monkeypatch.setattr(queries, "select_queries", fixed_selection)
     runs = []
     for name, rows in {"a": ROWS, "b": ROWS[:2], "c": [(CANARY,) * 3] * 9, "d": []}.items():
@@ -244,7 +235,7 @@ def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypat
         return {subset: np.full([shape[i] for i in subset], 2**40) for subset in subsets}
 
     monkeypatch.setattr(curator, "tabulate", huge)
-    monkeypatch.setattr(queries, "noisy_total", lambda *_: np.array([5 * STEPS]))
+    monkeypatch.setattr(RapRounds, "first", lambda *_: np.array([5 * STEPS]))
     with pytest.raises(DpqueryError) as caught:
         measured(data, question)
     assert str(2**40) not in str(caught.value)
@@ -270,7 +261,7 @@ MANY = [
 
 @pytest.mark.parametrize(("spec", "settings"), MANY)
 def test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction(spec, settings):
-    split = ask(settings, spec=spec).mechanism
+    split = ask(settings, spec=spec).rounds
     whole = split.total_rho + settings.rounds * (split.selection_rho + split.measurement_rho)
     assert whole == split.guarantee.amount
     span = split.records * (2 if split.replace else 1)
@@ -279,11 +270,11 @@ def test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction(spec, s
 
 
 def test_a_quarter_is_drawn_among_counts_too_high_where_that_is_sharper():
-    split = ask(RapSettings(6, 3, 10, 0)).mechanism
+    split = ask(RapSettings(6, 3, 10, 0)).rounds
     sides = [split.sides(number) for number in range(6)]
     assert all(under + over == 3 for (_, under), (_, over) in sides)
     assert [over for _, (_, over) in sides] == [0, 1, 1, 1, 0, 1]
-    replacing = ask(RapSettings(6, 3, 10, 0), spec=REPLACE).mechanism
+    replacing = ask(RapSettings(6, 3, 10, 0), spec=REPLACE).rounds
     assert replacing.sides(5) == (("either", 3),)
     assert split.rate == pytest.approx(float(2 * replacing.rate), rel=1e-12)
 
@@ -291,13 +282,13 @@ def test_a_quarter_is_drawn_among_counts_too_high_where_that_is_sharper():
 @pytest.mark.parametrize(("spec", "settings"), MANY)
 def test_the_noise_of_every_part_costs_its_share_and_no_more(spec, settings):
     question = ask(settings, spec=spec)
-    split, workload = question.mechanism, question.compiled.workload
+    split, workload = question.rounds, question.compiled.workload
     rng = np.random.default_rng(0)
-    parts = [(split.total_rho, split.total_sensitivity, split.total_scale)]
+    parts = [(split.total_rho, split.first_sensitivity, split.first_scale)]
     for _ in range(20):
         size = settings.selected or 1
         numbers = rng.choice(workload.shape[0], size, replace=False)
-        move = split.sensitivity(workload, queries.all_places(workload)[numbers])
+        move = split.sensitivity(queries.all_places(workload)[numbers])
         scale = split.scale(split.measurement_rho, move)
         assert split.std_bounds[0] <= scale / STEPS <= split.std_bounds[1]
         parts.append((split.measurement_rho, move, scale))
@@ -310,24 +301,24 @@ def test_a_total_is_measured_unless_records_are_replaced_and_their_number_is_dec
     assert () in ask(spec=SPEC).subsets
     assert () in ask(spec=REPLACE).subsets
     about = Rows(48, exact=False)
-    assert ask(spec=REPLACE, rows=about).mechanism.total is None
-    assert ask(spec=SPEC, rows=Rows(48, exact=True)).mechanism.total is None
+    assert ask(spec=REPLACE, rows=about).rounds.total is None
+    assert ask(spec=SPEC, rows=Rows(48, exact=True)).rounds.total is None
     question = ask(spec=DECLARED)
-    assert question.mechanism.total == 48
-    assert (question.mechanism.total_rho, question.mechanism.total_std) == (0, 0)
+    assert question.rounds.total == 48
+    assert (question.rounds.total_rho, question.rounds.first_std) == (0, 0)
     assert () not in question.subsets
 
 
 def test_a_person_pays_for_all_rows():
-    row, person = ask(spec=SPEC).mechanism, ask(spec=PERSON).mechanism
-    assert person.total_std == pytest.approx(3 * row.total_std, rel=1e-12)
+    row, person = ask(spec=SPEC).rounds, ask(spec=PERSON).rounds
+    assert person.first_std == pytest.approx(3 * row.first_std, rel=1e-12)
     assert person.std_bounds == pytest.approx([3 * bound for bound in row.std_bounds], rel=1e-12)
     assert float(row.rate / person.rate) == pytest.approx(3, rel=1e-12)
 
 
 def test_a_total_takes_as_much_as_one_more_query_and_at_least_a_twentieth():
     for settings, share in ((TWO, Fraction(1, 13)), (RapSettings(4, 16, 10, 0), Fraction(1, 20))):
-        split = ask(dataclasses.replace(settings, selected=min(settings.selected, 16))).mechanism
+        split = ask(dataclasses.replace(settings, selected=min(settings.selected, 16))).rounds
         assert split.total_rho == split.guarantee.amount * share
 
 
@@ -347,7 +338,8 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
             classes=question.compiled.classes,
         )
         blocks = question.compiled.workload.blocks
-        return np.concatenate([tables[()].reshape(1), *(queries._exact(b, tables) for b in blocks)])
+        exact = query._exact(tables)
+        return np.concatenate([tables[()].reshape(1), *map(exact, blocks)])
 
     def of(person_id, rows):
         return [(*row, person_id) if person else row for row in rows]
@@ -423,14 +415,12 @@ def test_settings_come_back_as_they_were():
         assert decode_settings(encode_settings(settings)) == settings
 
 
-def test_a_query_takes_only_the_mechanism_of_its_settings():
-    with pytest.raises(ValueError, match="other settings"):
-        dataclasses.replace(ask(TWO), settings=AT_ONCE)
+def test_rap_takes_the_guarantee_of_gaussian_noise_alone():
     question = ask(TWO)
     pure = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
     workload, privacy = question.compiled.workload, question.spec.privacy
     with pytest.raises(ValueError, match="zCDP"):
-        queries.rap_budget(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
+        rap_rounds(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
 
 
 @pytest.mark.parametrize("entries", [[0, 2], [1, -1], [0.5, 1.0], [0, 1]])
@@ -440,7 +430,7 @@ def test_queries_that_are_no_counts_are_refused_as_what_they_are(entries):
     question = ask()
     counts = entries == [0, 1]
     with nullcontext() if counts else pytest.raises(UnsupportedWorkloadError, match="0 and 1"):
-        queries.rap_budget(
+        rap_rounds(
             workload,
             RapSettings(1, 1, 10, 0),
             privacy=question.spec.privacy,

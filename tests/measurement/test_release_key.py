@@ -13,13 +13,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pinned import ADAPTIVE, CLASSES, LAPLACE, PERSON, RELEASES, compiled_of
+from pinned import ADAPTIVE, CLASSES, LAPLACE, PERSON, RELEASES, TABLES, compiled_of
 
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.release_key import linear_key, rap_key
-from dpquery.measurement.rounds.queries import RapQuery
+from dpquery.measurement.release_key import linear_key, rounds_key
+from dpquery.measurement.rounds.query import RoundsQuery
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.cells import (
     BETWEEN,
@@ -229,6 +229,10 @@ LEFT_OUT = {
     "Block.shape_of_domain": "follows from the classes",
     "CellClasses.shape_of_domain": "follows from the classes",
     "CalibratedNoise.change": "what the sensitivity is for",
+    "RapRounds.workload": "it is that of the compiled spec",
+    "RapRounds.rows": "as of the dataset",
+    "TableRounds.workload": "what it has a run measure is in the candidates",
+    "TableRounds.rows": "as of the dataset",
     "Guarantee.rho": "a price: it follows from what is measured, and the proof may improve",
     "Guarantee.squared_mu": "as rho",
 }
@@ -236,8 +240,9 @@ LEFT_OUT = {
 GIVEN = {
     "Column.number": NumberFormat("'"),
     "Categorical.also": (("M",), ()),
-    "RapBudget.total": 48,
-    "RapBudget.whole": 18,
+    "RapRounds.total": 48,
+    "RapRounds.whole": 18,
+    "TableRounds.total": 48,
     "Item.publish": PublicationRules(below=3),
     "Item.known": KnownTotals((8,), "b.csv", "b"),
     "Item.share": Fraction(1, 3),
@@ -262,12 +267,17 @@ LINEAR = {
     "mechanism": LAPLACE,
     "release": 1,
 }
+SMALL = Workload(SHAPE, (BLOCK, BLOCK), (1.0, 1.0))
 RAP = {
     "spec": PARSED,
-    "compiled": compiled_of(Workload(SHAPE, (BLOCK, BLOCK), (1.0, 1.0))),
-    "mechanism": ADAPTIVE,
-    "settings": ADAPTIVE.settings,
-    "layout": "rap/1",
+    "compiled": compiled_of(SMALL),
+    "rounds": replace(ADAPTIVE, workload=SMALL),
+    "release": 1,
+}
+ADAPTIVE_RUN = {
+    "spec": PARSED,
+    "compiled": CompiledSpec(None, CLASSES, ()),
+    "rounds": replace(TABLES, workload=None),
     "release": 1,
 }
 PREDICATES = (IdentitySet(3), TotalSet(3), PrefixSet(3, 3), AllRangesSet(3, 3), WidthSet(3, 3, 1))
@@ -372,16 +382,15 @@ def changed(request, kind, name):
     return with_part(request, old, rebuilt(old, **{name: value}))
 
 
-HINTS = [hint for key in (linear_key, rap_key) for hint in typing.get_type_hints(key).values()]
+HINTS = [hint for key in (linear_key, rounds_key) for hint in typing.get_type_hints(key).values()]
 CHARGED = tuple[*HINTS]
 
 
 @pytest.mark.parametrize(("kind", "name"), fields_of(CHARGED))
 def test_another_value_of_a_field_is_another_key(kind, name):
     """A new field, of whatever class, is one of these, or has its reason above."""
-    pairs = [
-        (key, old, changed(old, kind, name)) for key, old in ((linear_key, LINEAR), (rap_key, RAP))
-    ]
+    requests = ((linear_key, LINEAR), (rounds_key, RAP), (rounds_key, ADAPTIVE_RUN))
+    pairs = [(key, old, changed(old, kind, name)) for key, old in requests]
     compared = [key(**old) != key(**new) for key, old, new in pairs if new is not None]
     assert compared
     assert all(compared)
@@ -394,15 +403,17 @@ def test_what_is_said_of_fields_is_said_of_fields_that_there_are():
     }
     linear = [field.name for field in fields(LinearQuery)]
     assert linear == ["spec", "compiled", "strategy", "mechanism", "release"]
-    rap = [field.name for field in fields(RapQuery)]
+    in_rounds = [field.name for field in fields(RoundsQuery)]
     # The public side sees noisy values alone: what it makes of them is no part of what is asked.
-    assert rap == ["spec", "compiled", "settings", "mechanism", "release", "project"]
+    assert in_rounds == ["spec", "compiled", "rounds", "release", "start"]
 
 
-@pytest.mark.parametrize("change", [{"release": 2}, {"layout": "rap/2"}], ids=str)
-def test_another_release_or_another_layout_is_another_key(change):
-    assert rap_key(**RAP) != rap_key(**RAP | change)
-    assert "layout" in change or linear_key(**LINEAR) != linear_key(**LINEAR | change)
+def test_another_release_or_another_layout_is_another_key(monkeypatch):
+    assert linear_key(**LINEAR) != linear_key(**LINEAR | {"release": 2})
+    for request in (RAP, ADAPTIVE_RUN):
+        keys = [rounds_key(**request), rounds_key(**request | {"release": 2})]
+        monkeypatch.setattr(type(request["rounds"]), "layout", "another/2")
+        assert len({*keys, rounds_key(**request)}) == 3
 
 
 def test_texts_that_look_like_notation_are_texts():

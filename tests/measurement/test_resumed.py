@@ -30,17 +30,10 @@ from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
-from dpquery.measurement.rounds import queries, tables
-from dpquery.measurement.rounds.budget import GRID_BITS, MEASURED_SHARE, ROUNDS_PER_ATTRIBUTE
-from dpquery.measurement.rounds.queries import Round, all_places, rounds_of
-from dpquery.measurement.rounds.selection import (
-    ExactChance,
-    differences_of,
-    family_sizes,
-    penalties_of,
-    squared_move,
-)
-from dpquery.measurement.rounds.tables import ADAPTIVE_LAYOUT, MeasuredRound, measured_tables
+from dpquery.measurement.rounds.chance import ExactChance, differences_of
+from dpquery.measurement.rounds.queries import all_places, family_sizes, squared_move
+from dpquery.measurement.rounds.run import GRID_BITS, Round
+from dpquery.measurement.rounds.tables import MEASURED_SHARE, ROUNDS_PER_ATTRIBUTE, penalties_of
 from dpquery.plan_file.rehearsals import RapSettings, encode_settings
 from dpquery.spec.spec import Rows
 
@@ -146,8 +139,8 @@ class Crashing(Frozen):
         super().__init__(total, workload)
         self.falls, self.heard = falls, [total]
 
-    def add(self, places, noisy, std):
-        super().add(places, noisy, std)
+    def add(self, measured):
+        super().add(measured)
         if self.falls:
             self.falls.pop()
             raise RuntimeError("the fit failed")
@@ -156,12 +149,12 @@ class Crashing(Frozen):
 class CrashingTables(Guess):
     """Falls over when it is told of a table, until there are no falls left."""
 
-    def __init__(self, measurement, falls):
-        super().__init__((6, 2, 3), measurement, restless=10**6)
+    def __init__(self, run, falls):
+        super().__init__(ask_tables().rounds, run, restless=10**6)
         self.falls = falls
 
-    def add(self, attributes, noisy, std):
-        super().add(attributes, noisy, std)
+    def add(self, measured):
+        super().add(measured)
         if self.falls and self.falls[0] == len(self.heard) - 3:
             self.falls.pop(0)
             raise RuntimeError("the fit failed")
@@ -191,8 +184,8 @@ def test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge(data):
     question = ask(RapSettings(3, 2, 10, 0), project=project)
     heard, values = heard_of_a_run_that_falls_three_times(data, question, runs)
     # All four runs heard the same total and rounds, as far as they came.
-    outcome = rounds_of(question, values)
-    whole = [outcome.total, *((r.places.tolist(), r.noisy.tolist(), r.std) for r in outcome.rounds)]
+    outcome = question.rounds.measured(values)
+    whole = [outcome.total, *((r.chosen.tolist(), r.noisy.tolist(), r.std) for r in outcome.rounds)]
     assert [len(run) for run in heard] == [2, 2, 2, 3]  # the last round decides nothing more here
     assert all(run == whole[: len(run)] for run in heard)
 
@@ -208,7 +201,7 @@ def test_a_run_whose_fit_fails_goes_on_from_its_tables_at_no_charge(data):
     heard, values = heard_of_a_run_that_falls_three_times(data, question, runs)
     assert [len(run) - 3 for run in heard] == [1, 4, 9, 44]  # the last is fitted from the ledger
     assert all(run == heard[-1][: len(run)] for run in heard)
-    assert len(measured_tables(question, values).rounds) == 45
+    assert len(question.rounds.measured(values).rounds) == 45
 
 
 def test_a_run_is_committed_once_its_last_round_is_measured_whatever_its_fit_would_do(data):
@@ -238,11 +231,11 @@ def test_the_levels_of_earlier_rounds_are_taken_from_what_was_committed(data):
         measured(data, question, path)
     still = ask_tables()  # every level would rise
     assert still.key == question.key
-    outcome = measured_tables(still, measured(data, still, path).values)
+    outcome = still.rounds.measured(measured(data, still, path).values)
     levels = [each.level for each in outcome.rounds]
     assert levels[:5] == [0] * 5
     assert levels[5:] == list(range(1, len(levels) - 4))
-    spent = question.budget.one_way_rho + sum(each.budget.rho for each in outcome.rounds)
+    spent = question.rounds.first_rho + sum(each.spent.rho for each in outcome.rounds)
     assert spent == question.guarantee.amount
 
 
@@ -391,16 +384,16 @@ def test_parts_that_no_run_could_have_are_refused_draw_nothing_and_can_be_given_
 def test_committed_values_that_do_not_spend_the_charge_exactly_are_refused(data, record_property):
     question = ask_tables()
     values = measured(data, question).values.tolist()
-    outcome = measured_tables(question, np.array(values))
-    sizes = question.budget.candidates.sizes
-    ends = 11 + np.cumsum([2 + sizes[each.number] for each in outcome.rounds])
+    outcome = question.rounds.measured(np.array(values))
+    sizes = question.rounds.candidates.sizes
+    ends = 11 + np.cumsum([2 + sizes[each.chosen[0]] for each in outcome.rounds])
     bad = [values[: int(end)] for end in ends[:-1]]  # rounds left out
     bad += [values[:11], values[:5], [], [*values, 0], values + values[ends[-2] :], values[1:]]
     bad += [[*values[:11], number, *values[12:]] for number in (-1, 7, 2**62)]
     bad += [[*values[:12], level, *values[13:]] for level in (-1, 1, 2**62)]
     for given in bad:
         with pytest.raises(ValueError, match=r"."):
-            measured_tables(question, np.array(given, dtype=np.int64))
+            question.rounds.measured(np.array(given, dtype=np.int64))
     record_property("bad inputs", len(bad))
 
 
@@ -411,7 +404,7 @@ def test_values_of_any_kind_are_read_or_refused(record_property):
         size = draw.randrange(80)
         given = [draw.choice(small) for _ in range(size)]
         try:
-            outcome = measured_tables(question, np.array(given, dtype=np.int64))
+            outcome = question.rounds.measured(np.array(given, dtype=np.int64))
         except ValueError:
             continue
         assert outcome.finished
@@ -529,13 +522,11 @@ def test_what_a_run_of_rap_asks_or_commits_changes_only_with_the_tag_in_its_key(
 
     The law of a selection is one of them too, and so is that of a draw: test_selection holds both.
     """
-    workload = ask().compiled.workload
-    places = all_places(workload)[[0, 3, 71]]
-    mechanism = ask(RapSettings(4, 3, 10, 0)).mechanism
+    places = all_places(ask().compiled.workload)[[0, 3, 71]]
+    rounds = ask(RapSettings(4, 3, 10, 0)).rounds
     halves = np.array([0.5, 1.5, 2.5, -0.5, -1.5])
-    round_ = Round(places, np.array([1.0, -1 / 1024, 2.0**30]), 1.0)
-    sizes = family_sizes(workload, places)
-    sided = [ask(RapSettings(4, k, 10, 0)).mechanism for k in (2, 3)]
+    sizes = family_sizes(rounds.workload, places)
+    sided = [ask(RapSettings(4, k, 10, 0)).rounds for k in (2, 3)]
     assert {
         "grid": GRID_BITS,
         "drawn among counts too high": [
@@ -548,19 +539,23 @@ def test_what_a_run_of_rap_asks_or_commits_changes_only_with_the_tag_in_its_key(
             squared_move(sizes, replace=False, records=1),
             squared_move(sizes[:1], replace=True, records=3),
         ],
-        "layout": queries._encoded(round_, workload, mechanism).tolist(),
-    } == RULES[queries.LAYOUT]
+        "layout": rounds.written(round_of(places, 0)).tolist(),
+    } == RULES[rounds.layout]
 
 
 def test_what_an_adaptive_run_asks_or_commits_changes_only_with_the_tag_in_its_key():
-    budget = ask_tables().budget
-    spent = [budget.round(level, budget.rounds_rho) for level in range(3)]
-    round_ = MeasuredRound(3, 2, np.array([1.0, -1 / 1024, 2.0**30]), spent[2])
+    rounds = ask_tables().rounds
+    spent = [rounds.round(level, rounds.rounds_rho) for level in range(3)]
     assert {
         "grid": GRID_BITS,
         "rounds for each attribute": ROUNDS_PER_ATTRIBUTE,
         "share that measures": MEASURED_SHARE.as_integer_ratio(),
-        "costs": [each.rho / budget.unit for each in spent],
-        "penalties": penalties_of(budget.candidates, 2.5),
-        "layout": tables.encoded_round(round_).tolist(),
-    } == RULES[ADAPTIVE_LAYOUT]
+        "costs": [each.rho / rounds.unit for each in spent],
+        "penalties": penalties_of(rounds.candidates, 2.5),
+        "layout": rounds.written(round_of(np.array([3]), 2)).tolist(),
+    } == RULES[rounds.layout]
+
+
+def round_of(chosen, level):
+    """A round whose counts are of different sizes."""
+    return Round(chosen, level, np.array([1.0, -1 / 1024, 2.0**30]), 1.0, spent=None)

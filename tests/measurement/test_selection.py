@@ -18,22 +18,15 @@ from dense import chi_square
 from rounds import PERSON, REPLACE, SPEC, ask_tables, exact_tables
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.measurement.rounds import selection as candidates_module
-from dpquery.measurement.rounds.selection import (
-    _TAKEN,
+from dpquery.measurement.rounds import tables as candidates_module
+from dpquery.measurement.rounds.chance import ExactChance, _decided, _weight, differences_of
+from dpquery.measurement.rounds.queries import _TAKEN, _histogram, _Urn, scores_of, select_queries
+from dpquery.measurement.rounds.tables import (
     LARGEST_WEIGHT,
-    ExactChance,
-    _decided,
-    _histogram,
-    _Urn,
-    _weight,
     candidate_tables,
-    differences_of,
     distances,
     draw_table,
     penalties_of,
-    scores_of,
-    select_queries,
 )
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.read import parse
@@ -320,9 +313,15 @@ class Listening:
         return min(self.answers[1], bound - 1)
 
 
+def by_number(question, rows):
+    """The true tables of records in codes, by the number of the candidate."""
+    exact = exact_tables(question, rows)
+    return lambda number: exact(question.rounds.blocks[number])
+
+
 def scores(question, tables, model, std):
     """The scores, worked out once more by hand: a number for each candidate."""
-    given = question.budget.candidates
+    given = question.rounds.candidates
     return [
         weight
         * (
@@ -346,9 +345,9 @@ def towns(question, *, records):
 def drawn_from(question, rows, model, *, std, level=0, below=0):
     chance = Listening(level, below)
     number = draw_table(
-        exact_tables(question, rows),
+        by_number(question, rows),
         model,
-        candidates=question.budget.candidates,
+        candidates=question.rounds.candidates,
         std=std,
         rate=Fraction(1, 7),
         chance=chance,
@@ -357,20 +356,20 @@ def drawn_from(question, rows, model, *, std, level=0, below=0):
 
 
 def even(question):
-    given = question.budget.candidates
+    given = question.rounds.candidates
     return lambda k: np.full(given.sizes[k], 3.5 / given.sizes[k] + 0.2)
 
 
 def uneven(question):
     """Far too high in every other cell, and too low in the rest."""
-    given = question.budget.candidates
+    given = question.rounds.candidates
     return lambda k: np.where(np.arange(given.sizes[k]) % 2, 90.0, 0.0)
 
 
 def test_tables_of_one_score_are_drawn_together_and_then_one_of_them():
     question = ask_tables()
     model, rows = even(question), towns(question, records=30)
-    by_hand = scores(question, exact_tables(question, rows), model, 1.25)
+    by_hand = scores(question, by_number(question, rows), model, 1.25)
     for level, below in product(range(len(set(by_hand))), range(3)):
         number, (asked, bound) = drawn_from(
             question, rows, model, std=1.25, level=level, below=below
@@ -385,7 +384,7 @@ def test_tables_of_one_score_are_drawn_together_and_then_one_of_them():
 def test_a_table_is_drawn_as_often_as_its_weight_says():
     question = ask_tables()
     model, rows, rate = even(question), towns(question, records=6), Fraction(1, 3000)
-    tables = exact_tables(question, rows)
+    tables = by_number(question, rows)
     by_hand = scores(question, tables, model, 0.5)
     weights = np.exp(float(rate) * (np.array(by_hand) - max(by_hand)))
     expected = weights / weights.sum()
@@ -397,7 +396,7 @@ def test_a_table_is_drawn_as_often_as_its_weight_says():
         number = draw_table(
             tables,
             model,
-            candidates=question.budget.candidates,
+            candidates=question.rounds.candidates,
             std=0.5,
             rate=rate,
             chance=chance,
@@ -413,7 +412,7 @@ def test_a_table_is_drawn_as_often_as_its_weight_says():
 def test_no_neighbour_moves_a_draw_by_more_than_is_paid_for(spec, records):
     """The log ratio of a draw spans at most rate * score_span, and its square is paid for."""
     question = ask_tables(spec)
-    budget, model = question.budget, uneven(question)
+    budget, model = question.rounds, uneven(question)
     rng = np.random.default_rng(5)
     shape = question.compiled.workload.shape_of_domain
     widest = 0
@@ -428,8 +427,8 @@ def test_no_neighbour_moves_a_draw_by_more_than_is_paid_for(spec, records):
             )
         before = np.concatenate([rows, some])
         after = np.concatenate([rows, others]) if budget.replace else rows
-        moved = np.array(scores(question, exact_tables(question, after), model, 2.0)) - np.array(
-            scores(question, exact_tables(question, before), model, 2.0)
+        moved = np.array(scores(question, by_number(question, after), model, 2.0)) - np.array(
+            scores(question, by_number(question, before), model, 2.0)
         )
         widest = max(widest, int(moved.max() - moved.min()), 2 * int(np.abs(moved).max()))
         assert moved.max() - moved.min() <= budget.score_span
@@ -441,14 +440,14 @@ def test_no_neighbour_moves_a_draw_by_more_than_is_paid_for(spec, records):
 
 def test_penalties_are_what_noise_is_expected_to_measure_and_know_no_data():
     question = ask_tables()
-    given = question.budget.candidates
+    given = question.rounds.candidates
     noise = np.random.default_rng(0).normal(0, 2.5, (4000, max(given.sizes)))
     for size, penalty in zip(given.sizes, penalties_of(given, 2.5), strict=True):
         assert penalty == pytest.approx(np.abs(noise[:, :size]).sum(axis=1).mean(), abs=0.8)
     rows = [towns(question, records=n) for n in (4, 40)]
     offsets = []
     for records in rows:
-        tables = exact_tables(question, records)
+        tables = by_number(question, records)
         free = scores(question, tables, even(question), 0.0)
         offsets.append(np.array(free) - scores(question, tables, even(question), 2.5))
     assert (offsets[0] == offsets[1]).all()
@@ -469,7 +468,7 @@ def test_distances_are_the_same_however_many_tables_are_compared_at_once(
     rng, sizes = np.random.default_rng(0), [3, 1, 7, 20, 2, 2]
     exact = [rng.integers(0, 9, size) for size in sizes]
     model = [rng.normal(4, 3, size) for size in sizes]
-    monkeypatch.setattr("dpquery.measurement.rounds.selection.CELLS_AT_ONCE", cells_at_once)
+    monkeypatch.setattr("dpquery.measurement.rounds.tables.CELLS_AT_ONCE", cells_at_once)
     expected = [int(np.abs(x - np.rint(y)).sum()) for x, y in zip(exact, model, strict=True)]
     assert distances(exact.__getitem__, model.__getitem__, sizes) == expected
 
@@ -482,7 +481,7 @@ def tables_of_spec(text):
 
 
 def test_candidates_are_all_tables_below_what_is_asked_and_weigh_what_they_share():
-    given = ask_tables().budget.candidates
+    given = ask_tables().rounds.candidates
     assert given.subsets == ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
     assert given.sizes == (6, 2, 3, 12, 18, 6, 36)
     shared = [2 + 1, 3, 3, 2 + 1 + 1 + 2, 6, 6, 2 * 3 + 3]

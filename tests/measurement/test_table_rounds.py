@@ -24,14 +24,10 @@ from rounds import (
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rounds import tables as rounds
-from dpquery.measurement.rounds.budget import MEASURED_SHARE, STEPS, adaptive_budget
-from dpquery.measurement.rounds.selection import ExactChance
-from dpquery.measurement.rounds.tables import (
-    AdaptiveMeasurement,
-    measured_tables,
-    run_tables,
-)
+from dpquery.measurement.rounds import tables
+from dpquery.measurement.rounds.chance import ExactChance
+from dpquery.measurement.rounds.run import STEPS, MeasuredRun, run_rounds
+from dpquery.measurement.rounds.tables import MEASURED_SHARE, table_rounds
 from dpquery.progress import reporting
 from dpquery.spec.spec import Rows
 
@@ -43,7 +39,7 @@ ALL = [SPEC, REPLACE, DECLARED, PERSON]
 
 def spent_by(levels, budget):
     """The rho of all parts of a run whose levels rise where they are told to."""
-    left, level, total = budget.rounds_rho, 0, budget.one_way_rho
+    left, level, total = budget.rounds_rho, 0, budget.first_rho
     parts = []
     for rise in levels:
         spent = budget.round(level, left)
@@ -58,8 +54,8 @@ def spent_by(levels, budget):
 
 @given(st.integers(0, 2**31), st.sampled_from(ALL), st.floats(0, 1))
 def test_the_parts_of_every_run_are_its_guarantee_to_the_last_fraction(seed, spec, share):
-    budget = ask_tables(spec).budget
-    rises = np.random.default_rng(seed).random(budget.most_rounds) < share
+    budget = ask_tables(spec).rounds
+    rises = np.random.default_rng(seed).random(48) < share  # none costs less than a 48th of rho
     total, left, parts = spent_by(rises.astype(int).tolist(), budget)
     assert total == budget.guarantee.amount
     assert left == 0
@@ -69,14 +65,14 @@ def test_the_parts_of_every_run_are_its_guarantee_to_the_last_fraction(seed, spe
 
 @pytest.mark.parametrize("spec", ALL)
 def test_the_noise_of_every_part_costs_its_share_and_no_more(spec):
-    budget = ask_tables(spec).budget
+    budget = ask_tables(spec).rounds
     records = 3 if spec == PERSON else 1
     moved = records**2 * (2 if "replace" in spec else 1)
-    costs = [(budget.one_way_rho, 3 * moved, budget.one_way_std)]
+    costs = [(budget.first_rho, 3 * moved, budget.first_std)]
     for rises in ([0] * 99, [1] * 99, [0, 1] * 50):
         _, _, parts = spent_by(rises, budget)
         for part in parts:
-            costs.append((part.measurement_rho, moved, part.std))
+            costs.append((part.measurement_rho, moved, budget.std(part)))
             assert part.selection_rho == part.rho * (1 - MEASURED_SHARE)
             span = 2 * records * (2 if "replace" in spec else 1) * max(budget.candidates.weights)
             drawn = (part.rate * span) ** 2 / 8
@@ -87,19 +83,19 @@ def test_the_noise_of_every_part_costs_its_share_and_no_more(spec):
 
 
 def test_a_level_higher_costs_four_times_as_much_for_half_the_noise():
-    budget = ask_tables().budget
+    budget = ask_tables().rounds
     low, high = (budget.round(level, budget.rounds_rho) for level in (0, 1))
     assert high.rho == 4 * low.rho == 4 * budget.guarantee.amount / 48
-    assert high.std == pytest.approx(low.std / 2, rel=1e-12)
+    assert budget.std(high) == pytest.approx(budget.std(low) / 2, rel=1e-12)
     assert float(high.rate / low.rate) == pytest.approx(2, rel=1e-12)
-    assert budget.one_way_rho == 3 * low.measurement_rho
-    assert budget.one_way_std == pytest.approx(low.std, rel=1e-12)
+    assert budget.first_rho == 3 * low.measurement_rho
+    assert budget.first_std == pytest.approx(budget.std(low), rel=1e-12)
 
 
 def test_a_person_pays_for_all_rows_and_replacing_for_two_cells():
-    row, person, replaced = (ask_tables(spec).budget for spec in (SPEC, PERSON, REPLACE))
-    assert person.one_way_std == pytest.approx(3 * row.one_way_std, rel=1e-12)
-    assert replaced.one_way_std == pytest.approx(math.sqrt(2) * row.one_way_std, rel=1e-12)
+    row, person, replaced = (ask_tables(spec).rounds for spec in (SPEC, PERSON, REPLACE))
+    assert person.first_std == pytest.approx(3 * row.first_std, rel=1e-12)
+    assert replaced.first_std == pytest.approx(math.sqrt(2) * row.first_std, rel=1e-12)
     assert person.score_span == 3 * row.score_span
     assert replaced.score_span == 2 * row.score_span
 
@@ -107,16 +103,16 @@ def test_a_person_pays_for_all_rows_and_replacing_for_two_cells():
 @pytest.mark.parametrize("spec", ALL)
 def test_no_neighbour_moves_a_table_by_more_than_is_paid_for(spec):
     question = ask_tables(spec)
-    records = question.budget.records
+    records = question.rounds.records
     codes = [(0, 0, 0), (5, 1, 2), (0, 1, 1)]
     worst = 0
     for before in codes:
         for after in codes if "replace" in spec else [None]:
             old = exact_tables(question, [(1, 0, 0), *[before] * records])
             new = exact_tables(question, [(1, 0, 0), *([after] * records if after else [])])
-            for number in range(len(question.budget.candidates.subsets)):
-                worst = max(worst, int(((old(number) - new(number)) ** 2).sum()))
-    assert worst << 20 == question.budget.squared_sensitivity(1)
+            for block in question.rounds.blocks:
+                worst = max(worst, int(((old(block) - new(block)) ** 2).sum()))
+    assert worst << 20 == question.rounds.table_sensitivity
 
 
 # What is refused, and when.
@@ -133,7 +129,7 @@ def test_noise_that_cannot_be_drawn_and_sums_are_refused_from_public_inputs():
     pure = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
     workload, privacy = question.compiled.workload, question.spec.privacy
     with pytest.raises(ValueError, match="zCDP"):
-        adaptive_budget(workload, privacy=privacy, guarantee=pure, rows=None)
+        table_rounds(workload, privacy=privacy, guarantee=pure, rows=None)
 
 
 # What chance decides, and who decides on chance.
@@ -144,14 +140,14 @@ def levels_of(outcome):
 
 
 def test_the_level_rises_where_a_table_moved_the_model_by_no_more_than_its_noise(data):
-    still = measured_tables(question := ask_tables(), measured(data, question).values)
+    still = (question := ask_tables()).rounds.measured(measured(data, question).values)
     assert levels_of(still) == list(range(len(still.rounds)))
     restless = ask_tables(restless=10**6, release=2)
-    moving = measured_tables(restless, measured(data, restless).values)
+    moving = restless.rounds.measured(measured(data, restless).values)
     assert set(levels_of(moving)) == {0}
     assert len(moving.rounds) == 45 > len(still.rounds)  # 48 units, of which 2.7 went before
-    for outcome, budget in ((still, question.budget), (moving, restless.budget)):
-        assert budget.one_way_rho + sum(each.budget.rho for each in outcome.rounds) == (
+    for outcome, budget in ((still, question.rounds), (moving, restless.rounds)):
+        assert budget.first_rho + sum(each.spent.rho for each in outcome.rounds) == (
             budget.guarantee.amount
         )
 
@@ -159,23 +155,21 @@ def test_the_level_rises_where_a_table_moved_the_model_by_no_more_than_its_noise
 @pytest.mark.parametrize(("factor", "rises"), [(0.99, True), (1.01, False)])
 def test_the_noise_that_a_move_is_held_against_is_its_expected_norm(factor, rises):
     question = ask_tables()
-    spent = question.budget.round(0, question.budget.rounds_rho)
-    norm = math.sqrt(2 / math.pi) * spent.std  # of one cell; a guess moves every cell as much
+    spent = question.rounds.round(0, question.rounds.rounds_rho)
+    norm = math.sqrt(2 / math.pi) * question.rounds.std(
+        spent
+    )  # of one cell; a guess moves every cell as much
     outcome = decoded_start(question)
-    guess = Guess(question.compiled.workload.shape_of_domain, outcome, factor * norm)
-    runs = run_tables(
-        exact_tables(question, [(0, 0, 0)] * 9),
-        budget=question.budget,
-        fit=guess,
-        chance=ExactChance(),
-    )
+    guess = Guess(question.rounds, outcome, factor * norm)
+    exact = exact_tables(question, [(0, 0, 0)] * 9)
+    runs = run_rounds(question.rounds, exact, fit=guess, chance=ExactChance())
     assert [next(runs).level, next(runs).level] == [0, int(rises)]
 
 
 def decoded_start(question):
-    sizes = question.budget.candidates.sizes[:3]
+    sizes = question.rounds.candidates.sizes[:3]
     steps = np.full(sum(sizes), 4 * STEPS)
-    return rounds.decoded_run([steps], question.budget, question.spec.dataset.rows)
+    return question.rounds.decoded([steps])
 
 
 @pytest.mark.statistical
@@ -183,11 +177,13 @@ def test_noise_is_as_wide_as_it_is_said_to_be(data):
     question = ask_tables(DECLARED, restless=10**6)
     exact, residuals = exact_tables(question, coded(ROWS)), []
     for _ in range(12):
-        outcome = measured_tables(question, question.noisy(tables_of_rows(question), draft=Draft()))
-        for number, noisy in enumerate(outcome.one_way):
-            residuals.append((noisy - exact(number)) / outcome.one_way_std)
+        values = question.noisy(tables_of_rows(question), draft=Draft())
+        outcome = question.rounds.measured(values)
+        blocks = question.rounds.blocks
+        for block, noisy in zip(blocks, outcome.first, strict=False):
+            residuals.append((noisy - exact(block)) / outcome.first_std)
         for each in outcome.rounds:
-            residuals.append((each.noisy - exact(each.number)) / each.budget.std)
+            residuals.append((each.noisy - exact(blocks[each.chosen[0]])) / each.std)
     squares = np.concatenate(residuals) ** 2
     for factor in (1 / 1.2, 1, 1.2):
         off = abs(factor**2 * float(squares.mean()) - 1)
@@ -214,10 +210,9 @@ def coded(rows):
 def tables_of_rows(question, rows=ROWS):
     shape = question.compiled.workload.shape_of_domain
     exact = exact_tables(question, coded(rows))
-    subsets = question.budget.candidates.subsets
     return {
-        subset: exact(number).reshape([shape[i] for i in subset])
-        for number, subset in enumerate(subsets)
+        block.attributes: exact(block).reshape([shape[i] for i in block.attributes])
+        for block in question.rounds.blocks
     }
 
 
@@ -226,25 +221,23 @@ def tables_of_rows(question, rows=ROWS):
 
 def test_a_total_is_estimated_from_all_first_tables_unless_it_is_declared(data):
     question = ask_tables()
-    outcome = measured_tables(question, measured(data, question).values)
-    sums, cells = [table.sum() for table in outcome.one_way], [6, 2, 3]
+    outcome = question.rounds.measured(measured(data, question).values)
+    sums, cells = [table.sum() for table in outcome.first], [6, 2, 3]
     weights = [1 / n for n in cells]
     assert outcome.total == pytest.approx(max(1, np.average(sums, weights=weights)), rel=1e-12)
-    assert outcome.total_std == pytest.approx(question.budget.one_way_std, rel=1e-12)  # 1/6+1/2+1/3
+    assert outcome.total_std == pytest.approx(question.rounds.first_std, rel=1e-12)  # 1/6+1/2+1/3
     exact = ask_tables(DECLARED)
-    assert exact.budget.total == 48
+    assert exact.rounds.total == 48
     declared = decoded_start(exact)
     assert (declared.total, declared.total_std) == (48.0, 0.0)
-    assert ask_tables(rows=Rows(48, exact=True)).budget.total is None
-    assert ask_tables(REPLACE, rows=Rows(48, exact=False)).budget.total is None
+    assert ask_tables(rows=Rows(48, exact=True)).rounds.total is None
+    assert ask_tables(REPLACE, rows=Rows(48, exact=False)).rounds.total is None
 
 
 def test_a_declared_number_that_is_not_exact_is_weighed_with_the_noisy_one():
-    question = ask_tables(epsilon="0.0001")
     steps = np.zeros(11, dtype=np.int64)
-    weighed = rounds.decoded_run([steps], question.budget, Rows(1000, exact=False))
-    assert weighed.total == pytest.approx(1000, rel=0.02)
-    assert rounds.decoded_run([steps], question.budget, None).total == 1
+    for rows, total in ((Rows(1000, exact=False), pytest.approx(1000, rel=0.02)), (None, 1)):
+        assert ask_tables(epsilon="0.0001", rows=rows).rounds.decoded([steps]).total == total
 
 
 # What can be seen.
@@ -254,13 +247,14 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
     question = ask_tables()
     values = measured(data, question).values
     assert values.dtype == np.int64
-    outcome = measured_tables(question, values)
-    sizes, end = question.budget.candidates.sizes, 11
-    np.testing.assert_array_equal(values[:11], np.concatenate(outcome.one_way) * STEPS)
+    outcome = question.rounds.measured(values)
+    sizes, end = question.rounds.candidates.sizes, 11
+    np.testing.assert_array_equal(values[:11], np.concatenate(outcome.first) * STEPS)
     for level, each in enumerate(outcome.rounds):
-        assert values[end : end + 2].tolist() == [each.number, level]
-        end += 2 + sizes[each.number]
-        np.testing.assert_array_equal(values[end - sizes[each.number] : end], each.noisy * STEPS)
+        (number,) = each.chosen.tolist()
+        assert values[end : end + 2].tolist() == [number, level]
+        end += 2 + sizes[number]
+        np.testing.assert_array_equal(values[end - sizes[number] : end], each.noisy * STEPS)
     assert end == len(values)
 
 
@@ -278,15 +272,15 @@ def test_nothing_but_noisy_values_reaches_the_model_the_ledger_or_the_screen(
     monkeypatch.setattr(ExactChance, "level", deaf)
     monkeypatch.setattr(ExactChance, "below", lambda *_: 0)
     monkeypatch.setattr(ExactChance, "add_noise", silent)
-    monkeypatch.setattr(rounds, "draw_table", lambda *_, candidates, **__: 3)
+    monkeypatch.setattr(tables, "draw_table", lambda *_, candidates, **__: 3)
     seen = []
     for name, rows in (("one", ROWS), ("two", ROWS[:3] * 7), ("none", [])):
         folder = data.parent / name
         folder.mkdir()
         models, said = [], []
 
-        def start(measurement, models=models):
-            models.append(Guess((6, 2, 3), measurement))
+        def start(run, models=models):
+            models.append(Guess(ask_tables().rounds, run))
             return models[-1]
 
         question = ask_tables(start=start)
@@ -309,11 +303,12 @@ def test_a_fit_is_told_the_noise_that_the_tables_have():
     wide = "domain: {a: {range: [0, 999]}, b: {range: [0, 999]}, c: {range: [0, 999]}}\n"
     wide += "workload: [{name: pairs, marginals: {ways: 2}}]\n"
     question = ask_tables(head + wide, epsilon=4)
-    sizes = question.budget.candidates.sizes
-    nothing = AdaptiveMeasurement(1000.0, 0.0, (), 1.0)
-    fit = Guess(question.compiled.workload.shape_of_domain, nothing)
-    empty = [np.zeros(size, dtype=np.int64) for size in sizes]
-    list(run_tables(empty.__getitem__, budget=question.budget, fit=fit, chance=ExactChance()))
+    fit = Guess(question.rounds, MeasuredRun(1000.0, 0.0, (), 1.0))
+
+    def empty(block):
+        return np.zeros(block.queries, dtype=np.int64)
+
+    list(run_rounds(question.rounds, empty, fit=fit, chance=ExactChance()))
     assert fit.heard
     for _, noisy, std in fit.heard:
         assert np.std(noisy) == pytest.approx(std, rel=6 / math.sqrt(2 * len(noisy)))

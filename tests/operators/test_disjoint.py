@@ -5,8 +5,13 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from dpquery.measurement.rounds.budget import _joint
-from dpquery.measurement.rounds.selection import _clashes, _slack, family_sizes, squared_move
+from dpquery.measurement.rounds.queries import (
+    _clashes,
+    _joint,
+    _slack,
+    family_sizes,
+    squared_move,
+)
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Groups, Identity
 from dpquery.operators.ranges import AllRanges, Prefix

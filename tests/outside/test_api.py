@@ -52,7 +52,7 @@ NOT_FOR_A_RELEASE = (
         "dpquery.planning.compare_mechanisms",
     ),
     *(
-        "dpquery.measurement.rounds.queries",
+        "dpquery.measurement.rounds.query",
         "dpquery.reconstruction.relaxed",
         "dpquery.mechanisms.fitted",
     ),

@@ -35,14 +35,15 @@ from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
 from dpquery.measurement.rounds import queries, tables
-from dpquery.measurement.rounds.queries import RapQuery
-from dpquery.measurement.rounds.selection import ExactChance
-from dpquery.measurement.rounds.tables import AdaptiveQuery, measured_tables
+from dpquery.measurement.rounds.chance import ExactChance
+from dpquery.measurement.rounds.query import RoundsQuery
+from dpquery.measurement.rounds.run import Rounds
 
 # Steps of every run: how often answers are looked at depends on what is drawn.
 STEPS = (
     (Ledger, "reserve"),
     (curator, "tabulate"),
+    (Rounds, "first"),
     (ExactChance, "level"),
     (ExactChance, "add_noise"),
     (PartialMeasurement, "parts"),
@@ -56,19 +57,15 @@ STEPS = (
     (Ledger, "commit"),
 )
 APPENDS = "dpquery.measurement.ledger.store", "PartialMeasurement", "append"
-LEVEL = "dpquery.measurement.rounds.selection", "ExactChance", "level"
+LEVEL = "dpquery.measurement.rounds.chance", "ExactChance", "level"
 
 
-def rounds_of_rap(question, _):
-    return [question.settings.selected] * question.settings.rounds
-
-
-def rounds_of_tables(question, values):
-    """One table is drawn a round; all rounds together cost what the run is charged."""
-    rounds = measured_tables(question, values).rounds
-    costs = [question.budget.one_way_rho, *(each.budget.rho for each in rounds)]
+def draws_of(question, values):
+    """How many things each round draws; all rounds together cost what the run is charged."""
+    rounds = question.rounds.measured(values).rounds
+    costs = [question.rounds.first_rho, *(each.spent.rho for each in rounds)]
     assert sum(costs) == question.guarantee.amount
-    return [1] * len(rounds)
+    return [len(each.chosen) for each in rounds]
 
 
 @dataclass(frozen=True)
@@ -77,17 +74,15 @@ class Kind:
 
     Attributes:
         ask: makes a question.
-        query: its class.
+        ends_apart: whether how many rounds it has is drawn too.
         steps: what it has beside those of every run.
-        rounds: how many numbers are drawn in each round to select, of a question and its values.
         rehearse: puts it into a plan.
         fit: what its fit is told of a round by.
     """
 
     ask: Callable
-    query: type
+    ends_apart: bool
     steps: tuple
-    rounds: Callable
     rehearse: Callable
     fit: tuple[str, str, str]
 
@@ -99,17 +94,15 @@ class Kind:
 KINDS = {
     "RAP": Kind(
         lambda: ask(TWO),
-        RapQuery,
-        ((queries, "noisy_total"), (queries, "select_queries"), (Frozen, "add")),
-        rounds_of_rap,
+        False,
+        ((queries, "select_queries"), (Frozen, "add")),
         rehearse,
         ("dpquery.reconstruction.relaxed.fits", "RapProjection", "add"),
     ),
     "tables": Kind(
         ask_tables,
-        AdaptiveQuery,
-        ((tables, "noisy_one_way"), (tables, "draw_table"), (Guess, "add")),
-        rounds_of_tables,
+        True,
+        ((tables, "draw_table"), (Guess, "add")),
         rehearse_tables,
         ("dpquery.reconstruction.adaptive_fits", "AdaptiveFit", "add"),
     ),
@@ -202,7 +195,7 @@ def ends_well(kind, question, folder, monkeypatch):
     parts, committed = durable(question, folder)
     with counted(monkeypatch, kind) as drawn:
         done = measured(question, folder).values
-    rounds = kind.rounds(question, done)
+    rounds = draws_of(question, done)
     if committed is not None:
         assert drawn == {"add_noise": 0, "level": 0, "tabulate": 0}
         assert done.tolist() == committed.tolist()
@@ -254,7 +247,7 @@ def test_a_run_killed_at_any_step_goes_on_where_it_ended(
     for moment in tried:
         folder = towns(f"killed-{moment}", question)
         came = killed(kind, question, folder, moment)
-        assert came or kind.query is AdaptiveQuery  # how many rounds it has is drawn too
+        assert came or kind.ends_apart
         ends_well(kind, question, folder, monkeypatch)
     record_property("crashes", len(tried))
 
@@ -299,7 +292,7 @@ def test_parts_that_were_drawn_again_would_be_seen(towns, kind, monkeypatch):
     question = kind.ask()
     folder = towns("killed", question)
     assert killed(kind, question, folder, 1, of="add")
-    monkeypatch.setattr(kind.query, "_parts", lambda *_: [])
+    monkeypatch.setattr(RoundsQuery, "_parts", lambda *_: [])
     with monkeypatch.context() as patch, pytest.raises((AssertionError, ValueError)):
         ends_well(kind, question, folder, patch)
 

@@ -203,7 +203,7 @@ def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
         tried += 1
         if mechanism is None:
             continue
-        split = mechanism.query.mechanism
+        split = mechanism.query.rounds
         rounds = split.settings.rounds * (split.selection_rho + split.measurement_rho)
         assert split.total_rho + rounds <= split.guarantee.amount
         assert min(split.selection_rho, split.measurement_rho, split.total_rho) >= 0

@@ -19,7 +19,7 @@ from interference_support import FIXED, Step, fixed_draw, fixed_select, observe,
 from town import CSV, ok, renew
 
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.rounds.budget import GRID_BITS
+from dpquery.measurement.rounds.run import GRID_BITS
 from dpquery.progress import reporting
 
 CURATOR = "dpquery.measurement.curator"
@@ -238,7 +238,9 @@ LEAKS = {
 }
 RAP_LEAKS = {
     "a total without noise": {
-        f"{ADAPTIVE}.noisy_total": lambda counted, *_: np.array([counted << GRID_BITS])
+        f"{ADAPTIVE}.RapRounds.first": lambda rounds, exact, _: (
+            exact(rounds.first_blocks[0]) << GRID_BITS
+        )
     },
     "queries chosen without chance": {
         f"{ADAPTIVE}.select_queries": lambda differences, **given: fixed_select(

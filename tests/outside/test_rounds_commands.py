@@ -307,7 +307,7 @@ def test_more_queries_than_there_are_cannot_be_chosen(rap_town):
 
 def test_relaxed_rows_that_would_not_fit_are_refused_before_anything_is_charged(rap_town):
     rehearse(settings=RapSettings(rounds=2, selected=3, relaxed_rows=2**20, seed=0))
-    with mock.patch("dpquery.measurement.rounds.budget.MAX_RAP_FIT_NUMBERS", 2**20 * 12):
+    with mock.patch("dpquery.measurement.rounds.queries.MAX_RAP_FIT_NUMBERS", 2**20 * 12):
         assert "relaxed rows" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]
 

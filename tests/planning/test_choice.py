@@ -132,7 +132,7 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
     def refuse(*_, **__):
         raise SpecError("the noise cannot be drawn")
 
-    monkeypatch.setattr(runs, "rap_budget", refuse)
+    monkeypatch.setattr(runs, "rap_rounds", refuse)
     shown = plan()
     assert "rap" not in shown
     assert shown["remark"] == "RAP was not compared: the noise cannot be drawn"

@@ -9,8 +9,8 @@ import pytest
 from rounds import COMPILED, SPEC_READ, Learner, plan
 
 from dpquery.exceptions import OutOfTimeError
-from dpquery.measurement.rounds.budget import STEPS, rap_budget
-from dpquery.measurement.rounds.queries import noisy_total, scaled_total
+from dpquery.measurement.rounds.queries import rap_rounds
+from dpquery.measurement.rounds.run import STEPS
 from dpquery.plan_file.rehearsals import RapSettings, default_settings
 from dpquery.planning.compare_mechanisms import MechanismRequest, stages_for
 from dpquery.planning.rehearsal import runs as simulated_runs
@@ -31,12 +31,12 @@ def stage():
 def test_of_a_mechanism_that_was_asked_for_the_first_run_is_finished_once(stage, monkeypatch):
     limited, ends = dataclasses.replace(stage, end=-1.0), []
 
-    def run(stage, _):
+    def run(stage, settings, seed):
         ends.append(stage.end)
         simulated_runs.check_time(stage.end)
         return simulated_runs.Errors(1.0, 1.0)
 
-    monkeypatch.setattr(simulated_runs, "_table_run", run)
+    monkeypatch.setattr(simulated_runs, "_run", run)
     with pytest.raises(OutOfTimeError):
         simulated_runs.rehearse(limited, None, seeds=range(3))
     done = simulated_runs.rehearse(limited, None, seeds=range(3), first_always=True)
@@ -132,7 +132,8 @@ def test_a_search_and_what_judges_it_never_share_a_run(small, monkeypatch):
     real, used = simulated_runs._run, {}
 
     def run(stage, settings, seed):
-        used.setdefault(seed, set()).add(settings)
+        if settings is not None:  # of RAP
+            used.setdefault(seed, set()).add(settings)
         return real(stage, settings, seed)
 
     monkeypatch.setattr(simulated_runs, "_run", run)
@@ -203,16 +204,16 @@ def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small)
 
     simulated_runs.RapProjection = seen  # the fixture puts it back
     simulated_runs.rehearse(stage, settings, seeds=[0])
-    mechanism = rap_budget(
+    rounds = rap_rounds(
         COMPILED.workload,
         settings,
         privacy=SPEC_READ.privacy,
         guarantee=stage.guarantee,
         rows=stage.rows,
     )
-    (steps,) = noisy_total(2000, mechanism, SeededChance(0))
-    assert abs(steps / STEPS - 2000) > 2000
-    assert totals == [scaled_total(int(steps), mechanism, stage.rows)]
+    first = rounds.first(lambda _: np.array([2000]), SeededChance(0))
+    assert abs(first[0] / STEPS - 2000) > 2000
+    assert totals == [rounds.decoded([first]).total]
     assert totals[0] == pytest.approx(2000, rel=0.05)
 
 

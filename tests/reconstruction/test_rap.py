@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from dense import MIXED, random_block, random_workload
 
-from dpquery.measurement.rounds.queries import RapMeasurement, Round, all_places
+from dpquery.measurement.rounds.queries import all_places
+from dpquery.measurement.rounds.run import MeasuredRun, Round
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity, IdentityRows
 from dpquery.plan_file.rehearsals import RapSettings
@@ -19,6 +20,11 @@ from dpquery.reconstruction.relaxed.misfit import (
     threshold_probability,
 )
 from dpquery.reconstruction.relaxed.rows import Partition, RelaxedRows
+
+
+def round_of(places, noisy, std):
+    """A round of so many queries."""
+    return Round(places, 0, noisy, std, spent=None)
 
 
 def random_rows(rng, shape, n, *, alpha=0.5):
@@ -190,7 +196,7 @@ def rounds_of(workload, x, *, rounds, size, std, rng):
     for positions in order:
         chosen = np.array([places[i] for i in positions])
         exact = np.array([answers[p][j] for p, j in chosen])
-        yield Round(chosen, exact + std * rng.normal(size=size), max(std, 0.1))
+        yield round_of(chosen, exact + std * rng.normal(size=size), max(std, 0.1))
 
 
 def test_relaxed_rows_meet_answers_without_noise():
@@ -198,8 +204,8 @@ def test_relaxed_rows_meet_answers_without_noise():
     x = records_of(MIXED.shape_of_domain, 1000, rng)
     projection = RapProjection(MIXED, RapSettings(1, 40, 200, 0), x.sum())
     for one_round in rounds_of(MIXED, x, rounds=1, size=40, std=0.0, rng=rng):
-        projection.add(one_round.places, one_round.noisy, one_round.std)
-        met = [projection.answers(p)[j] for p, j in one_round.places]
+        projection.add(one_round)
+        met = [projection.answers(p)[j] for p, j in one_round.chosen]
         np.testing.assert_allclose(met, one_round.noisy, atol=2)
 
 
@@ -210,12 +216,12 @@ def test_a_replay_gives_the_same_rows_byte_for_byte():
     projection = RapProjection(MIXED, settings, x.sum())
     rounds = tuple(rounds_of(MIXED, x, rounds=3, size=5, std=4.0, rng=rng))
     for one_round in rounds:
-        projection.add(one_round.places, one_round.noisy, one_round.std)
+        projection.add(one_round)
         projection.answers(0)
-    again = replay(MIXED, settings, RapMeasurement(float(x.sum()), 0.0, rounds))
+    again = replay(MIXED, settings, MeasuredRun(float(x.sum()), 0.0, (), 0.0, rounds))
     assert again.rows.values.tobytes() == projection.rows.values.tobytes()
     other = RapProjection(MIXED, RapSettings(3, 5, 50, 4), x.sum())
-    other.add(rounds[0].places, rounds[0].noisy, rounds[0].std)
+    other.add(rounds[0])
     assert other.rows.values.tobytes() != projection.rows.values.tobytes()
 
 
@@ -224,7 +230,7 @@ def test_every_relaxed_row_holds_distributions():
     x = records_of(MIXED.shape_of_domain, 500, rng)
     projection = RapProjection(MIXED, RapSettings(2, 8, 30, 0), x.sum())
     for one_round in rounds_of(MIXED, x, rounds=2, size=8, std=1.0, rng=rng):
-        projection.add(one_round.places, one_round.noisy, one_round.std)
+        projection.add(one_round)
     for i in range(3):
         distributions = projection.rows.distribution(i)
         assert distributions.min() >= 0
@@ -236,7 +242,7 @@ def test_what_no_query_tells_apart_stays_spread_evenly():
     block = marginal(shape, (0, 1))
     projection = RapProjection(Workload(shape, (block,), (1.0,)), RapSettings(1, 1, 20, 0), 100.0)
     np.testing.assert_allclose(projection.answers(0), 100 / 18, rtol=1e-5)
-    projection.add(np.array([[0, 4]]), np.array([40.0]), 0.5)  # code 1 and code 1
+    projection.add(round_of(np.array([[0, 4]]), np.array([40.0]), 0.5))  # code 1 and code 1
     table = projection.answers(0).reshape(shape)
     assert table[1, 1] == pytest.approx(40, abs=1)
     rest = np.delete(table, 1, axis=0)
@@ -248,8 +254,8 @@ def test_precise_answers_weigh_more_than_noisy_ones():
     block = marginal((2, 2), (0,))
     workload = Workload((2, 2), (block,), (1.0,))
     projection = RapProjection(workload, RapSettings(2, 1, 20, 0), 100.0)
-    projection.add(np.array([[0, 0]]), np.array([30.0]), 1.0)
-    projection.add(np.array([[0, 0]]), np.array([60.0]), 10.0)
+    projection.add(round_of(np.array([[0, 0]]), np.array([30.0]), 1.0))
+    projection.add(round_of(np.array([[0, 0]]), np.array([60.0]), 10.0))
     assert projection.answers(0)[0] == pytest.approx(30.3, abs=1.5)
 
 
@@ -281,13 +287,13 @@ def test_all_queries_measured_at_once_are_fitted_as_whole_tables():
     exact = MIXED.matvec(x.ravel())
     noisy = exact + 3 * rng.normal(size=len(exact))
     settings = RapSettings(1, 0, 1500, 0)
-    measurement = RapMeasurement(2000.0, 0.0, (Round(all_places(MIXED), noisy, 3.0),))
+    measurement = MeasuredRun(2000.0, 0.0, (), 0.0, (round_of(all_places(MIXED), noisy, 3.0),))
     projection = replay(MIXED, settings, measurement)
     answers = np.concatenate([projection.answers(p) for p in range(len(MIXED.blocks))])
     assert np.sqrt(np.mean((answers - noisy) ** 2)) < 3.5
     assert np.sqrt(np.mean((answers - exact) ** 2)) < 3
     with pytest.raises(ValueError, match="answers for"):
-        RapProjection(MIXED, settings, 2000.0).add(all_places(MIXED), noisy[1:], 3.0)
+        RapProjection(MIXED, settings, 2000.0).add(round_of(all_places(MIXED), noisy[1:], 3.0))
 
 
 def test_measured_queries_are_held_and_not_those_they_were_chosen_from():
@@ -296,7 +302,9 @@ def test_measured_queries_are_held_and_not_those_they_were_chosen_from():
     workload = Workload(shape, (block,), (1.0,))
     tracemalloc.start()
     projection = RapProjection(workload, RapSettings(1, 3, 20, 0), 1000.0)
-    projection.add(np.array([[0, 5], [0, 10**9], [0, 6 * 10**10 - 1]]), np.full(3, 300.0), 1.0)
+    projection.add(
+        round_of(np.array([[0, 5], [0, 10**9], [0, 6 * 10**10 - 1]]), np.full(3, 300.0), 1.0)
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * 20 * sum(shape) * 4
@@ -320,7 +328,7 @@ def test_a_descent_ends_at_the_noise_level_or_where_answers_contradict_each_othe
     places = np.array([[0, 0], [0, 1], [0, 2]])
     for answers, std, met in (([50, 30, 20], 1.0, True), ([90, 90, 90], 1.0, False)):
         projection = RapProjection(workload, RapSettings(1, 3, 20, 0), 100.0)
-        projection.add(places, np.array(answers, dtype=float), std)
+        projection.add(round_of(places, np.array(answers, dtype=float), std))
         residual = np.sum(np.square(projection.answers(0) - answers))
         assert (residual <= 3 * std**2 * 1.01) == met
         assert projection.steps <= 1000

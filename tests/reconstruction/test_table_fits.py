@@ -1,24 +1,23 @@
 """Fits of whole tables: against dense optima, and what every fit has to keep."""
 
 import math
-from fractions import Fraction
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
-from dpquery.measurement.rounds.budget import STEPS, RoundBudget
-from dpquery.measurement.rounds.selection import CandidateTables
-from dpquery.measurement.rounds.tables import AdaptiveMeasurement, MeasuredRound
+from dpquery.measurement.rounds.run import MeasuredRun, Round
+from dpquery.measurement.rounds.tables import CandidateTables, TableRounds
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
-    final_model,
     fit_tables,
     merged_components,
+    tables_of_run,
 )
 from dpquery.reconstruction.components import StackedSets, residual
 from dpquery.reconstruction.relaxed.misfit import (
@@ -244,16 +243,19 @@ def test_a_run_selects_by_close_rows_and_releases_rows_fitted_afresh():
     ones, pairs = measure(truth(), ONES, 8.0), measure(truth(), PAIRS, 8.0, seed=2)
     sizes = tuple(table.values.size for table in ones + pairs)
     candidates = CandidateTables(tuple(ONES + PAIRS), sizes, (1,) * 6)
-    budget = RoundBudget(Fraction(1), Fraction(1, 10), Fraction(1), 8.0 * STEPS, False)
+    workload = Workload(SHAPE, (marginal(SHAPE, (0,)),), (1.0,))
+    tables = TableRounds(workload, None, 1, False, None, None, candidates)
     rounds = tuple(
-        MeasuredRound(3 + k, 0, table.values.ravel(), budget) for k, table in enumerate(pairs)
+        Round(np.array([3 + k]), 0, table.values.ravel(), 8.0, spent=None)
+        for k, table in enumerate(pairs)
     )
-    one_way = tuple(table.values for table in ones)
-    run = AdaptiveFit(SHAPE, candidates, AdaptiveMeasurement(RECORDS, 0.0, one_way, 8.0))
-    for number, table in enumerate(pairs):
-        run.add(PAIRS[number], table.values.ravel(), 8.0)
+    first = MeasuredRun(RECORDS, 0.0, tuple(table.values for table in ones), 8.0)
+    run = AdaptiveFit(tables, first)
+    for measured in rounds:
+        run.add(measured)
     assert misfit(run.model, ones + pairs) < 0.8 * misfit(run.final(), ones + pairs)
-    afresh = final_model(SHAPE, candidates, AdaptiveMeasurement(RECORDS, 0.0, one_way, 8.0, rounds))
+    whole = tables_of_run(tables, replace(first, rounds=rounds))
+    afresh = fit_tables(SHAPE, whole, RECORDS)
     expected = fit_tables(SHAPE, ones + pairs, RECORDS)
     for model in (afresh, run.final()):
         assert np.array_equal(model.table((0, 1, 2)), expected.table((0, 1, 2)))

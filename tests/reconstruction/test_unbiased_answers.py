@@ -2,7 +2,9 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,8 @@ from rounds import MIXED, MIXED_SPEC, REPLACE_SPEC, ROW_SPEC, rehearse_tables
 from town import contents, ok, plan_town, refused, renew
 
 from dpquery.measurement import accounting
-from dpquery.measurement.rounds.budget import adaptive_budget
-from dpquery.measurement.rounds.tables import decoded_run, noisy_one_way, run_tables
+from dpquery.measurement.rounds.run import run_rounds
+from dpquery.measurement.rounds.tables import table_rounds
 from dpquery.operators.blocks import Block, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
@@ -110,7 +112,7 @@ workload:
 def standardised_errors(epsilon, runs):
     """The errors of all unbiased answers of some runs, in their standard errors."""
     spec = parse(RUN_SPEC, name="w", files={})
-    workload, rows = compile_spec(spec).workload, spec.dataset.rows
+    workload = compile_spec(spec).workload
     shape = workload.shape_of_domain
     people = np.random.default_rng(5)
     kinds = people.integers(0, 3, 2000)
@@ -118,33 +120,28 @@ def standardised_errors(epsilon, runs):
         np.where(people.random(2000) < 0.5, kinds % n, people.integers(0, n, 2000)) for n in shape
     ]
     guarantee = accounting.guarantee("gaussian", epsilon=epsilon, delta=Fraction(1, 10**9))
-    budget = adaptive_budget(
-        compile_spec(spec).workload,
-        privacy=spec.privacy,
-        guarantee=guarantee,
-        rows=spec.dataset.rows,
+    tables = table_rounds(
+        workload, privacy=spec.privacy, guarantee=guarantee, rows=spec.dataset.rows
     )
-    subsets = budget.candidates.subsets
-    sizes = [[shape[i] for i in s] for s in subsets]
-    tables = [
-        np.bincount(np.ravel_multi_index([columns[i] for i in s], n), minlength=math.prod(n))
-        for s, n in zip(subsets, sizes, strict=True)
-    ]
+
+    @cache
+    def exact(block):
+        codes = [columns[i] for i in block.attributes]
+        places = np.ravel_multi_index(codes, block.table_shape)
+        return np.bincount(places, minlength=math.prod(block.table_shape))
+
     errors = []
     for seed in range(runs):
         chance = SeededChance(seed)
-        parts = [noisy_one_way(tables.__getitem__, budget, chance)]
-        start = decoded_run(parts, budget, rows)
-        fit = AdaptiveFit(shape, budget.candidates, start)
-        rounds = run_tables(tables.__getitem__, budget=budget, fit=fit, chance=chance)
-        run = type(start)(
-            start.total, start.total_std, start.one_way, start.one_way_std, (*rounds,)
-        )
-        answers = UnbiasedAnswers(shape, tables_of_run(shape, budget.candidates, run), None)
-        for subset, table in zip(subsets, tables, strict=True):
-            if answers.holds(block := marginal(shape, subset)):
+        first = tables.decoded([tables.first(exact, chance)])
+        fit = AdaptiveFit(tables, first)
+        rounds = run_rounds(tables, exact, fit=fit, chance=chance)
+        run = replace(first, rounds=tuple(rounds))
+        answers = UnbiasedAnswers(shape, tables_of_run(tables, run), None)
+        for block in tables.blocks:
+            if answers.holds(block):
                 values, std = answers.answer(block)
-                errors.append((values - table) / std)
+                errors.append((values - exact(block)) / std)
     return np.concatenate(errors)
 
 

@@ -17,7 +17,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_SUMMED_VALUE
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.exact_answers import RECORD_BITS
-from dpquery.measurement.rounds.budget import rap_budget
+from dpquery.measurement.rounds.queries import rap_rounds
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.compile import compile_questions, compile_spec, finer_classes, merged_codes
 from dpquery.operators.factors import Dense, Identity, Valued, total
@@ -383,7 +383,7 @@ def test_no_run_of_rap_has_a_price_for_sums():
         spec = read(SPEC)
         workload = compile_spec(replace(spec, items=(spec.items[item],))).workload
         price = partial(
-            rap_budget, workload, RapSettings(1, 1, 20, 0), privacy=Privacy(), guarantee=terms
+            rap_rounds, workload, RapSettings(1, 1, 20, 0), privacy=Privacy(), guarantee=terms
         )
         if adds:
             with pytest.raises(UnsupportedWorkloadError, match="RAP answers counts"):

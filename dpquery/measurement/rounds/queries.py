@@ -1,280 +1,354 @@
-"""The rounds of RAP: each selects queries and measures them, then the projection is fitted again.
+"""RAP's rounds: single queries, chosen by how far off they are answered, and measured together.
 
-The interface of the projection is stated here: it is public and sees noisy values alone. That of
-chance, which selects by true values, is in selection.
+The budget. The total is measured first, as all answers are multiples of it: it takes as much as
+one more query would, and at least a twentieth. Where a dataset declares its exact number of rows
+under "replace", that number is the total, public and free. What is left goes to T rounds alike, and
+is halved between choosing and measuring, as the seed does.
 
-A run is committed as one vector of int64, all counts in steps of 2^-10: the total, noisy or as
-declared; then for each round the numbers of its K queries, counted through all blocks in order, in
-the order drawn, and after them their K noisy counts. Where all queries are measured at once there
-are no numbers, and the counts are in the workload's order. The synthetic rows are never stored:
-they follow from this, as does the total that they are scaled to (see `scaled_total`).
+The choice. A query is off by d = true count - rounded synthetic count, a whole number. Its score is
+max(d, 0) among those answered too low ("under"), max(-d, 0) among those answered too high ("over"),
+or |d| ("either"). Neighbours move every count by at most D: D is 1 for rows, and the most rows of a
+person for persons; replacing records moves a count by no more than that, since the records taken
+out and those put in pull it in opposite directions. So the moves of two scores are apart by at most
+    2 D   for "either", where scores move up and down;
+    D     for "under" and "over" where records are added or removed: all counts that move at all
+          move the same way then, hence all scores.
+One-sided draws are twice as sharp at the same cost: three quarters of the queries are drawn among
+those answered too low and a quarter among those answered too high. Relaxed rows start spread out,
+so the large errors are mostly counts too low. Scores are counted block by block, so memory is that
+of one block's answers.
+
+The sensitivity of selected queries, by families of which a record answers one at most. Two queries
+are disjoint where no record satisfies both. Let the selected queries be split into families of
+pairwise disjoint ones. A record added or removed moves at most one count of a family, by 1: the
+squared length of the move of all counts is at most the number of families. Replacing a record moves
+at most two counts of a family, one down and one up, and none of them by more than 1: that is at
+most the sum over families of min(size, 2). A person's c records are c such moves one after another,
+whose lengths add up, so c^2 times that bounds the squared length. No split is ever worse than
+counting every query, which is the family of each alone; any split is sound, so it is made in the
+simplest way: a query joins the first family that it is disjoint with as a whole.
+
+Which queries are disjoint is read off their predicates. Let two queries have h attributes on which
+both have a predicate and these share no code. A record that satisfied both would fail one of the
+two predicates on each of those attributes: h in all. But a query that asks at least r of its k
+counted predicates, and all the others, lets k - r of them fail and no more. So they are disjoint if
+h is greater than what the two let fail together, or if one of the h predicate pairs has both sides
+uncounted. For cells of one marginal, k = r, and h = 1 is enough.
+
+The selected queries are public by the time they are measured, and so is all of this.
+
+What is committed: the total, noisy or as declared; then for each round the numbers of its K
+queries, counted through all blocks in order, in the order drawn, and after them their K noisy
+counts. Where all queries are measured at once there are no numbers, and the counts are in the
+workload's order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from itertools import accumulate, islice
-from typing import Protocol
+from itertools import accumulate
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpquery.arrays import Floats, Ints
-from dpquery.exceptions import LedgerError
+from dpquery.arrays import Bools, Ints, Singles
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.limits import MAX_RAP_AT_ONCE, MAX_RAP_FIT_NUMBERS
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.accounting import guarantee as guarantee_of
-from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.ledger.store import PartialMeasurement
-from dpquery.measurement.noise.exact_noise import source
-from dpquery.measurement.query import Tables
-from dpquery.measurement.release_key import rap_key
-from dpquery.measurement.rounds.budget import GRID_BITS, STEPS, RapBudget, rap_budget
-from dpquery.measurement.rounds.selection import Chance, ExactChance, differences_of, select_queries
-from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.compile import CompiledSpec
+from dpquery.measurement.rounds.chance import Chance, differences_of, sharpest_rate
+from dpquery.measurement.rounds.run import (
+    GRID_BITS,
+    STEPS,
+    PublicFit,
+    Round,
+    RoundBudget,
+    Rounds,
+    TrueAnswers,
+    check_answers,
+    check_counts,
+    declared_total,
+)
+from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.plan_file.rehearsals import RapSettings
-from dpquery.progress import report_progress
-from dpquery.spec.spec import Rows, Spec
-from dpquery.strategy.algebra.subsets import Subset
+from dpquery.spec.spec import Privacy, Rows
+from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategy import WeightedBlock
-from dpquery.version import __version__
 
-LAYOUT = "rap/1"
-"""Named in the key of every run, beside the settings and all numbers of its mechanism.
+OVER = 4
+"""One in so many queries is drawn among those answered too high."""
+_LEAST_TOTAL = Fraction(1, 20)
 
-Raise it with any change to what the same settings and the same mechanism ask or commit: the grid,
-the split of a round between the sides, the law of a selection, how synthetic counts are rounded,
-the sensitivity of selected queries, the layout of a committed vector. A run begun, or committed,
-by an earlier version is then another question, and is never continued or read by the new rules.
-What is made of a committed vector, such as `scaled_total` or the fit, is not part of it: a public
-function of what was committed, of which every later round may be one too.
-"""
+ErrorSide = Literal["under", "over", "either"]
 
 
-class Projection(Protocol):
-    """The interface of the projection, the public side of RAP, between two rounds.
+@dataclass(frozen=True, eq=False)
+class RapRounds(Rounds):
+    """T rounds that choose and measure K queries each, or one that measures all.
 
-    Privacy: it is given noisy values only, so all it does is post-processing.
+    Attributes:
+        settings: T, K, and what the fit is made of.
+        total_rho: what measuring the total costs.
+        selection_rho: what choosing the queries of one round costs.
+        measurement_rho: what measuring them costs.
+        rate: eta: a query is drawn with probability proportional to exp(eta score).
+        whole: squared sensitivity of all queries together; None where they are selected.
     """
 
-    def answers(self, position: int) -> NDArray[np.floating]:
-        """Return the synthetic answers of the workload block at a position, (m,) counts, float."""
-        ...
+    settings: RapSettings
+    total_rho: Fraction
+    selection_rho: Fraction
+    measurement_rho: Fraction
+    rate: Fraction
+    whole: int | None
 
-    def add(self, places: Ints, noisy: Floats, std: float) -> None:
-        """Add the noisy answers of a round to what is fitted, and fit again.
+    name: ClassVar[str] = "RAP"
+    key: ClassVar[str] = "rap"
+    layout: ClassVar[str] = "rap/1"
+    """Named in the key of every run, beside the settings and all numbers of its budget.
 
-        Args:
-            places: (k, 2) int64: position of a workload block, number of a row in it.
-            noisy: (k,) noisy counts.
-            std: the standard deviation of their noise, in counts.
+    Raise it with any change to what the same settings and the same budget ask or commit: the grid,
+    the split of a round between the sides, the law of a selection, how synthetic counts are
+    rounded, the sensitivity of selected queries, the layout of a committed vector. A run begun, or
+    committed, by an earlier version is then another question, and is never continued or read by the
+    new rules. What is made of a committed vector, such as `weighed_total` or the fit, is not part
+    of it: a public function of what was committed, of which every later round may be one too.
+    """
+    kept: ClassVar[bool] = False
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The workload's."""
+        return self.workload.blocks
+
+    @property
+    def first_blocks(self) -> tuple[Block, ...]:
+        """The number of records, where it is not declared."""
+        total = marginal(self.workload.shape_of_domain, ())
+        return (total,) if self.total is None else ()
+
+    @property
+    def first_rho(self) -> Fraction:
+        """What measuring the total costs."""
+        return self.total_rho
+
+    @property
+    def first_sensitivity(self) -> int:
+        """Squared, in grid steps: records replaced may leave the domain, or enter it."""
+        return self.records**2 << 2 * GRID_BITS
+
+    @property
+    def rounds_rho(self) -> Fraction:
+        """What all rounds together spend."""
+        return self.settings.rounds * (self.selection_rho + self.measurement_rho)
+
+    def first(self, exact: TrueAnswers, chance: Chance) -> Ints:
+        """Return the number of records in grid steps, (1,): as declared, or counted with noise."""
+        if self.total is not None:
+            return np.array([self.total << GRID_BITS])
+        return super().first(exact, chance)
+
+    def round(self, level: int, left: Fraction) -> RoundBudget:
+        """Return what a round spends: all alike."""
+        rho = self.selection_rho + self.measurement_rho
+        return RoundBudget(rho, self.selection_rho, self.rate, last=left < 2 * rho)
+
+    def choose(
+        self,
+        exact: TrueAnswers,
+        fit: PublicFit,
+        spent: RoundBudget,
+        done: Sequence[Round],
+        chance: Chance,
+    ) -> Ints:
+        """Return the places of the queries of a round: selected, or all."""
+        if not self.settings.adaptive:
+            return all_places(self.workload)
+        nothing = np.zeros((0, 2), dtype=np.int64)
+        return select_queries(
+            lambda k: differences_of(exact(self.blocks[k]), fit.answers(k)),
+            blocks=len(self.blocks),
+            taken=np.concatenate([nothing, *(each.chosen for each in done)]),
+            sides=self.sides(len(done)),
+            rate=spent.rate,
+            chance=chance,
+        )
+
+    def sides(self, number: int) -> tuple[tuple[ErrorSide, int], ...]:
+        """Return how many queries to draw on which side in a round, rounds counted from 0."""
+        size = self.settings.selected
+        if self.replace:
+            return (("either", size),)
+        over = (number + 1) * size // OVER - number * size // OVER
+        return ("under", size - over), ("over", over)
+
+    def answers(self, exact: TrueAnswers, chosen: Ints) -> Ints:
+        """Return the exact answers at some places, (k,), computing every block once."""
+        answers = np.empty(len(chosen), dtype=np.int64)
+        order = np.argsort(chosen[:, 0], kind="stable")
+        blocks, starts = np.unique(chosen[order, 0], return_index=True)
+        for position, here in zip(blocks.tolist(), np.split(order, starts[1:]), strict=True):
+            answers[here] = exact(self.blocks[position])[chosen[here, 1]]
+        return answers
+
+    def sensitivity(self, chosen: Ints) -> int:
+        """Return the squared L2 sensitivity of selected queries together, in grid steps."""
+        return self._move(family_sizes(self.workload, chosen) if self.whole is None else [])
+
+    def _move(self, families: list[int]) -> int:
+        """Return the squared move of one round's counts between neighbours, in grid steps."""
+        move = squared_move(families, replace=self.replace, records=self.records)
+        return (move if self.whole is None else self.whole) << 2 * GRID_BITS
+
+    @property
+    def std_bounds(self) -> tuple[float, float]:
+        """The least and the largest standard deviation, in counts, that a round can turn out at.
+
+        It depends on how many of the selected queries one record can answer.
         """
-        ...
+        size, rho = self.settings.selected, self.measurement_rho
+        least, largest = (self.scale(rho, self._move(each)) for each in ([size], [1] * size))
+        return least / STEPS, largest / STEPS
+
+    def head(self, measured: Round) -> Ints:
+        """Return the numbers of the queries of a round; none where all are measured."""
+        places = measured.chosen if self.settings.adaptive else measured.chosen[:0]
+        return offsets(self.workload)[places[:, 0]] + places[:, 1]
+
+    def read(self, parts: Sequence[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
+        """Yield rounds of queries of the workload, none of them twice; or ValueError."""
+        starts = offsets(self.workload)
+        seen: set[int] = set()
+        for values in parts:
+            if len(values) != self.length(values):
+                raise ValueError("a round that is none")
+            if not self.settings.adaptive:
+                yield all_places(self.workload), 0, values
+                continue
+            numbers, counts = np.split(values, 2)
+            named = set(numbers.tolist())
+            known = min(named) >= 0 and max(named) < starts[-1]
+            if not known or len(named) < len(numbers) or not seen.isdisjoint(named):
+                raise ValueError("queries that no round chooses")
+            seen |= named
+            positions = np.searchsorted(starts, numbers, side="right") - 1
+            yield np.stack([positions, numbers - starts[positions]], axis=1), 0, counts
+
+    def length(self, values: Ints) -> int:
+        """Return the number of values that a round commits."""
+        return 2 * self.settings.selected or self.workload.shape[0]
+
+    def at(self, guarantee: Guarantee, privacy: Privacy) -> "RapRounds":
+        """Return the same run under another guarantee."""
+        rows = self.rows
+        return rap_rounds(
+            self.workload, self.settings, privacy=privacy, guarantee=guarantee, rows=rows
+        )
+
+    @property
+    def selects(self) -> bool:
+        """Whether queries are selected, or all measured."""
+        return self.settings.adaptive
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """How many numbers a draw of noise takes."""
+        if self.selects:
+            return [self.settings.selected]
+        return [self.workload.shape[0], *(block.queries for block in self.first_blocks)]
 
 
-@dataclass(frozen=True, eq=False)
-class Round:
-    """The noisy answers of one round; public.
-
-    Attributes:
-        places: (k, 2) int64: position of a workload block, number of a row in it.
-        noisy: (k,) noisy counts, multiples of 2^-10.
-        std: standard deviation of their noise, in counts.
-    """
-
-    places: Ints
-    noisy: Floats
-    std: float
-
-
-@dataclass(frozen=True, eq=False)
-class RapMeasurement:
-    """The noisy values of a whole run of RAP; public, and the synthetic rows follow from them.
-
-    Attributes:
-        total: the number of records that answers are scaled to, from `scaled_total`.
-        total_std: standard deviation of the noise it was counted with, 0 where it was declared.
-        rounds: in order.
-    """
-
-    total: float
-    total_std: float
-    rounds: tuple[Round, ...]
-
-
-def run_rounds(
-    answers: Callable[[int], Ints],
-    *,
+def rap_rounds(
     workload: Workload,
-    mechanism: RapBudget,
-    projection: Projection,
-    chance: Chance,
-    done: Sequence[Round] = (),
-) -> Iterator[Round]:
-    """Yield every round as it is measured, before the projection is given it.
-
-    It is a generator: nothing happens but by iterating over it, and the projection is given the
-    last round when the iteration ends.
+    settings: RapSettings,
+    *,
+    privacy: Privacy,
+    guarantee: Guarantee,
+    rows: Rows | None,
+) -> RapRounds:
+    """Return the rounds of a run of RAP under a guarantee.
 
     Args:
-        answers: exact answers, (m,), of the workload block at a position; a block at a time.
-        workload: all queries that may be selected.
-        mechanism: rounds, scales and shares, from `rap_budget` for this workload.
-        projection: the public side.
-        chance: selects queries and draws noise.
-        done: rounds of an earlier run that was cut short; the projection is given them, and they
-            are neither drawn again nor yielded.
+        workload: the queries; their entries are 0 or 1. Its weights do not matter to RAP.
+        settings: rounds and queries.
+        privacy: the protected unit.
+        guarantee: of Gaussian noise, from `accounting.guarantee`.
+        rows: the declared number of rows, if there is one; it counts only where it is exact and
+            records are replaced.
 
     Privacy:
-        All rounds together are (rho - total_rho)-zCDP, for neighbours as the mechanism has them:
-        each is a selection and a measurement whose parameters follow from earlier rounds. The
-        projection's answers decide what is asked next, and adaptive composition allows for any
-        rule that sees earlier outputs alone. An iterator that makes every round durable before it
-        takes the next sees to it that the projection, whatever becomes of it, cannot have a round
-        drawn again.
-    """
-    taken = np.zeros((0, 2), dtype=np.int64)
-    for number in range(mechanism.settings.rounds):
-        if number < len(done):
-            this_round = done[number]
-        else:
-            this_round = _measured(answers, workload, mechanism, projection, chance, taken)
-            yield this_round
-        projection.add(this_round.places, this_round.noisy, this_round.std)
-        taken = np.concatenate([taken, this_round.places])
-
-
-@dataclass(frozen=True, eq=False)
-class RapQuery:
-    """The query of a whole run of RAP, charged as one; all of it is public.
-
-    Attributes:
-        spec: declares dataset, columns, domain and unit.
-        compiled: the workload, and the classes that are counted.
-        settings: of RAP.
-        mechanism: from `rap_budget`, for this workload and these settings.
-        release: number of the release; another number draws fresh noise and pays for it.
-        project: returns the projection, given the total.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
-    settings: RapSettings
-    mechanism: RapBudget
-    release: int
-    project: Callable[[float], Projection]
-
-    def __post_init__(self) -> None:
-        if self.settings != self.mechanism.settings:
-            raise ValueError("the mechanism was designed for other settings")
-
-    @cached_property
-    def key(self) -> str:
-        """Return the ledger's key: queries of one key are one release, charged once."""
-        return rap_key(
-            self.spec,
-            self.compiled,
-            mechanism=self.mechanism,
-            settings=self.settings,
-            layout=LAYOUT,
-            release=self.release,
-        )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The privacy guarantee of the whole query, which is charged."""
-        return self.mechanism.guarantee
-
-    @property
-    def option(self) -> str:
-        """The option of a release that asks for RAP, whatever the plan prefers."""
-        return "--mechanism rap"
-
-    def guarantee_at(self, epsilon: Fraction) -> Guarantee:
-        """Return the guarantee of the same run at another epsilon and the same delta."""
-        asked = guarantee_of("gaussian", epsilon=epsilon, delta=self.guarantee.delta)
-        workload, rows = self.compiled.workload, self.spec.dataset.rows
-        privacy = self.spec.privacy
-        return rap_budget(
-            workload, self.settings, privacy=privacy, guarantee=asked, rows=rows
-        ).guarantee
-
-    @property
-    def subsets(self) -> list[Subset]:
-        """The attribute subsets whose tables are counted: the blocks, and () for the total."""
-        subsets = dict.fromkeys(block.attributes for block in self.compiled.workload.blocks)
-        return list(subsets if self.mechanism.total is not None else subsets | {(): None})
-
-    @property
-    def round_size(self) -> int:
-        """Number of values that a round commits."""
-        return 2 * self.settings.selected or self.compiled.workload.shape[0]
-
-    def source(self) -> str:
-        """Return the names and versions of the noise sources."""
-        kind = self.guarantee.kind
-        if self.settings.adaptive:
-            return f"{source(self.settings.selected, kind)}, and dpquery {__version__} to select"
-        sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]
-        return " and ".join(dict.fromkeys(source(size, kind) for size in sizes))
-
-    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
-        """Return the noisy total and rounds, each in the draft before the projection sees it.
-
-        Chance is always the exact one.
-        """
-        chance, parts = ExactChance(), self._parts(draft)
-        if not parts:
-            counted = int(tables[()]) if self.mechanism.total is None else 0
-            parts = [noisy_total(counted, self.mechanism, chance)]
-            draft.append(parts[0])
-        measured = _decoded(parts, self)
-        rounds = run_rounds(
-            lambda position: _exact(self.compiled.workload.blocks[position], tables),
-            workload=self.compiled.workload,
-            mechanism=self.mechanism,
-            projection=self.project(measured.total),
-            chance=chance,
-            done=measured.rounds,
-        )
-        # The last round is not fitted here: reconstruction fits it, from the ledger.
-        for this_round in islice(rounds, self.settings.rounds - len(measured.rounds)):
-            parts.append(_encoded(this_round, self.compiled.workload, self.mechanism))
-            draft.append(parts[-1])
-            report_progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
-        return np.concatenate(parts)
-
-    def _parts(self, draft: PartialMeasurement) -> list[Ints]:
-        """Return the total and the rounds that an earlier run left; LedgerError if damaged."""
-        parts = draft.parts()
-        sizes = [1, *[self.round_size] * self.settings.rounds]
-        if [len(part) for part in parts] != sizes[: len(parts)] or not self._numbered(parts[1:]):
-            raise LedgerError(
-                f"the parts of the unfinished measurement {self.key} are damaged; "
-                "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
-            )
-        return parts
-
-    def _numbered(self, rounds: Sequence[Ints]) -> bool:
-        """Return whether rounds name queries of the workload, none of them twice."""
-        if not rounds:
-            return True
-        numbers = np.concatenate([values[: self.settings.selected] for values in rounds])
-        in_workload = (numbers >= 0) & (numbers < self.compiled.workload.shape[0])
-        return bool(in_workload.all()) and len(np.unique(numbers)) == len(numbers)
-
-
-def rounds_of(query: RapQuery, values: Ints) -> RapMeasurement:
-    """Return the total and rounds that a committed vector holds.
+        The parts add up to guarantee.amount or less, all of them exact fractions.
 
     Raises:
-        ValueError: it is not of the layout of this query.
+        SpecError: more queries are to be selected than there are, or the noise could not be drawn.
+        UnsupportedWorkloadError: too many queries to measure all at once, or others than counts.
     """
-    if len(values) != 1 + query.settings.rounds * query.round_size:
-        raise ValueError("these are not the values of this query")
-    parts = np.split(values, range(1, len(values), query.round_size))
-    return _decoded(parts, query)
+    check_counts(workload, guarantee, RapRounds.name)
+    replace, records = privacy.neighbours == "replace", privacy.max_rows
+    declared = declared_total(privacy, rows)
+    joint = 0 if settings.adaptive else _joint(workload, replace=replace)
+    parts = joint or 2 * settings.rounds * settings.selected
+    share = Fraction(0) if declared is not None else max(_LEAST_TOTAL, Fraction(1, parts + 1))
+    round_rho = guarantee.amount * (1 - share) / settings.rounds
+    selection_rho = round_rho / 2 if settings.adaptive else Fraction(0)
+    span = records * (2 if replace else 1)
+    rounds = RapRounds(
+        workload=workload,
+        guarantee=guarantee,
+        records=records,
+        replace=replace,
+        total=declared,
+        rows=rows,
+        settings=settings,
+        total_rho=guarantee.amount * share,
+        selection_rho=selection_rho,
+        measurement_rho=round_rho - selection_rho,
+        rate=sharpest_rate(selection_rho, settings.selected, span)
+        if settings.adaptive
+        else Fraction(0),
+        whole=joint * records**2 or None,
+    )
+    _check_size(workload, settings)
+    scales = [std * STEPS for std in rounds.std_bounds]
+    scales += [rounds.first_scale] if declared is None else []
+    rounds.check_noise(scales, rounds.rate if settings.adaptive else Fraction(1))
+    return rounds
+
+
+def _joint(workload: Workload, *, replace: bool) -> int:
+    """Return the squared sensitivity of all queries to one record.
+
+    A record replaced moves at most the queries that one of the two answers, each by 1.
+    """
+    answered = sensitivity([WeightedBlock(1, block) for block in workload.blocks], "gaussian")
+    return min(2 * answered, workload.shape[0]) if replace else answered
+
+
+def _check_size(workload: Workload, settings: RapSettings) -> None:
+    """Refuse, from public inputs, what could otherwise exhaust the memory after the charge."""
+    queries, measured = workload.shape[0], settings.rounds * settings.selected
+    if measured > queries:
+        raise SpecError(
+            f"RAP is to select {measured:,} queries in all and the workload has {queries:,}; "
+            "take fewer rounds, or fewer queries a round"
+        )
+    if not settings.adaptive and queries > MAX_RAP_AT_ONCE:
+        raise UnsupportedWorkloadError(
+            f"RAP without selection measures all {queries:,} queries, and the limit is "
+            f"{MAX_RAP_AT_ONCE:,}; let it select some in rounds"
+        )
+    masses = settings.relaxed_rows * sum(workload.shape_of_domain)
+    if masses > MAX_RAP_FIT_NUMBERS:
+        raise UnsupportedWorkloadError(
+            f"{settings.relaxed_rows:,} relaxed rows over this domain hold {masses:,} numbers, and "
+            f"the limit is {MAX_RAP_FIT_NUMBERS:,}; take fewer relaxed rows"
+        )
+    compared = settings.selected * max(workload.shape_of_domain, default=0)
+    if compared > MAX_RAP_FIT_NUMBERS:
+        raise UnsupportedWorkloadError(
+            f"to compare the predicates of {settings.selected:,} queries takes {compared:,} "
+            f"numbers, and the limit is {MAX_RAP_FIT_NUMBERS:,}; select fewer queries a round"
+        )
+    check_answers(workload, relaxed_rows=settings.relaxed_rows, tabled=settings.adaptive)
 
 
 def all_places(workload: Workload) -> Ints:
@@ -290,119 +364,197 @@ def offsets(workload: Workload) -> Ints:
     return np.array([0, *accumulate(block.queries for block in workload.blocks)], dtype=np.int64)
 
 
-def noisy_total(counted: int, mechanism: RapBudget, chance: Chance) -> Ints:
-    """Return the number of records in grid steps, (1,): as declared, or as counted with noise."""
-    if mechanism.total is not None:
-        return np.array([mechanism.total << GRID_BITS])
-    return chance.add_noise(
-        np.array([counted << GRID_BITS]),
-        budget=mechanism.budget(mechanism.total_rho),
-        sensitivity=mechanism.total_sensitivity,
-        scale=mechanism.total_scale,
-    )
+_TAKEN = -(2**63)
 
 
-def scaled_total(steps: int, mechanism: RapBudget, rows: Rows | None) -> float:
-    """Return the number of records that answers are scaled to, at least 1.
-
-    All answers follow it, and at low signal a noisy count alone could be anything. So it is weighed
-    with the declared number, which is believed to half of itself, by their inverse variances: that
-    moves a clear count by far less than its noise, and says what was declared where nothing is.
-
-    Args:
-        steps: the committed total, in grid steps.
-        mechanism: how it came about.
-        rows: the declared number of rows, if there is one.
-
-    Privacy:
-        Post-processing: of a committed value and of public ones.
-    """
-    known = None if mechanism.total is not None else rows
-    return weighed_total(float(steps / STEPS), mechanism.total_std, known)
-
-
-def weighed_total(counted: float, std: float, rows: Rows | None) -> float:
-    """Return a noisy number of records weighed with the declared one, if there is one; at least 1.
-
-    Args:
-        counted: the noisy number.
-        std: standard deviation of its noise.
-        rows: the declared number, believed to half of itself.
-    """
-    if rows is None:
-        return max(1.0, counted)
-    noise, doubt = std**2, (rows.count / 2) ** 2
-    return max(1.0, (rows.count / doubt + counted / noise) / (1 / doubt + 1 / noise))
-
-
-def _exact(block: Block, tables: Tables) -> Ints:
-    """Return the exact answers of a block, (m,)."""
-    table = tables[block.attributes]
-    return np.asarray(exact_answers(WeightedBlock(1, block), table, shift=0))
-
-
-def _encoded(measured: Round, workload: Workload, mechanism: RapBudget) -> Ints:
-    """Return the part of a committed vector that holds a round."""
-    steps = np.asarray(np.rint(measured.noisy * STEPS), dtype=np.int64)
-    if not mechanism.settings.adaptive:
-        return steps
-    numbers = offsets(workload)[measured.places[:, 0]] + measured.places[:, 1]
-    return np.concatenate([numbers, steps])
-
-
-def _decoded(parts: Sequence[Ints], query: RapQuery) -> RapMeasurement:
-    """Return the total and rounds in the parts of a run, which may have rounds to come."""
-    workload, mechanism = query.compiled.workload, query.mechanism
-    (counted,), *rounds = parts
-    starts, decoded = offsets(workload), []
-    for values in rounds:
-        if mechanism.settings.adaptive:
-            numbers, values = np.split(values, 2)
-            positions = np.searchsorted(starts, numbers, side="right") - 1
-            places = np.stack([positions, numbers - starts[positions]], axis=1)
-        else:
-            places = all_places(workload)
-        move = mechanism.sensitivity(workload, places)
-        std = mechanism.scale(mechanism.measurement_rho, move) / STEPS
-        decoded.append(Round(places, values / STEPS, std))
-    total = scaled_total(int(counted), mechanism, query.spec.dataset.rows)
-    return RapMeasurement(total, mechanism.total_std, tuple(decoded))
-
-
-def _measured(
-    answers: Callable[[int], Ints],
-    workload: Workload,
-    mechanism: RapBudget,
-    projection: Projection,
-    chance: Chance,
+def select_queries(
+    differences: Callable[[int], Ints],
+    *,
+    blocks: int,
     taken: Ints,
-) -> Round:
-    """Return one round: queries selected, or all, and measured; holds true values on the way."""
-    if mechanism.settings.adaptive:
-        number = len(taken) // mechanism.settings.selected
-        places = select_queries(
-            lambda block: differences_of(answers(block), projection.answers(block).ravel()),
-            blocks=len(workload.blocks),
-            taken=taken,
-            sides=mechanism.sides(number),
-            rate=mechanism.rate,
-            chance=chance,
-        )
-    else:
-        places = all_places(workload)
-    exact = _answered(answers, places)
-    move = mechanism.sensitivity(workload, places)
-    scale = mechanism.scale(mechanism.measurement_rho, move)
-    budget = mechanism.budget(mechanism.measurement_rho)
-    noisy = chance.add_noise(exact << GRID_BITS, budget=budget, sensitivity=move, scale=scale)
-    return Round(places, noisy / STEPS, scale / STEPS)
+    sides: Sequence[tuple[ErrorSide, int]],
+    rate: Fraction,
+    chance: Chance,
+) -> Ints:
+    """Return the places of queries drawn one after another, (k, 2) in that order.
+
+    Args:
+        differences: d of the queries of the block at a position, (m,); called once for every block,
+            and once more for those that hold a query drawn.
+        blocks: their number.
+        taken: (k, 2) places, of a block and a row in it, that were drawn in earlier rounds.
+        sides: how many to draw on which side; at least so many queries are left in all.
+        rate: eta.
+        chance: draws scores and queries.
+    """
+    histograms = [_histogram(_left(differences(block), block, taken)) for block in range(blocks)]
+    block_of = np.repeat(np.arange(blocks), [len(distinct) for distinct, _ in histograms])
+    levels = np.concatenate([distinct for distinct, _ in histograms])
+    urn = _Urn(np.concatenate([counts for _, counts in histograms]))
+    picked = []
+    for side, size in sides:
+        distinct_scores, group = np.unique(scores_of(levels, side), return_inverse=True)
+        scores, members = distinct_scores.tolist(), urn.counts(group).tolist()
+        for _ in range(size):
+            level = chance.level(scores, members, rate)
+            entry, rank = urn.take(np.flatnonzero(group == level), chance.below(members[level]))
+            members[level] -= 1
+            picked.append((int(block_of[entry]), int(levels[entry]), rank))
+    return _rows(picked, differences, taken)
 
 
-def _answered(answers: Callable[[int], Ints], places: Ints) -> Ints:
-    """Return the exact answers at some places, (k,), computing every block once."""
-    exact = np.empty(len(places), dtype=np.int64)
-    order = np.argsort(places[:, 0], kind="stable")
-    blocks, starts = np.unique(places[order, 0], return_index=True)
-    for position, here in zip(blocks.tolist(), np.split(order, starts[1:]), strict=True):
-        exact[here] = answers(position)[places[here, 1]]
-    return exact
+class _Urn:
+    """The number of queries left at each entry: a block and a difference in it."""
+
+    def __init__(self, left: Ints) -> None:
+        """Start with so many queries at each entry."""
+        self._left = left
+        self._ranks_taken: dict[int, list[int]] = {}
+
+    def counts(self, group: Ints) -> Ints:
+        """Return how many queries are left in each group of entries."""
+        counts = np.zeros(int(group.max()) + 1, dtype=np.int64)
+        np.add.at(counts, group, self._left)
+        return counts
+
+    def take(self, entries: Ints, rank: int) -> tuple[int, int]:
+        """Remove the query of a rank among those left at some entries.
+
+        Returns:
+            Its entry, and its rank among all that were ever at the entry.
+        """
+        ends = np.cumsum(self._left[entries])
+        place = int(np.searchsorted(ends, rank, side="right"))
+        entry = int(entries[place])
+        rank -= int(ends[place] - self._left[entry])
+        self._left[entry] -= 1
+        earlier = self._ranks_taken.setdefault(entry, [])
+        for other in sorted(earlier):
+            rank += rank >= other
+        earlier.append(rank)
+        return entry, rank
+
+
+def scores_of(differences: Ints, side: ErrorSide) -> Ints:
+    """Return the scores of queries with these differences."""
+    if side == "either":
+        return np.abs(differences)
+    return np.maximum(differences if side == "under" else -differences, 0)
+
+
+def _left(differences: Ints, block: int, taken: Ints) -> Ints:
+    """Return a block's differences, those of queries already drawn marked as _TAKEN."""
+    struck = differences.copy()
+    struck[taken[taken[:, 0] == block, 1]] = _TAKEN
+    return struck
+
+
+def _histogram(differences: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct differences, increasing, and the number of queries at each."""
+    left = differences[differences != _TAKEN]
+    if not left.size:
+        return left, left
+    least = int(left.min())
+    if int(left.max()) - least < 4 * left.size + 2**16:
+        counts = np.bincount(left - least)
+        levels = np.flatnonzero(counts)
+        return levels + least, counts[levels]
+    return np.unique(left, return_counts=True)
+
+
+def _rows(
+    picked: list[tuple[int, int, int]], differences: Callable[[int], Ints], taken: Ints
+) -> Ints:
+    """Return the places of queries given as (block, difference, rank among those with it)."""
+    places = np.empty((len(picked), 2), dtype=np.int64)
+    for block in sorted({block for block, _, _ in picked}):
+        left = _left(differences(block), block, taken)
+        for k, (position, difference, rank) in enumerate(picked):
+            if position == block:
+                places[k] = block, np.flatnonzero(left == difference)[rank]
+    return places
+
+
+_NONE = -1
+
+
+def family_sizes(workload: Workload, places: Ints) -> list[int]:
+    """Return the sizes of families of pairwise disjoint queries that hold each of these once.
+
+    Args:
+        workload: blocks of 0/1 queries.
+        places: (k, 2): position of a block, number of a row in it. O(k^2) for k of them.
+    """
+    ordered = places[np.lexsort((places[:, 1], places[:, 0]))]
+    clashes, barred = _clashes(workload, ordered)
+    slack = np.array([_slack(workload.blocks[position]) for position, _ in ordered])
+    family = np.zeros(len(ordered), dtype=np.int64)
+    sizes: list[int] = []
+    for k in range(len(ordered)):
+        disjoint = (clashes[k, :k] > slack[k] + slack[:k]) | barred[k, :k]
+        disjoint_members = np.bincount(family[:k], weights=disjoint, minlength=len(sizes))
+        fitting = np.flatnonzero(disjoint_members == np.array(sizes))
+        family[k] = fitting[0] if fitting.size else len(sizes)
+        if fitting.size:
+            sizes[family[k]] += 1
+        else:
+            sizes.append(1)
+    return sizes
+
+
+def squared_move(sizes: list[int], *, replace: bool, records: int) -> int:
+    """Return a bound on the squared L2 move of the counts between neighbours.
+
+    Args:
+        sizes: of families of pairwise disjoint queries.
+        replace: whether neighbours have records replaced, or added or removed.
+        records: c, the most records of a person.
+    """
+    return records**2 * sum(min(size, 2 if replace else 1) for size in sizes)
+
+
+def _slack(block: Block) -> int:
+    """Return how many of a row's predicates may fail."""
+    return sum(block.counted) - block.at_least
+
+
+def _clashes(workload: Workload, places: Ints) -> tuple[Ints, Bools]:
+    """Return h for all pairs of queries, and whether a pair has two uncounted sides: (k, k)."""
+    clashes = np.zeros((len(places), len(places)), dtype=np.int64)
+    barred = np.zeros((len(places), len(places)), dtype=np.bool_)
+    for i in workload.attributes:
+        numbers, matrix = _predicates(workload, places, i)
+        apart = matrix @ matrix.T == 0
+        restricted = numbers != _NONE
+        clash = apart[np.ix_(numbers, numbers)] & restricted[:, None] & restricted
+        counted = np.array([_counted(workload.blocks[position], i) for position, _ in places])
+        clashes += clash
+        barred |= clash & ~counted[:, None] & ~counted
+    return clashes, barred
+
+
+def _counted(block: Block, i: int) -> bool:
+    """Return whether a block counts its predicates on attribute i."""
+    return i in block.attributes and block.counted[block.attributes.index(i)]
+
+
+def _predicates(workload: Workload, places: Ints, i: int) -> tuple[Ints, Singles]:
+    """Return which predicate each query has on attribute i, or -1, and the distinct ones as rows.
+
+    The rows are 0/1 over the codes, in floats, which hold the number of shared codes exactly.
+    """
+    row_of: dict[Hashable, int] = {}
+    numbers = np.full(len(places), _NONE)
+    rows = [np.zeros(workload.shape_of_domain[i], dtype=np.float32)]
+    for k, (position, row) in enumerate(places.tolist()):
+        block = workload.blocks[position]
+        if i not in block.attributes:
+            continue
+        axis = block.attributes.index(i)
+        factor = block.factors[axis]
+        index = int(np.unravel_index(row, block.row_shape)[axis])
+        if (factor.key, index) not in row_of:
+            row_of[factor.key, index] = len(rows)
+            rows.append(factor.row(index).astype(np.float32))
+        numbers[k] = row_of[factor.key, index]
+    return numbers, np.stack(rows)

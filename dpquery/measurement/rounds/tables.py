@@ -1,379 +1,421 @@
-"""The rounds of an adaptive run: each draws a table and measures it, then a model is fitted again.
+"""Rounds of whole tables: drawn by how far the fit is from them, and measured, ever dearer.
 
-The interface of the model is stated here: it is public and sees noisy values alone.
+The budget. Let u = rho / T, with T sixteen times the number of attributes. A round at level l costs
+4^l u; a tenth of that selects a table, and nine tenths measure it. First all tables of one
+attribute are measured, for 0.9 u each. Rounds begin at level 0, and the level rises by one where
+the last table moved the fit by no more than its noise. A round that would leave less than another
+like it costs takes all that is left, and is the last: so that the parts are rho to the last
+fraction, whatever the levels were. This is the annealing of AIM [McKenna22]: which round costs what
+is decided by noisy values alone, and every round's cost is fixed before it is drawn. [MATH] 10.8.
 
-A run is committed as one vector of int64, all counts in steps of 2^-10: the noisy tables of one
-attribute, in the order of the candidates; then for each round the number of its table, its level,
-and the noisy counts of the table, cell by cell in order. What a round cost follows from the levels
-of all rounds up to it, which are committed for that: a model fitted anew on another machine may
-differ in its last bits, and what was spent must not. The last round is the one that takes all that
-is left. The model is never stored: it follows from this.
+The tables that may be measured: all below what the questions ask, and their weights. A candidate is
+a set of attributes that some block of the workload holds, over the classes that the workload is
+counted in, so that one rule serves marginals, groups, ranges, thresholds and unions. It weighs what
+the workload has in common with it: the sum over all blocks of the weight of the block times the
+number of attributes that both hold, as in AIM. Only ratios matter to a draw, so weights are whole
+numbers, of which the largest is LARGEST_WEIGHT.
+
+The choice. The score of a table t is a whole number,
+
+    s_t = w_t (|| M_t - rounded table of the fit ||_1 - penalty_t),
+
+with M_t its true counts, w_t its weight, and penalty_t the L1 norm that the noise of measuring it
+is expected to have, rounded: what would be learnt beyond the noise [McKenna22].
+
+Privacy: weights and penalties are public, and so is the fit, a function of noisy values. With D
+records of a person, neighbours move a table by D in L1 and by D in L2 where records are added or
+removed, all the same way; where they are replaced, by S = 2 D in L1 and by sqrt(2) D in L2, when
+all leave one cell for one other. So s_t moves by at most w_t S, up or down, and the moves of two
+scores are apart by at most 2 S max_t w_t: `TableRounds.round` takes the sharpest eta with which the
+draw costs its share.
+
+What is committed: the noisy tables of one attribute, in the order of the candidates; then for each
+round the number of its table, its level, and the noisy counts of the table, cell by cell in order.
+What a round cost follows from the levels of all rounds up to it, which are committed for that: a
+fit made anew on another machine may differ in its last bits, and what was spent must not.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
-from itertools import accumulate
-from typing import Protocol
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpquery.arrays import Floats, Ints
-from dpquery.exceptions import LedgerError
+from dpquery.arrays import Ints
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_ADAPTIVE_CELLS, MAX_ADAPTIVE_CLASSES, MAX_ADAPTIVE_TABLES
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.accounting import guarantee as guarantee_of
-from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.ledger.store import PartialMeasurement
-from dpquery.measurement.noise.exact_noise import source
-from dpquery.measurement.query import Tables
-from dpquery.measurement.release_key import adaptive_key
-from dpquery.measurement.rounds.budget import (
+from dpquery.measurement.rounds.chance import Chance, differences_of, sharpest_rate
+from dpquery.measurement.rounds.run import (
     GRID_BITS,
     STEPS,
-    AdaptiveBudget,
+    PublicFit,
+    Round,
     RoundBudget,
-    adaptive_budget,
+    Rounds,
+    TrueAnswers,
+    check_answers,
+    check_counts,
+    declared_total,
 )
-from dpquery.measurement.rounds.queries import weighed_total
-from dpquery.measurement.rounds.selection import Chance, ExactChance, draw_table, noise_norm
-from dpquery.operators.blocks import marginal
-from dpquery.operators.compile import CompiledSpec
-from dpquery.progress import report_progress
-from dpquery.spec.spec import Rows, Spec
+from dpquery.operators.blocks import Block, Workload, marginal
+from dpquery.spec.spec import Privacy, Rows
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.strategy import WeightedBlock
-from dpquery.version import __version__
 
-ADAPTIVE_LAYOUT = "adaptive/1"
-"""Named in the key of every run, beside all numbers of its mechanism.
-
-Raise it with any change to what the same mechanism asks or commits: the grid, what a round costs,
-when the level rises, the score of a table and the law of its draw, how the model is rounded, the
-layout of a committed vector. See rap.rounds.LAYOUT.
-"""
-
-
-class TableFit(Protocol):
-    """The interface of the model, the public side of a run, between two rounds.
-
-    Privacy: it is given noisy values only, so all it does is post-processing.
-    """
-
-    def table(self, attributes: Subset) -> Floats:
-        """Return the table over ascending attributes, in counts: one axis an attribute."""
-        ...
-
-    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
-        """Add a measured table to what is fitted, and fit again.
-
-        Args:
-            attributes: of the table, ascending.
-            noisy: (cells,) counts.
-            std: the standard deviation of their noise, in counts.
-        """
-        ...
+ROUNDS_PER_ATTRIBUTE = 16
+MEASURED_SHARE = Fraction(9, 10)
+DEARER = 4
+"""What a round costs at one level, in rounds of the level below: its noise is half as wide."""
+MOST_FITTED_ROWS = 512  # relaxed rows that a fit holds at most
+MOST_CANDIDATE_CELLS = 10_000
+"""Cells of a candidate of several attributes at most: larger ones say little in any round."""
+LARGEST_WEIGHT = 1 << 10
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredRound:
-    """The table of one round; public.
+@dataclass(frozen=True)
+class CandidateTables:
+    """The tables that may be measured, numbered from 0; public.
 
     Attributes:
-        number: of the candidate.
-        level: of the round, which says what it cost.
-        noisy: (cells,) noisy counts, multiples of 2^-10.
-        budget: what it spent.
+        subsets: attributes of each, ascending; those of one attribute come first.
+        sizes: cells of each.
+        weights: of each in a draw, at least 1.
     """
 
-    number: int
-    level: int
-    noisy: Floats
-    budget: RoundBudget
-
-
-@dataclass(frozen=True, eq=False)
-class AdaptiveMeasurement:
-    """The noisy values of an adaptive run; public, and the model follows from them.
-
-    Attributes:
-        total: the number of records that answers are scaled to, at least 1.
-        total_std: standard deviation of the noise of their noisy number; 0 where it was declared.
-        one_way: noisy counts of the tables of one attribute, in the order of the candidates.
-        one_way_std: standard deviation of their noise, in counts.
-        rounds: in order.
-    """
-
-    total: float
-    total_std: float
-    one_way: tuple[Floats, ...]
-    one_way_std: float
-    rounds: tuple[MeasuredRound, ...] = ()
+    subsets: tuple[Subset, ...]
+    sizes: tuple[int, ...]
+    weights: tuple[int, ...]
 
     @property
-    def finished(self) -> bool:
-        """Whether its last round is there."""
-        return bool(self.rounds) and self.rounds[-1].budget.last
-
-
-def run_tables(
-    tables: Callable[[int], Ints],
-    *,
-    budget: AdaptiveBudget,
-    fit: TableFit,
-    chance: Chance,
-    done: Sequence[MeasuredRound] = (),
-) -> Iterator[MeasuredRound]:
-    """Yield every round as it is measured, before the model is given it.
-
-    It is a generator: nothing happens but by iterating over it, and the model is given the last
-    round when the iteration ends.
-
-    Args:
-        tables: true counts of the candidate of a number, (cells,).
-        budget: what rounds spend, from `adaptive_budget`.
-        fit: the model of the tables of one attribute.
-        chance: draws tables and noise.
-        done: rounds of an earlier run that was cut short; the model is given them, and they are
-            neither drawn again nor yielded.
-
-    Privacy:
-        All rounds together are budget.rounds_rho-zCDP, for neighbours as the budget has them: each
-        is a draw and a measurement whose parameters follow from earlier rounds, and their rho add
-        up to that whatever the levels. See `rap.rounds.run_rounds` of what is made durable when.
-    """
-    subsets, sizes = budget.candidates.subsets, budget.candidates.sizes
-    left, level = budget.rounds_rho, 0
-    for number in range(budget.most_rounds):
-        if number < len(done):
-            this_round = done[number]
-        else:
-            this_round = _measured(tables, budget, budget.round(level, left), level, fit, chance)
-            yield this_round
-        spent, attributes = this_round.budget, subsets[this_round.number]
-        before = fit.table(attributes)
-        fit.add(attributes, this_round.noisy, spent.std)
-        if spent.last:
-            return
-        moved = float(np.abs(fit.table(attributes) - before).sum())
-        level = this_round.level + (moved <= noise_norm(spent.std, sizes[this_round.number]))
-        left -= spent.rho
+    def one_way(self) -> int:
+        """Number of tables of one attribute, which are measured first."""
+        return sum(len(subset) == 1 for subset in self.subsets)
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveQuery:
-    """The query of a whole adaptive run, charged as one; all of it is public.
+class TableRounds(Rounds):
+    """Rounds that measure one whole table each, until the budget is spent.
 
     Attributes:
-        spec: declares dataset, columns, domain and unit.
-        compiled: the workload, and the classes that are counted.
-        budget: from `adaptive_budget`, for this workload.
-        release: number of the release; another number draws fresh noise and pays for it.
-        start: returns the model of the tables of one attribute.
+        candidates: the tables that may be measured.
     """
 
-    spec: Spec
-    compiled: CompiledSpec
-    budget: AdaptiveBudget
-    release: int
-    start: Callable[[AdaptiveMeasurement], TableFit]
+    candidates: CandidateTables
+
+    name: ClassVar[str] = "adaptive measurement"
+    key: ClassVar[str] = "adaptive"
+    layout: ClassVar[str] = "adaptive/1"
+    """Named in the key of every run, beside all numbers of its budget.
+
+    Raise it with any change to what the same budget asks or commits: the grid, what a round costs,
+    when the level rises, the score of a table and the law of its draw, how the fit is rounded, the
+    layout of a committed vector. See RapRounds.layout.
+    """
+    kept: ClassVar[bool] = True
 
     @cached_property
-    def key(self) -> str:
-        """Return the ledger's key: queries of one key are one release, charged once."""
-        return adaptive_key(
-            self.spec,
-            self.compiled,
-            budget=self.budget,
-            layout=ADAPTIVE_LAYOUT,
-            release=self.release,
-        )
+    def blocks(self) -> tuple[Block, ...]:
+        """The candidates."""
+        shape = self.workload.shape_of_domain
+        return tuple(marginal(shape, subset) for subset in self.candidates.subsets)
 
     @property
-    def guarantee(self) -> Guarantee:
-        """The privacy guarantee of the whole query, which is charged."""
-        return self.budget.guarantee
+    def first_blocks(self) -> tuple[Block, ...]:
+        """The tables of one attribute."""
+        return self.blocks[: self.candidates.one_way]
 
     @property
-    def option(self) -> str:
-        """The option of a release that asks for adaptive measurement, whatever the plan prefers."""
-        return "--mechanism adaptive"
-
-    def guarantee_at(self, epsilon: Fraction) -> Guarantee:
-        """Return the guarantee of the same run at another epsilon and the same delta."""
-        asked = guarantee_of("gaussian", epsilon=epsilon, delta=self.guarantee.delta)
-        privacy, rows = self.spec.privacy, self.spec.dataset.rows
-        workload = self.compiled.workload
-        return adaptive_budget(workload, privacy=privacy, guarantee=asked, rows=rows).guarantee
+    def unit(self) -> Fraction:
+        """u: the rho of a round at level 0."""
+        return self.guarantee.amount / (ROUNDS_PER_ATTRIBUTE * self.candidates.one_way)
 
     @property
-    def subsets(self) -> list[Subset]:
-        """The attribute subsets whose tables are counted."""
-        return list(self.budget.candidates.subsets)
+    def first_rho(self) -> Fraction:
+        """What all tables of one attribute cost together."""
+        return self.candidates.one_way * MEASURED_SHARE * self.unit
 
-    def source(self) -> str:
-        """Return the names and versions of the noise sources."""
-        candidates, kind = self.budget.candidates, self.guarantee.kind
-        sizes = {sum(candidates.sizes[: candidates.one_way]), *candidates.sizes}
-        sources = sorted({source(size, kind) for size in sizes})
-        return f"{' and '.join(sources)}, and dpquery {__version__} to select"
+    @property
+    def first_sensitivity(self) -> int:
+        """The squared L2 sensitivity of all tables of one attribute together, in grid steps."""
+        return self.candidates.one_way * self.table_sensitivity
 
-    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
-        """Return the noisy tables, each in the draft before the model sees it.
+    @property
+    def table_sensitivity(self) -> int:
+        """The squared L2 sensitivity of one table, in grid steps."""
+        return self.records**2 * (2 if self.replace else 1) << 2 * GRID_BITS
 
-        Chance is always the exact one.
-        """
-        chance, parts, subsets = ExactChance(), self._parts(draft), self.budget.candidates.subsets
+    @property
+    def score_span(self) -> int:
+        """How far apart the moves of two scores can be between neighbours."""
+        moved = self.records * (2 if self.replace else 1)
+        return 2 * moved * max(self.candidates.weights)
 
-        @cache  # every round reads all of them
-        def exact(number: int) -> Ints:
-            block = marginal(self.compiled.workload.shape_of_domain, subsets[number])
-            return exact_answers(WeightedBlock(1, block), tables[block.attributes], shift=0)
+    @property
+    def rounds_rho(self) -> Fraction:
+        """What all rounds together spend."""
+        return self.guarantee.amount - self.first_rho
 
-        if not parts:
-            parts = [noisy_one_way(exact, self.budget, chance)]
-            draft.append(parts[0])
-        measured = decoded_run(parts, self.budget, self.spec.dataset.rows)
-        if measured.finished:
-            return np.concatenate(parts)
-        rounds = run_tables(
-            exact,
-            budget=self.budget,
-            fit=self.start(measured),
+    def round(self, level: int, left: Fraction) -> RoundBudget:
+        """Return what a round at a level spends, the last one all that is left."""
+        rho = self.unit * DEARER**level
+        last = left < 2 * rho
+        rho = left if last else rho
+        selection = rho * (1 - MEASURED_SHARE)
+        return RoundBudget(rho, selection, sharpest_rate(selection, 1, self.score_span), last)
+
+    def std(self, spent: RoundBudget) -> float:
+        """Return the standard deviation of the noise of a round's table, in counts."""
+        return self.scale(spent.measurement_rho, self.table_sensitivity) / STEPS
+
+    def choose(
+        self,
+        exact: TrueAnswers,
+        fit: PublicFit,
+        spent: RoundBudget,
+        done: Sequence[Round],
+        chance: Chance,
+    ) -> Ints:
+        """Return the number of a table, (1,), drawn by how far the fit is from it."""
+        number = draw_table(
+            lambda each: exact(self.blocks[each]),
+            fit.answers,
+            candidates=self.candidates,
+            std=self.std(spent),
+            rate=spent.rate,
             chance=chance,
-            done=measured.rounds,
         )
-        for this_round in rounds:
-            parts.append(encoded_round(this_round))
-            draft.append(parts[-1])
-            report_progress(f"adaptive measurement: {len(parts) - 1} measured")
-            if this_round.budget.last:
-                break  # it is not fitted here: reconstruction fits it, from the ledger
-        return np.concatenate(parts)
+        return np.array([number])
 
-    def _parts(self, draft: PartialMeasurement) -> list[Ints]:
-        """Return the parts that an earlier run left; LedgerError where no run leaves such."""
-        parts = draft.parts()
-        try:
-            if parts:
-                decoded_run(parts, self.budget, self.spec.dataset.rows)
-        except ValueError:
-            raise LedgerError(
-                f"the parts of the unfinished measurement {self.key} are damaged; "
-                "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
-            ) from None
-        return parts
+    def answers(self, exact: TrueAnswers, chosen: Ints) -> Ints:
+        """Return the true table that was chosen, (cells,)."""
+        return exact(self.blocks[chosen[0]])
 
+    def sensitivity(self, chosen: Ints) -> int:
+        """Return the squared L2 sensitivity of one table, in grid steps."""
+        return self.table_sensitivity
 
-def measured_tables(query: AdaptiveQuery, values: Ints) -> AdaptiveMeasurement:
-    """Return what a committed vector holds.
+    def told(self, fit: PublicFit, measured: Round) -> int:
+        """Give a round to the fit; the level rises where that moves it by no more than noise."""
+        number = int(measured.chosen[0])
+        before = fit.answers(number)
+        fit.add(measured)
+        moved = float(np.abs(fit.answers(number) - before).sum())
+        return measured.level + (moved <= noise_norm(measured.std, self.candidates.sizes[number]))
 
-    Raises:
-        ValueError: it is not of the layout of this query, or does not spend its rho exactly.
-    """
-    candidates, parts = query.budget.candidates, []
-    end = sum(candidates.sizes[: candidates.one_way])
-    parts.append(values[:end])
-    while end < len(values):
-        number = int(values[end])
-        if not 0 <= number < len(candidates.sizes):
+    def head(self, measured: Round) -> Ints:
+        """Return the number of the table of a round, and its level."""
+        return np.array([measured.chosen[0], measured.level], dtype=np.int64)
+
+    def read(self, parts: Sequence[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
+        """Yield rounds of candidates, at levels that follow each other; or ValueError."""
+        levels = {0}
+        for values in parts:
+            if len(values) < 2 or len(values) != self.length(values):
+                raise ValueError("a round that is none")
+            number, level = (int(value) for value in values[:2])
+            if level not in levels:
+                raise ValueError("a level that no round after the one before has")
+            levels = {level, level + 1}
+            yield np.array([number]), level, values[2:]
+
+    def length(self, values: Ints) -> int:
+        """Return the number of values of the round that some begin with; ValueError for none."""
+        number = int(values[0])
+        if not 0 <= number < len(self.candidates.sizes):
             raise ValueError("a table that is no candidate")
-        start, end = end, end + 2 + candidates.sizes[number]
-        parts.append(values[start:end])
-    measured = decoded_run(parts, query.budget, query.spec.dataset.rows)
-    if not measured.finished:
-        raise ValueError("these values do not spend what was charged")
-    return measured
+        return 2 + self.candidates.sizes[number]
+
+    def at(self, guarantee: Guarantee, privacy: Privacy) -> "TableRounds":
+        """Return the same run under another guarantee."""
+        return table_rounds(self.workload, privacy=privacy, guarantee=guarantee, rows=self.rows)
+
+    @property
+    def selects(self) -> bool:
+        """Whether tables are drawn: always."""
+        return True
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """How many numbers a draw of noise takes, ascending."""
+        candidates = self.candidates
+        return sorted({sum(candidates.sizes[: candidates.one_way]), *candidates.sizes})
 
 
-def noisy_one_way(tables: Callable[[int], Ints], budget: AdaptiveBudget, chance: Chance) -> Ints:
-    """Return the tables of one attribute with noise, in grid steps: (cells of all,)."""
-    exact = np.concatenate([tables(number) for number in range(budget.candidates.one_way)])
-    return chance.add_noise(
-        exact << GRID_BITS,
-        budget=budget.part(budget.one_way_rho),
-        sensitivity=budget.squared_sensitivity(budget.candidates.one_way),
-        scale=budget.one_way_scale,
-    )
+def table_rounds(
+    workload: Workload, *, privacy: Privacy, guarantee: Guarantee, rows: Rows | None
+) -> TableRounds:
+    """Return the rounds of an adaptive run under a guarantee.
 
-
-def encoded_round(measured: MeasuredRound) -> Ints:
-    """Return the part of a committed vector that holds a round."""
-    steps = np.asarray(np.rint(measured.noisy * STEPS), dtype=np.int64)
-    return np.concatenate([np.array([measured.number, measured.level], dtype=np.int64), steps])
-
-
-def decoded_run(
-    parts: Sequence[Ints], budget: AdaptiveBudget, rows: Rows | None
-) -> AdaptiveMeasurement:
-    """Return the tables in the parts of a run, which may have rounds to come.
-
-    Raises:
-        ValueError: no run under this budget has such parts.
-    """
-    candidates = budget.candidates
-    first, *rest = parts
-    sizes = candidates.sizes[: candidates.one_way]
-    if len(first) != sum(sizes):
-        raise ValueError("tables of one attribute that are none")
-    one_way = np.split(first / STEPS, list(accumulate(sizes))[:-1])
-    rounds: list[MeasuredRound] = []
-    left, level = budget.rounds_rho, 0
-    for values in rest:
-        number, now = (int(value) for value in values[:2]) if len(values) > 2 else (-1, 0)
-        known = 0 <= number < len(candidates.sizes)
-        if not known or len(values) != 2 + candidates.sizes[number] or left == 0:
-            raise ValueError("a round that is none")
-        if now not in ({level, level + 1} if rounds else {0}):
-            raise ValueError("a level that no round after the one before has")
-        spent = budget.round(now, left)
-        rounds.append(MeasuredRound(number, now, values[2:] / STEPS, spent))
-        left, level = left - spent.rho, now
-    total, total_std = _total(one_way, budget, rows)
-    return AdaptiveMeasurement(total, total_std, tuple(one_way), budget.one_way_std, tuple(rounds))
-
-
-def _total(
-    one_way: Sequence[Floats], budget: AdaptiveBudget, rows: Rows | None
-) -> tuple[float, float]:
-    """Return the number of records, and the standard deviation of the noise it was counted with.
-
-    Every table of one attribute has a noisy sum, whose variance grows with its cells; their mean,
-    weighed by precision, is weighed again with what was declared: see `rap.rounds.weighed_total`.
+    Args:
+        workload: the queries; their entries are 0 or 1. Weights of items weigh their tables.
+        privacy: the protected unit.
+        guarantee: of Gaussian noise, from `accounting.guarantee`.
+        rows: the declared number of rows, if there is one; it is the total only where it is exact
+            and records are replaced.
 
     Privacy:
-        Post-processing: of committed values and of public ones.
+        The parts of every run add up to guarantee.amount, all of them exact fractions.
+
+    Raises:
+        SpecError: the noise could not be drawn.
+        UnsupportedWorkloadError: one table only, too many of them, or others than counts.
     """
-    if budget.total is not None:
-        return float(max(1, budget.total)), 0.0
-    precisions = [1 / len(noisy) for noisy in one_way]
-    counted = float(np.average([noisy.sum() for noisy in one_way], weights=precisions))
-    std = budget.one_way_std / sum(precisions) ** 0.5
-    return weighed_total(counted, std, rows), std
+    check_counts(workload, guarantee, TableRounds.name)
+    check_answers(workload, relaxed_rows=MOST_FITTED_ROWS, tabled=True)
+    classes = sum(workload.shape_of_domain)
+    if classes > MAX_ADAPTIVE_CLASSES:
+        raise UnsupportedWorkloadError(
+            f"the questions distinguish {classes:,} values of all attributes, and the limit of "
+            f"adaptive measurement is {MAX_ADAPTIVE_CLASSES:,}; ask for coarser sets"
+        )
+    rounds = TableRounds(
+        workload=workload,
+        guarantee=guarantee,
+        records=privacy.max_rows,
+        replace=privacy.neighbours == "replace",
+        total=declared_total(privacy, rows),
+        rows=rows,
+        candidates=candidate_tables(workload),
+    )
+    left = rounds.rounds_rho
+    cheapest, all_left = rounds.round(0, left), rounds.round(left // rounds.unit, left)
+    stds = [rounds.first_std, rounds.std(cheapest), rounds.std(all_left)]
+    rounds.check_noise([std * STEPS for std in stds], cheapest.rate)
+    return rounds
 
 
-def _measured(
+def candidate_tables(workload: Workload) -> CandidateTables:
+    """Return the tables that may be measured for a workload.
+
+    Raises:
+        UnsupportedWorkloadError: the questions ask for one table only, or for too many.
+    """
+    shape = workload.shape_of_domain
+    asked: dict[Subset, Fraction] = {}
+    for block, weight in zip(workload.blocks, workload.weights, strict=True):
+        attributes = tuple(i for i in block.attributes if shape[i] > 1)
+        asked[attributes] = asked.get(attributes, Fraction(0)) + Fraction(weight)
+    asked.pop((), None)
+    products = all(block.is_product for block in workload.blocks)
+    if not asked or (len(asked) == 1 and products):
+        raise UnsupportedWorkloadError(
+            "adaptive measurement chooses among tables, and the questions ask for one table only: "
+            "there is nothing to adapt to; take --mechanism linear"
+        )
+    subsets = _closure(asked, shape)
+    of_attribute = [Fraction(0)] * len(shape)  # what all blocks that hold it weigh
+    for attributes, summed in asked.items():
+        for i in attributes:
+            of_attribute[i] += summed
+    shared = [sum(of_attribute[i] for i in subset) for subset in subsets]
+    largest = max(shared)
+    return CandidateTables(
+        subsets,
+        tuple(math.prod(shape[i] for i in subset) for subset in subsets),
+        tuple(max(1, round(LARGEST_WEIGHT * each / largest)) for each in shared),
+    )
+
+
+def _closure(asked: dict[Subset, Fraction], shape: tuple[int, ...]) -> tuple[Subset, ...]:
+    """Return all sets below those asked that are small enough: smaller ones first, in order."""
+    closure: set[Subset] = set()
+    cells = 0
+    for attributes in sorted(asked):
+        level: set[Subset] = {(i,) for i in attributes}
+        while level:
+            new = level - closure
+            closure |= new
+            cells += sum(math.prod(shape[i] for i in subset) for subset in new)
+            if len(closure) > MAX_ADAPTIVE_TABLES or cells > MAX_ADAPTIVE_CELLS:
+                raise UnsupportedWorkloadError(
+                    "adaptive measurement looks at all tables below those that are asked for, at "
+                    f"most {MAX_ADAPTIVE_TABLES:,} of {MAX_ADAPTIVE_CELLS:,} cells in all, and "
+                    "this workload has more; ask for fewer tables or coarser sets, or take "
+                    "--mechanism linear"
+                )
+            level = {
+                (*subset, i)
+                for subset in level
+                for i in attributes
+                if i > subset[-1]
+                and math.prod(shape[j] for j in subset) * shape[i] <= MOST_CANDIDATE_CELLS
+            }
+    return tuple(sorted(closure, key=lambda subset: (len(subset), subset)))
+
+
+CELLS_AT_ONCE = 1 << 16
+
+
+def draw_table(
     tables: Callable[[int], Ints],
-    budget: AdaptiveBudget,
-    spent: RoundBudget,
-    level: int,
-    fit: TableFit,
+    model: Callable[[int], NDArray[np.floating]],
+    *,
+    candidates: CandidateTables,
+    std: float,
+    rate: Fraction,
     chance: Chance,
-) -> MeasuredRound:
-    """Return one round: a table drawn and measured; holds true values on the way."""
-    subsets = budget.candidates.subsets
-    number = draw_table(
-        tables,
-        lambda each: fit.table(subsets[each]).ravel(),
-        candidates=budget.candidates,
-        std=spent.std,
-        rate=spent.rate,
-        chance=chance,
-    )
-    noisy = chance.add_noise(
-        tables(number) << GRID_BITS,
-        budget=budget.part(spent.measurement_rho),
-        sensitivity=budget.squared_sensitivity(1),
-        scale=spent.scale,
-    )
-    return MeasuredRound(number, level, noisy / STEPS, spent)
+) -> int:
+    """Return the number of a table, drawn by how far the fit is from it.
+
+    Args:
+        tables: true counts of the candidate of a number, (cells,); confidential.
+        model: what the fit has for it, (cells,); public.
+        candidates: the tables that may be drawn.
+        std: of the noise that the table is to be measured with, in counts.
+        rate: eta.
+        chance: draws.
+    """
+    penalties = penalties_of(candidates, std)
+    moves = distances(tables, model, candidates.sizes)
+    scores = [
+        weight * (moved - penalty)
+        for weight, moved, penalty in zip(candidates.weights, moves, penalties, strict=True)
+    ]
+    levels = sorted(set(scores))
+    of_level: list[list[int]] = [[] for _ in levels]
+    place = {score: level for level, score in enumerate(levels)}
+    for number, score in enumerate(scores):
+        of_level[place[score]].append(number)
+    drawn = of_level[chance.level(levels, [len(equal) for equal in of_level], rate)]
+    return drawn[chance.below(len(drawn))]
+
+
+def distances(
+    tables: Callable[[int], Ints],
+    model: Callable[[int], NDArray[np.floating]],
+    sizes: Sequence[int],
+) -> list[int]:
+    """Return for each table the L1 distance of true counts from rounded ones of a fit.
+
+    They are whole numbers. Small tables are compared many at a time.
+
+    Args:
+        tables: true counts of the table of a number, (cells,); confidential.
+        model: what the fit has for it, (cells,); public.
+        sizes: cells of each.
+    """
+    apart: list[int] = []
+    while len(apart) < len(sizes):
+        first, ends = len(apart), [sizes[len(apart)]]
+        while first + len(ends) < len(sizes) and ends[-1] < CELLS_AT_ONCE:
+            ends.append(ends[-1] + sizes[first + len(ends)])
+        numbers = range(first, first + len(ends))
+        exact = np.concatenate([tables(number) for number in numbers])
+        synthetic = np.concatenate([model(number) for number in numbers])
+        differences = np.abs(differences_of(exact, synthetic))
+        apart += np.add.reduceat(differences, [0, *ends[:-1]]).tolist()
+    return apart
+
+
+def penalties_of(candidates: CandidateTables, std: float) -> list[int]:
+    """Return the L1 norm that noise on each table is expected to have, rounded; public."""
+    return [round(noise_norm(std, cells)) for cells in candidates.sizes]
+
+
+def noise_norm(std: float, cells: int) -> float:
+    """Return the expected L1 norm of normal noise on so many cells."""
+    return math.sqrt(2 / math.pi) * std * cells

@@ -2,9 +2,8 @@
 
 RAP and adaptive measurement rehearsed on a public proxy: what their errors are likely to be.
 
-The loops are the curator's own (run_rounds and run_tables in measurement), at the guarantee that
-is planned, with a seeded chance in place of the curator's: the same plan comes out the same every
-time.
+The loop is the curator's own (run_rounds in measurement), at the guarantee that is planned, with a
+seeded chance in place of the curator's: the same plan comes out the same every time.
 
 Linear strategies rehearsed on public populations: how far the columns beside the estimates err.
 
@@ -31,6 +30,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from statistics import fmean, stdev
 from time import process_time
 from typing import assert_never
@@ -42,10 +42,10 @@ from dpquery.arrays import Bools, Floats, Ints
 from dpquery.exceptions import OutOfTimeError
 from dpquery.limits import MAX_RAP_MEASURED
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.rounds.budget import adaptive_budget, rap_budget
-from dpquery.measurement.rounds.queries import Projection, noisy_total, run_rounds, scaled_total
-from dpquery.measurement.rounds.tables import TableFit, decoded_run, noisy_one_way, run_tables
-from dpquery.operators.blocks import Block, Workload, marginal
+from dpquery.measurement.rounds.queries import rap_rounds
+from dpquery.measurement.rounds.run import PublicFit, Round, Rounds, TrueAnswers, run_rounds
+from dpquery.measurement.rounds.tables import table_rounds
+from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.planning.rehearsal.part import Errors, WorkloadPart
@@ -78,7 +78,6 @@ from dpquery.spec.spec import (
     Statistic,
     Table,
 )
-from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.expected_error import weighted_queries
 from dpquery.strategy.strategy import Noise, Objective, Strategy
 
@@ -193,7 +192,7 @@ def rehearse(
     for seed in seeds:
         limited = replace(stage, end=math.inf) if first_always and not runs else stage
         try:
-            runs.append(_run(limited, settings, seed) if settings else _table_run(limited, seed))
+            runs.append(_run(limited, settings, seed))
         except OutOfTimeError:
             if not runs:
                 raise
@@ -246,54 +245,38 @@ def _moved(
     return replace(settings, rounds=int(T), selected=int(K))
 
 
-def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
-    workload, proxy = stage.workload, stage.proxy_of(seed)
-    mechanism = rap_budget(
-        workload, settings, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
-    )
-    chance = SeededChance(seed)
-    (steps,) = noisy_total(stage.rows.count, mechanism, chance)
-    total = scaled_total(int(steps), mechanism, stage.rows)
-    projection = _Timed(RapProjection(workload, settings, total), stage.end)
-    rounds = run_rounds(
-        lambda position: proxy.answers(workload.blocks[position]),
-        workload=workload,
-        mechanism=mechanism,
-        projection=projection,
-        chance=chance,
-    )
-    T, K = settings.rounds, settings.selected
-    for number, _ in enumerate(rounds):
-        report_progress(f"rehearsing RAP: T = {T}, K = {K}, round {number + 1}")
-    return errors_of(workload, projection.answers, proxy, rounds=T)
-
-
-def _table_run(stage: Stage, seed: int) -> Errors:
-    """Run adaptive measurement once, on a part with its share of the budget."""
+def _run(stage: Stage, settings: RapSettings | None, seed: int) -> Errors:
+    """Run RAP once, or adaptive measurement on a part with its share of the budget."""
     workload, guarantee, proxy = stage.workload, stage.guarantee, stage.proxy_of(seed)
+    chance, privacy, rows = SeededChance(seed), stage.privacy, stage.rows
+    if settings is not None:
+        said = f"RAP: T = {settings.rounds}, K = {settings.selected}"
+        rap = rap_rounds(workload, settings, privacy=privacy, guarantee=guarantee, rows=rows)
+        total = rap.decoded([rap.first(proxy.answers, chance)]).total
+        fit = _TimedFit(RapProjection(workload, settings, total), stage.end)
+        number = _rounds(rap, proxy.answers, fit=fit, chance=chance, said=said)
+        return errors_of(workload, fit.answers, proxy, rounds=number)
     if stage.part is not None:
         workload = stage.part.narrow
         guarantee = replace(guarantee, amount=guarantee.amount * stage.part.share)
-    shape, chance = workload.shape_of_domain, SeededChance(seed)
-    budget = adaptive_budget(workload, privacy=stage.privacy, guarantee=guarantee, rows=stage.rows)
-    candidates = budget.candidates
-    tables = [proxy.answers(marginal(shape, subset)) for subset in candidates.subsets]
-    first = noisy_one_way(tables.__getitem__, budget, chance)
-    fit = AdaptiveFit(shape, candidates, decoded_run([first], budget, stage.rows))
-    rounds = run_tables(
-        tables.__getitem__, budget=budget, fit=_TimedFit(fit, stage.end), chance=chance
-    )
+    tables = table_rounds(workload, privacy=privacy, guarantee=guarantee, rows=rows)
+    exact = cache(proxy.answers)  # every round reads all of them
+    adaptive = AdaptiveFit(tables, tables.decoded([tables.first(exact, chance)]))
+    timed = _TimedFit(adaptive, stage.end)
+    number = _rounds(tables, exact, fit=timed, chance=chance, said="adaptive measurement")
+    model = adaptive.final()
+    return errors_of(workload, lambda k: model.answer(workload.blocks[k]), proxy, rounds=number)
+
+
+def _rounds(
+    rounds: Rounds, exact: TrueAnswers, *, fit: PublicFit, chance: SeededChance, said: str
+) -> int:
+    """Run all rounds, and return their number."""
     number = 0
-    for _ in rounds:
+    for _ in run_rounds(rounds, exact, fit=fit, chance=chance):
         number += 1
-        report_progress(f"rehearsing adaptive measurement: round {number}")
-
-    model = fit.final()
-
-    def answers(position: int) -> NDArray[np.floating]:
-        return model.answer(workload.blocks[position])
-
-    return errors_of(workload, answers, proxy, rounds=number)
+        report_progress(f"rehearsing {said}: round {number}")
+    return number
 
 
 def errors_of(
@@ -313,42 +296,21 @@ def errors_of(
 
 
 @dataclass(frozen=True, eq=False)
-class _Timed:
-    """A projection that gives up when time is up: between rounds, and between tables."""
-
-    projection: Projection
-    end: float
-
-    def answers(self, position: int) -> NDArray[np.floating]:
-        """Return the projection's answers, if there is time left."""
-        self._check()
-        return self.projection.answers(position)
-
-    def add(self, places: Ints, noisy: Floats, std: float) -> None:
-        """Pass a round on, if there is time left."""
-        self._check()
-        self.projection.add(places, noisy, std)
-
-    def _check(self) -> None:
-        check_time(self.end)
-
-
-@dataclass(frozen=True, eq=False)
 class _TimedFit:
-    """A fit of tables that gives up when time is up, likewise."""
+    """A fit that gives up when time is up: between rounds, and between tables."""
 
-    fit: TableFit
+    fit: PublicFit
     end: float
 
-    def table(self, attributes: Subset) -> Floats:
-        """Return the fit's table, if there is time left."""
+    def answers(self, number: int) -> NDArray[np.floating]:
+        """Return the fit's answers, if there is time left."""
         check_time(self.end)
-        return self.fit.table(attributes)
+        return self.fit.answers(number)
 
-    def add(self, attributes: Subset, noisy: Floats, std: float) -> None:
-        """Pass a table on, if there is time left."""
+    def add(self, measured: Round) -> None:
+        """Pass a round on, if there is time left."""
         check_time(self.end)
-        self.fit.add(attributes, noisy, std)
+        self.fit.add(measured)
 
 
 def check_time(end: float) -> None:

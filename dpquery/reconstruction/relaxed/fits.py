@@ -21,8 +21,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.arrays import Floats, Ints, Singles
-from dpquery.measurement.rounds.queries import RapMeasurement
+from dpquery.arrays import Floats, Singles
+from dpquery.measurement.rounds.run import MeasuredRun, Round
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.public_chance import public_generator
@@ -85,20 +85,17 @@ class RapProjection:
         answers = self._rows.answer(self.workload.blocks[position]).ravel()
         return answers * np.float32(self.total)
 
-    def add(self, places: Ints, noisy: Floats, std: float) -> None:
-        """Take in the noisy answers of a round, and fit again.
-
-        Args:
-            places: (k, 2) int64: position of a workload block, number of a row in it.
-            noisy: (k,) noisy counts.
-            std: the standard deviation of their noise, in counts.
-        """
+    def add(self, measured: Round) -> None:
+        """Take in the noisy answers of a round, and fit again."""
         if not self.settings.adaptive:
-            self._fit_to_all(noisy, std)
+            self._fit_to_all(measured.noisy, measured.std)
             return
-        for (position, row), answer in zip(places.tolist(), noisy.tolist(), strict=True):
+        std = measured.std / self.total
+        for (position, row), answer in zip(
+            measured.chosen.tolist(), measured.noisy.tolist(), strict=True
+        ):
             block = self.workload.blocks[position]
-            self._measured.add(block, row, noisy=answer / self.total, std=std / self.total)
+            self._measured.add(block, row, noisy=answer / self.total, std=std)
         if self._measured.predicates:
             finer = self._partition.refine(self._measured.predicates)
             rows = self.settings.relaxed_rows
@@ -121,11 +118,11 @@ class RapProjection:
         self._partition, self._rows = finer, finer.rows(self._fit.masses)
 
 
-def replay(workload: Workload, settings: RapSettings, measurement: RapMeasurement) -> RapProjection:
+def replay(workload: Workload, settings: RapSettings, run: MeasuredRun) -> RapProjection:
     """Return the relaxed rows that a run ended with, from what it measured."""
-    projection = RapProjection(workload, settings, measurement.total)
-    for measured in measurement.rounds:
-        projection.add(measured.places, measured.noisy, measured.std)
+    projection = RapProjection(workload, settings, run.total)
+    for measured in run.rounds:
+        projection.add(measured)
     return projection
 
 
