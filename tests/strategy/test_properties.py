@@ -158,6 +158,7 @@ def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
 @pytest.mark.parametrize("noise", [pytest.param("laplace", marks=pytest.mark.slow), "gaussian"])
 def test_tables_of_weights_far_apart_are_all_answered(noise, monkeypatch):
     monkeypatch.setattr(select_module, "SETTLED", -1.0)  # all are searched, whatever is reached
+    monkeypatch.setattr(select_module, "CONTAINED_IN", {})
     shape = (50, 40, 3)
     blocks = (
         Block(shape, (0, 1), (Prefix(50), Identity(40)), (True, True), 2),

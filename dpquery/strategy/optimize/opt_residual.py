@@ -48,7 +48,8 @@ from dpquery.strategy.strategy import (
 )
 
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
-RESIDUAL_ITERATIONS = 400
+RESIDUAL_ITERATIONS, STRAIGHT_ITERATIONS = 400, 40
+OF_IDENTITY = 0.1  # of the identity, in a start
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +129,7 @@ class ResidualProblem:
 
 
 def opt_residual(gram: Gram, *, total_free: bool = False) -> ResidualSelection:
-    """Select cores by L-BFGS, from the identity and from OPT_0's strategies; keep the better.
+    """Select cores by L-BFGS, from OPT_0's strategies and beside them; keep the better.
 
     Args:
         gram: of the workload.
@@ -140,12 +141,12 @@ def opt_residual(gram: Gram, *, total_free: bool = False) -> ResidualSelection:
     problem = ResidualProblem(gram, total_free=total_free)
     value, flat = problem.loss(np.zeros(0))[0] if not problem.active else math.inf, np.zeros(0)
     converged = not problem.active
-    for name, start in _starts(problem):
+    for name, start, iterations in _starts(problem):
         result = descend(
             problem.loss,
             start,
             words=partial(_words, name),
-            max_iterations=RESIDUAL_ITERATIONS,
+            max_iterations=iterations,
             ftol=1e-7,
         )
         if result.fun < value:
@@ -163,17 +164,22 @@ def _words(name: str, value: float) -> str:
     return f"OPT_R from {name}: loss {math.exp(value):.6g}"
 
 
-def _starts(problem: ResidualProblem) -> list[tuple[str, Floats]]:
+def _starts(problem: ResidualProblem) -> Iterator[tuple[str, Floats, int]]:
+    """Yield names, starts and how many iterations each is worth.
+
+    OPT_0 is soon at its end or lies in a long valley; a little of the identity lies outside of it.
+    """
     if not problem.active:
-        return []
-    identity = problem.start({i: np.eye(problem.shape[i]) for i in problem.active})
+        return
     rng = public_generator(0)  # OPT_0 under Gaussian noise draws nothing from it
-    selections = {
-        i: opt_0(problem.grams[i][1:].sum(axis=0), noise="gaussian", rng=rng)
+    roots = {
+        i: opt_0(problem.grams[i][1:].sum(axis=0), noise="gaussian", rng=rng).factor.dense()
         for i in problem.active
     }
-    roots = {i: selection.factor.dense() for i, selection in selections.items()}
-    return [("the identity", identity), ("OPT_0", problem.start(roots))]
+    yield "OPT_0", problem.start(roots), STRAIGHT_ITERATIONS
+    beside = {i: C.T @ C + OF_IDENTITY * np.eye(len(C)) for i, C in roots.items()}
+    roots = {i: np.linalg.cholesky(G).T for i, G in beside.items()}
+    yield "beside OPT_0", problem.start(roots), RESIDUAL_ITERATIONS
 
 
 def real_core(C: Floats) -> Floats:

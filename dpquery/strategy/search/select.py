@@ -32,6 +32,7 @@ from dpquery.progress import current_reporter, report_progress, reporting, stage
 from dpquery.strategy.bounds import Bound, lower_bound
 from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.goals import Goal, largest_standard_error, score
+from dpquery.strategy.optimize.opt_residual import MAX_CORE
 from dpquery.strategy.search.candidates import (
     SETTLED,
     Build,
@@ -108,10 +109,10 @@ CLOSED_FORMS: tuple[tuple[str, Build], ...] = (
 )
 """Tried whatever the clock says."""
 SEARCHES: tuple[tuple[str, Build], ...] = (
-    ("OPT_H", opt_h),
-    ("OPT_M", marginals_candidate),
     ("OPT_R", residual_candidate),
     ("OPT_S", orbits_candidate),
+    ("OPT_M", marginals_candidate),
+    ("OPT_H", opt_h),
     ("OPT_x", product_candidate),
     ("OPT_C", cell_classes_candidate),
     ("Parts", parts_candidate),
@@ -126,10 +127,13 @@ SEARCH_ROUNDS = (SEARCHES[:4], SEARCHES[4:7], SEARCHES[7:])
 """Quick searches and two rounds of long ones: both kinds of noise are compared between them."""
 UNTIMED = {name for name, _ in CLOSED_FORMS} | {"Parts"}
 """Candidates that are tried whatever the clock says."""
-CONTAINED_IN: dict[tuple[str, Noise], str] = {("OPT_F", "gaussian"): "OPT_R"}
+CONTAINED_IN: dict[tuple[str, Noise], str] = {
+    (name, "gaussian"): "OPT_R" for name in ("OPT_M", "OPT_H", "OPT_F")
+}
 """Searches whose every strategy has the Gram of one that another search looks through ([MATH] 7).
 
-Under Gaussian noise the Gram says all: the error and what a record changes.
+Under Gaussian noise the Gram says all: the error and what a record changes. Trees are among the
+cores of attributes that OPT_R has cores for.
 """
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 96, 32  # classes of an attribute, blocks: seconds of search
@@ -411,6 +415,8 @@ class _Search:
         if bound and self._least_loss(candidates) <= bound.loss * (1 + SETTLED):
             return "another one is as good as proven optimal"
         wider = CONTAINED_IN.get((name, noise))
+        if name == "OPT_H" and max(self.workload.shape_of_domain) > MAX_CORE:
+            return ""
         if any(c.name == wider and c.proposal and not c.stopped for c in candidates):
             return f"contained in what {wider} searches"
         return ""
