@@ -34,6 +34,7 @@ Sector = tuple[tuple[int, int], ...]
 
 MAX_SECTORS = 1 << 16  # sectors of all terms together
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
+QUICK_BUDGET = BUDGET / 5
 SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
 DUAL_ROUNDS = 30
 VALUE_ROUNDS = 4  # of values and totals alone: more gain some 0.1 % and take as long as all else
@@ -56,13 +57,8 @@ class _Point:
 
 def dual_bound(gram: Gram) -> float | None:
     """Return a lower bound on the loss of every strategy; None where it takes too long."""
-    for n, matrices in zip(gram.shape_of_domain, gram.matrices, strict=True):
-        if len(matrices) * n**2 > LARGEST_COMPARED and not all(map(is_mixture, matrices)):
-            return None
-    orbits = [orbits_of(matrices) for matrices in gram.matrices]
-    if any(_cost(len(orbit_set.sizes)) > BUDGET / 8 for orbit_set in orbits):
-        return None
-    if _count_sectors(gram, orbits) > MAX_SECTORS:
+    orbits = _compared(gram)
+    if orbits is None or _count_sectors(gram, orbits) > MAX_SECTORS:
         return None
     spent = sum(3 * len(orbit_set.levels) * _cost(len(orbit_set.sizes)) for orbit_set in orbits)
     vs, best = _uniform(orbits), None
@@ -82,6 +78,26 @@ def dual_bound(gram: Gram) -> float | None:
     return None if best is None else float(best) * (1 - DUAL_SAFETY)
 
 
+def quick_bound(gram: Gram) -> float:
+    """Return the SVD bound on the loss of every strategy, or 0 where it takes long."""
+    orbits = _compared(gram)
+    if orbits is None or _count_sectors(gram, orbits) * SECTOR_OVERHEAD > QUICK_BUDGET:
+        return 0.0
+    point = _evaluate(gram, orbits, _uniform(orbits), 0.0, budget=QUICK_BUDGET)
+    return 0.0 if point is None else point.loss * (1 - DUAL_SAFETY)
+
+
+def _compared(gram: Gram) -> list[Orbits] | None:
+    """Return the orbits of every attribute; None where they are too many, or too many codes."""
+    for n, matrices in zip(gram.shape_of_domain, gram.matrices, strict=True):
+        if len(matrices) * n**2 > LARGEST_COMPARED and not all(map(is_mixture, matrices)):
+            return None
+    orbits = [orbits_of(matrices) for matrices in gram.matrices]
+    if any(_cost(len(orbit_set.sizes)) > BUDGET / 8 for orbit_set in orbits):
+        return None
+    return orbits
+
+
 def _cost(n: int) -> float:
     return DECOMPOSITION * float(n) ** 3
 
@@ -99,7 +115,12 @@ def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
 
 
 def _evaluate(
-    gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Floats], left: float = math.inf
+    gram: Gram,
+    orbits: Sequence[Orbits],
+    vs: Sequence[Floats],
+    left: float = math.inf,
+    *,
+    budget: float = BUDGET,
 ) -> _Point | None:
     """Return the bound at v = kron_i vs[i]; None where it takes too long.
 
@@ -111,7 +132,7 @@ def _evaluate(
     for sector, terms in _sectors(gram, attributes).items():
         kinds = {i: attributes[i].kinds[k] for i, k in sector}
         count = math.prod(float(kind.roots.sum()) for kind in kinds.values())
-        trace = root_trace(terms, attributes, BUDGET - cost, mass_budget=left / 2 - cost)
+        trace = root_trace(terms, attributes, budget - cost, mass_budget=left / 2 - cost)
         if trace is None:
             return None
         cost += trace.cost + SECTOR_OVERHEAD

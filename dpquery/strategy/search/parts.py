@@ -12,17 +12,19 @@ has the quick candidates alone, not those that search several products.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
 from dpquery.operators.cells import coarsest_classes, workload_over_classes
-from dpquery.operators.gram import Gram, Matrix, classes, gram, is_mixture, weighted_sum
+from dpquery.operators.gram import Gram, classes, gram, is_mixture, weighted_sum
 from dpquery.progress import time_left
-from dpquery.strategy.bounds import moved_bound, svd_bound
+from dpquery.strategy.bounds import Bound, in_marginal_algebra, moved_bound, svd_bound
+from dpquery.strategy.dual_bound import quick_bound
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_tree import NestedSets
 from dpquery.strategy.optimize.opt_union import BlockGroups, exponent, largest_sets
@@ -43,7 +45,7 @@ from dpquery.strategy.search.closed_forms import (
 )
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
-from dpquery.strategy.strategy import Noise, Strategy, check_strategy_size
+from dpquery.strategy.strategy import Noise, RecordChange, Strategy, check_strategy_size
 
 MAX_PARTS = 64  # groups of one division that are planned
 BOUND_CLASSES = 512  # whose eigenvalues are worked out for a bound: a tenth of a second
@@ -67,7 +69,7 @@ def parts_candidate(problem: Problem) -> Proposal:
         raise UnsupportedWorkloadError("there is nothing to divide the workload into")
     plans = _Plans(problem)
     least, best = problem.least_loss, None
-    for groups in divisions:
+    for groups in reversed(divisions):  # finer ones say what coarser ones cannot fall below
         loss = plans.split_loss(groups, below=least)
         if loss < least:
             least, best = loss, groups
@@ -164,12 +166,14 @@ class _Plans:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.power = problem, exponent(problem.noise)
+        self.finer: BlockGroups = ()
         self.parts: dict[BlockGroup, _Part] = {}
         self.known: dict[BlockGroup, _Plan] = {}
 
     def split_loss(self, groups: BlockGroups, *, below: float) -> float:
         """Return the loss of the groups' plans under the best split; infinite if not `below`."""
         roots = {group: self.part(group).bound ** self.power for group in groups}
+        self.finer = groups
         largest_first = sorted(groups, key=self._size, reverse=True)
         for least in (self._least, lambda group: self.plan(group).loss):
             for group in largest_first:
@@ -191,14 +195,14 @@ class _Plans:
         return max(part.bound, weighted_queries(part.problem.workload))
 
     def part(self, group: BlockGroup) -> _Part:
-        """Return a group as a problem of its own."""
+        """Return a group as a problem of its own; the loss of several is no less than their sum."""
         if group not in self.parts:
-            blocks, whole = self.problem.workload.select(group), self.problem
-            coarsest = coarsest_classes(blocks)
-            workload = workload_over_classes(blocks, coarsest)
-            V = gram(workload)
+            whole = self.problem
+            proving = time_left("Parts")
+            classes, workload, V, bound = _alone(whole.workload, group, whole.change, proving)
             problem = Problem(workload, V, whole.noise, whole.seed, change=whole.change)
-            self.parts[group] = _Part(problem, coarsest, _quick_bound(problem))
+            within = sum(self.parts[one].bound for one in self.finer if set(one) <= set(group))
+            self.parts[group] = _Part(problem, classes, max(bound, within))
         return self.parts[group]
 
     def plan(self, group: BlockGroup) -> _Plan:
@@ -233,22 +237,27 @@ class _Plans:
         return Proposal(strategy, all(plan.converged for plan in plans))
 
 
-def _quick_bound(problem: Problem) -> float:
-    """Return the SVD bound on the loss of every strategy; 0 where it takes long or is not known."""
-    V = problem.gram
-    by_attribute = len(V.weights) == 1 or all(is_mixture(matrix) for matrix in _matrices(V))
-    cells = max(V.shape_of_domain) if by_attribute else math.prod(V.shape_of_domain)
-    if cells > BOUND_CLASSES and not all(is_mixture(matrix) for matrix in _matrices(V)):
-        return 0.0
-    bound = svd_bound(V)
-    if bound is not None and problem.change == "moves within":
+@lru_cache(maxsize=4 * MAX_PARTS)  # every kind of noise asks for the same
+def _alone(
+    whole: Workload, group: BlockGroup, change: RecordChange, proving: bool
+) -> tuple[tuple[Ints, ...], Workload, Gram, float]:
+    """Return a group's classes of codes, the group over them, its Gram, and a bound on its loss.
+
+    It is the SVD bound; 0 where that takes long or is not known.
+    """
+    blocks = whole.select(group)
+    coarsest = coarsest_classes(blocks)
+    workload = workload_over_classes(blocks, coarsest)
+    V = gram(workload)
+    mixtures = in_marginal_algebra(V)
+    if not mixtures and len(V.weights) > 1:
+        bound: Bound | None = Bound(quick_bound(V) if proving else 0.0, "SVD bound")
+    else:
+        long = max(V.shape_of_domain) > BOUND_CLASSES and not mixtures
+        bound = None if long else svd_bound(V)
+    if bound is not None and change == "moves within":
         bound = moved_bound(bound, V)
-    return 0.0 if bound is None else bound.loss
-
-
-def _matrices(V: Gram) -> Iterator[Matrix]:
-    """Return the Grams of all attributes."""
-    return (matrix for matrices in V.matrices for matrix in matrices)
+    return coarsest, workload, V, 0.0 if bound is None else bound.loss
 
 
 def _is_short(problem: Problem) -> bool:
