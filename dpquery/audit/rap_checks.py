@@ -22,24 +22,15 @@ from scipy.stats import t as student
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases import Size
 from dpquery.audit.rap_runs import (
-    ALL_QUERIES_AT_ONCE,
-    DECLARED,
-    DELTA,
-    EPSILON,
-    STEPS_IN_A_COUNT,
-    TOWNS,
-    Bench,
     RapRuns,
-    ReleasedRun,
     RhoSplit,
     RunDraws,
-    Town,
-    TownRow,
-    answers_of,
     draws_of,
     log_likelihood,
-    released_run,
+    rap_runs,
     residuals_of,
+    run_of_release,
+    runs_of,
     worst_move,
 )
 from dpquery.audit.statistics import (
@@ -53,6 +44,21 @@ from dpquery.audit.statistics import (
     pooled,
     zcdp_loss,
 )
+from dpquery.audit.towns import (
+    ALL_QUERIES_AT_ONCE,
+    DECLARED,
+    DELTA,
+    EPSILON,
+    STEPS_IN_A_COUNT,
+    TOWNS,
+    Bench,
+    ReleasedRun,
+    Town,
+    TownRow,
+    answers_of,
+    released_run,
+)
+from dpquery.releases.manifest_facts import RapFacts
 
 CHARGE = "a run of RAP costs no more than was charged for it, once, before the data was read"
 FIGURES = "the noise and the sharpness that a release by RAP names are what its charge pays for"
@@ -88,9 +94,9 @@ def audited(bench: Bench, size: Size) -> Iterator[Finding]:
     split = RhoSplit(releases[0].charged, town)
     yield charge(town, releases)
     yield figures(town, releases, split)
-    released = [release.run for release in releases]
-    observed = RapRuns.joined([bench.runs("data.csv", runs), *released])
-    neighbour = bench.runs("neighbour.csv", runs)
+    released = [run_of_release(bench, release) for release in releases]
+    observed = RapRuns.joined([rap_runs(bench, "data.csv", runs), *released])
+    neighbour = rap_runs(bench, "neighbour.csv", runs)
     yield from of_noise(town, observed, neighbour, split)
     if town.settings.adaptive:
         yield from of_selection(town, observed, neighbour, split)
@@ -105,21 +111,26 @@ def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Ints]:
 
 def charge(town: Town, releases: Sequence[ReleasedRun]) -> Finding:
     """Compare the rho of a run, by its published figures, with what was charged, and when."""
-    costs = [_cost(town, release) for release in releases]
+    return charge_finding(
+        "rap", CHARGE, town, releases, [_cost(town, release) for release in releases]
+    )
+
+
+def charge_finding(
+    part: str, claim: str, town: Town, releases: Sequence[ReleasedRun], costs: Sequence[Fraction]
+) -> Finding:
+    """Compare what runs cost with what was charged for them, and when."""
     rho = float(releases[0].charged)
     paid = all(
         cost <= release.charged * (1 + _EXACT)
         for cost, release in zip(costs, releases, strict=True)
     )
-    early = all(
-        release.before == release.charged and release.charges == 1 and release.whole
-        for release in releases
-    )
+    early = all(release.early for release in releases)
     epsilon = float(np.min(_ORDERS * rho + _excess(_ORDERS)))
     return Finding(
-        "rap",
+        part,
         town.name,
-        CHARGE,
+        claim,
         paid and early and epsilon <= EPSILON * (1 + Fraction(_ROUNDING)),
         f"{len(releases)} releases: cost {float(max(costs)):.9g} of {rho:.9g} charged, or epsilon "
         f"{epsilon:.6g}; {'on record' if early else 'NOT on record'} at the first read",
@@ -134,25 +145,32 @@ def _excess(orders: Floats) -> Floats:
 def _cost(town: Town, release: ReleasedRun) -> Fraction:
     """Return the rho of a run: its published noise and strength, its moves by brute force."""
     total = Fraction(0)
-    facts, run = release.facts, release.run
+    facts, numbers = facts_of(release), runs_of(release.values[None], town).numbers
     if facts.total_std:
         total += Fraction(town.limit) ** 2 / (2 * Fraction(facts.total_std) ** 2)
     elif not town.replace or facts.total != DECLARED:
         return Fraction(10**9)  # a total without noise is beyond any budget
-    for numbers, std in zip(run.numbers[0].tolist(), facts.noise_std, strict=True):
-        move = worst_move(numbers, replace=town.replace) * town.limit**2
+    for chosen, std in zip(numbers[0].tolist(), facts.noise_std, strict=True):
+        move = worst_move(chosen, replace=town.replace) * town.limit**2
         total += move / (2 * Fraction(std) ** 2)
     if facts.selection_scale is None:
         return total
     rate = 1 / Fraction(facts.selection_scale)
-    return total + run.numbers.size * (rate * town.span) ** 2 / 8
+    return total + numbers.size * (rate * town.span) ** 2 / 8
+
+
+def facts_of(release: ReleasedRun) -> RapFacts:
+    """Return what the manifest says of a run of RAP."""
+    if release.manifest.rap is None:
+        raise ValueError("the release of an audited town is not by RAP")
+    return release.manifest.rap
 
 
 def figures(town: Town, releases: Sequence[ReleasedRun], split: RhoSplit) -> Finding:
     """Compare published figures with those that follow from the rho charged."""
     pairs = []
     for release in releases:
-        facts, run = release.facts, release.run
+        facts, run = facts_of(release), runs_of(release.values[None], town)
         scales = split.scales(run)[0] / STEPS_IN_A_COUNT
         if not town.replace:
             pairs += [(facts.total_std or 0.0, split.total_scale / STEPS_IN_A_COUNT)]
@@ -160,14 +178,16 @@ def figures(town: Town, releases: Sequence[ReleasedRun], split: RhoSplit) -> Fin
         pairs += list(zip(facts.noise_std, scales.tolist(), strict=True))
         if town.settings.adaptive:
             pairs += [(facts.selection_scale or 0.0, 1 / split.rate)]
+    return figures_finding("rap", FIGURES, town, pairs)
+
+
+def figures_finding(
+    part: str, claim: str, town: Town, pairs: Sequence[tuple[float, float]]
+) -> Finding:
+    """Compare published figures with those that were worked out."""
     worst = max(abs(given / worked_out - 1) for given, worked_out in pairs)
-    return Finding(
-        "rap",
-        town.name,
-        FIGURES,
-        worst <= _ROUNDING,
-        f"{len(pairs)} figures, the largest difference {worst:.1g} of one",
-    )
+    evidence = f"{len(pairs)} figures, the largest difference {worst:.1g} of one"
+    return Finding(part, town.name, claim, worst <= _ROUNDING, evidence)
 
 
 def of_noise(

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,42 +22,28 @@ from scipy.special import gammainc, gammaincc, ndtri
 
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases import Size
-from dpquery.audit.measurements import Watched, spent
-from dpquery.audit.rap_checks import likely_strength
-from dpquery.audit.rap_runs import (
-    DELTA,
-    EPSILON,
+from dpquery.audit.rap_checks import charge_finding, figures_finding, likely_strength
+from dpquery.audit.rap_runs import UNSPENT, RunDraws
+from dpquery.audit.statistics import ALPHA, Finding, chi_square, combined, pooled
+from dpquery.audit.towns import (
     KINDS,
+    STEPS_IN_A_COUNT,
     TOWNS,
-    RunDraws,
+    Bench,
+    ReleasedRun,
+    ShiftedFit,
     Town,
     TownRow,
-    UnstoredParts,
-    csv_of,
+    released_run,
 )
-from dpquery.audit.statistics import ALPHA, Finding, chi_square, combined, pooled
-from dpquery.commands import plan as plan_command
-from dpquery.commands import release as release_command
-from dpquery.measurement.accounting import UNIT, guarantee
-from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rounds.query import RoundsQuery
-from dpquery.measurement.rounds.run import MeasuredRun, PublicFit, Round, RoundBudget
-from dpquery.measurement.rounds.tables import TableRounds, table_rounds
-from dpquery.operators.compile import compile_spec
-from dpquery.plan_file.plan import read_plan, write_plan
-from dpquery.plan_file.rehearsals import PlannedAdaptive
-from dpquery.releases.manifest import read_manifest
+from dpquery.measurement.rounds.run import Round
 from dpquery.releases.manifest_facts import AdaptiveFacts
-from dpquery.spec.parsing.read import parse
 from dpquery.strategy.algebra.subsets import Subset
 
 SETS: tuple[Subset, ...] = ((0,), (1,), (0, 1))
 """Age, sex, and both: all tables of a town."""
 WEIGHTS = (512, 512, 1024)
 """Two blocks share one attribute each with the first two, and two each with the last."""
-GRID_STEPS = 1024
-_UNKNOWN = RoundBudget(Fraction(0), Fraction(0), Fraction(0), last=False)  # no fit looks at it
 _OFF = (6, -9, 1)  # how much less the public side has in the first cell of each table
 
 
@@ -90,24 +75,6 @@ class TableRun:
             counts.append(values[end + 2 : end + 2 + sizes[number]])
             end += 2 + sizes[number]
         return cls(values[:6], tuple(numbers), tuple(levels), tuple(counts))
-
-
-class ShiftedTables:
-    """A public side without a fit: what was measured shifts all tables by the same amount."""
-
-    def __init__(self, start: Sequence[Ints]) -> None:
-        """Begin with some tables, in the order of SETS."""
-        self._start, self._moves = start, np.zeros(0)
-
-    def answers(self, number: int) -> Floats:
-        """Return a table, (cells,)."""
-        moved = self._moves.mean() / 2 if self._moves.size else 0.0
-        return np.asarray(self._start[number] + moved)
-
-    def add(self, measured: Round) -> None:
-        """Take in a noisy table."""
-        moves = measured.noisy - self._start[measured.chosen[0]]
-        self._moves = np.append(self._moves, moves)
 
 
 @dataclass(frozen=True)
@@ -175,9 +142,11 @@ def draws_of_tables(
     residuals, levels, likelihoods = [], True, []
     scores, chances, outcomes = [], [], []
     for run in runs:
-        noise = (run.first - GRID_STEPS * np.concatenate(true[:2])) / (GRID_STEPS * law.first_std)
+        noise = (run.first - STEPS_IN_A_COUNT * np.concatenate(true[:2])) / (
+            STEPS_IN_A_COUNT * law.first_std
+        )
         residuals.append(noise)
-        log_likelihood, level, public = -float((noise**2).sum()) / 2, 0, ShiftedTables(start)
+        log_likelihood, level, public = -float((noise**2).sum()) / 2, 0, ShiftedFit(start)
         costs = law.costs(run.levels)
         for number, given, counts, cost in zip(
             run.numbers, run.levels, run.counts, costs, strict=True
@@ -194,11 +163,11 @@ def draws_of_tables(
             scores.append(exponents)
             chances.append(chance)
             outcomes.append(number)
-            noise = (counts - GRID_STEPS * true[number]) / (GRID_STEPS * std)
+            noise = (counts - STEPS_IN_A_COUNT * true[number]) / (STEPS_IN_A_COUNT * std)
             residuals.append(noise)
             log_likelihood += math.log(chance[number]) - float((noise**2).sum()) / 2
             before = public.answers(number)
-            public.add(Round(np.array([number]), given, counts / GRID_STEPS, std, _UNKNOWN))
+            public.add(Round(np.array([number]), given, counts / STEPS_IN_A_COUNT, std, UNSPENT))
             moved = float(np.abs(public.answers(number) - before).sum())
             level = given + (moved <= math.sqrt(2 / math.pi) * std * len(counts))
         likelihoods.append(log_likelihood)
@@ -216,54 +185,15 @@ def _distance(table: Ints, model: Floats, std: float) -> int:
     return off - round(math.sqrt(2 / math.pi) * std * len(table))
 
 
-@dataclass(frozen=True, eq=False)
-class TableBench:
-    """A town in a folder: its query, with a public side that has no fit in it."""
+def bench_of(town: Town, folder: Path) -> Bench:
+    """Set a town up in a folder, for adaptive measurement."""
+    town = replace(town, declared=False)  # which gives every column a class more
+    return Bench.of(town, folder, start=start_of(town))
 
-    town: Town
-    folder: Path
-    query: RoundsQuery[TableRounds]
 
-    @classmethod
-    def of(cls, town: Town, folder: Path) -> "TableBench":
-        """Set a town up in a folder: its spec and the files of its two neighbours."""
-        folder.mkdir(parents=True)
-        town = replace(town, declared=False)  # which gives every column a class more
-        (folder / "workload.yaml").write_text(town.spec)
-        (folder / "data.csv").write_text(csv_of(town.rows))
-        (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
-        spec = parse(town.spec, name="workload.yaml", files={})
-        compiled = compile_spec(spec)
-        rounds = table_rounds(
-            compiled.workload,
-            privacy=spec.privacy,
-            guarantee=guarantee("gaussian", epsilon=EPSILON, delta=DELTA),
-            rows=spec.dataset.rows,
-        )
-        begin = start_of(town)
-
-        def start(_: MeasuredRun) -> PublicFit:
-            return ShiftedTables(begin)
-
-        return cls(town, folder, RoundsQuery(spec, compiled, rounds, 1, start))
-
-    @cached_property
-    def law(self) -> TableLaw:
-        """The law of its runs, at what the query is charged."""
-        return TableLaw(self.query.guarantee.amount, self.town)
-
-    def runs(self, file: str, number: int) -> list[TableRun]:
-        """Return so many runs on a file."""
-        query = self.query
-        tables = tabulate(
-            self.folder / file,
-            spec=query.spec,
-            subsets=query.subsets,
-            classes=query.compiled.classes,
-        )
-        return [
-            TableRun.read(query.noisy(dict(tables), draft=UnstoredParts())) for _ in range(number)
-        ]
+def table_runs(bench: Bench, file: str, number: int) -> list[TableRun]:
+    """Return so many adaptive runs on a file."""
+    return [TableRun.read(values) for values in bench.vectors(file, number)]
 
 
 def true_tables(town: Town, rows: Sequence[TownRow]) -> tuple[Ints, ...]:
@@ -283,68 +213,6 @@ def start_of(town: Town) -> tuple[Ints, ...]:
     return tuple(tables)
 
 
-@dataclass(frozen=True, eq=False)
-class ReleasedTables:
-    """A release as anybody can read it, and what was on record while it read the data.
-
-    Attributes:
-        facts: of the run, from its manifest.
-        run: its transcript.
-        charged: rho, by the ledger when all was done.
-        before: the least rho on record whenever the data was opened to be read.
-        whole: whether the ledger verifies and the release is in it.
-    """
-
-    facts: AdaptiveFacts
-    run: TableRun
-    charged: Fraction
-    before: Fraction
-    whole: bool
-
-
-def released_tables(bench: TableBench) -> ReleasedTables:
-    """Plan and release a town, the whole way."""
-    folder, ledger_path = bench.folder, bench.folder / "state" / "ledger.db"
-    plan_path, out = folder / "dpquery.plan", folder / "release"
-    plan_command.plan(
-        folder / "workload.yaml",
-        plan_path=plan_path,
-        ledger_path=ledger_path,
-        mechanism="linear",
-        time_limit=math.inf,
-    )
-    planned = PlannedAdaptive(
-        epsilon=EPSILON,
-        delta=DELTA,
-        proxy="nothing: this is an audit",
-        repetitions=1,
-        rmse=1.0,
-        rmse_spread=0.0,
-        max_error=1.0,
-        max_error_spread=0.0,
-        linear_rmse=1.0,
-        linear_max_error=1.0,
-        margin=1.0,
-        preferred=True,
-        tables=3,
-        rounds=1,
-    )
-    plan_path.write_bytes(write_plan(replace(read_plan(plan_path.read_bytes()), adaptive=planned)))
-    data, earlier = Watched.of(folder / "data.csv", ledger_path), spent(ledger_path)
-    report = release_command.release(
-        data, plan_path=plan_path, ledger_path=ledger_path, out=out, epsilon=EPSILON
-    )
-    with Ledger.open(ledger_path, create=False) as ledger:
-        whole = ledger.verify([out]) == ledger.history()[-1].head
-    facts = read_manifest(out).adaptive
-    if facts is None:
-        raise ValueError("the release of an audited town is not of adaptive measurement")
-    charged = spent(ledger_path) - earlier
-    before = min(data.seen[1:], default=earlier) - earlier
-    run = TableRun.read(report.measured.values)
-    return ReleasedTables(facts, run, Fraction(charged, UNIT), Fraction(before, UNIT), whole)
-
-
 TABLES_SPENT = (
     "the parts of an adaptive run are what was charged for it, once, before the data was read"
 )
@@ -355,8 +223,6 @@ LAW_OF_TABLES = "adaptive runs draw tables, levels and noise by the laws worked 
 
 _SHARE = 20
 _CELLS = 16
-_ROUNDING = 1e-9
-_EXACT = Fraction(1, 10**12)  # published figures are floats
 
 
 def adaptive(size: Size) -> Iterator[Finding]:
@@ -364,8 +230,8 @@ def adaptive(size: Size) -> Iterator[Finding]:
     draws = []
     with tempfile.TemporaryDirectory() as folder:
         for number, town in enumerate(TOWNS):
-            bench = TableBench.of(town, Path(folder) / str(number))
-            released = released_tables(bench)
+            bench = bench_of(town, Path(folder) / str(number))
+            released = released_run(bench, 1)
             law = TableLaw(released.charged, town)
             yield tables_charge(town, released, law)
             yield tables_figures(town, released, law)
@@ -373,48 +239,40 @@ def adaptive(size: Size) -> Iterator[Finding]:
     yield law_of_draws(draws)
 
 
-def drawn_by(bench: TableBench, law: TableLaw, runs: int) -> list[TableDraws]:
+def drawn_by(bench: Bench, law: TableLaw, runs: int) -> list[TableDraws]:
     """Return what runs on the two neighbours drew, each against its own true tables."""
     town = bench.town
     return [
-        draws_of_tables(bench.runs(file, runs), start_of(town), true_tables(town, rows), law)
+        draws_of_tables(table_runs(bench, file, runs), start_of(town), true_tables(town, rows), law)
         for file, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour))
     ]
 
 
-def tables_charge(town: Town, released: ReleasedTables, law: TableLaw) -> Finding:
+def tables_charge(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     """Compare the rho of a run's parts with what was charged, and when."""
-    costs, facts = law.costs(released.run.levels), released.facts
-    whole = 2 * Fraction(9, 10) * law.unit + sum(costs) == law.rho
+    costs, facts = law.costs(TableRun.read(released.values).levels), facts_of_tables(released)
+    whole = 2 * Fraction(9, 10) * law.unit + sum(costs) == law.rho and min(costs) >= law.unit
     measured = [law.move / (2 * Fraction(std) ** 2) for std in facts.noise_std]
     first = 2 * law.move / (2 * Fraction(facts.one_way_std) ** 2)
     total = first + sum(measured) / Fraction(9, 10)
-    fair = whole and min(costs) >= law.unit and total <= law.rho * (1 + _EXACT)
-    early = released.before == released.charged and released.whole
-    return Finding(
-        "adaptive",
-        town.name,
-        TABLES_SPENT,
-        fair and early,
-        f"{len(costs)} rounds cost {float(total):.9g} of {float(law.rho):.9g} charged; "
-        f"{'on record' if early else 'NOT on record'} at the first read",
-    )
+    finding = charge_finding("adaptive", TABLES_SPENT, town, [released], [total])
+    return replace(finding, passed=finding.passed and whole)
 
 
-def tables_figures(town: Town, released: ReleasedTables, law: TableLaw) -> Finding:
+def facts_of_tables(released: ReleasedRun) -> AdaptiveFacts:
+    """Return what the manifest says of an adaptive run."""
+    if released.manifest.adaptive is None:
+        raise ValueError("the release of an audited town is not of adaptive measurement")
+    return released.manifest.adaptive
+
+
+def tables_figures(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     """Compare published figures with those that follow from the rho charged."""
-    facts, costs = released.facts, law.costs(released.run.levels)
-    pairs = [(facts.one_way_std, law.first_std)]
+    facts, costs = facts_of_tables(released), law.costs(TableRun.read(released.values).levels)
     stds = [law.std(cost * Fraction(9, 10)) for cost in costs]
+    pairs = [(facts.one_way_std, law.first_std), (facts.candidates, 3)]
     pairs += list(zip(facts.noise_std, stds, strict=True))
-    worst = max(abs(given / worked_out - 1) for given, worked_out in pairs)
-    return Finding(
-        "adaptive",
-        town.name,
-        TABLES_PUBLISHED,
-        worst <= _ROUNDING and facts.candidates == 3,
-        f"{len(pairs)} figures, the largest difference {worst:.1g} of one",
-    )
+    return figures_finding("adaptive", TABLES_PUBLISHED, town, pairs)
 
 
 def law_of_draws(draws: Sequence[TableDraws]) -> Finding:

@@ -8,7 +8,6 @@ import pytest
 
 from dpquery.audit import table_runs
 from dpquery.audit.cases import QUICK
-from dpquery.audit.rap_runs import TOWNS
 from dpquery.audit.statistics import ALPHA, breaks_zcdp, clopper_pearson
 from dpquery.audit.table_runs import (
     LAW_OF_TABLES,
@@ -16,23 +15,28 @@ from dpquery.audit.table_runs import (
     TABLES_PUBLISHED,
     TABLES_SPENT,
     WEIGHTS,
-    TableBench,
     TableLaw,
     adaptive,
+    bench_of,
     drawn_by,
     draws_of_tables,
     law_of_draws,
-    released_tables,
     start_of,
     tables_charge,
     tables_figures,
     true_tables,
 )
+from dpquery.audit.towns import TOWNS, released_run
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.rounds import tables as table_rounds
 from dpquery.measurement.rounds.tables import TableRounds
 
 ROWS, REPLACED, PERSONS = TOWNS
+
+
+def law_of(bench):
+    """The law of its runs, at what the query is charged."""
+    return TableLaw(bench.query.guarantee.amount, bench.town)
 
 
 @pytest.mark.slow
@@ -48,7 +52,7 @@ def test_a_sound_product_passes(record_property):
 
 @pytest.mark.parametrize("town", TOWNS)
 def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
-    bench = TableBench.of(town, tmp_path / "town")
+    bench = bench_of(town, tmp_path / "town")
     query, given = bench.query, bench.query.rounds.candidates
     assert (given.subsets, given.weights) == (SETS, WEIGHTS)
     for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
@@ -62,13 +66,13 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
             assert tables[subset].ravel().tolist() == table.tolist()
     before, after = (true_tables(town, rows) for rows in (town.rows, town.neighbour))
     moves = [int(((new - old) ** 2).sum()) for old, new in zip(before, after, strict=True)]
-    assert max(moves) == bench.law.move
+    assert max(moves) == law_of(bench).move
 
 
 @pytest.mark.parametrize("town", TOWNS)
 def test_the_law_is_that_of_the_budget(town, tmp_path):
-    bench = TableBench.of(town, tmp_path / "town")
-    law, budget = bench.law, bench.query.rounds
+    bench = bench_of(town, tmp_path / "town")
+    law, budget = law_of(bench), bench.query.rounds
     assert law.unit == budget.unit
     assert law.first_std == pytest.approx(budget.first_std, rel=1e-12)
     left = budget.rounds_rho
@@ -88,17 +92,17 @@ def test_the_law_is_that_of_the_budget(town, tmp_path):
 @pytest.mark.parametrize("town", TOWNS)
 def test_no_event_of_whole_runs_distinguishes_neighbours_better_than_is_claimed(town, tmp_path):
     """That a run is likelier on one of two neighbours is the event that distinguishes them best."""
-    bench, runs = TableBench.of(town, tmp_path / "town"), 400
+    bench, runs = bench_of(town, tmp_path / "town"), 400
     here, there = (true_tables(town, rows) for rows in (town.rows, town.neighbour))
     ratios = []
     for file in ("data.csv", "neighbour.csv"):
-        drawn = bench.runs(file, runs)
+        drawn = table_runs.table_runs(bench, file, runs)
         likely, unlikely = (
-            draws_of_tables(drawn, start_of(town), true, bench.law).log_likelihoods
+            draws_of_tables(drawn, start_of(town), true, law_of(bench)).log_likelihoods
             for true in (here, there)
         )
         ratios.append(likely - unlikely)
-    rho = float(bench.law.rho)
+    rho = float(law_of(bench).rho)
     p_low = clopper_pearson(int((ratios[0] > 0).sum()), runs, alpha=ALPHA)[0]
     q_high = clopper_pearson(int((ratios[1] > 0).sum()), runs, alpha=ALPHA)[1]
     assert not breaks_zcdp(p_low, q_high, rho)
@@ -112,8 +116,8 @@ def test_no_event_of_whole_runs_distinguishes_neighbours_better_than_is_claimed(
 
 
 def claims_that_fail(town, folder, runs=60):
-    bench = TableBench.of(town, folder / "town")
-    released = released_tables(bench)
+    bench = bench_of(town, folder / "town")
+    released = released_run(bench, 1)
     law = TableLaw(released.charged, town)
     findings = [tables_charge(town, released, law), tables_figures(town, released, law)]
     findings.append(law_of_draws(drawn_by(bench, law, runs)))

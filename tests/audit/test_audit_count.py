@@ -66,8 +66,8 @@ def without_draws(monkeypatch):
 
 def released_run(bench, number):
     """A run that went no way through a release."""
-    rho = bench.query.guarantee.amount
-    return SimpleNamespace(charged=Fraction(rho), run=bench.runs("data.csv", 1))
+    charged = Fraction(bench.query.guarantee.amount)
+    return SimpleNamespace(charged=charged, values=bench.vectors("data.csv", 1)[0])
 
 
 @pytest.mark.nightly

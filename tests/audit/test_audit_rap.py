@@ -9,10 +9,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpquery.audit import rap_checks, rap_runs
+from dpquery.audit import rap_checks, rap_runs, towns
 from dpquery.audit.cases import QUICK, Size
 from dpquery.audit.rap_checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARP_SELECTIONS, TIES
-from dpquery.audit.rap_runs import (
+from dpquery.audit.rap_runs import RhoSplit, draws_of, families_move, worst_move
+from dpquery.audit.statistics import ALPHA, chi_square
+from dpquery.audit.towns import (
     ALL_QUERIES_AT_ONCE,
     ANSWERED,
     DECLARED,
@@ -20,13 +22,9 @@ from dpquery.audit.rap_runs import (
     KINDS,
     TOWNS,
     Bench,
-    RhoSplit,
-    ShiftedProjection,
-    draws_of,
-    families_move,
-    worst_move,
+    ShiftedFit,
+    released_run,
 )
-from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
@@ -107,7 +105,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
     """So that an event which is likelier than that has somewhere to be seen."""
     for town in TOWNS:
         bench = Bench.of(town, tmp_path / town.name)
-        runs = bench.runs("data.csv", 200)
+        runs = rap_runs.rap_runs(bench, "data.csv", 200)
         split = RhoSplit(bench.query.guarantee.amount, town)
         here, there = (rap_checks.truth(town, rows) for rows in (town.rows, town.neighbour))
         ratio = rap_checks.log_likelihood(runs, *here, split) - rap_checks.log_likelihood(
@@ -121,7 +119,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
 def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path):
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
-    runs = bench.runs("data.csv", 300)
+    runs = rap_runs.rap_runs(bench, "data.csv", 300)
     split = RhoSplit(bench.query.guarantee.amount, ROWS)
     first, second = draws_of(runs, rap_checks.truth(ROWS, ROWS.rows)[1], split)[0]
     assert min(chi_square(*cells) for cells in rap_checks._paired([(first, second)])) > ALPHA
@@ -145,7 +143,7 @@ def designed(change):
 @pytest.fixture
 def plant(monkeypatch):
     def planted(design):
-        for module in (rap_mechanism, rap_runs):
+        for module in (rap_mechanism, towns):
             monkeypatch.setattr(module, "rap_rounds", designed(design))
 
     return planted
@@ -154,7 +152,7 @@ def plant(monkeypatch):
 def first_release(town, folder):
     """What the release alone gives away: charge and figures."""
     bench = Bench.of(town, folder / "town")
-    done = [rap_runs.released_run(bench, 1)]
+    done = [released_run(bench, 1)]
     split = RhoSplit(done[0].charged, town)
     findings = (rap_checks.charge(town, done), rap_checks.figures(town, done, split))
     return {finding.claim for finding in findings if not finding.passed}
@@ -372,7 +370,7 @@ def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
     """What the audit takes for synthetic counts is what the curator was told."""
     bench, answers = Bench.of(ROWS, tmp_path / "town"), []
 
-    class Listening(ShiftedProjection):
+    class Listening(ShiftedFit):
         def answers(self, position):
             answers.append(super().answers(position))
             return answers[-1]
@@ -380,12 +378,10 @@ def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
     def listening(_):
         return Listening(ROWS.start)
 
-    heard = dataclasses.replace(
-        bench, query=dataclasses.replace(bench.query, start=listening)
-    ).runs("data.csv", 1)
+    heard = dataclasses.replace(bench, query=dataclasses.replace(bench.query, start=listening))
+    runs = rap_runs.rap_runs(heard, "data.csv", 1)
     for number in range(2):
         assert any(
-            np.rint(answer).tolist() == heard.synthetic[0, number, :4].tolist()
-            for answer in answers
+            np.rint(answer).tolist() == runs.synthetic[0, number, :4].tolist() for answer in answers
         )
     assert float(bench.query.guarantee.epsilon) == EPSILON

@@ -1,0 +1,380 @@
+"""Made-up towns for the audit of runs in rounds: small enough to work every probability out.
+
+All is public and written out by hand, the queries a second time as plain conditions on a record, so
+that nothing here follows from how the product reads a spec, counts records or answers queries.
+
+Runs on them go through the real code from the CSV file to the committed vector. A release goes the
+whole way: plan, ledger, curator, relaxed rows, files. The bulk of the runs are the curator's query
+on tables that the curator's counting made of a CSV file, with a public side that has no fit in it:
+the audit may choose what it answers.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from dpquery.arrays import Floats, Ints
+from dpquery.audit.measurements import Watched, spent
+from dpquery.commands import plan as plan_command
+from dpquery.commands import release as release_command
+from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.ledger.events import Event
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.store import PartialMeasurement
+from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
+from dpquery.measurement.rounds.query import RoundsQuery
+from dpquery.measurement.rounds.run import MeasuredRun, PublicFit, Round
+from dpquery.measurement.rounds.tables import TableRounds, table_rounds
+from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import read_plan, write_plan
+from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap, RapSettings, Rehearsal
+from dpquery.releases.manifest import Manifest, read_manifest
+from dpquery.spec.parsing.read import parse
+
+AgeAndSex = tuple[int, str]
+"""age and sex of a record inside the domain."""
+TownRow = tuple[str, str, str]
+"""age, sex, id: as the CSV file has them."""
+
+SPEC = """\
+dataset: {{id: made-up-town, version: 1, rows: {rows}}}
+privacy: {{unit: {unit}, neighbours: {neighbours}, delta: 1e-6}}
+budget: {{rho: 1000}}
+other: {other}
+domain:
+  age: {{range: [0, 3]}}
+  sex: {{values: [F, M]}}
+workload:
+  - name: either
+    any_of: {{age: prefix, sex: {{is: F}}}}
+  - name: cells
+    product: {{age: identity, sex: identity}}
+"""
+EPSILON, DELTA = Fraction(10), Fraction(1, 10**6)
+KINDS = tuple(product(range(4), "FM"))
+"""All records there can be."""
+_EITHER = [[age <= last or sex == "F" for age, sex in KINDS] for last in range(4)]
+_CELLS = [[kind == queried for kind in KINDS] for queried in KINDS]
+ANSWERED = np.array([*_EITHER, *_CELLS], dtype=np.int64)
+"""Whether each query holds of each kind of record, (m, 8): in the order of the spec."""
+BLOCKS = (len(_EITHER), len(_CELLS))
+_COUNTS = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
+DECLARED = sum(_COUNTS.values())
+"""The number of records that a spec declares; it is public, and the total, if they are replaced and
+none is dropped."""
+_OUTSIDE: list[TownRow] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
+
+
+@dataclass(frozen=True)
+class Town:
+    """A spec, two neighbouring files of records, and the settings of a run.
+
+    Attributes:
+        name: what is protected, in words.
+        settings: of RAP.
+        off: how far each query is answered too low before the first round, in steps of `span`.
+        worst: the record that the neighbour has more.
+        instead: the record that it has for it; None where records are added or removed.
+        person: whether the unit is a person, whose rows beyond `limit` do not count.
+        limit: D, the most rows of a person; 1 for rows.
+        declared: whether the number of rows is, exactly, where they are replaced: none is dropped.
+    """
+
+    name: str
+    settings: RapSettings
+    off: tuple[int, ...]
+    worst: AgeAndSex
+    instead: AgeAndSex | None = None
+    person: bool = False
+    limit: int = 1
+    declared: bool = True
+
+    @property
+    def replace(self) -> bool:
+        """Whether neighbours have a record replaced."""
+        return self.instead is not None
+
+    @property
+    def spec(self) -> str:
+        """The text of the spec."""
+        unit = f"{{person: id, max_rows: {self.limit}}}" if self.person else "row"
+        neighbours = "replace" if self.replace else "add-remove"
+        exact = self.replace and self.declared
+        rows, other = (DECLARED, "count") if exact else (f"about {DECLARED}", "drop")
+        return SPEC.format(unit=unit, neighbours=neighbours, rows=rows, other=other)
+
+    @property
+    def span(self) -> int:
+        """How far apart the moves of two scores between neighbours can be."""
+        return 2 * self.limit if self.replace else self.limit
+
+    @property
+    def rows(self) -> list[TownRow]:
+        """The records of the town: some that are dropped, some persons with too many."""
+        inside = [kind for kind, count in _COUNTS.items() for _ in range(count)]
+        rows = [(str(age), sex, f"p{k}") for k, (age, sex) in enumerate(inside)]
+        # All rows of a person are alike, so that it is no matter of chance which of them count.
+        whose = [row for row in rows if row[:2] == ("1", "M")][:2]
+        greedy = [whose[k % 2] for k in range(2 * self.limit + 3)]
+        nobody: list[TownRow] = [("2", "F", "")] if self.person else []
+        outside = [] if self.replace and self.declared else _OUTSIDE
+        return [*outside, *rows, *(greedy if self.person else []), *nobody]
+
+    @property
+    def neighbour(self) -> list[TownRow]:
+        """The same with one more unit of the worst kind of record, or a record replaced by it.
+
+        The new person has two rows more than count.
+        """
+        (age, sex), changed = self.worst, self.rows
+        new = (str(age), sex, "new")
+        if self.instead is None:
+            return [*changed, *[new] * (self.limit + 2 * self.person)]
+        place = [row[:2] for row in changed].index((str(self.instead[0]), self.instead[1]))
+        return [*changed[:place], new, *changed[place + 1 :]]
+
+    @property
+    def start(self) -> list[Ints]:
+        """What RAP's public side answers before the first round, by block."""
+        answers = answers_of(self.counted(self.rows)) - self.span * np.array(self.off)
+        return np.split(answers, np.cumsum(BLOCKS)[:-1])
+
+    def counted(self, rows: Iterable[TownRow]) -> Counter[AgeAndSex]:
+        """Count the records that count, of each kind, one by one."""
+        rows_of: Counter[str] = Counter()
+        counts: Counter[AgeAndSex] = Counter()
+        for age, sex, name in rows:
+            if age not in {"0", "1", "2", "3"} or sex not in {"F", "M"}:
+                continue
+            if self.person and (not name or rows_of[name] == self.limit):
+                continue
+            rows_of[name] += 1
+            counts[int(age), sex] += 1
+        return counts
+
+
+def answers_of(counted: Counter[AgeAndSex]) -> Ints:
+    """Return the true answers of all queries, (m,)."""
+    return np.asarray(ANSWERED @ np.array([counted[kind] for kind in KINDS]))
+
+
+def csv_of(rows: Sequence[TownRow]) -> str:
+    """Return the text of a CSV file."""
+    return "\n".join(["age,sex,id", *(",".join(row) for row in rows), ""])
+
+
+TWO_ROUNDS = RapSettings(rounds=2, selected=2, relaxed_rows=16, seed=0)
+AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=16, seed=0)
+# Found by a search: what is drawn and counted then distinguishes the neighbours about as well as
+# the budget allows. The record (1, F) answers the first four queries and the seventh.
+_MANY = (0, 3, 2, 2, 0, 1, -2, 0, 1, 2, 1, 2)
+_SWAPPED = (3, -2, -2, 1, 3, 1, 0, -1, 0, 1, 0, -2)
+TOWNS = (
+    Town("rows added or removed", TWO_ROUNDS, _MANY, (1, "F")),
+    Town("rows replaced", TWO_ROUNDS, _SWAPPED, (3, "M"), instead=(0, "F")),
+    Town("persons of 3 rows", TWO_ROUNDS, _MANY, (1, "F"), person=True, limit=3),
+)
+ALL_QUERIES_AT_ONCE = Town("rows, all queries at once", AT_ONCE, _MANY, (1, "F"))
+STEPS_IN_A_COUNT = 1024
+"""Steps of the noise's grid in one count."""
+
+
+class ShiftedFit:
+    """A public side without a fit: what was measured shifts all answers by the same amount."""
+
+    def __init__(self, start: Sequence[Ints]) -> None:
+        """Begin with some counts for every block that may be chosen."""
+        self._start, self._moves = start, np.zeros(0)
+
+    def answers(self, number: int) -> Floats:
+        """Return what it has for a block, (m,)."""
+        moved = self._moves.mean() / 2 if self._moves.size else 0.0
+        return np.asarray(self._start[number] + moved)
+
+    def add(self, measured: Round) -> None:
+        """Take in the noisy answers of a round: of some queries, or of a table."""
+        chosen, start = measured.chosen, self._start
+        table = start[chosen[0]] if chosen.ndim == 1 else [start[k][row] for k, row in chosen]
+        self._moves = np.append(self._moves, measured.noisy - table)
+
+
+REHEARSED = Rehearsal(
+    epsilon=EPSILON,
+    delta=DELTA,
+    proxy="nothing: this is an audit",
+    repetitions=1,
+    rmse=1.0,
+    rmse_spread=0.0,
+    max_error=1.0,
+    max_error_spread=0.0,
+    linear_rmse=1.0,
+    linear_max_error=1.0,
+    margin=1.0,
+    preferred=True,
+)
+
+
+class UnstoredParts(PartialMeasurement):
+    """A draft that stores nothing: runs of the audit are never continued."""
+
+    def __init__(self) -> None:
+        """Take no folder: there are no files."""
+
+    def parts(self) -> list[Ints]:
+        """Return none."""
+        return []
+
+    def append(self, values: Ints) -> None:
+        """Store nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """A town in a folder: its query, with a public side that has no fit in it."""
+
+    town: Town
+    folder: Path
+    query: RoundsQuery[RapRounds] | RoundsQuery[TableRounds]
+
+    @classmethod
+    def of(cls, town: Town, folder: Path, *, start: Sequence[Ints] | None = None) -> "Bench":
+        """Set a town up in a folder: its spec and the files of its two neighbours.
+
+        Args:
+            town: with the settings of RAP.
+            folder: that there is not.
+            start: what the public side of adaptive measurement begins with; None for RAP.
+        """
+        folder.mkdir(parents=True)
+        (folder / "workload.yaml").write_text(town.spec)
+        (folder / "data.csv").write_text(csv_of(town.rows))
+        (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
+        spec = parse(town.spec, name="workload.yaml", files={})
+        compiled, rows = compile_spec(spec), spec.dataset.rows
+        workload, privacy = compiled.workload, spec.privacy
+        promised = guarantee("gaussian", epsilon=EPSILON, delta=DELTA)
+
+        def begin(_: MeasuredRun) -> PublicFit:
+            return ShiftedFit(town.start if start is None else start)
+
+        if start is None:
+            rap = rap_rounds(
+                workload, town.settings, privacy=privacy, guarantee=promised, rows=rows
+            )
+            return cls(town, folder, RoundsQuery(spec, compiled, rap, 1, begin))
+        tables = table_rounds(workload, privacy=privacy, guarantee=promised, rows=rows)
+        return cls(town, folder, RoundsQuery(spec, compiled, tables, 1, begin))
+
+    def vectors(self, file: str, number: int) -> list[Ints]:
+        """Return what so many runs on a file commit."""
+        query = self.query
+        tables = tabulate(
+            self.folder / file,
+            spec=query.spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
+        )
+        return [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(number)]
+
+    def plan(self, plan_path: Path, ledger_path: Path) -> None:
+        """Plan, and put the mechanism into the plan as if it had been rehearsed."""
+        plan_command.plan(
+            self.folder / "workload.yaml",
+            plan_path=plan_path,
+            ledger_path=ledger_path,
+            mechanism="linear",
+            time_limit=math.inf,
+        )
+        plan = read_plan(plan_path.read_bytes())
+        if isinstance(self.query.rounds, RapRounds):
+            plan = replace(plan, relaxed=PlannedRap(**vars(REHEARSED), settings=self.town.settings))
+        else:
+            plan = replace(plan, adaptive=PlannedAdaptive(**vars(REHEARSED), tables=3, rounds=1))
+        plan_path.write_bytes(write_plan(plan))
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedRun:
+    """A release as anybody can read it, and what was on record while it read the data.
+
+    Attributes:
+        manifest: of the release.
+        values: what was committed.
+        charged: rho, by the ledger when all was done.
+        before: the least rho on record whenever the data was opened to be read.
+        charges: number of charges in the end.
+        whole: whether the ledger verifies and the release is in it.
+    """
+
+    manifest: Manifest
+    values: Ints
+    charged: Fraction
+    before: Fraction
+    charges: int
+    whole: bool
+
+    @property
+    def early(self) -> bool:
+        """Whether all was on record at the first read, once."""
+        return self.before == self.charged and self.charges == 1 and self.whole
+
+
+def released_run(bench: Bench, number: int) -> ReleasedRun:
+    """Plan if that is still to be done, and release a town under a release number."""
+    folder, ledger_path = bench.folder, bench.folder / "state" / "ledger.db"
+    plan_path, out = folder / "dpquery.plan", folder / f"release-{number}"
+    if not plan_path.exists():
+        bench.plan(plan_path, ledger_path)
+    earlier, data = _history(ledger_path), Watched.of(folder / "data.csv", ledger_path)
+    spent_before = spent(ledger_path)
+    report = release_command.release(
+        data,
+        plan_path=plan_path,
+        ledger_path=ledger_path,
+        out=out,
+        epsilon=EPSILON,
+        mechanism="rap" if isinstance(bench.query.rounds, RapRounds) else "adaptive",
+        release_number=number,
+    )
+    with Ledger.open(ledger_path, create=False) as ledger:
+        key = report.mechanism.query.key
+        events, name = ledger.history(), report.spec.dataset.id
+        units = _charges(events[len(earlier) :], key)
+        unit = unit_of(report.spec.privacy)
+        price = Price(units[0], ledger.currency(name, unit=unit), unit)
+        stored = ledger.lookup(name, key=key, price=price)
+        whole = stored is not None and ledger.verify([out]) == events[-1].head
+    values = np.zeros(0, np.int64) if stored is None else stored.values
+    charged, before = sum(units), min(data.seen[1:], default=spent_before) - spent_before
+    return ReleasedRun(
+        read_manifest(out),
+        values,
+        Fraction(charged, UNIT),
+        Fraction(before, UNIT),
+        len(units),
+        whole,
+    )
+
+
+def _history(ledger_path: Path) -> list[Event]:
+    """Return what is durable in the ledger, by a new connection."""
+    if not ledger_path.exists():
+        return []
+    with Ledger.open(ledger_path, create=False) as ledger:
+        return ledger.history()
+
+
+def _charges(events: Sequence[Event], key: str) -> list[int]:
+    """Return the units that some events charge for a key."""
+    return [
+        int(str(event.fields["units"]))
+        for event in events
+        if event.kind == "reserve" and event.fields["key"] == key
+    ]
