@@ -12,7 +12,7 @@ the audit may choose what it answers.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -34,7 +34,13 @@ from dpquery.measurement.rounds.run import MeasuredRun, PublicFit, Round
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
-from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap, RapSettings, Rehearsal
+from dpquery.plan_file.rehearsals import (
+    PlannedAdaptive,
+    PlannedFit,
+    PlannedRap,
+    RapSettings,
+    Rehearsal,
+)
 from dpquery.releases.manifest import Manifest, read_manifest
 from dpquery.spec.parsing.read import parse
 
@@ -292,12 +298,10 @@ class Bench:
             mechanism="linear",
             time_limit=math.inf,
         )
-        plan = read_plan(plan_path.read_bytes())
+        planned: PlannedFit = PlannedAdaptive(**vars(REHEARSED), tables=3, rounds=1)
         if isinstance(self.query.rounds, RapRounds):
-            plan = replace(plan, relaxed=PlannedRap(**vars(REHEARSED), settings=self.town.settings))
-        else:
-            plan = replace(plan, adaptive=PlannedAdaptive(**vars(REHEARSED), tables=3, rounds=1))
-        plan_path.write_bytes(write_plan(plan))
+            planned = PlannedRap(**vars(REHEARSED), settings=self.town.settings)
+        plan_path.write_bytes(write_plan(read_plan(plan_path.read_bytes()).with_fit(planned)))
 
 
 @dataclass(frozen=True, eq=False)

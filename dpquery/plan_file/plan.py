@@ -225,6 +225,12 @@ class Plan:
         """Mechanisms without error bars that were rehearsed."""
         return tuple(each for each in (self.relaxed, self.adaptive) if each is not None)
 
+    def with_fit(self, planned: PlannedFit) -> "Plan":
+        """Return the plan with another rehearsal of RAP, or of adaptive measurement."""
+        if isinstance(planned, PlannedRap):
+            return replace(self, relaxed=planned)
+        return replace(self, adaptive=planned)
+
     @property
     def preferred(self) -> PlannedFit | None:
         """The mechanism without error bars that a release takes; None where it is linear."""

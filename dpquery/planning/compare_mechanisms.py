@@ -28,7 +28,6 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from time import process_time
-from typing import TypedDict
 
 import numpy as np
 
@@ -44,7 +43,9 @@ from dpquery.plan_file.rehearsals import (
     MechanismChoice,
     PlannedAdaptive,
     PlannedClosest,
+    PlannedFit,
     PlannedRap,
+    Rehearsal,
     default_settings,
 )
 from dpquery.planning.figures import SelectionAtBudget, planned
@@ -240,11 +241,12 @@ def with_fits(
     """
     if isinstance(stage, str):
         return report.remarked(f"{request.name} was not compared: {stage}" if stage else "")
-    for key, rehearsed in (("adaptive", _with_tables), ("rap", _with_rap)):
+    for key, rehearsed in (("adaptive", _of_tables), ("rap", _of_rap)):
         if key not in request.compared:
             continue
         try:
-            report = rehearsed(report, stage, request, time_limit)
+            fit, remark = rehearsed(report, stage, request, time_limit)
+            report = replace(report.remarked(remark), plan=report.plan.with_fit(fit))
         except (OutOfTimeError, SpecError) as reason:
             if request.mechanism == key:
                 raise SpecError(f"{FIT_NAMES[key]} cannot be rehearsed: {reason}") from None
@@ -262,10 +264,7 @@ def _preferring(report: PlanReport, request: MechanismRequest) -> PlanReport:
     )
     if best is None or (request.mechanism == "auto" and best.weighed(plan.objective) >= 1):
         return report
-    preferred = replace(best, preferred=True)
-    if isinstance(preferred, PlannedRap):
-        return replace(report, plan=replace(plan, relaxed=preferred))
-    return replace(report, plan=replace(plan, adaptive=preferred))
+    return replace(report, plan=plan.with_fit(replace(best, preferred=True)))
 
 
 def _beside_zero(report: PlanReport, stage: Stage) -> str:
@@ -284,9 +283,9 @@ def _beside_zero(report: PlanReport, stage: Stage) -> str:
     )
 
 
-def _with_tables(
+def _of_tables(
     report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
-) -> PlanReport:
+) -> tuple[PlannedFit, str]:
     """Rehearse adaptive measurement; once at least where it was asked for by its name."""
     whole = table_rounds(
         stage.workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
@@ -305,36 +304,20 @@ def _with_tables(
         estimates = Errors(priced.weighted_rmse, linear_largest(priced, stage.workload))
         runs = part.scaled(done.runs, strategy, noise_std=noise_std, estimates=estimates)
         done = replace(done, runs=tuple(runs))
-    margin = PRIOR_MARGINS["adaptive"] if request.proxy is None else PROXY_MARGIN
-    planned = PlannedAdaptive(
-        **_figures(done, stage, report, margin=margin),
-        preferred=False,
+    fit = PlannedAdaptive(
+        **vars(_rehearsal(done, stage, report, request, "adaptive")),
         tables=len(whole.candidates.subsets),
         rounds=round(fmean(run.rounds for run in done.runs) * part.times_as_wide),
     )
     words = f"{len(done.runs)} of {REPETITIONS} rehearsals of adaptive measurement were finished"
-    remark = f"{words}; give --time-limit more seconds" * done.stopped
-    return replace(report.remarked(remark), plan=replace(report.plan, adaptive=planned))
+    return fit, f"{words}; give --time-limit more seconds" * done.stopped
 
 
-def _with_rap(
+def _of_rap(
     report: PlanReport, stage: Stage, request: MechanismRequest, time_limit: float
-) -> PlanReport:
-    """Rehearse RAP."""
+) -> tuple[PlannedFit, str]:
+    """Rehearse RAP, with the settings of the rule or with those that are found."""
     objective = report.plan.objective
-    done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)
-    if done.settings is None:
-        raise ValueError("RAP has settings")
-    margin = PRIOR_MARGINS["rap"] if request.proxy is None else PROXY_MARGIN
-    figures = _figures(done, stage, report, margin=margin)
-    relaxed = PlannedRap(**figures, settings=done.settings, preferred=False)
-    return replace(report.remarked(remark), plan=replace(report.plan, relaxed=relaxed))
-
-
-def _rehearsed(
-    stage: Stage, request: MechanismRequest, *, objective: Objective, time_limit: float
-) -> tuple[Rehearsed, str]:
-    """Return the rehearsal, and what of it was left unfinished."""
     start = process_time()
     rule = default_settings(
         rho=float(stage.guarantee.amount),
@@ -356,29 +339,20 @@ def _rehearsed(
             remarks.append("what the search for RAP's settings found was not rehearsed")
     if done.stopped:
         remarks.append(f"{len(done.runs)} of {REPETITIONS} rehearsals of RAP were finished")
-    return done, "; ".join(remarks) + "; give --time-limit more seconds" * bool(remarks)
+    if done.settings is None:
+        raise ValueError("RAP has settings")
+    fit = PlannedRap(
+        **vars(_rehearsal(done, stage, report, request, "rap")), settings=done.settings
+    )
+    return fit, "; ".join(remarks) + "; give --time-limit more seconds" * bool(remarks)
 
 
-class _Figures(TypedDict):
-    """What a rehearsal says of a mechanism, but for whether it is preferred."""
-
-    epsilon: Fraction
-    delta: Fraction
-    proxy: str
-    repetitions: int
-    rmse: float
-    rmse_spread: float
-    max_error: float
-    max_error_spread: float
-    linear_rmse: float
-    linear_max_error: float
-    margin: float
-
-
-def _figures(done: Rehearsed, stage: Stage, report: PlanReport, *, margin: float) -> _Figures:
+def _rehearsal(
+    done: Rehearsed, stage: Stage, report: PlanReport, request: MechanismRequest, key: str
+) -> Rehearsal:
     """Return the errors of a rehearsal beside those of the better linear strategy."""
     rmse, largest = _linear_errors(report, stage.workload)
-    return _Figures(
+    return Rehearsal(
         epsilon=stage.guarantee.epsilon,
         delta=stage.guarantee.delta,
         proxy=stage.words,
@@ -389,7 +363,8 @@ def _figures(done: Rehearsed, stage: Stage, report: PlanReport, *, margin: float
         max_error_spread=done.largest[1],
         linear_rmse=rmse,
         linear_max_error=largest,
-        margin=margin,
+        margin=PRIOR_MARGINS[key] if request.proxy is None else PROXY_MARGIN,
+        preferred=False,
     )
 
 
@@ -403,12 +378,8 @@ def beside_fits(report: PlanReport, workload: Workload) -> PlanReport:
     if plan.preferred is None:
         raise ValueError("the plan prefers a linear strategy")
     rmse, largest = _linear_errors(report, workload)
-    if plan.relaxed is not None:
-        relaxed = replace(plan.relaxed, linear_rmse=rmse, linear_max_error=largest)
-        plan = replace(plan, relaxed=relaxed)
-    if plan.adaptive is not None:
-        adaptive = replace(plan.adaptive, linear_rmse=rmse, linear_max_error=largest)
-        plan = replace(plan, adaptive=adaptive)
+    for fit in plan.fits:
+        plan = plan.with_fit(replace(fit, linear_rmse=rmse, linear_max_error=largest))
     return replace(report, plan=plan)
 
 

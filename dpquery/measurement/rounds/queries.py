@@ -245,6 +245,11 @@ class RapRounds(Rounds):
         )
 
     @property
+    def number(self) -> int | None:
+        """T."""
+        return self.settings.rounds
+
+    @property
     def selects(self) -> bool:
         """Whether queries are selected, or all measured."""
         return self.settings.adaptive

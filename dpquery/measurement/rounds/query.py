@@ -100,7 +100,8 @@ class RoundsQuery(Generic[SomeRounds]):
         for this_round in run_rounds(rounds, exact, fit=fit, chance=chance, done=measured.rounds):
             parts.append(rounds.written(this_round))
             draft.append(parts[-1])
-            report_progress(f"{rounds.name}: {len(parts) - 1} rounds measured")
+            of = "" if rounds.number is None else f" of {rounds.number} rounds"
+            report_progress(f"{rounds.name}: {len(parts) - 1}{of} measured")
             if this_round.spent.last:
                 break  # it is not fitted here: reconstruction fits it, from the ledger
         return np.concatenate(parts)

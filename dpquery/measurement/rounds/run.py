@@ -227,6 +227,11 @@ class Rounds(ABC):
     def selects(self) -> bool:
         """Whether anything is chosen at all."""
 
+    @property
+    def number(self) -> int | None:
+        """How many there are; None where that is not known beforehand."""
+        return None
+
     def told(self, fit: PublicFit, measured: Round) -> int:
         """Give a round to the fit, and return the level of the next one."""
         fit.add(measured)
