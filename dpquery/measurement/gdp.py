@@ -215,15 +215,14 @@ def _log_ratio(above: Decimal, below: Decimal) -> Decimal:
 def _last(excess: Callable[[int], Decimal], near: float) -> int:
     """Return the last whole number at which a rising function is not above zero; 0 if none is.
 
-    Where to look is a guess, mended by secants; what is returned is decided by the function at that
-    number and the next.
+    Where to look is a guess, mended by a secant; what is returned is decided by the function there
+    and at the next number.
     """
     place = max(1, int(near))
-    for _ in range(2):
-        ahead = place + max(1, place >> 20)
-        here, there = excess(place), excess(ahead)
-        if there > here:
-            place = max(1, place - int(here * (ahead - place) / (there - here)))
+    ahead = place + max(1, place >> 20)
+    here, there = excess(place), excess(ahead)
+    if there > here:
+        place = max(1, place - int(here * (ahead - place) / (there - here)))
     step = 1
     if excess(place) <= 0:
         low = place
