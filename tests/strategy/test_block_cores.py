@@ -68,10 +68,10 @@ def test_a_core_beside_a_null_vector_is_the_best_there_is():
     core = core_beside(rng, spread).factor.dense().astype(float)
     V = np.asarray(AllRanges(5).gram(), dtype=float)
     axis = opt_block_cores._Axis.of(core, [V])
-    best = axis.traces(axis.best(np.ones(1)))[0]
+    best = axis.traces(axis.best(np.ones(1), np.ones(5), 0.0)[0])[0]
     for scale in (0.3, 0.03, 0.003):
         for _ in range(300):
-            C = axis.best(np.ones(1))
+            C = axis.best(np.ones(1), np.ones(5), 0.0)[0]
             root = np.linalg.cholesky(C) + scale * rng.normal(size=C.shape) * np.sqrt(C.diagonal())
             other = root @ root.T
             other /= opt_block_cores._largest(axis.reader, other)
@@ -84,7 +84,7 @@ def test_whole_cores_have_the_null_vector_exactly_and_the_traces_nearly():
         z = rng.integers(1, 200, n) * np.where(rng.random(n) < 0.2, -1, 1)
         core = np.linalg.svd(z[None, :].astype(float))[2][1:]
         axis = opt_block_cores._Axis.of(core, [np.asarray(AllRanges(n).gram(), dtype=float)])
-        C = axis.best(np.ones(1))
+        C = axis.best(np.ones(1), np.ones(n), 0.0)[0]
         whole = axis.whole(C)
         assert not (whole.astype(object) @ axis.spread).any()
         B = np.linalg.svd(np.ones((1, n)))[2][1:].T

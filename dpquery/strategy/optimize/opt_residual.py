@@ -406,8 +406,14 @@ class _Axis:
         inverse = np.linalg.inv(C)
         return np.asarray(np.maximum(np.einsum("kij,ij->k", self.inside, inverse), 0.0))
 
-    def best(self, weights: Floats) -> Floats:
-        """Return C of the best core for a weighted sum of the matrices."""
+    def best(self, weights: Floats, start: Floats, enough: float) -> tuple[Floats, Floats]:
+        """Return C of the best core for a weighted sum of the matrices, and its dual weights.
+
+        Args:
+            weights: of the matrices.
+            start: dual weights to start from.
+            enough: a loss below which it is to be; where none can be, the search ends.
+        """
         V = np.tensordot(weights, self.inside, axes=1)
 
         def at(v: Floats) -> tuple[Point, Floats]:
@@ -421,9 +427,10 @@ class _Axis:
             bound = float(np.sqrt(w).sum()) ** 2
             return Point(v, lengths, loss, bound), half @ half.T / lengths.max()
 
-        climb = Climb(at, "a core", gap=CORE_GAP, rounds=CORE_ROUNDS)
+        climb = Climb(at, "a core", gap=CORE_GAP, rounds=CORE_ROUNDS, enough=enough)
         with reporting(None):  # one of many: the clock is asked between blocks
-            return climb.climb(np.ones(len(self.spread))).primal
+            climb.climb(start)
+        return climb.primal, climb.best.weights
 
     def whole(self, C: Floats) -> Ints:
         """Return a core in whole numbers whose null vector is the spread, exactly: (n - 1, n).
@@ -460,6 +467,7 @@ class _Search:
         cores: Sequence[Floats | None],
     ) -> None:
         self.sums, self.axes = sums, axes
+        self.duals = {i: np.ones(len(axis.spread)) for i, axis in axes.items()}
         self.slots = {
             i: np.array([sums.slot(i, u, True) for u in range(len(matrices))])
             for i, matrices in enumerate(gram.matrices)
@@ -501,9 +509,10 @@ class _Search:
             swept = reached
             for i in several:
                 weights = self.sums.gradient(c, unit)[self.slots[i]]
-                C = self.axes[i].best(weights)
+                enough = reached * (1 - CORE_GAIN)
+                C, self.duals[i] = self.axes[i].best(weights, self.duals[i], enough)
                 traces = self.axes[i].traces(C)
-                if float(weights @ traces) < reached * (1 - CORE_GAIN):
+                if float(weights @ traces) < enough:
                     reached, cores[i] = float(weights @ traces), C
                     c[self.slots[i]] = traces
             if reached > swept * (1 - CORE_GAIN):

@@ -249,12 +249,12 @@ def _alone(
     coarsest = coarsest_classes(blocks)
     workload = workload_over_classes(blocks, coarsest)
     V = gram(workload)
-    mixtures = in_marginal_algebra(V)
-    if not mixtures and len(V.weights) > 1:
-        bound: Bound | None = Bound(quick_bound(V) if proving else 0.0, "SVD bound")
-    else:
-        long = max(V.shape_of_domain) > BOUND_CLASSES and not mixtures
-        bound = None if long else svd_bound(V)
+    mixtures, bound = in_marginal_algebra(V), None
+    if mixtures or max(V.shape_of_domain) <= BOUND_CLASSES:
+        if mixtures or len(V.weights) == 1:
+            bound = svd_bound(V)
+        elif proving:
+            bound = Bound(quick_bound(V), "SVD bound")
     if bound is not None and change == "moves within":
         bound = moved_bound(bound, V)
     return coarsest, workload, V, 0.0 if bound is None else bound.loss

@@ -110,9 +110,9 @@ CLOSED_FORMS: tuple[tuple[str, Build], ...] = (
 """Tried whatever the clock says."""
 SEARCHES: tuple[tuple[str, Build], ...] = (
     ("OPT_R", residual_candidate),
-    ("OPT_S", orbits_candidate),
     ("OPT_M", marginals_candidate),
     ("OPT_H", opt_h),
+    ("OPT_S", orbits_candidate),
     ("OPT_x", product_candidate),
     ("OPT_C", cell_classes_candidate),
     ("Parts", parts_candidate),
