@@ -38,11 +38,10 @@ from dpquery.progress import report_progress
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
     UnbiasedAnswers,
-    fit_tables,
     tables_of_run,
 )
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.reconstruction.relaxed.fits import RapProjection, replay
+from dpquery.reconstruction.relaxed.fits import FittedRows, RapProjection, replay
 from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.releases.folder.noisy_files import (
     MeasurementLabel,
@@ -323,7 +322,7 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
     def _rows(self, run: MeasuredRun) -> RelaxedRows:
         rounds = self.query.rounds
         shape = rounds.workload.shape_of_domain
-        return fit_tables(shape, tables_of_run(rounds, run), run.total).rows
+        return FittedRows(shape, tables_of_run(rounds, run), run.total).rows
 
     def _noise(self, run: MeasuredRun) -> tuple[int, float]:
         """Of the tables of one attribute."""

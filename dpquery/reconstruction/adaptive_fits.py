@@ -1,10 +1,7 @@
 """The fit of a run of tables, and unbiased answers.
 
-What all tables are, from some that were measured: relaxed rows fitted to them.
-
-The public side of an adaptive run: a model fitted closely after every table, and one at the end.
-
-It sees what was measured and never the data; the same measurements give the same model.
+The public side of an adaptive run: relaxed rows fitted closely after every table, and afresh at the
+end. It sees what was measured and never the data; the same measurements give the same rows.
 
 Unbiased answers from the tables that an adaptive run measured, whatever was fitted to them.
 
@@ -35,38 +32,6 @@ from dpquery.strategy.shapes.splits import CenteredCore
 from dpquery.strategy.strategy import BITS
 
 
-def fit_tables(
-    class_counts: tuple[int, ...],
-    measured: Sequence[MeasuredTable],
-    total: float,
-    start: FittedRows | None = None,
-    *,
-    closer: bool = False,
-) -> FittedRows:
-    """Fit a model to measured tables; the same arguments give the same model.
-
-    Args:
-        class_counts: classes of each attribute.
-        measured: tables, a set of attributes as often as it was measured.
-        total: the number of records, positive.
-        start: the model of the tables measured before, to go on from.
-        closer: whether rows go on beyond what noise explains, to select the next table by.
-
-    Raises:
-        ValueError: a table has other classes than the domain, or there are no records.
-
-    Privacy:
-        Post-processing: a function of noisy tables and public inputs.
-    """
-    if not total > 0:
-        raise ValueError("a model of no records")
-    for table in measured:
-        if table.values.shape != tuple(class_counts[i] for i in table.attributes):
-            raise ValueError(f"a table of {table.values.shape} over attributes {table.attributes}")
-    merged, total = merged_tables(measured), float(total)  # a float of numpy would widen the rows
-    return FittedRows(class_counts, merged, total, start, closer=closer)
-
-
 class AdaptiveFit:
     """A close fit to all noisy tables so far, by which the next table is selected.
 
@@ -82,7 +47,7 @@ class AdaptiveFit:
         self._rounds, self._total = rounds, run.total
         self._class_counts = rounds.workload.shape_of_domain
         self._measured = tables_of_run(rounds, replace(run, rounds=()))
-        self.model = fit_tables(self._class_counts, self._measured, self._total, closer=True)
+        self.model = FittedRows(self._class_counts, self._measured, self._total, closer=True)
 
     def answers(self, number: int) -> Floats:
         """Return the model's table of the candidate of a number, (cells,) counts."""
@@ -91,13 +56,13 @@ class AdaptiveFit:
     def add(self, measured: Round) -> None:
         """Take in a measured table, and fit again."""
         self._measured.append(_table_of(self._rounds, measured))
-        self.model = fit_tables(
+        self.model = FittedRows(
             self._class_counts, self._measured, self._total, self.model, closer=True
         )
 
     def final(self) -> FittedRows:
         """Return the model of all tables so far as it is released: fitted afresh."""
-        return fit_tables(self._class_counts, self._measured, self._total)
+        return FittedRows(self._class_counts, self._measured, self._total)
 
 
 def tables_of_run(rounds: TableRounds, run: MeasuredRun) -> list[MeasuredTable]:

@@ -33,10 +33,10 @@ from scipy.special import logsumexp
 from dpquery.arrays import Floats, Ints
 from dpquery.measurement.accounting import guarantee
 from dpquery.operators.blocks import Workload, marginal
-from dpquery.reconstruction.adaptive_fits import fit_tables
 from dpquery.reconstruction.agreeing_tables import NonnegativeTables
 from dpquery.reconstruction.components import StackedSets, noise_of_tables, unshrunk_components
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
 from dpquery.reconstruction.shrunk_tables import ShrunkTables
 from dpquery.strategy.algebra.subsets import Subset
@@ -285,10 +285,10 @@ def ours(task: Problem, rho: float, seed: int) -> Model:
     """Run the adaptive mechanism."""
 
     def fit(tables: list[MeasuredTable], total: float, last: Model | None) -> Model:
-        return fit_tables(task.shape, tables, total, last, closer=True)
+        return FittedRows(task.shape, tables, total, last, closer=True)
 
     _, measured, total = adaptive(task, rho, seed, fit)
-    return fit_tables(task.shape, measured, total)
+    return FittedRows(task.shape, measured, total)
 
 
 @cache

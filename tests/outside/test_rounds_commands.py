@@ -346,7 +346,15 @@ def test_the_manifest_and_the_statement_say_what_was_chosen_and_measured(town):
 def test_plan_compares_tables_with_rap_and_linear_and_a_release_follows(town):
     text = MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
     Path("workload.yaml").write_text(text)
-    arguments = ("plan", "workload.yaml", "--mechanism", "adaptive", "--epsilon", "0.1", "--rap-search")
+    arguments = (
+        "plan",
+        "workload.yaml",
+        "--mechanism",
+        "adaptive",
+        "--epsilon",
+        "0.1",
+        "--rap-search",
+    )
     shown = " ".join(ok(*arguments, "--why").out.split())
     assert "linear, RAP or adaptive measurement, epsilon = 0.1" in shown
     assert re.search("preferred[^:]*: adaptive measurement", shown)

@@ -15,11 +15,11 @@ from dpquery.operators.ranges import Prefix
 from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
-    fit_tables,
     merged_components,
     tables_of_run,
 )
 from dpquery.reconstruction.components import StackedSets, residual
+from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import (
     MarginalTables,
     MeasuredTable,
@@ -85,7 +85,7 @@ def test_a_margin_has_the_noise_of_the_cells_that_it_adds_up():
 
 @pytest.mark.parametrize("std", [0.5, 30.0, 1e4])
 def test_a_model_keeps_the_total_and_has_no_negative_cell(std):
-    model = fit_tables(SHAPE, measure(truth(), [*ONES, (0, 1), (1, 2)], std), RECORDS)
+    model = FittedRows(SHAPE, measure(truth(), [*ONES, (0, 1), (1, 2)], std), RECORDS)
     for attributes in [(), *ONES, *PAIRS, (0, 1, 2)]:
         table = model.table(attributes)
         assert table.shape == tuple(SHAPE[i] for i in attributes)
@@ -95,8 +95,8 @@ def test_a_model_keeps_the_total_and_has_no_negative_cell(std):
 
 def test_exact_tables_are_met_and_more_measurements_move_the_model_there():
     x = truth()
-    before = fit_tables(SHAPE, measure(x, ONES, 0.5), RECORDS)
-    after = fit_tables(SHAPE, measure(x, ONES + PAIRS, 0.5), RECORDS, before)
+    before = FittedRows(SHAPE, measure(x, ONES, 0.5), RECORDS)
+    after = FittedRows(SHAPE, measure(x, ONES + PAIRS, 0.5), RECORDS, before)
     for pair in PAIRS:
         assert np.abs(after.table(pair) - margin_of(x, pair)).max() < 2.0
     assert max(np.abs(before.table(p) - margin_of(x, p)).max() for p in PAIRS) > 10.0
@@ -104,22 +104,22 @@ def test_exact_tables_are_met_and_more_measurements_move_the_model_there():
 
 def test_from_one_way_tables_alone_attributes_are_independent():
     x = truth()
-    model = fit_tables(SHAPE, measure(x, ONES, 0.5), RECORDS)
+    model = FittedRows(SHAPE, measure(x, ONES, 0.5), RECORDS)
     expected = np.einsum("i,j,k->ijk", *(margin_of(x, one) for one in ONES)) / RECORDS**2
     assert np.abs(model.table((0, 1, 2)) - expected).max() < 2.0
 
 
 def test_rows_start_at_the_one_way_tables():
     x = truth()
-    model = fit_tables(SHAPE, measure(x, ONES, 0.5), RECORDS)
-    far = fit_tables(SHAPE, [], RECORDS)
+    model = FittedRows(SHAPE, measure(x, ONES, 0.5), RECORDS)
+    far = FittedRows(SHAPE, [], RECORDS)
     assert model.steps < 20  # rows that start at even classes take 59
     assert np.abs(far.table((1,)) - RECORDS / 4).max() < RECORDS / 20
 
 
 def test_the_same_measurements_give_the_same_model():
     measured = measure(truth(), ONES + PAIRS, 5.0)
-    first, second = (fit_tables(SHAPE, measured, RECORDS) for _ in range(2))
+    first, second = (FittedRows(SHAPE, measured, RECORDS) for _ in range(2))
     assert np.array_equal(first.table((0, 1, 2)), second.table((0, 1, 2)))
 
 
@@ -156,8 +156,8 @@ def test_floats_of_numpy_are_totals_and_variances_too():
         MeasuredTable(t.attributes, t.values, np.float64(t.variance))
         for t in measure(truth(), ONES + PAIRS, 5.0)
     ]
-    plain = fit_tables(SHAPE, measure(truth(), ONES + PAIRS, 5.0), RECORDS)
-    model = fit_tables(SHAPE, measured, np.float64(RECORDS))
+    plain = FittedRows(SHAPE, measure(truth(), ONES + PAIRS, 5.0), RECORDS)
+    model = FittedRows(SHAPE, measured, np.float64(RECORDS))
     assert np.array_equal(model.table((0, 1)), plain.table((0, 1)))
 
 
@@ -167,7 +167,7 @@ def test_floats_of_numpy_are_totals_and_variances_too():
 )
 def test_a_table_of_other_classes_and_no_records_are_refused(tables, total):
     with pytest.raises(ValueError, match=r"a table of|no records"):
-        fit_tables(SHAPE, tables, total)
+        FittedRows(SHAPE, tables, total)
 
 
 @pytest.mark.parametrize("variance", [0.0, math.inf, math.nan])
@@ -201,7 +201,7 @@ def test_merged_components_are_those_of_dense_weighted_least_squares():
 
 
 def test_thresholds_and_groups_are_answered_as_the_table_of_their_attributes_says():
-    model = fit_tables(SHAPE, measure(truth(), ONES + PAIRS, 3.0), RECORDS)
+    model = FittedRows(SHAPE, measure(truth(), ONES + PAIRS, 3.0), RECORDS)
     whole = model.table((0, 1, 2))
     threshold = Block(
         SHAPE, (0, 1, 2), tuple(map(Identity, SHAPE)), at_least=2, counted=(True,) * 3
@@ -214,7 +214,7 @@ def test_thresholds_and_groups_are_answered_as_the_table_of_their_attributes_say
 
 
 def test_records_drawn_from_a_model_keep_its_measured_tables():
-    model = fit_tables(SHAPE, measure(truth(), ONES + PAIRS, 1.0), RECORDS)
+    model = FittedRows(SHAPE, measure(truth(), ONES + PAIRS, 1.0), RECORDS)
     classes = [np.arange(n) for n in SHAPE]
     codes = rounded_records(model.rows, classes, records=20_000, chance=PublicChance(0, 0))
     for pair in PAIRS:
@@ -232,8 +232,8 @@ def misfit(model, measured):
 
 def test_rows_to_select_by_fit_closer_than_noise_explains():
     measured = measure(truth(), ONES + PAIRS, 8.0)
-    plain = fit_tables(SHAPE, measured, RECORDS)
-    closer = fit_tables(SHAPE, measured, RECORDS, closer=True)
+    plain = FittedRows(SHAPE, measured, RECORDS)
+    closer = FittedRows(SHAPE, measured, RECORDS, closer=True)
     assert misfit(closer, measured) < 0.8 * misfit(plain, measured)
     assert 0.8 < misfit(plain, measured) < 1.1  # it stops where noise explains what is left
     assert closer.steps <= 200
@@ -255,7 +255,7 @@ def test_a_run_selects_by_close_rows_and_releases_rows_fitted_afresh():
         run.add(measured)
     assert misfit(run.model, ones + pairs) < 0.8 * misfit(run.final(), ones + pairs)
     whole = tables_of_run(tables, replace(first, rounds=rounds))
-    afresh = fit_tables(SHAPE, whole, RECORDS)
-    expected = fit_tables(SHAPE, ones + pairs, RECORDS)
+    afresh = FittedRows(SHAPE, whole, RECORDS)
+    expected = FittedRows(SHAPE, ones + pairs, RECORDS)
     for model in (afresh, run.final()):
         assert np.array_equal(model.table((0, 1, 2)), expected.table((0, 1, 2)))

@@ -33,6 +33,7 @@ from dpquery.reconstruction.relaxed.misfit import (
     MeasuredQueries,
     MeasuredTable,
     WholeTables,
+    merged_tables,
 )
 from dpquery.reconstruction.relaxed.rows import Partition, RelaxedRows
 from dpquery.strategy.algebra.subsets import Subset
@@ -159,7 +160,25 @@ class FittedRows:
         *,
         closer: bool = False,
     ) -> None:
-        """Fit the rows: see fit_tables."""
+        """Fit the rows; the same arguments give the same ones.
+
+        Args:
+            class_counts: classes of each attribute.
+            measured: tables, a set of attributes as often as it was measured.
+            total: the number of records, positive.
+            start: the rows fitted to the tables measured before, to go on from.
+            closer: whether to go on beyond what noise explains, to select the next table by.
+
+        Raises:
+            ValueError: a table has other classes than the domain, or there are no records.
+        """
+        if not total > 0:
+            raise ValueError("a model of no records")
+        for table in measured:
+            if table.values.shape != tuple(class_counts[i] for i in table.attributes):
+                given = f"a table of {table.values.shape} over attributes {table.attributes}"
+                raise ValueError(given)
+        measured, total = merged_tables(measured), float(total)  # numpy's would widen the rows
         self.class_counts, self.total = class_counts, total
         self._anchor: Singles = (
             _independent_rows(class_counts, measured, total) if start is None else start._anchor
