@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -230,12 +231,6 @@ def test_without_the_extra_a_table_on_spark_is_refused_with_the_remedy(monkeypat
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(DataError, match=re.escape("pip install 'dpquery[spark]'")):
-        check_header(["spark:x.parquet"], spec_of(single("age", Integers(0, 9))))
-
-
-def test_a_spark_whose_log_is_printed_is_refused(monkeypatch):
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "25333")
-    with pytest.raises(DataError, match="run dpquery without it"):
         check_header(["spark:x.parquet"], spec_of(single("age", Integers(0, 9))))
 
 
@@ -716,3 +711,31 @@ def test_a_command_that_starts_spark_says_and_leaves_nothing_of_the_data(
     )
     assert CANARY.encode() not in content
     assert os.environ.get("PYSPARK_PYTHON") is None
+
+
+@SPARK
+@pytest.mark.nightly
+def test_by_spark_submit_a_release_is_charged_once_and_logs_nothing_of_what_it_counts(
+    town, monkeypatch
+):
+    import pyspark
+
+    write_town("data.parquet", CSV + f"1,{CANARY},1,5\n".encode(), rows=900)
+    good = Path("data.parquet").read_bytes()
+    Path("run.py").write_text("from dpquery.cli.app import main\n\nmain()\n")
+    Path("events").mkdir()
+    tells = {"spark.ui.enabled": "true", "spark.eventLog.enabled": "true"}
+    tells |= {"spark.eventLog.dir": f"file://{town}/events", **LOCAL}
+    words = [word for key, value in tells.items() for word in ("--conf", f"{key}={value}")]
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    for content, code in ((damaged(good), DataError.exit_code), (good, 0)):
+        Path("data.parquet").write_bytes(content)
+        command = [submit, *words, "run.py", "release", "spark:data.parquet", "--epsilon", "1"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == code, done
+        assert ("could not be read to the end: a file is damaged" in done.stdout) == bool(code)
+        assert CANARY not in done.stdout + done.stderr
+        assert not re.search("TaskSetManager|DAGScheduler|Executor", done.stdout + done.stderr)
+        assert not [*Path("events").iterdir()]
+        assert spent() == "1"

@@ -19,9 +19,10 @@ task that is tried again draws what it drew before, and all tables are those of 
 
 All is asked of data frames, so that a Spark that is reached by Spark Connect (SPARK_REMOTE) serves
 as well as one in this process. The master, the memory and the catalogue are those of Spark's own
-configuration (SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS); without one Spark runs on this machine alone.
-Set or checked here is what a release rests on: the programs that Spark starts have no output, it
-shows no page, writes no event log and encrypts what it puts on disks; partitions stay as they are
+configuration (SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS, spark-submit); without one Spark runs on this
+machine alone. Set or checked here is what a release rests on: what runs beside a release logs
+nothing (the machines' own logs are their administrator's, and have sizes of tasks), Spark shows no
+page, writes no event log and encrypts what it puts on disks; partitions stay as they are
 asked for, names are compared letter by letter, times are in UTC, and a file that is damaged or gone
 is an error and never left out.
 """
@@ -63,6 +64,7 @@ _OF_THE_MACHINES = {
 """Settings that hold for all of Spark, and that a session must have if it runs already."""
 _OF_THE_PROGRAM = {
     "spark.app.name": _NAME,
+    "spark.log.level": "OFF",  # here, spark-submit or not; machines have logs of their own
     "spark.driver.defaultJavaOptions": "-XX:-UsePerfData -XX:ErrorFile=/dev/null",
 }
 _OF_THE_QUERY = {
@@ -86,11 +88,6 @@ def spark_session() -> "SparkSession":
 
     The master is that of Spark's own configuration, as all that is not set here.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        raise DataError(
-            "spark-submit has started Spark, whose log tells of the data; run dpquery without it, "
-            "and set in PYSPARK_SUBMIT_ARGS what spark-submit was given"
-        )
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -142,7 +139,7 @@ def _knock(address: str) -> None:
 
 
 def _started() -> "SparkSession":
-    """Return a new session of our own, whose programs print nothing."""
+    """Return a new session of our own, whose programs print nothing of it."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -152,7 +149,7 @@ def _started() -> "SparkSession":
 
 @cache
 def _gateway() -> "JavaGateway":
-    """Return the connection to a Java machine, the one of this process."""
+    """Return the connection to a Java machine, the one of this process or of spark-submit."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
