@@ -43,8 +43,9 @@ def chosen_mechanism(
     if mechanism in {"rap", "adaptive"}:
         from dpquery.mechanisms import fitted  # not loaded by releases without it
 
-        made = fitted.rap_mechanism if mechanism == "rap" else fitted.adaptive_mechanism
-        return made(plan, spec, request)
+        if mechanism == "rap":
+            return fitted.rap_mechanism(plan, spec, request)
+        return fitted.adaptive_mechanism(plan, spec, request, ledger)
     return linear_mechanism(plan, spec, with_closest(plan, request), ledger=ledger)
 
 

@@ -16,7 +16,7 @@ from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.ledger.ledger import StoredMeasurement
+from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
@@ -38,10 +38,11 @@ from dpquery.progress import report_progress
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
     UnbiasedAnswers,
+    released_rows,
     tables_of_run,
 )
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.reconstruction.relaxed.fits import FittedRows, RapProjection, replay
+from dpquery.reconstruction.relaxed.fits import RapProjection, replay
 from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.releases.folder.noisy_files import (
     MeasurementLabel,
@@ -293,8 +294,15 @@ class RapMechanism(FittedMechanism[PlannedRap, RapRounds]):
         )
 
 
+@dataclass(frozen=True, eq=False)
 class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
-    """Whole tables are chosen, and relaxed rows fitted to all of them in the end."""
+    """Whole tables are chosen, and relaxed rows fitted to all of them in the end.
+
+    Attributes:
+        fits: those that the run was made by, where it was made just now: public.
+    """
+
+    fits: list[AdaptiveFit]
 
     def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
         """Return the labels of the noisy values, in their order."""
@@ -320,9 +328,7 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
         return UnbiasedAnswers(rounds.workload.shape_of_domain, tables, rounds.total)
 
     def _rows(self, run: MeasuredRun) -> RelaxedRows:
-        rounds = self.query.rounds
-        shape = rounds.workload.shape_of_domain
-        return FittedRows(shape, tables_of_run(rounds, run), run.total).rows
+        return released_rows(self.query.rounds, run, self.fits.pop() if self.fits else None)
 
     def _noise(self, run: MeasuredRun) -> tuple[int, float]:
         """Of the tables of one attribute."""
@@ -379,8 +385,10 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
     return RapMechanism(plan, planned, query)
 
 
-def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> AdaptiveMechanism:
-    """Return the mechanism for a request.
+def adaptive_mechanism(
+    plan: Plan, spec: Spec, request: ReleaseRequest, ledger: Ledger | None = None
+) -> AdaptiveMechanism:
+    """Return the mechanism for a request; of the first edition where the ledger has such a run.
 
     Raises:
         SpecError: the plan holds no adaptive measurement, or the request does not fit them.
@@ -400,11 +408,17 @@ def adaptive_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> Adapt
         rows=spec.dataset.rows,
     )
 
+    fits: list[AdaptiveFit] = []
+
     def start(run: MeasuredRun) -> PublicFit:
-        return AdaptiveFit(rounds, run)
+        fits.append(AdaptiveFit(rounds, run))
+        return fits[-1]
 
     query = RoundsQuery(spec, compiled, rounds, request.release, start)
-    return AdaptiveMechanism(plan, planned, query)
+    first = replace(query, rounds=replace(rounds, edition=1))
+    if ledger is not None and ledger.first_charged([first.key]) is not None:
+        query = first
+    return AdaptiveMechanism(plan, planned, query, fits)
 
 
 def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:

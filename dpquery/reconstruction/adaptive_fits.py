@@ -25,6 +25,7 @@ from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable, merged_tables
+from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.shapes.residual import ResidualStrategy
@@ -49,6 +50,11 @@ class AdaptiveFit:
         self._measured = tables_of_run(rounds, replace(run, rounds=()))
         self.model = FittedRows(self._class_counts, self._measured, self._total, closer=True)
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds it was given."""
+        return len(self._measured) - self._rounds.candidates.one_way
+
     def answers(self, number: int) -> Floats:
         """Return the model's table of the candidate of a number, (cells,) counts."""
         return self.model.table(self._rounds.candidates.subsets[number]).ravel()
@@ -60,9 +66,36 @@ class AdaptiveFit:
             self._class_counts, self._measured, self._total, self.model, closer=True
         )
 
-    def final(self) -> FittedRows:
-        """Return the model of all tables so far as it is released: fitted afresh."""
-        return FittedRows(self._class_counts, self._measured, self._total)
+    def released(self) -> RelaxedRows:
+        """Return the rows that are released, of all tables so far: one fit and another.
+
+        Rows fitted afresh stop as soon as noise explains what is left, and the last ones, by which
+        tables were selected, go on. They err in different places, so that their mean errs less
+        than either: it is that of the rows of both ([MATH] 10.8).
+        """
+        afresh = FittedRows(self._class_counts, self._measured, self._total)
+        values = np.concatenate([afresh.rows.values, self.model.rows.values])
+        return RelaxedRows(self._class_counts, values)
+
+
+def released_rows(rounds: TableRounds, run: MeasuredRun, seen: AdaptiveFit | None) -> RelaxedRows:
+    """Return the rows that are released of a run.
+
+    Args:
+        rounds: what was measured.
+        run: the whole run.
+        seen: the fit of all rounds but the last, where it is there; it is made again otherwise.
+    """
+    if rounds.edition == 1:
+        shape = rounds.workload.shape_of_domain
+        return FittedRows(shape, tables_of_run(rounds, run), run.total).rows
+    fit = seen
+    if fit is None or fit.rounds != len(run.rounds) - 1:
+        fit = AdaptiveFit(rounds, run)
+        for measured in run.rounds[:-1]:
+            fit.add(measured)
+    fit.add(run.rounds[-1])
+    return fit.released()
 
 
 def tables_of_run(rounds: TableRounds, run: MeasuredRun) -> list[MeasuredTable]:

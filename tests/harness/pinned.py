@@ -249,6 +249,7 @@ AT_ONCE = replace(
 
 
 TABLES = TableRounds(
+    edition=1,
     workload=WORKLOAD,
     rows=None,
     guarantee=ZCDP,
@@ -301,6 +302,7 @@ RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "adaptive, replaced": in_rounds(replace(TABLES, replace=True, total=48), REPLACE),
     "adaptive, persons": in_rounds(replace(TABLES, records=3), PERSON),
     "adaptive, release 2": in_rounds(TABLES, release=2),
+    "adaptive, second edition": in_rounds(replace(TABLES, edition=2)),
 }
 
 

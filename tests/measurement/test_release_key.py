@@ -100,6 +100,7 @@ KEYS = {
     "adaptive, replaced": "b2755ef2c1399e9c7e4f65849886328dd8decc93e11fc696f9bc5b4a40efc099",
     "adaptive, persons": "4a385747e001192bfaf274e9721994e1bfc89fcadef2d3c57290a85bc2b86f2c",
     "adaptive, release 2": "2477e5cd22f23b2900f64a4e3e6f7f3248e4f0cbec33dd5d28c52f724418a7ce",
+    "adaptive, second edition": "6fa305ff423e912444dc88ca4b4c8b3d920156ce8147408bb828a3d9a86e00a0",
 }
 
 

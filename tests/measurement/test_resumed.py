@@ -516,6 +516,8 @@ RULES = {
     },
 }
 
+RULES["adaptive/2"] = RULES["adaptive/1"]  # another release is made of the same run
+
 
 def test_what_a_run_of_rap_asks_or_commits_changes_only_with_the_tag_in_its_key():
     """Rules that no number of the mechanism tells of: who changes one raises the tag, adds a row.

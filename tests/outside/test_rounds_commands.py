@@ -1,5 +1,6 @@
 """RAP and adaptive measurement by the commands: charged once, free again, honest of errors."""
 
+import dataclasses
 import json
 import math
 import re
@@ -15,6 +16,8 @@ from rounds import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, rehearse_tab
 from specs import unhashed
 from town import ANY_PLAN, CSV, contents, kinds, ok, plan_town, refused, renew, spent
 
+from dpquery.measurement.rounds.tables import table_rounds
+from dpquery.mechanisms import fitted
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan
 from dpquery.plan_file.rehearsals import RapSettings
@@ -340,6 +343,27 @@ def test_the_manifest_and_the_statement_say_what_was_chosen_and_measured(town):
     tables = [[names.index(name) for name in table.split(" x ")] for table in run.rounds]
     sizes = [2 + math.prod(classes[i] for i in table) for table in tables]
     assert len(pd.read_parquet("release/measurements.parquet")) == sum(classes) + sum(sizes)
+
+
+def test_a_run_of_the_first_edition_is_released_again_free_and_as_it_was(town, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(fitted, "table_rounds", first_edition)
+        ok("release", "data.csv", "--epsilon", "1", "--out", "old")
+    paid = spent()
+    ok("release", "data.csv", "--epsilon", "1", "--out", "again")
+    assert spent() == paid
+    for name in ("relaxed_rows.parquet", "measurements.parquet"):
+        assert Path("again", name).read_bytes() == Path("old", name).read_bytes()
+    ok("release", "data.csv", "--epsilon", "1", "--out", "new", "--release-number", "2")
+    assert float(spent()) == pytest.approx(2 * float(paid))
+    rows = [read_manifest(Path(name)).adaptive.relaxed_rows for name in ("old", "new")]
+    assert rows == [300, 600]
+    ok("answer", "new", "workload.yaml", "--out", "later")
+
+
+def first_edition(*given, **named):
+    """The rounds of a run as they were before the mean of two fits was released."""
+    return dataclasses.replace(table_rounds(*given, **named), edition=1)
 
 
 @pytest.mark.nightly

@@ -16,7 +16,7 @@ from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
     merged_components,
-    tables_of_run,
+    released_rows,
 )
 from dpquery.reconstruction.components import StackedSets, residual
 from dpquery.reconstruction.relaxed.fits import FittedRows
@@ -239,7 +239,7 @@ def test_rows_to_select_by_fit_closer_than_noise_explains():
     assert closer.steps <= 200
 
 
-def test_a_run_selects_by_close_rows_and_releases_rows_fitted_afresh():
+def test_a_run_selects_by_close_rows_and_releases_them_beside_rows_fitted_afresh():
     ones, pairs = measure(truth(), ONES, 8.0), measure(truth(), PAIRS, 8.0, seed=2)
     sizes = tuple(table.values.size for table in ones + pairs)
     candidates = CandidateTables(tuple(ONES + PAIRS), sizes, (1,) * 6)
@@ -250,12 +250,17 @@ def test_a_run_selects_by_close_rows_and_releases_rows_fitted_afresh():
         for k, table in enumerate(pairs)
     )
     first = MeasuredRun(RECORDS, 0.0, tuple(table.values for table in ones), 8.0)
-    run = AdaptiveFit(tables, first)
-    for measured in rounds:
-        run.add(measured)
-    assert misfit(run.model, ones + pairs) < 0.8 * misfit(run.final(), ones + pairs)
-    whole = tables_of_run(tables, replace(first, rounds=rounds))
-    afresh = FittedRows(SHAPE, whole, RECORDS)
-    expected = FittedRows(SHAPE, ones + pairs, RECORDS)
-    for model in (afresh, run.final()):
-        assert np.array_equal(model.table((0, 1, 2)), expected.table((0, 1, 2)))
+    whole, seen = replace(first, rounds=rounds), AdaptiveFit(tables, first)
+    for measured in rounds[:-1]:
+        seen.add(measured)
+    made = released_rows(tables, whole, seen)
+    afresh = FittedRows(SHAPE, ones + pairs, RECORDS)
+    assert misfit(seen.model, ones + pairs) < 0.8 * misfit(afresh, ones + pairs)
+    mean = (afresh.table((0, 1, 2)) + seen.model.table((0, 1, 2))) / 2
+    answers = made.answer(marginal(SHAPE, (0, 1, 2))) * RECORDS
+    np.testing.assert_allclose(answers.reshape(SHAPE), mean, rtol=1e-4, atol=1e-3)
+    short = AdaptiveFit(tables, first)  # as where the run was cut short and goes on
+    for other in (None, short):
+        assert np.array_equal(released_rows(tables, whole, other).values, made.values)
+    old = released_rows(replace(tables, edition=1), whole, None)
+    assert np.array_equal(old.values, afresh.rows.values)

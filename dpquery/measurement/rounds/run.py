@@ -145,10 +145,9 @@ class Rounds(ABC):
 
     name: ClassVar[str]
     key: ClassVar[str]
-    layout: ClassVar[str]
     kept: ClassVar[bool]
-    """What a run is called; the option of a release that asks for one; the tag in its key; whether
-    all exact answers are held together, as every round reads them, or worked out block by block."""
+    """What a run is called; the option of a release that asks for one; whether all exact answers
+    are held together, as every round reads them, or worked out block by block."""
 
     @property
     @abstractmethod

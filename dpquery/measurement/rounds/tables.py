@@ -37,7 +37,7 @@ fit made anew on another machine may differ in its last bits, and what was spent
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -102,20 +102,26 @@ class TableRounds(Rounds):
 
     Attributes:
         candidates: the tables that may be measured.
+        edition: 2 releases the mean of the last fit and of one made afresh, 1 the latter alone.
     """
 
     candidates: CandidateTables
+    edition: int = 2
 
     name: ClassVar[str] = "adaptive measurement"
     key: ClassVar[str] = "adaptive"
-    layout: ClassVar[str] = "adaptive/1"
-    """Named in the key of every run, beside all numbers of its budget.
-
-    Raise it with any change to what the same budget asks or commits: the grid, what a round costs,
-    when the level rises, the score of a table and the law of its draw, how the fit is rounded, the
-    layout of a committed vector. See RapRounds.layout.
-    """
     kept: ClassVar[bool] = True
+
+    @property
+    def layout(self) -> str:
+        """Named in the key of every run, beside all numbers of its budget.
+
+        Raise it with any change to what the same budget asks or commits: the grid, what a round
+        costs, when the level rises, the score of a table and the law of its draw, how the fit is
+        rounded, the layout of a committed vector; see RapRounds.layout. Here also with what is
+        released of it, so that a release that is made again stays what it was.
+        """
+        return f"adaptive/{self.edition}"
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -231,7 +237,8 @@ class TableRounds(Rounds):
 
     def at(self, guarantee: Guarantee, privacy: Privacy) -> "TableRounds":
         """Return the same run under another guarantee."""
-        return table_rounds(self.workload, privacy=privacy, guarantee=guarantee, rows=self.rows)
+        rounds = table_rounds(self.workload, privacy=privacy, guarantee=guarantee, rows=self.rows)
+        return replace(rounds, edition=self.edition)
 
     @property
     def selects(self) -> bool:

@@ -264,8 +264,12 @@ def _run(stage: Stage, settings: RapSettings | None, seed: int) -> Errors:
     adaptive = AdaptiveFit(tables, tables.decoded([tables.first(exact, chance)]))
     timed = _TimedFit(adaptive, stage.end)
     number = _rounds(tables, exact, fit=timed, chance=chance, said="adaptive measurement")
-    model = adaptive.final()
-    return errors_of(workload, lambda k: model.answer(workload.blocks[k]), proxy, rounds=number)
+    released, total = adaptive.released(), adaptive.model.total
+
+    def answers(position: int) -> NDArray[np.floating]:
+        return released.answer(workload.blocks[position]).astype(np.float64) * total
+
+    return errors_of(workload, answers, proxy, rounds=number)
 
 
 def _rounds(
