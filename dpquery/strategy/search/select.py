@@ -137,6 +137,7 @@ cores of attributes that OPT_R has cores for.
 """
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 96, 32  # classes of an attribute, blocks: seconds of search
+PROVEN_OPTIMAL = "another one is as good as proven optimal"
 LEFT_OUT = "left out: "
 FAR = f"{LEFT_OUT}such noise is far from being taken at this epsilon; --search-both searches it too"
 Flaw = Callable[[Strategy], str]
@@ -401,7 +402,7 @@ class _Search:
         """Return the candidates and one more; nothing is searched for that could not win."""
         if far and name not in UNTIMED:
             return [*candidates, Candidate(name, None, None, FAR)]
-        if self._why_not(name, problem.noise, candidates):
+        if self._why_not(name, problem.noise, candidates) == PROVEN_OPTIMAL:
             candidates = _sound(candidates, self.flaw_of)
         if reason := self._why_not(name, problem.noise, candidates):
             return [*candidates, Candidate(name, None, None, reason)]
@@ -413,7 +414,7 @@ class _Search:
             return ""
         bound = _best_bound(candidates, self.bound, self.change)
         if bound and self._least_loss(candidates) <= bound.loss * (1 + SETTLED):
-            return "another one is as good as proven optimal"
+            return PROVEN_OPTIMAL
         wider = CONTAINED_IN.get((name, noise))
         if name == "OPT_H" and max(self.workload.shape_of_domain) > MAX_CORE:
             return ""
