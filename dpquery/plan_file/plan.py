@@ -279,15 +279,12 @@ def write_plan(plan: Plan) -> bytes:
         content["adaptive"] = encode_adaptive(plan.adaptive)
     if plan.closest is not None:
         content["closest"] = encode_closest(plan.closest)
-    return _as_text(content | {"sha256": _sha256(content)})
-
-
-def _as_text(content: Mapping[str, object]) -> bytes:
+    content["sha256"] = _sha256(content)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _sha256(content: Mapping[str, object]) -> str:
-    return hashlib.sha256(_as_text(content)).hexdigest()
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def read_plan(content: bytes, *, name: str = "this") -> Plan:
