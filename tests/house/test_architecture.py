@@ -316,6 +316,7 @@ def test_no_test_names_a_file_of_the_product_by_its_path() -> None:
         module.offence(line, f"names {path}")
         for module in modules(TESTS)
         for line, text in texts_of(module)
+        if text != OFFENCES  # whose files are made up
         for path in re.findall(r"[\w/]+\.py\b", text)
         if path.removeprefix("dpquery/") in paths
     ]

@@ -359,6 +359,24 @@ def test_what_is_no_base_table_of_the_declared_columns_is_refused(database):
         check_header([place, place], AGE)
 
 
+def test_a_file_of_duckdb_is_read_in_bounded_memory_and_spills_nowhere(tmp_path, monkeypatch):
+    path, connect, seen = tmp_path / "p.duckdb", duckdb.connect, []
+    with connect(path) as connection:
+        connection.execute("CREATE TABLE persons AS SELECT 1 AS age")
+
+    def remembering(*given, **options):
+        opened = connect(*given, **options)
+        names = ("memory_limit", "temp_directory", "autoload_known_extensions")
+        seen.append([opened.execute(f"SELECT current_setting('{n}')").fetchone()[0] for n in names])
+        return opened
+
+    monkeypatch.setattr(duckdb, "connect", remembering)
+    place = Path(f"duckdb:{path}?table=persons")
+    assert tabulate(place, spec=AGE, subsets=[()])[()] == 1
+    assert seen
+    assert all(settings == ["244.1 MiB", "", False] for settings in seen)  # 256 MB
+
+
 def test_sqlite_behind_adbc_is_refused_since_its_types_come_from_the_first_rows(
     tmp_path, monkeypatch
 ):
