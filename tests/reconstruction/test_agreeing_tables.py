@@ -154,7 +154,7 @@ def test_components_beyond_joint_classes_are_the_nearest_too(monkeypatch):
     """With ranges, their noise has a shape: a dense twin, of strategies that split exactly so."""
     shape = (6, 4)
     blocks = (product(shape, {0: Prefix(6), 1: with_total(4)}), marginal(shape, (0, 1)))
-    strategy = chosen(Workload(shape, blocks, (1.0, 1.0)), kind=MarginalsStrategy)
+    strategy = chosen(Workload(shape, blocks, (1.0, 1.0)), "laplace", MarginalsStrategy)
     x = np.random.default_rng(5).poisson(3.0, shape)
     std = 4.0 * math.sqrt(squared_sensitivity(strategy))
     noisy = list(measured(strategy, x, std, np.random.default_rng(1)))
