@@ -210,7 +210,7 @@ def release(
             ledger.check_replaced(directory)
             changed = changed_since(plan, Path(plan_path))
             _check_unchanged(changed, as_planned=as_planned or paid)
-            _warn_of_delta(at_delta, chosen.query)
+            _warn_of_delta(max(at_delta, spec.budget.delta), chosen.query)
             with stage("", *MEASURING):
                 measured = measure(
                     as_data(data),

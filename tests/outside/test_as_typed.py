@@ -226,6 +226,17 @@ def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, w
         assert "Laplace noise, which does not use it" in told
 
 
+def test_a_large_delta_of_the_budget_alone_is_warned_of_too(town):
+    spec = SPEC.replace("add-remove}", "add-remove, delta: 1e-6}").replace("id: town", "id: other")
+    Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 4, delta: 0.1}"))
+    for form in ([], ["--why"]):
+        said = ok("plan", "workload.yaml", *QUICK, "--new-dataset", *form).out
+        assert "warning: delta 0.1 is large" in said
+    ok(*ANY_PLAN, "workload.yaml", "--out", "other.plan", "--new-dataset")
+    wanted = ("release", "data.csv", "--epsilon", "1", "--plan", "other.plan")
+    assert "warning: delta 0.1 is large" in ok(*wanted).err
+
+
 def test_plan_ends_in_a_release_that_the_budget_can_pay_for(town):
     spec = SPEC.replace("add-remove}", "add-remove, delta: 1e-6}").replace("id: town", "id: other")
     Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 2, delta: 1e-6}"))
