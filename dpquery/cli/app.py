@@ -135,9 +135,9 @@ def main() -> None:
         for said, plain in PLAIN_WORDS:
             message = message.replace(said, plain)
         place = error.ctx.command_path if error.ctx else "dpquery"
-        example = (error.ctx and error.ctx.command.epilog) or "Example: "
-        if message.startswith("Missing") and (command := example.removeprefix("Example: ")):
-            message += f"; write it as in `{command}`"
+        example = error.ctx.command.epilog if error.ctx else None
+        if example and message.startswith("Missing"):
+            message += f"; write it as in `{example.removeprefix('Example: ')}`"
         _fail(f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`", 2)
     except DpqueryError as error:
         _fail(str(error), error.exit_code)

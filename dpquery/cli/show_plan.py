@@ -86,7 +86,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
     notes += [words for words in (_counted(report), report.remark) if words]
-    notes += delta_words(max(report.delta, spec.budget.delta), report.worth.items[0].records)
+    notes += delta_words(report.delta, spec.budget, report.worth.items[0].records)
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     title = (

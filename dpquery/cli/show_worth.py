@@ -144,9 +144,9 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
     notes += [("targets", words) for words in least_words(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
-    most = max(report.delta, spec.budget.delta)
-    notes += [("delta", words) for words in delta_words(most, worth.items[0].records)]
-    if spec.derived and worth.items[0].records is None:
+    records = worth.items[0].records
+    notes += [("delta", words) for words in delta_words(report.delta, spec.budget, records)]
+    if spec.derived and records is None:
         notes.append(("derived", DERIVED_UNKNOWN))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
     notes += [("note", words) for words in (_hurried(report), report.remark)]

@@ -210,7 +210,7 @@ def release(
             ledger.check_replaced(directory)
             changed = changed_since(plan, Path(plan_path))
             _check_unchanged(changed, as_planned=as_planned or paid)
-            _warn_of_delta(max(at_delta, spec.budget.delta), chosen.query)
+            _warn_of_delta(at_delta, chosen.query)
             with stage("", *MEASURING):
                 measured = measure(
                     as_data(data),
@@ -247,7 +247,7 @@ def _named_delta(delta: Fraction, spec: Spec) -> Fraction:
 def _large_delta(delta: Fraction, spec: Spec) -> list[str]:
     """Return the warning of a delta, by how many records the spec says there are; or nothing."""
     rows = spec.dataset.rows
-    return delta_words(delta, None if rows is None else rows.count)
+    return delta_words(delta, spec.budget, None if rows is None else rows.count)
 
 
 def _warn_of_delta(delta: Fraction, query: Query) -> None:

@@ -12,6 +12,7 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
 from dpquery.releases.words import percent
 from dpquery.spec.numbers import power
+from dpquery.spec.spec import Budget
 
 GROWS = "the cost grows about as epsilon squared: half of it costs a quarter"
 """Why half of an epsilon is not half of a budget that is counted in rho or mu^2."""
@@ -24,8 +25,9 @@ RECORDED: DeltaForm = "{:g}".format
 LARGE_DELTA = Fraction(1, 1000)  # where nobody said how many records there are
 
 
-def delta_words(delta: Fraction, records: int | None) -> list[str]:
-    """Warn of a delta at which records may be published as they are; nothing at any other."""
+def delta_words(delta: Fraction, budget: Budget, records: int | None) -> list[str]:
+    """Warn where records may be published as they are, at a release's delta or its budget's."""
+    delta = max(delta, budget.delta)
     if delta <= (LARGE_DELTA if records is None else Fraction(1, records)):
         return []
     above = "is large" if records is None else f"is above one in the {records:,} records"
