@@ -198,7 +198,7 @@ def release(
     content = _bytes_of(as_path(plan_path))
     plan, spec = plan_and_spec(content, Path(plan_path))
     at_delta = spec.privacy.delta if delta is None else _named_delta(exact_delta(delta), spec)
-    held, columns = _memory_for_persons(memory, spec), parse_columns(also)
+    held, columns, located = _memory_for_persons(memory, spec), parse_columns(also), as_data(data)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
     with ExitStack() as claim:
         with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
@@ -213,14 +213,14 @@ def release(
             _warn_of_delta(at_delta, chosen.query)
             with stage("", *MEASURING):
                 measured = measure(
-                    as_data(data),
+                    located,
                     chosen.query,
                     ledger=ledger,
                     memory=held,
                     others=linear_queries(plan, spec, terms, other_than=chosen.query),
                 )
             funds = ledger.funds(spec.dataset.id)
-        stale, unless_same = _stale(as_data(data), measured, same=same)
+        stale, unless_same = _stale(located, measured, same=same)
         with stage("working out answers", *ANSWERING):
             result = chosen.make(measured, level=confidence or LEVEL)
         with stage("", *WRITING):
