@@ -64,17 +64,20 @@ from dpquery.strategy.strategy import (
 )
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
+    ChangedError,
     Count,
     Json,
     JsonValue,
     NotNegative,
     Positive,
+    as_written,
     decode,
     integer,
     list_of,
     mapping,
     parsed,
     record,
+    sha256_of,
     text_of,
 )
 
@@ -85,9 +88,10 @@ The spec text of the first drops records where it does not say `other`. Releases
 take the noise that errs less at an equal epsilon, and their statements have exact budgets.
 """
 FORMAT = "dpquery.plan/3"
-TABLES_EDITION = 2
-"""Of the tables of a release from a new plan. From 2 on a column has one type in all files, their
-metadata describe the columns, and bins have `_below` in place of `_to`."""
+TABLES_EDITION = 3
+"""Of the files of a release from a new plan. From 2 on a column has one type in all tables, their
+metadata describe the columns, and bins have `_below` in place of `_to`; from 3 on release.json
+states the hash of its content."""
 NO_LONGER_READ = (
     "the plan was made with a strategy that is no longer read (a quad-tree or a wavelet); dpquery "
     "0.1 makes its release again free, and a release of a new plan is charged"
@@ -279,33 +283,28 @@ def write_plan(plan: Plan) -> bytes:
         content["adaptive"] = encode_adaptive(plan.adaptive)
     if plan.closest is not None:
         content["closest"] = encode_closest(plan.closest)
-    content["sha256"] = _sha256(content)
+    content["sha256"] = sha256_of(content)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _sha256(content: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def read_plan(content: bytes, *, name: str = "this") -> Plan:
     """Parse the bytes of a plan file; SpecError if they are not one, with the name.
 
     A plan that was changed by hand is refused by its hash: some of its figures, such as the lower
-    bound, take too long to work out again. The hash guards against accidents alone, so that all
-    that the guarantee stands on is checked apart from it. Plans had none at first.
+    bound, take too long to work out again. All that the guarantee stands on is checked apart from
+    the hash.
     """
     try:
         raw = mapping(parsed(content))
         if raw["format"] not in FORMATS:
             given = text_of(raw["format"])[:40]
             raise SpecError(f"the plan has format {given!r}, not {FORMAT!r}; plan again")
-        kept = {key: value for key, value in raw.items() if key != "sha256"}
-        if raw.get("sha256", "") not in ("", _sha256(kept)):
-            raise SpecError(
-                f"{name} was changed after `dpquery plan` wrote it; put the file back as it was, "
-                f"or plan again with `dpquery plan SPEC --out {name}`"
-            )
-        return _parse(raw, hashlib.sha256(content).hexdigest())
+        return _parse(as_written(raw), hashlib.sha256(content).hexdigest())
+    except ChangedError:
+        raise SpecError(
+            f"{name} was changed after `dpquery plan` wrote it; put the file back as it was, "
+            f"or plan again with `dpquery plan SPEC --out {name}`"
+        ) from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         raise SpecError(
             f"{name} is not a plan file, or it is damaged; run `dpquery plan`"

@@ -41,14 +41,17 @@ from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
     LEAST_FIGURE,
     UNWRITTEN,
+    ChangedError,
     Count,
     Matching,
     MisplacedError,
     Within,
     as_json,
+    as_written,
     decode,
     mapping,
     parsed,
+    sha256_of,
     text_of,
 )
 from dpquery.untrusted.parquet import UNREADABLE
@@ -274,7 +277,8 @@ class Manifest:
             older dpquery made, which keep the bytes that they had.
         derived: statistics made of the noisy answers; left out of the file where there are none.
         facts: what became of public facts; left out of the file where the spec declares none.
-        tables: edition of the tables, as the plan has it; left out of the file where it is 1.
+        tables: edition of the tables, as the plan has it; left out of the file where it is 1. From
+            3 on the file states the sha256 of its other content.
         nearer: about the errors of the best guess and of the estimates, by the noisy values; left
             out of the file unless the guess is far nearer and not among the columns.
     """
@@ -302,7 +306,7 @@ class Manifest:
     counted: Annotated[CountedFacts | None, UNWRITTEN] = None
     derived: Annotated[tuple[DerivedFacts, ...], UNWRITTEN] = ()
     facts: Annotated[tuple[PublicFactUse, ...], UNWRITTEN] = ()
-    tables: Annotated[int, Within(1, 2), UNWRITTEN] = 1
+    tables: Annotated[int, Within(1, 3), UNWRITTEN] = 1
     nearer: Annotated[tuple[FigureFromZero, FigureFromZero] | None, UNWRITTEN] = None
 
     @property
@@ -432,7 +436,10 @@ def _guarantee_facts(guarantee: Guarantee, cumulative: str, name: str) -> Guaran
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
     content = {**mapping(as_json(manifest)), "libraries": dict(manifest.libraries)}
-    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    content = json.loads(json.dumps(content, sort_keys=True, allow_nan=False))
+    if manifest.tables >= 3:
+        content["sha256"] = sha256_of(content)
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -442,8 +449,9 @@ def read_manifest(directory: Path) -> Manifest:
         raw = mapping(parsed(read_outside(path, most=MAX_JSON_BYTES)))
         version = raw["schema_version"]
         if version == SCHEMA_VERSION:
-            libraries = sorted(mapping(raw["libraries"]).items())
-            manifest = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
+            facts = as_written(raw)
+            libraries = sorted(mapping(facts["libraries"]).items())
+            manifest = cast(Manifest, decode(Manifest, {**facts, "libraries": libraries}))
             _check_facts(manifest)
             return manifest
         version = text_of(version)[:40]
@@ -451,6 +459,10 @@ def read_manifest(directory: Path) -> Manifest:
         raise SpecError(
             f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
             "name the folder that `dpquery release` wrote"
+        ) from None
+    except ChangedError:
+        raise SpecError(
+            f"{path} was changed after it was written; put it back as it was, or {RELEASE_AGAIN}"
         ) from None
     except MisplacedError as wrong:
         raise SpecError(

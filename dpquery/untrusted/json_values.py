@@ -1,5 +1,6 @@
 """Values of a JSON file that comes from outside, each checked as it is taken."""
 
+import hashlib
 import json
 import math
 import re
@@ -42,6 +43,10 @@ class MisplacedError(ValueError):
     def __init__(self, place: str) -> None:
         super().__init__(place)
         self.place = place
+
+
+class ChangedError(Exception):
+    """A file was changed since it was written, by the hash that it states."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,25 @@ def parsed(content: bytes) -> JsonValue:
         raise ValueError("values")
     value: JsonValue = json.loads(content, object_pairs_hook=_object, parse_constant=_refuse)
     return value
+
+
+def sha256_of(content: Mapping[str, object]) -> str:
+    """Return the hash of JSON values, in their order, that a file states of its own content."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def as_written(raw: Json) -> Json:
+    """Return the content of a file without the hash of it that it states; older files state none.
+
+    The hash guards against changes by hand and accidents alone: whoever means to can renew it.
+
+    Raises:
+        ChangedError: the content is not that of the hash.
+    """
+    kept = {key: value for key, value in raw.items() if key != "sha256"}
+    if raw.get("sha256", "") not in ("", sha256_of(kept)):
+        raise ChangedError
+    return kept
 
 
 def _object(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

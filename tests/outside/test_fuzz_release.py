@@ -101,14 +101,14 @@ def check_readers(commands=READERS):
 def resigned():
     """Name the plan of the folder in its manifest, so that what it holds is looked at."""
     path = Path("bad/release.json")
-    facts = json.loads(path.read_text())
+    facts = unhashed(path.read_text())
     facts["plan"] = hashlib.sha256(Path("bad/release.plan").read_bytes()).hexdigest()
     path.write_text(json.dumps(facts))
 
 
 def change_manifest(draw):
     path = Path("bad/release.json")
-    facts = mutated(json.loads(path.read_text()), draw)
+    facts = mutated(unhashed(path.read_text()), draw)
     path.write_bytes(json.dumps(facts).encode("utf-8", "replace"))
 
 
@@ -183,7 +183,7 @@ def test_many_damaged_folders_are_read_or_refused(released, kind, change, record
 def test_every_fact_of_a_manifest_may_be_anything(released, kind, record_property):
     draw, tried = chance(3), 0
     fresh(kind)
-    facts = json.loads(Path("bad/release.json").read_text())
+    facts = unhashed(Path("bad/release.json").read_text())
     for place in paths(facts):
         for value in draw.sample(WILD, 2):
             other = json.dumps(put(facts, place, value)).encode("utf-8", "replace")
@@ -211,7 +211,7 @@ def test_every_fact_of_a_manifest_may_be_anything(released, kind, record_propert
 )
 def test_files_that_a_manifest_names_lie_in_its_folder(released, name):
     fresh("linear")
-    facts = json.loads(Path("bad/release.json").read_text())
+    facts = unhashed(Path("bad/release.json").read_text())
     facts["items"][0]["file"] = name
     Path("bad/release.json").write_text(json.dumps(facts))
     for command in READERS[:2]:
@@ -238,7 +238,7 @@ def test_parts_of_a_release_that_are_no_files_are_refused_at_once(released, name
 @pytest.mark.parametrize("figure", ["rmse", "max_error", "rmse_spread"])
 def test_errors_of_a_rehearsal_are_never_negative(released, figure):
     fresh("rap")
-    facts = json.loads(Path("bad/release.json").read_text())
+    facts = unhashed(Path("bad/release.json").read_text())
     facts["rap"]["simulated"][figure] = -0.5
     Path("bad/release.json").write_text(json.dumps(facts))
     done = run("error-report", "bad")
@@ -282,7 +282,7 @@ def test_words_of_a_folder_are_never_markup_nor_commands(released, kind):
     ok("error-report", "bad", "--html", "page.html")
     plain = Page()
     plain.feed(Path("page.html").read_text())
-    facts = json.loads(Path("bad/release.json").read_text())
+    facts = unhashed(Path("bad/release.json").read_text())
     for item in facts["items"]:
         item["description"] = EVIL
     facts["strategy"] |= {"name": EVIL, "kind": EVIL, "bound_kind": EVIL}
@@ -378,7 +378,7 @@ def test_a_small_file_that_unfolds_to_gigabytes_is_refused_in_bounds(released, b
 
 def test_rows_that_are_claimed_and_not_there_are_refused(released):
     fresh("linear")
-    facts = json.loads(Path("bad/release.json").read_text())
+    facts = unhashed(Path("bad/release.json").read_text())
     facts["items"][0]["queries"] = 1 << 40
     Path("bad/release.json").write_text(json.dumps(facts))
     done = run(*READERS[1])
@@ -408,7 +408,7 @@ def test_values_that_cannot_be_noise_are_refused_before_they_unfold(tmp_path, sc
 def test_figures_too_small_to_be_drawn_and_numbers_that_are_missing_are_refused(released):
     """Both were internal errors once."""
     fresh("linear")
-    facts = json.loads(Path("bad/release.json").read_text())
+    facts = unhashed(Path("bad/release.json").read_text())
     facts["error_by_epsilon"][0][1] = 5e-324
     Path("bad/release.json").write_text(json.dumps(facts))
     assert run(*READERS[1]).code == 2

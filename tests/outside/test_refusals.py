@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -180,4 +181,36 @@ def test_a_name_that_no_file_can_have_is_refused(released, name):
             call()
     with pytest.raises(DataError):
         dpquery.release(name, epsilon=2, out="other")
+    assert charges() == 1
+
+
+MISTAKES = [
+    # (files to put or {old: new} to change in them, command, exit code, what is said)
+    (
+        {"release/release.json": {'"epsilon": 1.0': '"epsilon": 0.1'}},
+        "error-report release",
+        2,
+        "release/release.json was changed after it was written; put it back as it was, or run",
+    ),
+    (
+        {"release/release.json": {'"level": 0.95': '"level": 0.5'}},
+        "package release",
+        2,
+        "release/release.json was changed after it was written; put it back as it was, or run",
+    ),
+]
+"""Ordinary mistakes, and the words that say where, why and what to do."""
+
+
+@pytest.mark.parametrize(("files", "command", "code", "said"), MISTAKES)
+def test_a_mistake_is_met_with_place_cause_and_remedy(released, files, command, code, said):
+    for name, content in files.items():
+        if isinstance(content, dict):
+            ((old, new),) = content.items()
+            before = Path(name).read_text()
+            assert old in before
+            content = before.replace(old, new)
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = run(*shlex.split(command))
+    assert (done.code, said in done.out + done.err) == (code, True), done
     assert charges() == 1
