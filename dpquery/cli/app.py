@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from typing import Annotated, Any
 
@@ -32,11 +33,16 @@ from dpquery.version import __version__
 _UsageError: Any = typer.BadParameter.__base__
 PLAIN_WORDS = (
     ("Value error, ", ""),
+    ("Input should be a valid integer.*", "it must be a whole number"),
+    ("Input should be a valid number.*", "it must be a number"),
     ("Input should be greater than or equal to", "it must be at least"),
     ("Input should be less than or equal to", "it must be at most"),
     ("Input should be", "it must be"),
+    ("Option ('.*') requires an argument", r"Missing value of \1"),
+    (r"Got unexpected extra argument.*? \((.*)\)", r"Too many arguments: leave out \1"),
+    ("[Pp]ath ('.*') is not readable", r"you may not read \1: check its permissions with `ls -l`"),
 )
-"""What libraries say of a value that is refused, and what people do."""
+"""What libraries say of a value that is refused, as patterns, and what people do."""
 NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -124,6 +130,8 @@ def main() -> None:
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     write_words()
     be_quiet(False)
+    if mistyped := _mistyped(sys.argv[1:]):
+        _fail(mistyped, 2)
     try:
         with shown_warnings():
             sys.exit(app(standalone_mode=False))
@@ -133,11 +141,19 @@ def main() -> None:
             sys.exit(2)
         message = error.format_message().rstrip(".")
         for said, plain in PLAIN_WORDS:
-            message = message.replace(said, plain)
-        place = error.ctx.command_path if error.ctx else "dpquery"
-        example = error.ctx.command.epilog if error.ctx else None
-        if example and message.startswith("Missing"):
-            message += f"; write it as in `{example.removeprefix('Example: ')}`"
+            message = re.sub(said, plain, message)
+        examples, named = {name: example for name, _, example in COMMANDS}, sys.argv[1:2]
+        place = " ".join(["dpquery", *(name for name in named if name in examples)])
+        example = examples.get("".join(named), "")
+        if error.ctx:
+            place, example = error.ctx.command_path, error.ctx.command.epilog or ""
+            needed = [each.name for each in error.ctx.command.params if each.required]
+            if message.startswith("Missing argument") and len(needed) > 1:
+                message = f"`{place}` needs {' and '.join(needed)}"
+        if example and message.startswith(("Missing", "`")):
+            message += f"; write it as in `dpquery {example.removeprefix('Example: dpquery ')}`"
+        elif message.startswith("No such command") and not message.endswith("?"):
+            message += f"; there are {', '.join(examples)}"
         _fail(f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`", 2)
     except DpqueryError as error:
         _fail(str(error), error.exit_code)
@@ -149,6 +165,16 @@ def main() -> None:
         raise
     except Exception as error:
         _fail(f"internal error ({type(error).__name__}); nothing more is shown: it may be data", 70)
+
+
+def _mistyped(words: list[str]) -> str:
+    """Return what is wrong with words that would be taken for others; empty if nothing is."""
+    for before, word in zip(["", *words], words, strict=False):
+        if word[:1] in ("\N{EN DASH}", "\N{EM DASH}"):
+            return f"{word} begins with a long dash; type two hyphens: --{word[1:]}"
+        if before == "--out" and not word:
+            return "--out is followed by an empty name; name what is to be written, or leave it out"
+    return ""
 
 
 def _interrupted() -> str:

@@ -1,27 +1,4 @@
-"""Plan, release, answer, error-report, compare, synthetic, init, schema, package, check, audit.
-
-`dpquery plan`: the best strategy for a workload, without data.
-
-`dpquery release`: a plan carried out on data.
-
-`dpquery answer`: new questions about an old release.
-
-`dpquery compare`: the expected errors of two plans, or specs, side by side.
-
-`dpquery synthetic`: records to work with, made of a RAP release.
-
-`dpquery error-report`: what each number of a release is worth.
-
-`dpquery init` and `dpquery schema`: a commented spec to start from, and its JSON Schema.
-
-`dpquery docs`: the pages of the documentation.
-
-`dpquery check`: a file held against its spec, for those who may see the records.
-
-`dpquery package`: a release made ready to hand over.
-
-`dpquery audit`: the self-test of the installed versions.
-"""
+"""Plan, release, answer, error-report, compare, synthetic, init, schema, package, check, audit."""
 
 import os
 import shutil
@@ -85,7 +62,12 @@ from dpquery.commands.defaults import (
     SYNTHETIC_PATH,
     TIME_LIMIT,
 )
-from dpquery.exceptions import BudgetExceededError, PlanConflictError, SpecError
+from dpquery.exceptions import (
+    BudgetExceededError,
+    DpqueryError,
+    PlanConflictError,
+    SpecError,
+)
 from dpquery.limits import LARGEST_INTEGER
 
 if TYPE_CHECKING:
@@ -272,7 +254,12 @@ def _data_at(data: list[str]) -> Iterator[list[str]]:
         shutil.copyfileobj(sys.stdin.buffer, held)
         held.flush()
         os.utime(held.fileno(), (0, 0))  # when it was changed last nobody knows
-        yield [f"/proc/{os.getpid()}/fd/{held.fileno()}"]
+        place = f"/proc/{os.getpid()}/fd/{held.fileno()}"
+        try:
+            yield [place]
+        except DpqueryError as error:
+            error.args = (str(error).replace(place, "what came on stdin"),)
+            raise
 
 
 @contextmanager
@@ -487,6 +474,7 @@ def lint_command(
 ) -> None:
     """Read specs and report every mistake with its place; nothing is planned or put on record."""
     from dpquery.releases.words import count
+    from dpquery.spec.columns import doubts
     from dpquery.spec.parsing.read import load_spec
 
     read, mistakes = {}, []
@@ -506,6 +494,8 @@ def lint_command(
     for name, spec in read.items():
         items = count(len(spec.items), "table")
         show(f"{name}: {count(spec.queries, 'answer')} in {items}, no mistakes")
+        for words in doubts(spec.domain):
+            show(f"{name}: {words}")
 
 
 def schema_command() -> None:

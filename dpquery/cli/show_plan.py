@@ -42,6 +42,7 @@ from dpquery.releases.words import (
     percent,
     rows_counted,
 )
+from dpquery.spec.columns import doubts
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT
 
@@ -87,6 +88,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
     notes += [words for words in (_counted(report), report.remark) if words]
     notes += delta_words(report.delta, spec.budget, report.worth.items[0].records)
+    notes += doubts(spec.domain)
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     title = (
@@ -187,10 +189,10 @@ def _item_grid(best: SelectionAtBudget, spec: Spec, title: str, notes: Sequence[
         columns = (*columns, "in")
         units = ("counts" if summed is None else f"sums of {summed.of}" for summed in sums)
         items = [(*row, unit) for row, unit in zip(items, units, strict=True)]
-        most = "the most that one record adds"
         notes = (
             *(summed.words for summed in dict.fromkeys(sums) if summed is not None),
-            f"figures over several items take the errors of sums over {most}",
+            "in figures over several items, each error of a sum is divided by the most that one "
+            "record can add to it",
             *notes,
         )
     return Grid(title, columns, tuple(items), tuple(notes))

@@ -16,6 +16,7 @@ from dpquery.releases.budget_words import delta_words, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADES
 from dpquery.releases.words import count, percent, rounded, rows_counted, within
+from dpquery.spec.columns import doubts
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
 
@@ -149,7 +150,7 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     if spec.derived and records is None:
         notes.append(("derived", DERIVED_UNKNOWN))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
-    notes += [("note", words) for words in (_hurried(report), report.remark)]
+    notes += [("note", words) for words in (*doubts(spec.domain), _hurried(report), report.remark)]
     return [
         *notes,
         ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),

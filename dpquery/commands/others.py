@@ -57,6 +57,7 @@ from dpquery.releases.manifest import PLAN_FILE, Manifest, read_manifest
 from dpquery.releases.package.write import PackageContent, left_out, parse_formats, write_package
 from dpquery.releases.words import count, html_table
 from dpquery.spec.columns import Domain
+from dpquery.spec.problems import not_read
 from dpquery.spec.spec import About, Spec
 from dpquery.untrusted.files import check_place
 
@@ -173,7 +174,7 @@ def _plan_of(path: Path, time_limit: float, jobs: int) -> tuple[Plan, Spec]:
     try:
         content = read_plan_file(path)
     except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}; name a plan or a spec") from None
+        raise not_read(path, error, "name a plan or a spec") from None
     if PLAN_MARK in content[:HEAD]:
         return plan_and_spec(content, path)
     with tempfile.TemporaryDirectory() as folder:

@@ -35,7 +35,6 @@ from dpquery.commands.defaults import (
 from dpquery.exceptions import ChangedDataError, LargeDeltaWarning, PlanConflictError, SpecError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.locations import Data, stale_place
-from dpquery.measurement.counting.sources import near_in_folder
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Funds, Room, price_against
@@ -52,7 +51,7 @@ from dpquery.releases.budget_words import delta_words
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
 from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.numbers import power
-from dpquery.spec.problems import one_of, quoted
+from dpquery.spec.problems import near_in_folder, not_read, one_of, quoted
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import CHOICES as NOISES
 from dpquery.strategy.strategy import chosen as chosen_noise
@@ -333,7 +332,5 @@ def _bytes_of(plan_path: Path) -> bytes:
     try:
         return read_plan_file(plan_path)
     except OSError as error:
-        raise SpecError(
-            f"{plan_path} cannot be read: {error.strerror}; run `dpquery plan workload.yaml` "
-            "first, or name the plan with --plan"
-        ) from None
+        remedy = "run `dpquery plan workload.yaml` first, or name the plan with --plan"
+        raise not_read(plan_path, error, remedy) from None

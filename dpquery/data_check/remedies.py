@@ -231,7 +231,9 @@ def _attribute_lines(
             changed |= bool(in_signs)
         else:
             fields, rest = [flow_kind(column.kind)], False
-        other = "count" if rest and column.drops else column.other
+        # Where all that was found is declared below, `show` would show an empty value for ever.
+        empty = not rest and column.name in odd and column.other == "show"
+        other = "count" if empty or (rest and column.drops) else column.other
         changed |= other != column.other or fields != [flow_kind(column.kind)]
         fields += [flow_number(column.number)] if column.number else []
         fields += [f"other: {other}"] * (other != "count" or says_other)

@@ -62,7 +62,7 @@ from dpquery.strategy.strategy import (
     Strategy,
     check_strategy_size,
 )
-from dpquery.untrusted.files import read_outside
+from dpquery.untrusted.files import read_outside, seems_to_be
 from dpquery.untrusted.json_values import (
     ChangedError,
     Count,
@@ -307,7 +307,8 @@ def read_plan(content: bytes, *, name: str = "this") -> Plan:
         ) from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         raise SpecError(
-            f"{name} is not a plan file, or it is damaged; run `dpquery plan`"
+            f"{name} is not a plan file, or it is damaged: it seems to be "
+            f"{seems_to_be(content, name)}; name the file that `dpquery plan` wrote, or run that"
         ) from None
 
 

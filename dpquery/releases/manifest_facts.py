@@ -138,7 +138,7 @@ def over_units(items: Sequence[ItemFacts]) -> str:
     """Return what figures over several items make of sums; nothing where there are none."""
     if all(item.summed is None for item in items):
         return ""
-    return ", those of sums over the most that one record adds"
+    return ", each error of a sum divided by the most that one record can add to it"
 
 
 def roundings(items: Sequence[ItemFacts]) -> list[tuple[str, str]]:

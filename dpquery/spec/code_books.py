@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_SPEC_BYTES
+from dpquery.spec.problems import not_read
 from dpquery.untrusted.files import read_outside
 
 LABELLED = (".sav", ".zsav", ".por", ".dta")
@@ -103,7 +104,7 @@ def _json_columns(path: Path) -> list[Described]:
     try:
         content = json.loads(read_outside(path, most=MAX_SPEC_BYTES).decode("utf-8-sig"))
     except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}; check the path") from None
+        raise not_read(path, error, "check the path") from None
     except (ValueError, RecursionError):
         raise SpecError(
             f"{path} is no JSON; a code book is a Frictionless table schema, CSVW, or a file of "

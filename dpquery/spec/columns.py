@@ -4,7 +4,8 @@ Nothing here is ever inferred from data.
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -20,6 +21,7 @@ from dpquery.spec.calendar import (
     period_start,
 )
 from dpquery.spec.numbers import ExactNumber, NumberFormat, number
+from dpquery.spec.problems import quoted
 
 
 @dataclass(frozen=True)
@@ -299,6 +301,32 @@ def values_text(column: Column) -> str:
             labels = [column.label(code) for code in range(column.length)]
             few = ", ".join(labels[:3] if last > 3 else labels)
             return f"{few}, ... {labels[last]} ({last + 1})" if last > 3 else few
+
+
+_NUMBERS = re.compile(r"[0-9]+ *[-\u2013] *[0-9]+|[0-9]+ *\+|[<>] *[0-9]+")  # 0-9, 80+, < 10
+_CURLY = "\u2018\u2019\u201a\u201c\u201d\u201e"
+
+
+def doubts(domain: "Domain") -> Iterator[str]:
+    """Yield what listed values may not have been meant to be: they are right where data hold them.
+
+    >>> column = Column("age", Categorical(("0-9", "10-19"), ("0-9", "10-19")))
+    >>> [words.partition(";")[0] for words in doubts(Domain((Attribute("age", (column,)),)))]
+    ["the values of 'age' look like ranges of numbers, and count records that hold these texts"]
+    """
+    for column in domain.columns:
+        values = column.kind.values if isinstance(column.kind, Categorical) else ()
+        if len(values) > 1 and all(map(_NUMBERS.fullmatch, values)):
+            yield (
+                f"the values of {quoted(column.name)} look like ranges of numbers, and count "
+                "records that hold these texts; where the data hold numbers, declare "
+                "`bins: [0, 10, 20]` (from 0 to below 10, from 10 to below 20)"
+            )
+        if any(value[:1] in _CURLY and value[-1:] in _CURLY for value in values if value):
+            yield (
+                f"values of {quoted(column.name)} have curly quotes, which are read as letters; "
+                "where they are no part of the data, write straight ones or none"
+            )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """Mistakes in a spec, each at its place: collected while reading, reported all at once."""
 
 import difflib
+import os
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from dpquery.exceptions import SpecError
@@ -122,6 +124,30 @@ class _Collector(AbstractContextManager[None, bool]):
         if mistake.place is not None:
             self._problems.add(mistake.place, mistake.message)
         return True
+
+
+def near_in_folder(path: Path) -> str | None:
+    """Return the name of the file that may have been meant by one that is missing, if any."""
+    try:
+        beside = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
+    except (OSError, ValueError):
+        beside = []
+    return nearest(path.name, beside)
+
+
+def not_read(path: Path, error: OSError, remedy: str) -> SpecError:
+    """Return the error that a file cannot be read, why, and what to do; `remedy` if it is missing.
+
+    Where a file of a name like it lies in the folder, that is asked about.
+    """
+    near = near_in_folder(path)
+    if isinstance(error, FileNotFoundError) and near is not None:
+        remedy = f"did you mean {quoted(near)}?"
+    elif isinstance(error, IsADirectoryError):
+        remedy = "name a file in it"
+    elif isinstance(error, PermissionError):
+        remedy = "check its permissions with `ls -l`"
+    return SpecError(f"{path} cannot be read: {error.strerror}; {remedy}")
 
 
 def quoted(text: str) -> str:

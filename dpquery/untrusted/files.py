@@ -177,6 +177,7 @@ _FIRST_BYTES = (
 )
 _PLAN = b'"format": "dpquery.'
 _DELIMITERS = ",;\t|"
+OTHER_TEXT = "some other text"
 _LINES = 5  # of a text that tell whether it is a table
 
 
@@ -200,10 +201,12 @@ def seems_to_be(content: bytes, name: str) -> str:
     kind, head = kind_of(content), content[:4096]
     if kind:
         return f"{kind} data"
+    if not content:
+        return "empty"
     if _PLAN in head:
         return "a plan or another file of dpquery"
     lines = [line for line in head.decode("latin-1").splitlines() if line.strip()][:_LINES]
     table = any(lines and all(mark in line for line in lines) for mark in _DELIMITERS)
     if name.lower().endswith((".csv", ".tsv")) or (table and not head.lstrip().startswith(b"{")):
         return "a CSV file"
-    return "JSON" if head.lstrip()[:1] in (b"{", b"[") else "some other text"
+    return "JSON" if head.lstrip()[:1] in (b"{", b"[") else OTHER_TEXT

@@ -39,6 +39,13 @@ YEARS = HEAD + "domain:\n  day: {date: {from: 1980, to: 1987, by: year}}\n" + WO
             "",
         ),
         (
+            YEARS.replace("by: year}}", "by: year}, other: show}"),  # nothing is left to show
+            "1980\n1989\n",
+            '  day: {date: {from: 1980-01-01, to: 1989-12-31, by: year, format: "%Y"}, '
+            "other: count}",
+            "",
+        ),
+        (
             DAYS.replace("from: 2013", "from: 2013-02-03"),  # days are not told by years
             "2013\n2014\n9999\n",
             '  day: {date: {from: 2013-01-01, to: 2014-12-31, by: year, format: "%Y"}, '

@@ -28,7 +28,7 @@ def test_what_is_not_a_ledger_is_refused_in_our_words(path):
         assert "file is not a database" not in "".join(traceback.format_exception(caught.value))
     path.unlink()
     path.mkdir(mode=0o700)
-    with pytest.raises(LedgerError, match="no regular file"), opened(path):
+    with pytest.raises(LedgerError, match="is a folder; give the ledger's own path"), opened(path):
         pass
 
 

@@ -21,6 +21,12 @@ HINTS = (
     r"|(semicolon|tab|pipe)s separate them: "
     r"set `file: \{delimiter: (\";\"|tab|\"\|\")\}` in the spec"
     r"|it is gzip: give it the suffix \.gz"
+    r"|it is empty: delete the empty lines above the column names"
+    r"|it seems to be JSON, as plans are: name the records, as CSV or Parquet"
+    r"|it holds NUL characters, as no text does: name another file"
+    r"|it has them in other capitals or small letters: [^;]*"
+    r"|if the first line is a record or a title, [^;]*; else rename columns in the file, or set "
+    r"`column:` in the spec"
 )
 NAMES = rf"the declared columns? (({DECLARED})(, )?)+"
 REMEDY = (

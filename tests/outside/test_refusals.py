@@ -108,7 +108,7 @@ def test_nothing_is_repeated_of_a_file_that_is_no_spec(released, name):
         assert done.code in {2, 4}, command
         assert "SECRET" not in done.out + done.err
     said = run("plan", name).err
-    assert "`dpquery check DATA SPEC`" in said
+    assert "`dpquery check DATA SPEC`" in said or "but some other text: it lacks the keys" in said
     if name == "table.csv":
         assert "it seems to be a CSV file" in said
 
@@ -186,19 +186,66 @@ def test_a_name_that_no_file_can_have_is_refused(released, name):
 
 MISTAKES = [
     # (files to put or {old: new} to change in them, command, exit code, what is said)
-    (
-        {"release/release.json": {'"epsilon": 1.0': '"epsilon": 0.1'}},
-        "error-report release",
-        2,
-        "release/release.json was changed after it was written; put it back as it was, or run",
-    ),
-    (
-        {"release/release.json": {'"level": 0.95': '"level": 0.5'}},
-        "package release",
-        2,
-        "release/release.json was changed after it was written; put it back as it was, or run",
-    ),
-]
+    ({"release/release.json": {'"epsilon": 1.0': '"epsilon": 0.1'}}, "error-report release", 2,
+     "release/release.json was changed after it was written; put it back as it was, or run"),
+    ({"release/release.json": {'"level": 0.95': '"level": 0.5'}}, "package release", 2,
+     "release/release.json was changed after it was written; put it back as it was, or run"),
+    ({"s.yaml": {"[a, b]": "[0-9, 10-19, 80+]"}}, "lint s.yaml", 0,
+     "s.yaml: the values of 'x' look like ranges of numbers, and count records that hold these"),
+    ({"s.yaml": {"[a, b]": "[0-9, 10-19]", "id: ops": "id: other"}},
+     "plan s.yaml --dry-run --new-dataset --time-limit 1", 0,
+     "note     the values of 'x' look like ranges of numbers, and count records that hold these"),
+    ({"s.yaml": {"[a, b]": "[“a”, “b”]"}}, "lint s.yaml", 0,
+     "s.yaml: values of 'x' have curly quotes, which are read as letters; where they are no"),
+    ({"d.csv": {"x": "X"}}, "release d.csv --epsilon 2 --out r", 6,
+     "the header lacks the declared column x; it has them in other capitals or small letters"),
+    ({"d.csv": {"x\n": ""}}, "release d.csv --epsilon 2 --out r", 6,
+     "if the first line is a record or a title, put one with the column names there"),
+    ({"d.csv": {"x\n": "\n\nx\n"}}, "release d.csv --epsilon 2 --out r", 6,
+     "it is empty: delete the empty lines above the column names"),
+    ({"d.csv": bytes(99)}, "release d.csv --epsilon 2 --out r", 6,
+     "it holds NUL characters, as no text does: name another file"),
+    ({}, "release dpquery.plan --epsilon 2 --out r", 6,
+     "it seems to be JSON, as plans are: name the records, as CSV or Parquet"),
+    ({}, "release release --epsilon 2 --out r", 6,
+     "release is a release, by its release.json; name the records"),
+    ({}, "release https://example.org/d.csv --epsilon 2 --out r", 6,
+     "data are not read from https:// addresses; download the file, and"),
+    ({}, "release 'no/*.csv' --epsilon 2 --out r", 6,
+     "no/*.csv matches no file; check its folder and the pattern"),
+    ({}, "release d.csv --epsilon 2 --out ''", 2,
+     "--out is followed by an empty name"),
+    ({}, "release d.csv –epsilon 2", 2,
+     "begins with a long dash; type two hyphens: --epsilon"),
+    ({}, "release d.csv --epsilon", 2,
+     "Missing value of '--epsilon'; write it as in `dpquery release data.csv --epsilon 0.5"),
+    ({}, "release d.csv --epsilon 2 --release-number two", 2,
+     "Invalid value for '--release-number': it must be a whole number; see"),
+    ({}, "release d.csv --epsilon 2 --plan s.yaml --out r", 2,
+     "s.yaml is not a plan file, or it is damaged: it seems to be some other text; name the"),
+    ({}, "release d.csv --epsilon 2 --plan release --out r", 2,
+     "release cannot be read: Is a directory; name a file in it"),
+    ({"r/a.txt": b''}, "release d.csv --epsilon 2 --out r", 5,
+     "r is not empty and holds no release.json, so that it is no release; move the folder"),
+    ({}, "check d.csv", 2,
+     "`dpquery check` needs data and spec; write it as in `dpquery check data.csv workload.yaml`"),
+    ({}, "publish d.csv", 2,
+     "No such command 'publish'; there are init, lint, "),
+    ({}, "plan ss.yaml", 2,
+     "ss.yaml cannot be read: No such file or directory; did you mean 's.yaml'?"),
+    ({"s.yaml": {"ops}": "ops, rows: about 9}"}}, "plan s.yaml --proxy p.dat", 2,
+     "the proxy cannot be read: there is no file p.dat; give the path of a data file"),
+    ({"s.yaml": SPEC.encode("utf-16")}, "plan s.yaml", 2,
+     "s.yaml:1:1: this is not UTF-8; save the file as UTF-8\n"),
+    ({"q.yaml": {"workload: [{name: u, product: {}}]": "product: {}"}}, "answer release q.yaml", 2,
+     "q.yaml:1:1: this is no file of questions, but some other text: it lacks the keys workload"),
+    ({}, "ledger history ops", 2,
+     "Too many arguments: leave out ops; see `dpquery ledger history -h`"),
+    ({}, "ledger status --ledger no.db", 4,
+     "there is no ledger at no.db; check the path in --ledger or DPQUERY_LEDGER, or, if"),
+    ({}, "ledger status --ledger release", 4,
+     "release is a folder; give the ledger's own path, such as ledger.db in it"),
+]  # fmt: skip
 """Ordinary mistakes, and the words that say where, why and what to do."""
 
 
@@ -206,11 +253,13 @@ MISTAKES = [
 def test_a_mistake_is_met_with_place_cause_and_remedy(released, files, command, code, said):
     for name, content in files.items():
         if isinstance(content, dict):
-            ((old, new),) = content.items()
-            before = Path(name).read_text()
-            assert old in before
-            content = before.replace(old, new)
-        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+            text = Path(name).read_text()
+            for old, new in content.items():
+                assert old in text
+                text = text.replace(old, new)
+            content = text.encode()
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(content)
     done = run(*shlex.split(command))
     assert (done.code, said in done.out + done.err) == (code, True), done
     assert charges() == 1

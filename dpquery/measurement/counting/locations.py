@@ -121,6 +121,10 @@ def _kind(location: Path) -> str:
             "tables are no longer read by ODBC: name the table by ADBC (adbc:VARIABLE?table=NAME), "
             "or write it to Parquet; a release that was paid for stays free"
         )
+    if separator and kind in ("http", "https", "ftp", "s3", "gs"):
+        raise DataError(
+            f"data are not read from {kind}:// addresses; download the file, and name that"
+        )
     return kind if separator and kind in SYNTAX else ""
 
 
@@ -136,6 +140,8 @@ def _files_at(location: Path) -> list[Path]:
     """Return the files that a path, a folder or a glob stands for."""
     if os.path.isdir(location):  # unlike is_dir, whatever the name is
         inside = _listed(location)
+        if location / "release.json" in inside:
+            raise DataError(f"{location} is a release, by its release.json; name the records")
         for path in inside:
             if path.is_dir():
                 raise DataError(f"{location} holds the folder {path.name}; name files by a glob")
@@ -145,7 +151,7 @@ def _files_at(location: Path) -> list[Path]:
     if not os.path.exists(location) and glob.has_magic(str(location)):
         matches = sorted(glob.glob(str(location)))
         if not matches:
-            raise DataError(f"{location} matches no file; put quotes around it, and check its path")
+            raise DataError(f"{location} matches no file; check its folder and the pattern")
         return [path for match in matches for path in _files_at(Path(match))]
     return [location]
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
-from dpquery.spec.problems import nearest, quoted
+from dpquery.spec.problems import near_in_folder, quoted
 from dpquery.untrusted.files import kind_of
 
 StoredValues = list[tuple[pa.Array, NDArray[np.int32]]]
@@ -138,15 +138,6 @@ def open_regular(path: Path) -> BinaryIO:
     if os.path.isfile(path):
         raise DataError(f"{path} may not be read by you; check its permissions with `ls -l`")
     raise DataError(f"{path} is not a file that can be read; give the path of a data file")
-
-
-def near_in_folder(path: Path) -> str | None:
-    """Return the name of the file that may have been meant by one that is missing, if any."""
-    try:
-        beside = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
-    except (OSError, ValueError):
-        beside = []
-    return nearest(path.name, beside)
 
 
 class ColumnsError(DataError):

@@ -534,6 +534,24 @@ class TextFile(StoredFile):
             if delimiter != self.format.delimiter and all(names.count(n) == 1 for n in declared):
                 shown = "tab" if delimiter == "\t" else f'"{delimiter}"'
                 return f"{word}s separate them: set `file: {{delimiter: {shown}}}` in the spec"
+        if not line.strip():
+            return "it is empty: delete the empty lines above the column names"
+        if line.lstrip()[:1] in (b"{", b"["):
+            return "it seems to be JSON, as plans are: name the records, as CSV or Parquet"
+        if b"\0" in line:
+            return "it holds NUL characters, as no text does: name another file"
+        names = self._names(line, self.format.delimiter) or []
+        missing = set(declared) - set(names)
+        if missing and set(map(str.casefold, missing)) <= set(map(str.casefold, names)):
+            return (
+                "it has them in other capitals or small letters: write them alike in the file and "
+                "the spec, or set `column:` in the spec"
+            )
+        if names and missing and missing == set(declared):
+            return (
+                "if the first line is a record or a title, put one with the column names there; "
+                "else rename columns in the file, or set `column:` in the spec"
+            )
         return ""
 
     def _other_kind(self, line: bytes) -> str:

@@ -122,7 +122,8 @@ def check_local(path: Path) -> None:
 def _check_owner(place: Path, status: os.stat_result, *, kind: Callable[[int], bool]) -> None:
     """Refuse what is of another kind than asked for, or can be changed by another user."""
     if not kind(status.st_mode):
-        raise LedgerError(f"{place} is a link or no regular file; give the ledger's own path")
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a link or no regular file"
+        raise LedgerError(f"{place} is {what}; give the ledger's own path, such as ledger.db in it")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LedgerError(
             f"{place} can be changed by other users; keep the ledger in a folder of your own "
@@ -380,8 +381,8 @@ def open_store(path: Path, *, create: bool, timeout: float) -> Iterator[Store]:
             _create(path)
         if not path.exists() and not path.is_symlink():
             raise LedgerError(
-                f"there is no ledger at {path}; `dpquery plan` makes one and registers the "
-                "dataset, or set DPQUERY_LEDGER to the ledger's path"
+                f"there is no ledger at {path}; check the path in --ledger or DPQUERY_LEDGER, or, "
+                "if there was none yet, make one with `dpquery plan`"
             )
         check_safe(path)
         place = f"{path.absolute().as_uri()}?mode=rw"
@@ -468,7 +469,10 @@ def scrubbed(path: Path) -> Iterator[None]:
     except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read that
         failure = _damaged(path)
     except OSError as error:
-        failure = LedgerError(f"the ledger at {path} cannot be used: {error.strerror}")
+        failure = LedgerError(
+            f"the ledger at {path} cannot be used: {error.strerror}; check the permissions of its "
+            "folder, or name another with --ledger or DPQUERY_LEDGER"
+        )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             failure = _no_room(path)
     else:

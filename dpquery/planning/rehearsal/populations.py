@@ -486,7 +486,7 @@ class _PublicTables:
                     self._path, spec=self._spec, subsets=subsets, classes=self._classes
                 )
         except DataError as error:
-            raise SpecError(f"the proxy {error}") from None
+            raise SpecError(f"the proxy cannot be read: {error}") from None
         self._tables |= {subset: tables[subset] for subset in subsets}
 
     def __call__(self, subset: Subset) -> Ints:

@@ -211,9 +211,12 @@ def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False
     try:
         earlier = read_manifest(directory)
     except SpecError:
+        held = f"no {MANIFEST_FILE}, so that it is no release"
+        if (directory / MANIFEST_FILE).exists():
+            held = f"a {MANIFEST_FILE} that this dpquery cannot read"
         raise PlanConflictError(
-            f"{directory} is not empty and its {MANIFEST_FILE} is missing or not one that this "
-            "dpquery can read; move the folder away, or name another one for the release"
+            f"{directory} is not empty and holds {held}; move the folder away, or name another one "
+            "for the release"
         ) from None
     if earlier.key == key:
         return

@@ -205,7 +205,7 @@ class PrivacyFields(Fields, what="privacy"):
     """Whom the release protects, and how."""
 
     unit = Field(WordOr(
-            Word("the protected unit, row or {person: column, max_rows: n}", ("row",)), UnitFields),
+            Word("the unit: row, or {person: column, max_rows: n}", ("row",)), UnitFields),
         "What is protected: row, where one row is one person, or all rows of a person.",
         "{person: person_id, max_rows: 3}")
     neighbours = defaulted(Word("a kind of neighbours", NEIGHBOURS), NEIGHBOURS[0],
@@ -329,7 +329,8 @@ class SetFields(ConditionFields):
     width = choice(_WIDTH, "Every window of so many values.", "5")
     ranges = choice(SPANS, "Ranges, a query each; they may overlap.", "[[0, 17], [18, 64]]")
     groups = choice(ByName("groups, labels with their values", _ENTRIES, least=1, key="label",
-            empty="no group is given; write {groups: {label: [values]}}"),
+            empty="no group is given; write {groups: {label: [values]}}",
+            example="groups: {label: [values]}"),
         "Label: values, a query each.", "{inland: [East, South], coast: [North, West]}")
     level = choice(_LEVEL,
         "Every group of a level of the attribute's hierarchy; a level's name alone is the same.",
@@ -428,7 +429,8 @@ class PartFields(Fields, what="a part of a union", choice="an item"):
 
     where = defaulted(ByName("conditions on attributes", ref("condition")), (),
         "What every record counted must meet as well.", "{employed: yes}")
-    product = choice(ByName("the product, attributes with predicate sets", ref("set")),
+    product = choice(ByName("the product, attributes with predicate sets", ref("set"),
+        example="product: {age: identity, sex: total}"),
         "A table with a query for every combination of what it asks of each attribute.",
         "{age: prefix, sex: identity}")
     marginals = choice(MarginalFields, "Tables over subsets of attributes.", "{ways: 2}")

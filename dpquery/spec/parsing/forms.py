@@ -231,6 +231,8 @@ class Word(Generic[_W]):
             if word == node.text:
                 return word
         hint = suggestion(node.text, self.known)
+        if len(self.known) == 1 and not hint.endswith("?"):
+            hint = ""  # `what` says it
         now = dict(self.renamed).get(node.text)
         if now is not None:
             hint = f" any more; write {now}, which is the same"
@@ -366,6 +368,7 @@ class ByName(Generic[_T]):
         least: how many entries it has at least.
         empty: the message about none; without one, they are counted where they mean something.
         key: what a key is, for the reference page.
+        example: what to write instead of something else.
     """
 
     what: str
@@ -373,10 +376,13 @@ class ByName(Generic[_T]):
     least: int = 0
     empty: str = ""
     key: str = "attribute"
+    example: str = ""
 
     def read(self, node: Node, problems: Problems) -> tuple[tuple[TextNode, _T], ...]:
         if not isinstance(node, MapNode):
-            raise node.mistake(f"expected {self.what}, a mapping, found {kind_of_node(node)}")
+            instead = f"; write it as in `{self.example}`" if self.example else ""
+            found = f"found {kind_of_node(node)}{instead}"
+            raise node.mistake(f"expected {self.what}, a mapping, {found}")
         if self.empty and not node.entries:
             raise node.mistake(self.empty)
         return tuple(

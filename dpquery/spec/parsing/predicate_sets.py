@@ -104,6 +104,9 @@ def read_ranges(node: Node, attribute: Attribute, *, problems: Problems) -> Pred
     return PrefixSet(attribute.size, attribute.length)
 
 
+_BY_VALUE = ("{is: value}", "{groups: {label: [values]}}")
+
+
 def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateSet:
     what = f"a predicate set of {quoted(attribute.name)}"
     if isinstance(node, MapNode):
@@ -145,7 +148,7 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
             return AllRangesSet(size, length)
         case _:
             levels = [level.name for level in attribute.levels]
-            hint = suggestion(word, (*SET_WORDS, *levels, "{is: value}"))
+            hint = suggestion(word, (*SET_WORDS, *levels, *_BY_VALUE))
             if _is_value(node, attribute, problems):
                 hint = f", but one of its values; write {{is: {word}}}"
             raise node.mistake(f"{quoted(word)} is not {what}{hint}")
@@ -480,7 +483,10 @@ class Scope:
         if not self.declared:
             raise UnreadableError(None)
         if name not in self.declared:
-            raise node.mistake(f"unknown attribute {quoted(name)}{suggestion(name, self.declared)}")
+            hint = suggestion(name, self.declared)
+            if name in SET_WORDS:
+                hint = "; two sets of one attribute are joined by a plus: identity+total"
+            raise node.mistake(f"unknown attribute {quoted(name)}{hint}")
         index, attribute = self.declared[name]
         if attribute is None:
             raise UnreadableError(None)

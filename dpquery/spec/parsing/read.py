@@ -31,9 +31,9 @@ from dpquery.spec.parsing.sections import (
     read_impossible,
 )
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, read_yaml
-from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted
+from dpquery.spec.problems import Problems, UnreadableError, nearest, not_read, quoted
 from dpquery.spec.spec import Spec
-from dpquery.untrusted.files import kind_of, read_outside, seems_to_be
+from dpquery.untrusted.files import OTHER_TEXT, kind_of, read_outside, seems_to_be
 
 ORDER = (
     "write `dpquery plan SPEC`, `dpquery check DATA SPEC`, `dpquery release DATA` or "
@@ -124,11 +124,12 @@ def read_text(path: Path, *, otherwise: str = "") -> str:
             raise SpecError(f"{path}:1:1: this is no text: it seems to be {seems}; {remedy}")
         return content.decode("utf-8-sig")
     except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}; check the path") from None
+        raise not_read(path, error, "check the path") from None
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         message = f"{path}:{line}:1: this is not UTF-8; save the file as UTF-8"
-        raise SpecError("; ".join(filter(None, [message, otherwise]))) from None
+        other = seems_to_be(content, path.name) != OTHER_TEXT
+        raise SpecError(f"{message}; {otherwise}" if other and otherwise else message) from None
 
 
 def read_document(text: str, name: str, problems: Problems, fields: type[Fields]) -> Node:
@@ -154,6 +155,12 @@ def read_document(text: str, name: str, problems: Problems, fields: type[Fields]
         return root
     seems = seems_to_be(text.encode(), name)
     what = fields.what.removeprefix("the ").removeprefix("a ")
+    if seems == OTHER_TEXT:
+        required = [key for key, field in known.items() if field.required]
+        raise SpecError(
+            f"{name}:1:1: this is no {what}, but {seems}: it lacks the keys "
+            f"{', '.join(required or known)}; write those, or name another file"
+        )
     raise SpecError(f"{name}:1:1: this is no {what}: it seems to be {seems}; {ORDER}")
 
 

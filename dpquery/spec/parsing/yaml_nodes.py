@@ -130,9 +130,14 @@ _UNREADABLE = (
     ),
     ("found '<block", ALIGNED),
     (
+        "block mapping",
+        "a key in this line, or in one above, has no colon, or a bracket too many; write `key: "
+        "value`",
+    ),
+    (
         "mapping values are not allowed",
-        "a key stands in the middle of a value; begin each key on a line of its own, in the same "
-        "column as the other keys",
+        "a key stands in the middle of a value; put a blank behind the colon before it, or begin "
+        "each key on a line of its own, in the same column as the other keys",
     ),
     ("", "{problem}; check the indentation, brackets and quotes up to here"),
 )
