@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test near night mistakes test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources bench-engines pipeline clean
+.PHONY: help install demo test near night mistakes test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources bench-engines bench-expect pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -166,6 +166,9 @@ bench-rap: $(READY) ## RAP on Adult against published runs, and later questions 
 
 bench-closest: $(READY) ## what `prefer: closest` takes, judged on ten data sets (needs the extra bench): an hour
 	$(BENCH) tests/bench/bench_choice.py
+
+bench-expect: $(READY) ## how often plan expects the verdict of the report, on 81 data sets (needs the extra bench)
+	$(BENCH) tests/bench/bench_expect.py
 
 bench-answers: $(READY) ## 126 million answers, from the file to Parquet, stage by stage
 	$(BENCH) tests/bench/bench_answers.py

@@ -73,13 +73,14 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
 
 def _weakness(item: ItemWorth) -> tuple[bool, float, float]:
     """Return what is larger of the weakest items: those of unknown size stand among them."""
-    return item.share is None and item.judged is None, *item.weakness
+    return item.share is None and not item.judged, *item.weakness
 
 
 def _worth_row(item: ItemWorth) -> tuple[str, ...]:
     average = "" if item.average is None else rounded(item.average)
     if item.grade is not None:
-        expect = f"{item.grade}, {within(item.within_share)}"
+        shares = " to ".join(map(within, item.within_shares))
+        expect = f"{' or '.join(item.grades)}, {shares}"
     elif item.share is None:
         expect = f"good from answers of {item.good_from:,}"
     else:
@@ -100,9 +101,9 @@ def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
     Its figures are the largest of those that count records: sums have units of their own.
     """
     counted = [item for item in items if item.share is not None] or items
-    grades = {item.grade for item in items}
-    expect = " or ".join(grade for grade in ("weak", "fair", "good") if grade in grades)
-    if None in grades:
+    grades = {grade for item in items for grade in item.grades}
+    expect = " or ".join(grade for grade in ("good", "fair", "weak") if grade in grades)
+    if not all(item.judged for item in items):
         expect = f"good from {max(item.good_from for item in items):,} records at best"
     return (
         f"{len(items)} others (--why)",
@@ -357,7 +358,8 @@ def worth_json(report: PlanReport) -> dict[str, object]:
     """Return what each item is worth, in its spec's order, and what would make the weakest better.
 
     `grade`, `average` and `relative`, the error over the median answer of a made-up population, are
-    null where the number of records is not known.
+    null where the number of records is not known; `grades` has a second one where a less uneven
+    population gives another.
     """
     worth = report.worth
     return {
@@ -371,6 +373,7 @@ def worth_json(report: PlanReport) -> dict[str, object]:
                 "average": item.average,
                 "relative": item.relative,
                 "grade": item.grade,
+                "grades": item.grades,
                 "good_from": item.good_from,
                 "good_from_is_of": "an answer" if item.share is None else "the file",
             }

@@ -438,14 +438,24 @@ def proxies_for(
 def public_records(
     path: Path | None, spec: Spec, compiled: CompiledSpec, *, rows: int, population: Population
 ) -> Proxy:
-    """Return the proxy that a path names; where there is none, records of a made-up population."""
-    if path is None:
-        return made_up(spec, compiled, rows=rows, population=population)
-    return proxies_for(path, spec, compiled, rows=rows)[0]
+    """Return the proxy that a path names; where there is none, records of a made-up population.
+
+    Made-up records have declared values alone: in real files few have others.
+    """
+    if path is not None:
+        return proxies_for(path, spec, compiled, rows=rows)[0]
+    attributes, most = spec.domain.attributes, min(rows, MAX_SAMPLED_RECORDS)
+    declared = [c.length if a.in_data else c.size for a in attributes for c in a.columns]
+    drawn = iter(sample_prior(declared, records=most, population=population).T)
+    codes = [
+        np.ravel_multi_index([next(drawn) for _ in a.columns], [c.size for c in a.columns])
+        for a in attributes
+    ]
+    return _of_records("a made-up population", np.stack(codes, axis=1), compiled, rows=rows)
 
 
 def made_up(spec: Spec, compiled: CompiledSpec, *, rows: int, population: Population) -> Proxy:
-    """Return records of a made-up population, whose answers are scaled to the declared rows."""
+    """Return records of a made-up population, with undeclared values as frequent as others."""
     most = min(rows, MAX_SAMPLED_RECORDS)
     codes = sample_prior(spec.domain.shape, records=most, population=population)
     return _of_records("a made-up population", codes, compiled, rows=rows)
