@@ -102,7 +102,6 @@ def both_sums() -> Iterator[Finding]:
     for counted in _COUNTED:
         reached = worst_delta(fresh_account(counted), Account.admits, Account.charged, steps=_STEPS)
         yield Finding(
-            "charges",
             f"every adversary of {_STEPS} steps against a budget in {CURRENCIES[counted]}",
             "releases chosen by earlier ones reach no more than delta, by whichever sum",
             0 < reached <= float(DELTA_OF_SUMS),
@@ -160,7 +159,6 @@ def _kept(counted: Accounting, *, with_parent: bool) -> Finding:
         wrong += sum(a != b for a, b in zip(accepted, _expected(releases, counted), strict=True))
     of_whom = "two datasets of one parent" if with_parent else "one dataset"
     return Finding(
-        "charges",
         f"a ledger of {of_whom} in {CURRENCIES[counted]}",
         "a charge is accepted where the epsilons of pure releases, or all costs, stay in the cap",
         wrong == 0,
@@ -262,7 +260,6 @@ def _in_rho(scale: float, tenths: int) -> Finding:
         shares.append((max(at_orders) / charged, laplace_limit(moves, scale) / charged))
     most, least = max(max(pair) for pair in shares), min(limit for _, limit in shares)
     return Finding(
-        "charges",
         f"Laplace noise of scale {scale:,g}, moves of {tenths / 10:g} scales and more",
         "the rho charged is at least the divergence over the order, at all orders",
         most <= 1 + _ROUNDING and least >= 1 / _MOST_WASTED,
@@ -282,7 +279,6 @@ def _in_squared_mu(scale: float) -> Finding:
             charged = charge_units(spent, "mu^2") / UNIT
             shares.append(math.fsum(_least_mu(law, move) ** 2 for move in moves) / charged)
     return Finding(
-        "charges",
         f"Laplace noise of scale {scale:,g}, charged in mu^2",
         "the mu^2 charged is at least that of every event, added up over independent rows",
         max(shares) <= 1 + _ROUNDING and min(shares) >= 1 / _MOST_WASTED_IN_MU,
@@ -314,7 +310,6 @@ def _at_the_curve(shift: int) -> Finding:
         off = max(off, abs(charged / mu_of(float(epsilon), float(delta)) ** 2 - 1))
         reached.append(share)
     return Finding(
-        "charges",
         f"rounded Gaussian noise, moves of {shift:,}",
         "the scale keeps (epsilon, delta), and no more noise is drawn; mu^2 is that of the curve",
         max(reached) <= 1 + _ROUNDING * 1000 and fine and off <= _ROUNDING,

@@ -220,7 +220,7 @@ def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
     encoded = mapping(selection["strategy"])
     classes = classes_of(spec)
     shape = tuple(max(codes) + 1 for codes in classes)
-    rows = _strategy_rows(encoded, shape, _queries(spec, classes))
+    rows = _strategy_rows(encoded, shape, queries_of(spec, classes))
     return DenseStrategy(noise, shape, classes, tuple(rows))
 
 
@@ -387,7 +387,7 @@ def _entry(
     return int(entry * by_orbits[tuple(at)])
 
 
-def _queries(spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
+def queries_of(spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
     """Return the rows of every table that a spec asks for."""
     blocks = []
     for table in (table for item in spec.items for table in item.tables):

@@ -35,7 +35,7 @@ from dpquery.audit.cases import (
     write_csv,
     writers,
 )
-from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, predicate_matrices
+from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, queries_of
 from dpquery.audit.measurements import (
     RepeatedReleases,
     query_of,
@@ -69,7 +69,6 @@ def two_processes(planned: PlannedCase) -> Finding:
     rows = planned.strategy.length
     p = float(poisson.sf(equal - 1, rows * planned.noise.law.all_equal(2)))
     return Finding(
-        "independence",
         planned.subject,
         "the same command in another process draws other noise",
         p > ALPHA,
@@ -103,13 +102,12 @@ def dependence(values: Ints, law: NoiseDistribution) -> float:
     from the middle: products of two of either add up to normal sums if all are independent.
     """
     places = law.scores(values)
-    p_values = [p for scores in (places, _distances(places)) for p in _pairwise(scores)]
+    p_values = [
+        p
+        for scores in (places, np.asarray(2 * np.abs(places) - math.sqrt(3)))
+        for p in _pairwise(scores)
+    ]
     return combined(p_values)
-
-
-def _distances(places: Floats) -> Floats:
-    """Return the distances of places from the middle, with mean 0 and variance 1."""
-    return np.asarray(2 * np.abs(places) - math.sqrt(3))
 
 
 def _pairwise(scores: Floats) -> list[float]:
@@ -192,7 +190,6 @@ def independence(size: Size) -> Iterator[Finding]:
         yield _independent(releases.planned, releases.residuals, "releases")
         p = repeats(releases.residuals, releases.planned.noise.law)
         yield Finding(
-            "independence",
             releases.planned.subject,
             "no noise is used twice",
             p > ALPHA,
@@ -221,7 +218,6 @@ def _exactness(planned: PlannedCase) -> Finding:
         for given, counted in pairs
     )
     return Finding(
-        "lattice",
         planned.subject,
         "records are counted, and answered before the noise, exactly",
         counts and answers,
@@ -247,12 +243,14 @@ def _grid(releases: RepeatedReleases) -> Finding:
     if small:
         claim = f"{ON_GRID}, estimates and errors follow from them"
         expected = _estimates(releases)
-        summary = _summary(releases.planned, expected[:, 1])
+        parts = np.split(
+            expected[:, 1], np.cumsum([item.size for item in releases.planned.spec.items])[:-1]
+        )
+        summary = np.array([[math.sqrt((part**2).mean()), part.max()] for part in parts])
         pairs = ((releases.answers, expected), (releases.errors, summary))
         worst = max(float((np.abs(a - b) / np.abs(b).max(axis=0)).max()) for a, b in pairs)
         compared = f"estimates and errors within {worst:.1g} of least squares"
     return Finding(
-        "lattice",
         releases.planned.subject,
         claim,
         same_grid and worst < _FIGURES_SLACK,
@@ -264,29 +262,14 @@ def _estimates(releases: RepeatedReleases) -> Floats:
     """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
     strategy, noise = releases.planned.strategy, releases.planned.noise
     step = 2.0**strategy.shift
-    W = np.concatenate([_matrix(rows, strategy) for rows in _queries(releases.planned)])
+    W = np.concatenate(
+        [_matrix(rows, strategy) for rows in queries_of(releases.planned.spec, strategy.classes)]
+    )
     A = np.concatenate([_matrix(rows, strategy) for rows in strategy.rows])
     peak = np.abs(A).max()
     C = W @ np.linalg.pinv(A / peak, rcond=1e-10) * (step / peak)
     errors = noise.noise_std * np.sqrt((C**2).sum(axis=1))
     return np.stack([C @ releases.values[0].astype(np.float64), errors], axis=1)
-
-
-def _summary(planned: PlannedCase, errors: Floats) -> Floats:
-    """Return (rmse, largest standard error) of every item: (items, 2)."""
-    parts = np.split(errors, np.cumsum([item.size for item in planned.spec.items])[:-1])
-    return np.array([[math.sqrt((part**2).mean()), part.max()] for part in parts])
-
-
-def _queries(planned: PlannedCase) -> list[DenseRows]:
-    """Return the queries of the spec, table by table."""
-    queries = []
-    for table in (table for item in planned.spec.items for table in item.tables):
-        parts = predicate_matrices(table, planned.strategy.classes)
-        attributes, counted, matrices = zip(*parts, strict=True) if parts else ((), (), ())
-        at_least = None if table.threshold == len(table.axes) else table.threshold
-        queries.append(DenseRows(1, tuple(attributes), tuple(matrices), tuple(counted), at_least))
-    return queries
 
 
 def _matrix(rows: DenseRows, strategy: DenseStrategy) -> Floats:
@@ -300,7 +283,6 @@ def _charge(releases: RepeatedReleases) -> Finding:
     in_time = len(charge.seen) > 1 and all(seen == charge.after for seen in charge.seen[1:])
     free = charge.again == charge.after and charge.opened_again == 0
     return Finding(
-        "lattice",
         releases.planned.subject,
         "the noise is paid for before the records are read, once",
         in_time and free and _states_charge(releases, paid) and least <= paid <= most,
@@ -326,7 +308,6 @@ def _scale(releases: RepeatedReleases) -> Finding:
     same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
     enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
     return Finding(
-        "residuals",
         releases.planned.subject,
         "scale and sensitivity are what plan, unit and epsilon demand",
         same and enough,
@@ -340,7 +321,6 @@ def _law(planned: PlannedCase, values: Ints, what: str) -> Finding:
     p = combined([goodness_of_fit(group, law) for group in groups])
     spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / planned.noise.noise_std
     return Finding(
-        "residuals",
         planned.subject,
         f"{what} less exact follows the law, in every row"
         if what == "measured"
@@ -370,7 +350,6 @@ def _independent(planned: PlannedCase, values: Ints, what: str) -> Finding:
     """Test the residuals of rows and of releases or replicates for dependence."""
     p = dependence(values, planned.noise.law)
     return Finding(
-        "independence",
         planned.subject,
         f"the noise of no two rows, and of no two {what}, depends on each other",
         p > ALPHA,
@@ -401,7 +380,6 @@ def readers() -> Iterator[Finding]:
                     summed = tuple(i for i in every if i not in subset)
                     wrong += not np.array_equal(counts, expected.sum(axis=summed))
         yield Finding(
-            "neighbours",
             f"{kind}: {_RECORDS} records of numbers, texts, dates, blanks and nulls",
             "one record more is one more in its own cell, and moves no other",
             not wrong,

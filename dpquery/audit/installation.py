@@ -79,7 +79,6 @@ def _checked(noise: Law, scale: float, *, at_once: int | None, draws: int) -> Fi
     values = np.concatenate([_noise(noise, scale, batch) for _ in range(total // batch)])
     p = goodness_of_fit(values, NoiseDistribution(noise, Fraction(scale)))
     return Finding(
-        "sampler",
         f"{source(batch, GUARANTEES[noise])}, {noise} noise of scale {scale:,g}",
         "draws follow the exact law",
         p > ALPHA,
@@ -105,7 +104,6 @@ def _chunks(noise: Law, scale: float) -> Finding:
         ]
     )
     return Finding(
-        "sampler",
         f"{source(_CHUNKED, GUARANTEES[noise])}, {noise} noise in chunks",
         "values at any distance in one draw are independent, signs and low bits fair",
         p > ALPHA,
@@ -158,7 +156,7 @@ def version_finding(name: str, accepted: Accepted, locked: Mapping[str, str]) ->
     if name in locked and version != locked[name]:
         evidence += f"; {locked[name]} is what was locked, and tested most"
     passed = version is not None and version in accepted
-    return Finding("supply", name, "a release accepts its version", passed, evidence)
+    return Finding(name, "a release accepts its version", passed, evidence)
 
 
 def _locked_finding(locked: Mapping[str, str]) -> Finding:
@@ -167,7 +165,7 @@ def _locked_finding(locked: Mapping[str, str]) -> Finding:
     evidence = f"{len(locked) - len(others)} of {len(locked)} are the same"
     if others:
         evidence += f"; others here: {', '.join(others)}"
-    return Finding("supply", LOCK, "versions may differ from the locked ones", True, evidence)
+    return Finding(LOCK, "versions may differ from the locked ones", True, evidence)
 
 
 def _apart_finding() -> Finding:
@@ -180,7 +178,7 @@ def _apart_finding() -> Finding:
     shows = [name for name in loaded if name.split(".")[1:2] == ["data_check"]]
     evidence = f"{len(loaded)} modules of dpquery are loaded, {len(shows)} of the check"
     claim = "a release loads nothing of `dpquery check`, which shows what records hold"
-    return Finding("supply", "dpquery", claim, bool(loaded) and not shows, evidence)
+    return Finding("dpquery", claim, bool(loaded) and not shows, evidence)
 
 
 def files_finding(name: str) -> Finding:
@@ -188,15 +186,15 @@ def files_finding(name: str) -> Finding:
     claim = "its files are those of its wheel"
     distributions = _records(name)
     if not distributions:
-        return Finding("supply", name, claim, False, "pip has no record of it; install it with pip")
+        return Finding(name, claim, False, "pip has no record of it; install it with pip")
     if any(_is_developed(distribution, name) for distribution in distributions):
         evidence = "it is installed for development: its files are not sealed"
-        return Finding("supply", name, claim, True, evidence)
+        return Finding(name, claim, True, evidence)
     distribution = distributions[0]
     sealed = {Path(str(distribution.locate_file(file))): file for file in distribution.files or ()}
     hashed = {path: file.hash for path, file in sealed.items() if file.hash is not None}
     if not hashed:
-        return Finding("supply", name, claim, True, NO_HASHES)
+        return Finding(name, claim, True, NO_HASHES)
     wrong = [path.name for path, expected in hashed.items() if not _has_hash(path, expected)]
     wrong += [path.name for path in _code_beside(hashed, name) if path not in hashed]
     if _imported(name) not in hashed:
@@ -205,7 +203,7 @@ def files_finding(name: str) -> Finding:
     if wrong:
         more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         evidence = f"changed, lost or added: {', '.join(wrong[:_SHOWN])}{more}; install it again"
-    return Finding("supply", name, claim, not wrong, evidence)
+    return Finding(name, claim, not wrong, evidence)
 
 
 def _records(name: str) -> list[metadata.Distribution]:

@@ -31,7 +31,7 @@ from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement
+from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.mechanisms.content import ReleaseRequest
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.plan_file.plan import plan_and_spec
@@ -73,13 +73,13 @@ def repeated_measurements(case: Case, size: Size) -> RepeatedMeasurements:
     """Measure a case and its neighbour as often as the audit asks, once for every run of it."""
     planned = planned_case(case, size)
     query = query_of(planned)
-    records, other_records = neighbouring_records(planned)
     replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // planned.strategy.length))
-    values = _noisy(query, tables_of(query, records), replicates)
-    other_values = _noisy(query, tables_of(query, other_records), replicates)
-    return RepeatedMeasurements(
-        planned, values, planned.answers(records), other_values, planned.answers(other_records)
-    )
+    measured: list[Numbers] = []
+    for rows in neighbouring_records(planned):
+        tables = dict(tables_of(query, rows))
+        noisy = [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(replicates)]
+        measured += [np.stack(noisy), planned.answers(rows)]
+    return RepeatedMeasurements(planned, *measured)
 
 
 def query_of(planned: PlannedCase) -> LinearQuery:
@@ -130,14 +130,18 @@ def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
     return tuple(classes.index(number) for classes, number in pairs)
 
 
-def _noisy(query: LinearQuery, tables: Mapping[Subset, Ints], replicates: int) -> Ints:
-    draft = PartialMeasurement(Path("no ledger"), _no_file)
-    return np.stack([query.noisy(dict(tables), draft=draft) for _ in range(replicates)])
+class UnstoredParts(PartialMeasurement):
+    """A draft that stores nothing: runs of the audit are never continued."""
 
+    def __init__(self) -> None:
+        """Take no folder: there are no files."""
 
-def _no_file(number: int) -> MeasurementFile:
-    """Refuse to store parts: a linear measurement has one."""
-    raise ValueError(f"part {number} of a measurement that has none")
+    def parts(self) -> list[Ints]:
+        """Return none."""
+        return []
+
+    def append(self, values: Ints) -> None:
+        """Store nothing."""
 
 
 _WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much

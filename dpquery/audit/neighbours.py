@@ -11,7 +11,6 @@ Which rows of a person count: any, each as likely as the others; one of them has
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +24,6 @@ from dpquery.audit.planned_cases import cases, private_folder
 from dpquery.audit.statistics import (
     ALPHA,
     Finding,
-    breaks_pure,
-    breaks_zcdp,
     chi_square,
     clopper_pearson,
     combined,
@@ -70,7 +67,6 @@ def rows_of_persons() -> Finding:
         of_numbers.append(p_numbered)
     p_value, p_numbered = combined(of_years), combined(of_numbers)
     return Finding(
-        "neighbours",
         f"{_PERSONS:,} persons of {_YEARS} rows, sorted by year, at most 2 of each: "
         + ", ".join(kinds),
         "of a person max_rows rows count, each as likely as the others, and one has their number",
@@ -104,22 +100,16 @@ _QUANTILES = np.linspace(0.02, 0.98, 60)
 _HAIR = 1e-9
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """On the probability of an event: at least p_low on one data set, at most q_high on another."""
+def event_loss(p_low: float, q_high: float, noise: Noise) -> float:
+    """Return the least epsilon, or the least mu of Gaussian noise, that allows for an event.
 
-    p_low: float
-    q_high: float
-
-    def loss(self, noise: Noise) -> float:
-        """Return the least epsilon, or the least mu of Gaussian noise, that allows for these.
-
-        rho-zCDP by Gaussian noise is mu^2 / 2; with mu the probabilities of any event are no
-        further apart than Phi^-1 p - Phi^-1 q <= mu.
-        """
-        if noise == "laplace":
-            return pure_loss(self.p_low, self.q_high)
-        return max(0.0, float(ndtri(self.p_low) - ndtri(self.q_high)))
+    Its probability is at least p_low on one data set, and at most q_high on another. rho-zCDP by
+    Gaussian noise is mu^2 / 2; with mu the probabilities of any event are no further apart than
+    Phi^-1 p - Phi^-1 q <= mu.
+    """
+    if noise == "laplace":
+        return pure_loss(p_low, q_high)
+    return max(0.0, float(ndtri(p_low) - ndtri(q_high)))
 
 
 def neighbours(size: Size) -> Iterator[Finding]:
@@ -143,24 +133,16 @@ def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
         noise.law.log_ratio((values.astype(object) - measurements.exact).astype(np.int64), -shifts)
         for values in (measurements.values, measurements.other_values)
     ]
-    bounds = event_bounds(*ratios, noise=case.noise)
-    amount = float(noise.amount)
-    match noise.law.noise:
-        case "laplace":
-            name, claim = "epsilon", amount
-            broken = breaks_pure(bounds.p_low, bounds.q_high, amount)
-        case "gaussian":
-            name, claim = "mu = sqrt(2 rho)", math.sqrt(2 * amount)
-            broken = breaks_zcdp(bounds.p_low, bounds.q_high, amount)
-        case "rounded":
-            name, claim, broken = "mu", math.sqrt(amount), False
-    reached = bounds.loss(case.noise)
-    broken = broken or reached > claim * (1 + 1e-12)
+    amount, reached = float(noise.amount), shown_loss(*ratios, noise=case.noise)
+    name, claim = {
+        "laplace": ("epsilon", amount),
+        "gaussian": ("mu = sqrt(2 rho)", math.sqrt(2 * amount)),
+        "rounded": ("mu", math.sqrt(amount)),
+    }[noise.law.noise]
     return Finding(
-        "neighbours",
         f"{measurements.planned.subject}, {_unit(measurements)}",
         "no event tells neighbouring data apart better than is claimed",
-        not broken,
+        reached <= claim * (1 + 1e-12),
         f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed: {reached / claim:.0%} of "
         f"it is what {len(ratios[0]):,} draws of each can show",
         neighbours=1,
@@ -169,8 +151,8 @@ def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
     )
 
 
-def event_bounds(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> Bounds:
-    """Return bounds on the probabilities of the event that distinguishes two data sets best.
+def shown_loss(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> float:
+    """Return the loss that the event shows which distinguishes two data sets best.
 
     Args:
         ratios: of likelihoods, logarithmic, of values drawn on one data set.
@@ -183,20 +165,15 @@ def event_bounds(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> Bound
     # A hair below each value: many Laplace ratios are all the largest, but for their rounding.
     thresholds = np.quantile(np.concatenate([tried, other_tried]), _QUANTILES) - _HAIR
 
+    def loss(hits: int, other_hits: int) -> float:
+        p_low = clopper_pearson(hits, left, alpha=ALPHA)[0]
+        return event_loss(p_low, clopper_pearson(other_hits, left, alpha=ALPHA)[1], noise)
+
     def expected_loss(threshold: float) -> float:
-        hits = (int((drawn > threshold).mean() * left) for drawn in (tried, other_tried))
-        return _bounds(*hits, trials=left).loss(noise)
+        return loss(*(int((drawn > threshold).mean() * left) for drawn in (tried, other_tried)))
 
     best = max(thresholds.tolist(), key=expected_loss)
-    hits = (int((drawn[third:] > best).sum()) for drawn in (ratios, other_ratios))
-    return _bounds(*hits, trials=left)
-
-
-def _bounds(hits: int, other_hits: int, *, trials: int) -> Bounds:
-    return Bounds(
-        clopper_pearson(hits, trials, alpha=ALPHA)[0],
-        clopper_pearson(other_hits, trials, alpha=ALPHA)[1],
-    )
+    return loss(*(int((drawn[third:] > best).sum()) for drawn in (ratios, other_ratios)))
 
 
 def _unit(measurements: RepeatedMeasurements) -> str:

@@ -273,15 +273,6 @@ def pure_squared_mu(epsilon: float) -> float:
     return (2 * float(ndtri(expit(-epsilon)))) ** 2
 
 
-def cells_of(counts: Counter[tuple[int, ...]], strategy: DenseStrategy) -> Counter[Cell]:
-    """Return counts by cells of classes, from counts by codes."""
-    by_class: Counter[Cell] = Counter()
-    for codes, count in counts.items():
-        pairs = zip(strategy.classes, codes, strict=True)
-        by_class[tuple(classes[code] for classes, code in pairs)] += count
-    return by_class
-
-
 def _on_grid(strategy: DenseStrategy, exact: int, power: int, *, columns: int) -> int:
     """Return the sensitivity where answers are floored to steps of 2^shift.
 
@@ -335,7 +326,11 @@ class PlannedCase:
     def cells(self, records: list[Record]) -> Counter[Cell]:
         """Return the counts of records by cells of classes, of those that the spec counts."""
         counts: Counter[Codes] = counted(records, self.spec)
-        return cells_of(counts, self.strategy)
+        by_class: Counter[Cell] = Counter()
+        for codes, count in counts.items():
+            pairs = zip(self.strategy.classes, codes, strict=True)
+            by_class[tuple(classes[code] for classes, code in pairs)] += count
+        return by_class
 
     def answers(self, records: list[Record]) -> Numbers:
         """Return the exact answers in steps of the grid: (rows,) Python integers."""

@@ -37,7 +37,6 @@ from dpquery.audit.statistics import (
     ALPHA,
     Finding,
     NoiseDistribution,
-    breaks_zcdp,
     chi_square,
     clopper_pearson,
     combined,
@@ -95,12 +94,13 @@ def audited(bench: Bench, size: Size) -> Iterator[Finding]:
     yield charge(town, releases)
     yield figures(town, releases, split)
     released = [run_of_release(bench, release) for release in releases]
-    observed = RapRuns.joined([rap_runs(bench, "data.csv", runs), *released])
+    ours = rap_runs(bench, "data.csv", runs)
+    observed = RapRuns.joined([ours, *released])
     neighbour = rap_runs(bench, "neighbour.csv", runs)
     yield from of_noise(town, observed, neighbour, split)
     if town.settings.adaptive:
         yield from of_selection(town, observed, neighbour, split)
-        yield neighbouring_runs(town, observed.some(slice(runs)), neighbour, split)
+        yield neighbouring_runs(town, ours, neighbour, split)
 
 
 def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Ints]:
@@ -111,13 +111,11 @@ def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Ints]:
 
 def charge(town: Town, releases: Sequence[ReleasedRun]) -> Finding:
     """Compare the rho of a run, by its published figures, with what was charged, and when."""
-    return charge_finding(
-        "rap", CHARGE, town, releases, [_cost(town, release) for release in releases]
-    )
+    return charge_finding(CHARGE, town, releases, [_cost(town, release) for release in releases])
 
 
 def charge_finding(
-    part: str, claim: str, town: Town, releases: Sequence[ReleasedRun], costs: Sequence[Fraction]
+    claim: str, town: Town, releases: Sequence[ReleasedRun], costs: Sequence[Fraction]
 ) -> Finding:
     """Compare what runs cost with what was charged for them, and when."""
     rho = float(releases[0].charged)
@@ -128,7 +126,6 @@ def charge_finding(
     early = all(release.early for release in releases)
     epsilon = float(np.min(_ORDERS * rho + _excess(_ORDERS)))
     return Finding(
-        part,
         town.name,
         claim,
         paid and early and epsilon <= EPSILON * (1 + Fraction(_ROUNDING)),
@@ -178,16 +175,14 @@ def figures(town: Town, releases: Sequence[ReleasedRun], split: RhoSplit) -> Fin
         pairs += list(zip(facts.noise_std, scales.tolist(), strict=True))
         if town.settings.adaptive:
             pairs += [(facts.selection_scale or 0.0, 1 / split.rate)]
-    return figures_finding("rap", FIGURES, town, pairs)
+    return figures_finding(FIGURES, town, pairs)
 
 
-def figures_finding(
-    part: str, claim: str, town: Town, pairs: Sequence[tuple[float, float]]
-) -> Finding:
+def figures_finding(claim: str, town: Town, pairs: Sequence[tuple[float, float]]) -> Finding:
     """Compare published figures with those that were worked out."""
     worst = max(abs(given / worked_out - 1) for given, worked_out in pairs)
     evidence = f"{len(pairs)} figures, the largest difference {worst:.1g} of one"
-    return Finding(part, town.name, claim, worst <= _ROUNDING, evidence)
+    return Finding(town.name, claim, worst <= _ROUNDING, evidence)
 
 
 def of_noise(
@@ -212,7 +207,6 @@ def of_noise(
     )
     p = combined([_shape(values, scale), width, low_bits])
     yield Finding(
-        "rap",
         town.name,
         NOISE,
         p > ALPHA,
@@ -223,7 +217,6 @@ def of_noise(
     )
     p = _ties(z)
     yield Finding(
-        "rap",
         town.name,
         TIES,
         p > ALPHA,
@@ -279,7 +272,6 @@ def of_selection(
     free = " + ".join(str(expected.size - 1) for _, expected in tests)
     drawn = sum(len(draw.outcome) for draw in all_draws)
     yield Finding(
-        "rap",
         town.name,
         CHOSEN,
         fit > ALPHA,
@@ -288,7 +280,6 @@ def of_selection(
     )
     strength, p = likely_strength(all_draws, split.rate)
     yield Finding(
-        "rap",
         town.name,
         SHARP_SELECTIONS,
         p > ALPHA,
@@ -362,13 +353,12 @@ def neighbouring_runs(
     runs = len(ratios[0])
     hits = [int((ratio > 0).sum()) for ratio in ratios]
     p_low = clopper_pearson(hits[0], runs, alpha=ALPHA)[0]
-    q_high = clopper_pearson(hits[1], runs, alpha=ALPHA)[1]
-    rho, seen = float(split.rho), zcdp_loss(p_low, q_high)
+    rho = float(split.rho)
+    seen = zcdp_loss(p_low, clopper_pearson(hits[1], runs, alpha=ALPHA)[1])
     return Finding(
-        "rap",
         town.name,
         APART,
-        not breaks_zcdp(p_low, q_high, rho),
+        seen <= rho,
         f"rho is at least {seen:.3g}, and {rho:.3g} is claimed: {seen / rho:.0%} of it is what "
         f"{runs:,} runs of each can show; the mean log ratio is {float(ratios[0].mean()):.3g}",
         neighbours=1,

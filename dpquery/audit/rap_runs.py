@@ -54,11 +54,6 @@ class RapRuns:
         names = ("totals", "numbers", "counts", "synthetic")
         return cls(*(np.concatenate([getattr(run, name) for run in runs]) for name in names))
 
-    def some(self, which: slice) -> "RapRuns":
-        """Return some of the runs."""
-        arrays = (self.totals, self.numbers, self.counts, self.synthetic)
-        return RapRuns(*(values[which] for values in arrays))
-
 
 @dataclass(frozen=True)
 class RhoSplit:

@@ -70,7 +70,7 @@ def audit(
         for name in dict.fromkeys(parts or names):
             reporter(f"{name}: starting")
             for finding in _to_its_end(name, size):
-                findings.append(finding)
+                findings.append(replace(finding, part=name))
                 reporter(f"{name}: {finding.subject}")
     if sum(finding.tests for finding in findings) > MOST_TESTS:
         raise ValueError(f"more than {MOST_TESTS} tests: false alarms pass one in a million")
@@ -95,5 +95,4 @@ def _to_its_end(name: str, size: Size) -> Iterator[Finding]:
     try:
         yield from PARTS[name](size)
     except _ERRORS as error:
-        message = f"{type(error).__name__}: {error}"
-        yield Finding(name, "the whole part", TO_ITS_END, False, message)
+        yield Finding("the whole part", TO_ITS_END, False, f"{type(error).__name__}: {error}")

@@ -26,7 +26,6 @@ MOST_TESTS = 120
 _LEAST_EXPECTED = 50  # values a cell
 _MOST_CELLS = 40
 _SMALL = 200  # scales of Gaussian noise below which masses are added up one by one
-_ROUNDING = 1e-12
 _ORDERS = 1 + np.exp(np.linspace(-12, 8, 401))
 
 
@@ -220,20 +219,6 @@ def _renyi(p: float, q: float) -> Floats:
     return np.asarray(np.logaddexp(yes, no) / (_ORDERS - 1))
 
 
-def breaks_pure(p_low: float, q_high: float, epsilon: float) -> bool:
-    """Return whether the bounds contradict epsilon-DP.
-
-    >>> breaks_pure(0.75, 0.25, 1.0), breaks_pure(0.75, 0.25, 1.1)
-    (True, False)
-    """
-    return pure_loss(p_low, q_high) > epsilon * (1 + _ROUNDING)
-
-
-def breaks_zcdp(p_low: float, q_high: float, rho: float) -> bool:
-    """Return whether the bounds contradict rho-zCDP."""
-    return zcdp_loss(p_low, q_high) > rho * (1 + _ROUNDING)
-
-
 TO_ITS_END = "it runs to its end"
 """The claim of a part that ended in an error, which says nothing of what it was to check."""
 
@@ -243,7 +228,6 @@ class Finding:
     """One thing that was checked.
 
     Attributes:
-        part: of the audit.
         subject: what was put to the test.
         claim: what must hold of it.
         passed: whether it holds.
@@ -252,9 +236,9 @@ class Finding:
         neighbours: pairs of neighbouring data sets that were compared.
         replicates: how often they were measured, each.
         tests: statistical tests behind it; a sound product fails each with probability ALPHA.
+        part: of the audit, which `audit` adds.
     """
 
-    part: str
     subject: str
     claim: str
     passed: bool
@@ -263,3 +247,4 @@ class Finding:
     neighbours: int = 0
     replicates: int = 0
     tests: int = 0
+    part: str = ""

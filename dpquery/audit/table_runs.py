@@ -255,7 +255,7 @@ def tables_charge(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     measured = [law.move / (2 * Fraction(std) ** 2) for std in facts.noise_std]
     first = 2 * law.move / (2 * Fraction(facts.one_way_std) ** 2)
     total = first + sum(measured) / Fraction(9, 10)
-    finding = charge_finding("adaptive", TABLES_SPENT, town, [released], [total])
+    finding = charge_finding(TABLES_SPENT, town, [released], [total])
     return replace(finding, passed=finding.passed and whole)
 
 
@@ -272,7 +272,7 @@ def tables_figures(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     stds = [law.std(cost * Fraction(9, 10)) for cost in costs]
     pairs = [(facts.one_way_std, law.first_std), (facts.candidates, 3)]
     pairs += list(zip(facts.noise_std, stds, strict=True))
-    return figures_finding("adaptive", TABLES_PUBLISHED, town, pairs)
+    return figures_finding(TABLES_PUBLISHED, town, pairs)
 
 
 def law_of_draws(draws: Sequence[TableDraws]) -> Finding:
@@ -292,7 +292,6 @@ def law_of_draws(draws: Sequence[TableDraws]) -> Finding:
     p = combined(tests) if possible else 0.0
     drawn = sum(len(each.drawn.outcome) for each in draws)
     return Finding(
-        "adaptive",
         "all towns",
         LAW_OF_TABLES,
         p > ALPHA,

@@ -20,14 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.audit.measurements import Watched, spent
+from dpquery.audit.measurements import UnstoredParts, Watched, spent
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.events import Event
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery
 from dpquery.measurement.rounds.run import MeasuredRun, PublicFit, Round
@@ -227,20 +226,6 @@ REHEARSED = Rehearsal(
 )
 
 
-class UnstoredParts(PartialMeasurement):
-    """A draft that stores nothing: runs of the audit are never continued."""
-
-    def __init__(self) -> None:
-        """Take no folder: there are no files."""
-
-    def parts(self) -> list[Ints]:
-        """Return none."""
-        return []
-
-    def append(self, values: Ints) -> None:
-        """Store nothing."""
-
-
 @dataclass(frozen=True, eq=False)
 class Bench:
     """A town in a folder: its query, with a public side that has no fit in it."""
@@ -350,7 +335,11 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
     with Ledger.open(ledger_path, create=False) as ledger:
         key = report.mechanism.query.key
         events, name = ledger.history(), report.spec.dataset.id
-        units = _charges(events[len(earlier) :], key)
+        units = [
+            int(str(event.fields["units"]))
+            for event in events[len(earlier) :]
+            if event.kind == "reserve" and event.fields["key"] == key
+        ]
         unit = unit_of(report.spec.privacy)
         price = Price(units[0], ledger.currency(name, unit=unit), unit)
         stored = ledger.lookup(name, key=key, price=price)
@@ -373,12 +362,3 @@ def _history(ledger_path: Path) -> list[Event]:
         return []
     with Ledger.open(ledger_path, create=False) as ledger:
         return ledger.history()
-
-
-def _charges(events: Sequence[Event], key: str) -> list[int]:
-    """Return the units that some events charge for a key."""
-    return [
-        int(str(event.fields["units"]))
-        for event in events
-        if event.kind == "reserve" and event.fields["key"] == key
-    ]

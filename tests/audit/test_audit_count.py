@@ -36,7 +36,7 @@ OF_NO_CHANCE = (
 
 
 def finding_of(*_):
-    return Finding("", "", "", True, "")
+    return Finding("", "", True, "")
 
 
 @pytest.fixture

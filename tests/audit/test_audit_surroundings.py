@@ -82,26 +82,28 @@ def closing(*findings, quick=False, own_plan=False):
 
 
 def test_the_closing_text_says_what_belongs_to_the_parts_that_were_run():
-    supply = Finding("supply", "numpy", "a claim", True, "fine")
+    supply = Finding("numpy", "a claim", True, "fine", part="supply")
     text = closing(supply)
     for part in ("of noise", "neighbouring", "chance", "end to end", "Specs", "--quick"):
         assert part not in text
     assert "1 check." in text
     assert "__pycache__" in text
-    noise = Finding("residuals", "a case", "a claim", True, "fine", draws=5, tests=1)
+    noise = Finding("a case", "a claim", True, "fine", draws=5, tests=1, part="residuals")
     assert "below 2 to 4 % end to end" in closing(noise)
     assert "below 4 to 7 % end to end" in closing(noise, quick=True)
     assert "other than those made up here" in closing(noise)
     assert "other than those of this plan" in closing(noise, own_plan=True)
     assert "probability about 8.0e-09" in closing(noise, supply)
-    pair = Finding("neighbours", "a case", "a claim", True, "fine", neighbours=1, replicates=70)
+    pair = Finding(
+        "a case", "a claim", True, "fine", neighbours=1, replicates=70, part="neighbours"
+    )
     assert "2 pairs of neighbouring data, measured 140 times in all" in closing(pair, pair)
     assert "parts above" not in closing(pair)
 
 
 def test_a_part_that_ends_in_an_error_is_told_from_a_check_that_failed():
-    broken = Finding("rap", "the whole part", TO_ITS_END, False, "OSError: disk full")
-    wrong = Finding("residuals", "a case", "a claim", False, "p = 1e-12")
+    broken = Finding("the whole part", TO_ITS_END, False, "OSError: disk full", part="rap")
+    wrong = Finding("a case", "a claim", False, "p = 1e-12", part="residuals")
     assert "make no release" not in closing(broken)
     assert "Ended in an error before all was checked: rap." in closing(broken)
     assert "1 of 2 checks FAILED: make no release" in closing(broken, wrong)
