@@ -139,8 +139,8 @@ def test_what_another_search_contains_is_not_searched():
 
         return reasons(select(MIXED, noises=[noise], flaw_of=flaw_of)[noise])
 
-    assert of("gaussian")["OPT_F"] == "contained in what OPT_R searches"
-    assert not of("laplace")["OPT_F"]
+    assert of("gaussian")["OPT_M"] == "contained in what OPT_R searches"
+    assert not of("laplace")["OPT_M"]
     with_a_flaw = of("gaussian", flawed="OPT_R")
     assert with_a_flaw["OPT_R"] == "left out: a flaw"
-    assert not with_a_flaw["OPT_F"]
+    assert not with_a_flaw["OPT_M"]

@@ -5,19 +5,16 @@ Parametrised Grams of one attribute: their inverses, levels, rests and gradients
 A selector that optimises what is measured of an attribute sees it through M = G^-1, G = A'A with
 columns of norm one, and through two numbers for each Gram matrix V of the workload:
     level g'Vg / mu^2  and  rest tr(M V) - g'Vg / mu,  g = M 1, mu = 1'g  ([MATH] 6 and 7).
-A root is the array that is free: Theta of a p-Identity, or C with the columns of G's root.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import OptimizeResult, minimize
 
-from dpquery.arrays import Floats, Numbers
+from dpquery.arrays import Floats
 from dpquery.operators.factors import Factor
 from dpquery.operators.inverses import Inverse
 from dpquery.progress import time_left
@@ -98,42 +95,8 @@ class FactorSelection:
     converged: bool
 
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not
 GRAM_ROUNDING = 1e-12
-
-
-class GramRoot(Protocol):
-    """The Gram of one attribute at one root."""
-
-    inverse: Numbers
-    """M = G^-1: (n, n)."""
-
-    def gradient(self, by_inverse: Floats) -> Floats:
-        """Return the gradient with respect to the root, given the symmetric one by M."""
-
-
-class PIdentityRoot:
-    """A = [I; Theta] D with D = diag(1 + 1'Theta)^-1: columns of L1 norm one. Theta: (p, n).
-
-    With s the inverse of D's diagonal and R = (I + Theta Theta')^-1 Theta,
-    M = diag(s) (I - Theta'R) diag(s).
-    """
-
-    def __init__(self, Theta: Floats) -> None:
-        self.Theta, self.s = Theta, 1 + Theta.sum(axis=0)
-        core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
-        self.R = cho_solve(core, Theta)
-        inner = np.eye(Theta.shape[1]) - Theta.T @ self.R
-        self.inverse = np.asarray(inner * self.s[:, None] * self.s)
-
-    def gradient(self, by_inverse: Floats) -> Floats:
-        P = by_inverse * self.s[:, None] * self.s
-        RP = self.R @ P
-        diagonal = np.diagonal(P) - (self.Theta * RP).sum(axis=0)
-        return np.asarray(2 * diagonal / self.s - 2 * (RP - (RP @ self.Theta.T) @ self.R))
 
 
 class UnitRoot:
@@ -145,6 +108,7 @@ class UnitRoot:
         self.inverse = np.linalg.inv(ridged(self.B))
 
     def gradient(self, by_inverse: Floats) -> Floats:
+        """Return the gradient with respect to C, given the symmetric one by M."""
         by_B = -2 * (1 - RIDGE) * self.B @ (self.inverse @ by_inverse @ self.inverse)
         return np.asarray((by_B - self.B * (self.B * by_B).sum(axis=0)) / self.norms)
 

@@ -1,12 +1,12 @@
-"""OPT_F: overlapping marginals of factor strategies ([MATH] 7).
+"""OPT_F: overlapping marginals of factor strategies, for Laplace noise ([MATH] 7).
 
 For every subset a the factors kron_{i in a} A_i are measured on the marginal over a, theta_a times.
 With G_i = A_i'A_i and mu_i = 1'G_i^-1 1 all such Grams are diagonal together: the loss is
-    ||theta||_K^2 sum_b S_b / kappa_b,  kappa_b = sum_{a >= b} theta_a^2 / prod_{i in a} mu_i,
+    ||theta||_1^2 sum_b S_b / kappa_b,  kappa_b = sum_{a >= b} theta_a^2 / prod_{i in a} mu_i,
     S_b = sum_j w_j prod_{i in b} rest / mu prod_{i not in b} level
 where level = g'Vg / mu^2, rest = tr(G^-1 V) - g'Vg / mu and g = G^-1 1 of a matrix V of the
-workload; K = 1 for Laplace and 2 for Gaussian. A_i = I for all i is OPT_M; theta on one set alone
-is OPT_x. Both are starts, beside random ones: the problem is far from convex.
+workload. A_i = I for all i is OPT_M; theta on one set alone is OPT_x. Both are starts, beside
+random ones: the problem is far from convex. Under Gaussian noise OPT_R contains all this.
 """
 
 import math
@@ -16,10 +16,11 @@ from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve
 
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.factors import Dense, Factor, Ones, PIdentity
+from dpquery.operators.factors import Dense, Ones, PIdentity
 from dpquery.operators.gram import Gram, array_of, is_of_values, total_sum, trace
 from dpquery.operators.trees import Tree
 from dpquery.progress import time_left
@@ -33,22 +34,12 @@ from dpquery.strategy.algebra.subsets import (
     member_products,
     workload_eigenvalues,
 )
-from dpquery.strategy.optimize.descents import (
-    GramRoot,
-    Moments,
-    PIdentityRoot,
-    UnitRoot,
-    descend,
-    ridged,
-)
+from dpquery.strategy.optimize.descents import Limits, Moments, descend
 from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
 from dpquery.strategy.optimize.opt_product import ProductSelection
-from dpquery.strategy.strategy import Noise
 
-MAX_FACTOR = {"laplace": 512, "gaussian": 128}
-"""Classes of an attribute whose factor is optimised; A = I beyond. Under Gaussian noise cores and
-totals contain all this, so that little time is spent."""
+MAX_FACTOR = 512  # classes of an attribute whose factor is optimised; A = I beyond
 EFFORT = ((20_000, 12, 2), (200_000, 3, 2), (math.inf, 1, 1))
 """Up to how many subsets and entries of Grams: random restarts, and starts that are finished."""
 DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identity rows
@@ -56,7 +47,7 @@ LISTED = 10  # attributes of the widest set up to which the subsets are listed
 SCOUTING, LONGER_DESCENT, POLISHING = 60, 200, 1500  # iterations
 WORST = 700.0  # log loss of weights that do not support the workload
 Roots = dict[int, Floats]
-"""Theta of a p-Identity (Laplace) or a root C (Gaussian), for the attributes with a factor."""
+"""Theta of a p-Identity, (p, n), for the attributes with a factor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +62,7 @@ class FactorsSelection:
     """
 
     weights: dict[Subset, float]
-    factors: dict[int, Factor]
+    factors: dict[int, PIdentity]
     loss: float
     converged: bool
 
@@ -87,14 +78,34 @@ class FactorsPoint:
     converged: bool = False
 
 
+class PIdentityRoot:
+    """A = [I; Theta] D with D = diag(1 + 1'Theta)^-1: columns of L1 norm one. Theta: (p, n).
+
+    With s the inverse of D's diagonal and R = (I + Theta Theta')^-1 Theta,
+    M = diag(s) (I - Theta'R) diag(s).
+    """
+
+    def __init__(self, Theta: Floats) -> None:
+        self.Theta, self.s = Theta, 1 + Theta.sum(axis=0)
+        core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
+        self.R = cho_solve(core, Theta)
+        inner = np.eye(Theta.shape[1]) - Theta.T @ self.R
+        self.inverse = np.asarray(inner * self.s[:, None] * self.s)
+
+    def gradient(self, by_inverse: Floats) -> Floats:
+        """Return the gradient with respect to Theta, given the symmetric one by M."""
+        P = by_inverse * self.s[:, None] * self.s
+        RP = self.R @ P
+        diagonal = np.diagonal(P) - (self.Theta * RP).sum(axis=0)
+        return np.asarray(2 * diagonal / self.s - 2 * (RP - (RP @ self.Theta.T) @ self.R))
+
+
 class FactorsProblem:
     """log of the loss as a function of the weights of all subsets and the roots of some factors."""
 
-    def __init__(
-        self, gram: Gram, *, noise: Noise, max_cells: float, sets: Iterable[Subset] = ()
-    ) -> None:
+    def __init__(self, gram: Gram, *, max_cells: float, sets: Iterable[Subset] = ()) -> None:
         """Keep the subsets below a table of the workload and those below the given sets."""
-        self.gram, self.noise, self.blocks = gram, noise, BlockSums(gram)
+        self.gram, self.blocks = gram, BlockSums(gram)
         self.attributes = tuple(i for i, n in enumerate(gram.shape_of_domain) if n > 1)
         self.lattice = _lattice(self.attributes, [*self.blocks.subsets, *sets])
         self.place = {
@@ -127,13 +138,9 @@ class FactorsProblem:
     def _slice(self, i: int, inside: bool) -> slice:
         return slice(int(self.blocks.offsets[i]) + inside, int(self.blocks.offsets[i + 1]), 2)
 
-    def root(self, root: Floats) -> GramRoot:
-        """Return the Gram of an attribute at its root."""
-        return PIdentityRoot(root) if self.noise == "laplace" else UnitRoot(root)
-
     def loss(self, theta: Floats, roots: Roots) -> tuple[float, Floats, Roots]:
         """Return log loss (infinite where unsupported) and its gradients by theta and by roots."""
-        points = {i: self.root(root) for i, root in roots.items()}
+        points = {i: PIdentityRoot(root) for i, root in roots.items()}
         moments = {i: Moments(point.inverse, self.grams(i)) for i, point in points.items()}
         c, mu = self.base.copy(), self.sizes.copy()
         for i, moments_i in moments.items():
@@ -148,15 +155,14 @@ class FactorsProblem:
         S[self.rows] = np.maximum(self.blocks.sums(c), 0.0)
         error = float(S @ inverse)
         spread = self.lattice.subset_sums(S * inverse**2) * share / error
-        norm = float(theta.sum() if self.noise == "laplace" else np.sqrt(theta @ theta))
-        by_norm = np.ones_like(theta) if self.noise == "laplace" else theta / norm
+        norm = float(theta.sum())
         by_mu = (theta**2 * spread) @ self.member / mu
         by_c = self.blocks.gradient(c, inverse[self.rows] / error)
         by_roots = {
             i: points[i].gradient(self._by_inverse(i, moments_i, by_c, by_mu))
             for i, moments_i in moments.items()
         }
-        by_theta = 2 * by_norm / norm - 2 * theta * spread
+        by_theta = 2 / norm - 2 * theta * spread
         return 2 * math.log(norm) + math.log(error), by_theta, by_roots
 
     def _by_inverse(self, i: int, moments: Moments, by_c: Floats, by_mu: Floats) -> Floats:
@@ -188,10 +194,8 @@ class FactorsProblem:
             gradient = np.concatenate([by_theta, *(by_roots[i].ravel() for i in order)])
             return (value if value < math.inf else WORST), gradient
 
-        limits: list[tuple[float | None, float | None]]
-        limits = [(0.0, None if allowed else 0.0) for allowed in self.allowed]
-        free = (0.0, THETA_LIMIT) if self.noise == "laplace" else (None, None)
-        limits += [free] * int(ends[-1] - ends[0])
+        limits: Limits = [(0.0, None if allowed else 0.0) for allowed in self.allowed]
+        limits = [*limits, *[(0.0, THETA_LIMIT)] * int(ends[-1] - ends[0])]
         result = descend(
             fun,
             np.concatenate([start.theta, *(start.roots[i].ravel() for i in order)]),
@@ -233,7 +237,6 @@ def check_optimisable(gram: Gram) -> None:
 def opt_factors(
     gram: Gram,
     *,
-    noise: Noise,
     rng: PublicGenerator,
     max_cells: float,
     marginals: MarginalsSelection,
@@ -247,7 +250,6 @@ def opt_factors(
 
     Args:
         gram: Gram of the workload.
-        noise: which norm the columns of the factors are scaled to.
         rng: for the random starts.
         max_cells: of a table that may be measured.
         marginals: OPT_M's selection.
@@ -258,7 +260,7 @@ def opt_factors(
     """
     whole = [] if product is None else [_measured(product)]
     sets = [*marginals.weights, *whole]
-    problem = FactorsProblem(gram, noise=noise, max_cells=max_cells, sets=sets)
+    problem = FactorsProblem(gram, max_cells=max_cells, sets=sets)
 
     points: list[FactorsPoint] = []
     for start in _starts(problem, rng, marginals, product):
@@ -269,11 +271,11 @@ def opt_factors(
     promising = _best(points)[: _effort(problem)[1]]
     finished = [problem.descend(point, POLISHING) for point in promising]
     best = _best(finished)[0]
-    norm = best.theta.sum() if noise == "laplace" else np.sqrt(best.theta @ best.theta)
-    weights = {b: float(best.theta[row] / norm) for b, row in problem.place.items()}
+    theta = best.theta / best.theta.sum()
+    weights = {b: float(theta[row]) for b, row in problem.place.items()}
     return FactorsSelection(
         {b: weight for b, weight in weights.items() if weight > 0},
-        {i: _real_factor(root, noise) for i, root in best.roots.items()},
+        {i: p_identity(root) for i, root in best.roots.items()},
         math.exp(best.value),
         best.converged,
     )
@@ -281,7 +283,7 @@ def opt_factors(
 
 def _effort(problem: FactorsProblem) -> tuple[int, int]:
     """Return how many random restarts there are, and how many starts are finished."""
-    sizes = [n for n in problem.gram.shape_of_domain if n <= MAX_FACTOR[problem.noise]]
+    sizes = [n for n in problem.gram.shape_of_domain if n <= MAX_FACTOR]
     size = len(problem.lattice) + sum(n * n for n in sizes)
     return next((restarts, finished) for most, restarts, finished in EFFORT if size <= most)
 
@@ -307,23 +309,18 @@ def _starts(
     shapes = {
         i: problem.gram.shape_of_domain[i]
         for i in problem.attributes
-        if problem.gram.shape_of_domain[i] <= MAX_FACTOR[problem.noise]
+        if problem.gram.shape_of_domain[i] <= MAX_FACTOR
         and not all(is_of_values(V) for V in problem.gram.matrices[i])
     }
-    if problem.noise == "gaussian":
-        # The identity is no stationary point there, so that OPT_M's factors can grow.
-        yield FactorsPoint("OPT_M", cells, {i: np.eye(n) for i, n in shapes.items()})
-    else:
-        yield FactorsPoint("OPT_M", cells, {})
+    yield FactorsPoint("OPT_M", cells, {})
     if product is not None:
         yield from _product_starts(problem, product, all_sets)
-    if problem.noise == "laplace":
-        widest = max(shapes.values(), default=0)
-        for divisor in DIVISORS if widest >= min(DIVISORS) else DIVISORS[:1]:
-            for _ in range(min(_effort(problem)[0], widest // 8 + 2)):
-                roots = {i: rng.random((max(1, n // divisor), n)) for i, n in shapes.items()}
-                yield FactorsPoint(f"random factors, 1/{divisor}, on OPT_M's sets", cells, roots)
-                yield FactorsPoint(f"random factors, 1/{divisor}, on all sets", all_sets, roots)
+    widest = max(shapes.values(), default=0)
+    for divisor in DIVISORS if widest >= min(DIVISORS) else DIVISORS[:1]:
+        for _ in range(min(_effort(problem)[0], widest // 8 + 2)):
+            roots = {i: rng.random((max(1, n // divisor), n)) for i, n in shapes.items()}
+            yield FactorsPoint(f"random factors, 1/{divisor}, on OPT_M's sets", cells, roots)
+            yield FactorsPoint(f"random factors, 1/{divisor}, on all sets", all_sets, roots)
 
 
 def _product_starts(
@@ -336,15 +333,14 @@ def _product_starts(
         if isinstance(factor, PIdentity):
             roots[i] = factor.rows / factor.diagonal
         elif isinstance(factor, Tree):
-            if factor.shape[1] > MAX_FACTOR[problem.noise]:
+            if factor.shape[1] > MAX_FACTOR:
                 return
             A, n = factor.dense(), factor.shape[1]
-            roots[i] = A[n:] / np.diagonal(A) if problem.noise == "laplace" else A
+            roots[i] = A[n:] / np.diagonal(A)
         elif isinstance(factor, Dense):
             roots[i] = factor.dense()
     alone = problem.weights({_measured(product): 1.0})
-    largest = MAX_FACTOR[problem.noise]
-    if alone.any() and all(root.shape[1] <= largest for root in roots.values()):
+    if alone.any() and all(root.shape[1] <= MAX_FACTOR for root in roots.values()):
         yield FactorsPoint("OPT_x", alone, roots)
         yield FactorsPoint("OPT_x and all sets", alone + 0.01 * all_sets, roots)
 
@@ -353,10 +349,3 @@ def _measured(product: ProductSelection) -> Subset:
     """Return the attributes that a product does not sum over."""
     pairs = enumerate(product.factors)
     return tuple(i for i, factor in pairs if factor.shape[1] > 1 and not isinstance(factor, Ones))
-
-
-def _real_factor(root: Floats, noise: Noise) -> Factor:
-    """Return the factor of a root, with columns of norm one."""
-    if noise == "laplace":
-        return p_identity(root)
-    return Dense(np.linalg.cholesky(ridged(root / np.sqrt((root**2).sum(axis=0)))).T)

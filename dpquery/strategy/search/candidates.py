@@ -296,12 +296,13 @@ def _moved_product(problem: Problem) -> Proposal | None:
 
 
 def factors_candidate(problem: Problem) -> Proposal:
-    """OPT_F: overlapping marginals of factors."""
+    """OPT_F: overlapping marginals of factors, for Laplace noise."""
+    if problem.noise != "laplace":
+        raise UnsupportedWorkloadError("for Laplace noise only")
     shape, noise = problem.workload.shape_of_domain, problem.noise
     check_optimisable(problem.gram)
     selection = opt_factors(
         problem.gram,
-        noise=noise,
         rng=public_generator(problem.seed),
         max_cells=MAX_TABLE_CELLS,
         marginals=problem.marginals,

@@ -128,7 +128,7 @@ SEARCH_ROUNDS = (SEARCHES[:4], SEARCHES[4:7], SEARCHES[7:])
 UNTIMED = {name for name, _ in CLOSED_FORMS} | {"Parts"}
 """Candidates that are tried whatever the clock says."""
 CONTAINED_IN: dict[tuple[str, Noise], str] = {
-    (name, "gaussian"): "OPT_R" for name in ("OPT_M", "OPT_H", "OPT_F")
+    (name, "gaussian"): "OPT_R" for name in ("OPT_M", "OPT_H")
 }
 """Searches whose every strategy has the Gram of one that another search looks through ([MATH] 7).
 
