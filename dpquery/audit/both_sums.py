@@ -61,17 +61,11 @@ Charged = Callable[[Account, int, int | None], Account]
 
 @dataclass(frozen=True)
 class Coin:
-    """Outcomes with their probabilities on either data set, and what they are charged.
+    """Outcomes with their probabilities on either data set, and what they are charged."""
 
-    Attributes:
-        p: the probabilities on one data set.
-        q: on its neighbour.
-        spent: the guarantee that is charged.
-    """
-
-    p: tuple[float, ...]
-    q: tuple[float, ...]
-    spent: Guarantee
+    p: tuple[float, ...]  # the probabilities on one data set
+    q: tuple[float, ...]  # on its neighbour
+    spent: Guarantee  # the guarantee that is charged
 
     def swapped(self) -> "Coin":
         """Return the same with the data sets exchanged."""

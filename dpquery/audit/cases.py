@@ -169,27 +169,16 @@ _RECORDS = 200
 
 @dataclass(frozen=True)
 class Case:
-    """A spec, and how it is released.
+    """A spec, and how it is released."""
 
-    Attributes:
-        name: in a few words.
-        spec: YAML.
-        noise: the kind of it.
-        epsilon: of each release.
-        repeated: whether its measurement is also repeated many times.
-        quick: whether the quick audit has it too.
-        apart: whether two processes release it too.
-        plan: a plan file's bytes; None where the audit makes the plan.
-    """
-
-    name: str
-    spec: str
-    noise: Noise
-    epsilon: Fraction = Fraction(1)
-    repeated: bool = False
-    quick: bool = False
-    apart: bool = False
-    plan: bytes | None = None
+    name: str  # in a few words
+    spec: str  # YAML
+    noise: Noise  # the kind of it
+    epsilon: Fraction = Fraction(1)  # of each release
+    repeated: bool = False  # whether its measurement is also repeated many times
+    quick: bool = False  # whether the quick audit has it too
+    apart: bool = False  # whether two processes release it too
+    plan: bytes | None = None  # a plan file's bytes; None where the audit makes the plan
 
 
 @dataclass(frozen=True)
@@ -474,21 +463,13 @@ def _text(column: Column, code: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Size:
-    """How much an audit draws. Each run has its own, which is the key of what its parts share.
+    """How much an audit draws. Each run has its own, which is the key of what its parts share."""
 
-    Attributes:
-        draws: from each source of noise at each scale.
-        replicates: of each small measurement.
-        releases: of each made-up dataset, whole.
-        quick: whether only some of the made-up datasets are used.
-        user_cases: cases of a user's plan, in place of those of the audit.
-    """
-
-    draws: int
-    replicates: int
-    releases: int
-    quick: bool = False
-    user_cases: tuple[Case, ...] = ()
+    draws: int  # from each source of noise at each scale
+    replicates: int  # of each small measurement
+    releases: int  # of each made-up dataset, whole
+    quick: bool = False  # whether only some of the made-up datasets are used
+    user_cases: tuple[Case, ...] = ()  # cases of a user's plan, in place of those of the audit
 
 
 FULL = Size(draws=100_000, replicates=5_000, releases=20)

@@ -118,23 +118,18 @@ _LEAST_BITS = 17  # that a product's largest entry is lifted to
 
 @dataclass(frozen=True, eq=False)
 class DenseRows:
-    """A block of measured rows: a weighted Kronecker product, or predicates at least r of k.
+    """A block of measured rows: a weighted Kronecker product, or predicates at least r of k."""
 
-    Attributes:
-        weight: of all of them.
-        attributes: that the rows depend on.
-        matrices: one for each of these attributes, of Python integers: (rows, classes).
-        counted: for each of these whether its predicates are counted; the others must all hold.
-        at_least: how many of the counted ones must hold; None for a Kronecker product.
-        class_of: where the rows depend on classes of cells, the class of every cell of the domain,
-            as a cell of the one attribute 0.
-    """
-
-    weight: int
-    attributes: tuple[int, ...]
+    weight: int  # of all of them
+    attributes: tuple[int, ...]  # that the rows depend on
+    # one for each of these attributes, of Python integers: (rows, classes)
     matrices: tuple[Numbers, ...]
+    # for each of these whether its predicates are counted; the others must all hold
     counted: tuple[bool, ...] = ()
+    # how many of the counted ones must hold; None for a Kronecker product
     at_least: int | None = None
+    # where the rows depend on classes of cells, the class of every cell of the domain, as a cell of
+    # the one attribute 0
     class_of: Mapping[Cell, Cell] | None = None
 
     @property
@@ -172,19 +167,12 @@ class DenseRows:
 
 @dataclass(frozen=True, eq=False)
 class DenseStrategy:
-    """A strategy as dense blocks of Python integers.
+    """A strategy as dense blocks of Python integers."""
 
-    Attributes:
-        noise: what is added.
-        shape: classes of every attribute.
-        classes: the class of every code of every attribute.
-        rows: what is measured, in order.
-    """
-
-    noise: Noise
-    shape: tuple[int, ...]
-    classes: list[list[int]]
-    rows: tuple[DenseRows, ...]
+    noise: Noise  # what is added
+    shape: tuple[int, ...]  # classes of every attribute
+    classes: list[list[int]]  # the class of every code of every attribute
+    rows: tuple[DenseRows, ...]  # what is measured, in order
 
     @property
     def length(self) -> int:

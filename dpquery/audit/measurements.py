@@ -44,21 +44,13 @@ _MANY_ROWS = 50  # of the one person more
 
 @dataclass(frozen=True, eq=False)
 class RepeatedMeasurements:
-    """Noisy values of two neighbouring data sets.
+    """Noisy values of two neighbouring data sets."""
 
-    Attributes:
-        planned: the case and its plan.
-        values: of the made-up data: (replicates, rows).
-        exact: its answers, recomputed: (rows,) Python integers.
-        other_values: of its neighbour.
-        other_exact: likewise.
-    """
-
-    planned: PlannedCase
-    values: Ints
-    exact: Numbers
-    other_values: Ints
-    other_exact: Numbers
+    planned: PlannedCase  # the case and its plan
+    values: Ints  # of the made-up data: (replicates, rows)
+    exact: Numbers  # its answers, recomputed: (rows,) Python integers
+    other_values: Ints  # of its neighbour
+    other_exact: Numbers  # likewise
 
     @property
     def residuals(self) -> Ints:
@@ -174,44 +166,26 @@ class Watched(PosixPath):
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """What the ledger recorded during one release, in units of 1e-18.
+    """What the ledger recorded during one release, in units of 1e-18."""
 
-    Attributes:
-        before: what was spent before it.
-        seen: what was spent each time that the data was opened.
-        after: what was spent after it.
-        again: what was spent after it was made again.
-        opened_again: how often the data was opened then.
-    """
-
-    before: int
-    seen: tuple[int, ...]
-    after: int
-    again: int
-    opened_again: int
+    before: int  # what was spent before it
+    seen: tuple[int, ...]  # what was spent each time that the data was opened
+    after: int  # what was spent after it
+    again: int  # what was spent after it was made again
+    opened_again: int  # how often the data was opened then
 
 
 @dataclass(frozen=True, eq=False)
 class RepeatedReleases:
-    """The releases of one case.
+    """The releases of one case."""
 
-    Attributes:
-        planned: the case and its plan.
-        values: the noisy values of every release, as its file has them: (releases, rows).
-        exact: the exact answers, recomputed: (rows,) Python integers.
-        manifest: release.json of the first one.
-        charge: what the ledger recorded then.
-        answers: (estimate, std_error) of all queries in the first one: (queries, 2).
-        errors: (rmse, max_std_error) of every item in its errors.parquet: (items, 2).
-    """
-
-    planned: PlannedCase
-    values: Ints
-    exact: Numbers
-    manifest: Json
-    charge: Charge
-    answers: Floats
-    errors: Floats
+    planned: PlannedCase  # the case and its plan
+    values: Ints  # the noisy values of every release, as its file has them: (releases, rows)
+    exact: Numbers  # the exact answers, recomputed: (rows,) Python integers
+    manifest: Json  # release.json of the first one
+    charge: Charge  # what the ledger recorded then
+    answers: Floats  # (estimate, std_error) of all queries in the first one: (queries, 2)
+    errors: Floats  # (rmse, max_std_error) of every item in its errors.parquet: (items, 2)
 
     @property
     def residuals(self) -> Ints:

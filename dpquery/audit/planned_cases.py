@@ -146,19 +146,13 @@ MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their no
 
 @dataclass(frozen=True, eq=False)
 class ExpectedNoise:
-    """The noise that a guarantee takes.
+    """The noise that a guarantee takes."""
 
-    Attributes:
-        amount: the epsilon of pure DP, the rho of zCDP, or the squared mu of GDP.
-        sensitivity: in steps of the grid: D1 for Laplace noise, D2^2 for Gaussian noise.
-        law: of the noise.
-        worst: the cell whose records move the answers furthest where they leave it; or two cells,
-            from one of which they move to the other.
-    """
-
-    amount: Fraction
-    sensitivity: int
-    law: NoiseDistribution
+    amount: Fraction  # the epsilon of pure DP, the rho of zCDP, or the squared mu of GDP
+    sensitivity: int  # in steps of the grid: D1 for Laplace noise, D2^2 for Gaussian noise
+    law: NoiseDistribution  # of the noise
+    # the cell whose records move the answers furthest where they leave it; or two cells, from one
+    # of which they move to the other
     worst: tuple[Cell, ...]
 
     @property
@@ -293,23 +287,14 @@ def _on_grid(strategy: DenseStrategy, exact: int, power: int, *, columns: int) -
 
 @dataclass(frozen=True, eq=False)
 class PlannedCase:
-    """A case and its plan.
+    """A case and its plan."""
 
-    Attributes:
-        case: its spec and how it is released.
-        spec: parsed.
-        plan: the plan file's bytes.
-        name: of the strategy that was chosen.
-        strategy: the chosen one, dense.
-        noise: that it must have at the case's epsilon.
-    """
-
-    case: Case
+    case: Case  # its spec and how it is released
     spec: Spec
-    plan: bytes
-    name: str
-    strategy: DenseStrategy
-    noise: ExpectedNoise
+    plan: bytes  # the plan file's bytes
+    name: str  # of the strategy that was chosen
+    strategy: DenseStrategy  # the chosen one, dense
+    noise: ExpectedNoise  # that it must have at the case's epsilon
 
     @property
     def subject(self) -> str:

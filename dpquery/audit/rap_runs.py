@@ -34,19 +34,12 @@ _OVER = 4  # one query in so many is drawn among those answered too high, where 
 
 @dataclass(frozen=True, eq=False)
 class RapRuns:
-    """The transcripts of n runs of T rounds of K queries, and what the public side said in them.
+    """The transcripts of n runs of T rounds of K queries, and what the public side said in them."""
 
-    Attributes:
-        totals: (n,) in grid steps.
-        numbers: (n, T, K) queries that were measured, in the order drawn.
-        counts: (n, T, K) their noisy counts, in grid steps.
-        synthetic: (n, T, m) rounded synthetic counts before each round.
-    """
-
-    totals: Ints
-    numbers: Ints
-    counts: Ints
-    synthetic: Ints
+    totals: Ints  # (n,) in grid steps
+    numbers: Ints  # (n, T, K) queries that were measured, in the order drawn
+    counts: Ints  # (n, T, K) their noisy counts, in grid steps
+    synthetic: Ints  # (n, T, m) rounded synthetic counts before each round
 
     @classmethod
     def joined(cls, runs: Sequence["RapRuns"]) -> "RapRuns":
@@ -168,17 +161,12 @@ def families_move(numbers: Sequence[int], *, replace: bool) -> int:
 
 @dataclass(frozen=True, eq=False)
 class RunDraws:
-    """One draw of every run, and its law where the true answers are some.
+    """One draw of every run, and its law where the true answers are some."""
 
-    Attributes:
-        scores: (n, m); of another strength in each draw where they are multiplied by it.
-        chances: (n, m): 0 for queries that are not left.
-        outcome: (n,) the query drawn.
-    """
-
+    # (n, m); of another strength in each draw where they are multiplied by it
     scores: Ints | Floats
-    chances: Floats
-    outcome: Ints
+    chances: Floats  # (n, m): 0 for queries that are not left
+    outcome: Ints  # (n,) the query drawn
 
     @property
     def chance(self) -> Floats:

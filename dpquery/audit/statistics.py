@@ -34,14 +34,10 @@ class NoiseDistribution:
     """Noise on integers: P(y) proportional to exp(-|y| / scale), or to exp(-y^2 / (2 scale^2)).
 
     Rounded Gaussian noise has P(y) = Phi((y + 1/2) / scale) - Phi((y - 1/2) / scale).
-
-    Attributes:
-        noise: which of the three.
-        scale: in steps of the grid.
     """
 
-    noise: Law
-    scale: Fraction
+    noise: Law  # which of the three
+    scale: Fraction  # in steps of the grid
 
     @property
     def std(self) -> float:
@@ -225,26 +221,15 @@ TO_ITS_END = "it runs to its end"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked.
+    """One thing that was checked."""
 
-    Attributes:
-        subject: what was put to the test.
-        claim: what must hold of it.
-        passed: whether it holds.
-        evidence: the figures behind that, in a few words.
-        draws: noise values that were looked at, where they were looked at first: each counts once.
-        neighbours: pairs of neighbouring data sets that were compared.
-        replicates: how often they were measured, each.
-        tests: statistical tests behind it; a sound product fails each with probability ALPHA.
-        part: of the audit, which `audit` adds.
-    """
-
-    subject: str
-    claim: str
-    passed: bool
-    evidence: str
+    subject: str  # what was put to the test
+    claim: str  # what must hold of it
+    passed: bool  # whether it holds
+    evidence: str  # the figures behind that, in a few words
+    # noise values that were looked at, where they were looked at first: each counts once
     draws: int = 0
-    neighbours: int = 0
-    replicates: int = 0
-    tests: int = 0
-    part: str = ""
+    neighbours: int = 0  # pairs of neighbouring data sets that were compared
+    replicates: int = 0  # how often they were measured, each
+    tests: int = 0  # statistical tests behind it; a sound product fails each with probability ALPHA
+    part: str = ""  # of the audit, which `audit` adds

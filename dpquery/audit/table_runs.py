@@ -49,19 +49,12 @@ _OFF = (6, -9, 1)  # how much less the public side has in the first cell of each
 
 @dataclass(frozen=True, eq=False)
 class TableRun:
-    """The transcript of one run.
+    """The transcript of one run."""
 
-    Attributes:
-        first: noisy counts of the tables of one attribute, (6,), in grid steps.
-        numbers: of the table of each round.
-        levels: of each round.
-        counts: of each round, in grid steps.
-    """
-
-    first: Ints
-    numbers: tuple[int, ...]
-    levels: tuple[int, ...]
-    counts: tuple[Ints, ...]
+    first: Ints  # noisy counts of the tables of one attribute, (6,), in grid steps
+    numbers: tuple[int, ...]  # of the table of each round
+    levels: tuple[int, ...]  # of each round
+    counts: tuple[Ints, ...]  # of each round, in grid steps
 
     @classmethod
     def read(cls, values: Ints) -> "TableRun":
@@ -120,19 +113,12 @@ class TableLaw:
 
 @dataclass(frozen=True, eq=False)
 class TableDraws:
-    """What was drawn in some runs, and its law where the true tables are some.
+    """What was drawn in some runs, and its law where the true tables are some."""
 
-    Attributes:
-        residuals: noise over its scale, (k,).
-        drawn: the tables, with eta times their scores.
-        levels: whether every level follows from what was measured before.
-        log_likelihoods: of each run, up to what no data changes.
-    """
-
-    residuals: Floats
-    drawn: RunDraws
-    levels: bool
-    log_likelihoods: Floats
+    residuals: Floats  # noise over its scale, (k,)
+    drawn: RunDraws  # the tables, with eta times their scores
+    levels: bool  # whether every level follows from what was measured before
+    log_likelihoods: Floats  # of each run, up to what no data changes
 
 
 def draws_of_tables(

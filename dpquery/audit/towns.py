@@ -79,26 +79,18 @@ _OUTSIDE: list[TownRow] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), (
 
 @dataclass(frozen=True)
 class Town:
-    """A spec, two neighbouring files of records, and the settings of a run.
+    """A spec, two neighbouring files of records, and the settings of a run."""
 
-    Attributes:
-        name: what is protected, in words.
-        settings: of RAP.
-        off: how far each query is answered too low before the first round, in steps of `span`.
-        worst: the record that the neighbour has more.
-        instead: the record that it has for it; None where records are added or removed.
-        person: whether the unit is a person, whose rows beyond `limit` do not count.
-        limit: D, the most rows of a person; 1 for rows.
-        declared: whether the number of rows is, exactly, where they are replaced: none is dropped.
-    """
-
-    name: str
-    settings: RapSettings
+    name: str  # what is protected, in words
+    settings: RapSettings  # of RAP
+    # how far each query is answered too low before the first round, in steps of `span`
     off: tuple[int, ...]
-    worst: AgeAndSex
+    worst: AgeAndSex  # the record that the neighbour has more
+    # the record that it has for it; None where records are added or removed
     instead: AgeAndSex | None = None
-    person: bool = False
-    limit: int = 1
+    person: bool = False  # whether the unit is a person, whose rows beyond `limit` do not count
+    limit: int = 1  # D, the most rows of a person; 1 for rows
+    # whether the number of rows is, exactly, where they are replaced: none is dropped
     declared: bool = True
 
     @property
@@ -291,23 +283,14 @@ class Bench:
 
 @dataclass(frozen=True, eq=False)
 class ReleasedRun:
-    """A release as anybody can read it, and what was on record while it read the data.
+    """A release as anybody can read it, and what was on record while it read the data."""
 
-    Attributes:
-        manifest: of the release.
-        values: what was committed.
-        charged: rho, by the ledger when all was done.
-        before: the least rho on record whenever the data was opened to be read.
-        charges: number of charges in the end.
-        whole: whether the ledger verifies and the release is in it.
-    """
-
-    manifest: Manifest
-    values: Ints
-    charged: Fraction
-    before: Fraction
-    charges: int
-    whole: bool
+    manifest: Manifest  # of the release
+    values: Ints  # what was committed
+    charged: Fraction  # rho, by the ledger when all was done
+    before: Fraction  # the least rho on record whenever the data was opened to be read
+    charges: int  # number of charges in the end
+    whole: bool  # whether the ledger verifies and the release is in it
 
     @property
     def early(self) -> bool:

@@ -120,45 +120,32 @@ _AS_GOOD = {("latin-1", "cp1252"), ("utf-16", "utf-16-le"), ("utf-16", "utf-16-b
 
 @dataclass(frozen=True)
 class Header:
-    """The columns of all sources, held against the declared ones.
+    """The columns of all sources, held against the declared ones."""
 
-    Attributes:
-        refusals: in which words a release would refuse a source, one for each that it would.
-        missing: declared columns that a source lacks, or has in a type without a text.
-        repeated: declared columns that a source has more than once.
-        undeclared: names in files of text that the spec does not use, which is no mistake.
-        zones: columns of dates whose times have a zone, with the zone, whose days are counted.
-    """
-
+    # in which words a release would refuse a source, one for each that it would
     refusals: tuple[str, ...] = ()
+    # declared columns that a source lacks, or has in a type without a text
     missing: tuple[str, ...] = ()
-    repeated: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()  # declared columns that a source has more than once
+    # names in files of text that the spec does not use, which is no mistake
     undeclared: tuple[str, ...] = ()
+    # columns of dates whose times have a zone, with the zone, whose days are counted
     zones: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class UndeclaredValues:
-    """What one column holds beside the values that the spec declares for it.
+    """What one column holds beside the values that the spec declares for it."""
 
-    Attributes:
-        attribute: name of the attribute that the column belongs to.
-        column: as it is declared.
-        records: how many hold an undeclared value.
-        declared: how many hold a declared one.
-        alone: of those left out of every table, how many are for this column alone.
-        commonest: undeclared texts with their records, commonest first.
-        complete: whether these are all of them, and the counts exact; at least so many otherwise.
-        absent: labels of declared values that no record holds, for a list of values.
-    """
-
-    attribute: str
+    attribute: str  # name of the attribute that the column belongs to
     column: Column
-    records: int
-    declared: int
-    alone: int
-    commonest: tuple[tuple[str, int], ...]
+    records: int  # how many hold an undeclared value
+    declared: int  # how many hold a declared one
+    alone: int  # of those left out of every table, how many are for this column alone
+    commonest: tuple[tuple[str, int], ...]  # undeclared texts with their records, commonest first
+    # whether these are all of them, and the counts exact; at least so many otherwise
     complete: bool
+    # labels of declared values that no record holds, for a list of values
     absent: tuple[str, ...] = ()
 
     def decimals(self, mark: str) -> int:
@@ -175,28 +162,19 @@ class UndeclaredValues:
 
 @dataclass(frozen=True)
 class RowsPerPerson:
-    """How many rows persons have: those rows that no other reason leaves out.
+    """How many rows persons have: those rows that no other reason leaves out."""
 
-    Attributes:
-        persons: (rows, number of persons with so many), fewest rows first.
-        share: of all persons that was looked at; below 1 the numbers are scaled up.
-        blank: records without an id.
-        blank_alone: of those, records that nothing else leaves out.
-        busiest: ids of the persons with the most rows, with their rows.
-        sorted_by: columns in whose order the rows of persons come, where the first ones are kept.
-        respelled: persons whose id is a number that is written in several ways.
-        rounded: ids that are whole numbers beyond 2^53, written as floats.
-        alike: (what alone tells some ids apart, these ids, the persons that they would be).
-    """
-
+    # (rows, number of persons with so many), fewest rows first
     persons: tuple[tuple[int, int], ...]
-    share: float
-    blank: int
-    blank_alone: int
-    busiest: tuple[tuple[str, int], ...]
+    share: float  # of all persons that was looked at; below 1 the numbers are scaled up
+    blank: int  # records without an id
+    blank_alone: int  # of those, records that nothing else leaves out
+    busiest: tuple[tuple[str, int], ...]  # ids of the persons with the most rows, with their rows
+    # columns in whose order the rows of persons come, where the first ones are kept
     sorted_by: tuple[str, ...] = ()
-    respelled: int = 0
-    rounded: int = 0
+    respelled: int = 0  # persons whose id is a number that is written in several ways
+    rounded: int = 0  # ids that are whole numbers beyond 2^53, written as floats
+    # (what alone tells some ids apart, these ids, the persons that they would be)
     alike: tuple[tuple[str, int, int], ...] = ()
 
     def beyond(self, max_rows: int) -> int:
@@ -211,39 +189,27 @@ class RowsPerPerson:
 
 @dataclass(frozen=True)
 class Malformed:
-    """Records that cannot be split into fields.
+    """Records that cannot be split into fields."""
 
-    Attributes:
-        records: how many.
-        dropped: whether they are left out of every table.
-        reasons: (what is wrong, how many, place of the first), of the first ones.
-        looked_at: how many of them the reasons are of.
-    """
-
-    records: int
-    dropped: bool
+    records: int  # how many
+    dropped: bool  # whether they are left out of every table
+    # (what is wrong, how many, place of the first), of the first ones
     reasons: tuple[tuple[str, int, str], ...]
-    looked_at: int
+    looked_at: int  # how many of them the reasons are of
 
 
 @dataclass(frozen=True)
 class Records:
-    """What the records hold, read as a release reads them.
+    """What the records hold, read as a release reads them."""
 
-    Attributes:
-        total: all records, malformed ones included.
-        kept: those that a release counts in its totals.
-        undeclared: those with an undeclared value in one column or more.
-        columns: for every declared column what is undeclared in it, in the order of the spec.
-        repeated: sources that hold the same records as an earlier one: both names, and how many.
-    """
-
-    total: int
-    kept: int
-    undeclared: int
+    total: int  # all records, malformed ones included
+    kept: int  # those that a release counts in its totals
+    undeclared: int  # those with an undeclared value in one column or more
     malformed: Malformed
+    # for every declared column what is undeclared in it, in the order of the spec
     columns: tuple[UndeclaredValues, ...]
     persons: RowsPerPerson | None
+    # sources that hold the same records as an earlier one: both names, and how many
     repeated: tuple[tuple[str, str, int], ...] = ()
 
     @property
@@ -254,33 +220,19 @@ class Records:
 
 @dataclass(frozen=True)
 class FileGuess:
-    """A guess at how a file of text is laid out; an empty text where that cannot be told.
+    """A guess at how a file of text is laid out; an empty text where that cannot be told."""
 
-    Attributes:
-        name: of the file.
-        container: what holds the text, such as "gzip"; empty for plain text.
-        is_text: whether there are lines to read.
-        encoding: of the text; empty where it is ASCII.
-        delimiter: between fields.
-        quote: around fields.
-        decimal: the decimal mark of its numbers.
-        newlines_in_quotes: whether fields in quotes go over several lines.
-        names: fields of the first line.
-        steady: share of the other lines that have as many fields.
-        remarks: what is odd besides.
-    """
-
-    name: str
-    container: str
-    is_text: bool
-    encoding: str = ""
-    delimiter: str = ""
-    quote: str = ""
-    decimal: str = ""
-    newlines_in_quotes: bool = False
-    names: tuple[str, ...] = ()
-    steady: float = 0.0
-    remarks: tuple[str, ...] = ()
+    name: str  # of the file
+    container: str  # what holds the text, such as "gzip"; empty for plain text
+    is_text: bool  # whether there are lines to read
+    encoding: str = ""  # of the text; empty where it is ASCII
+    delimiter: str = ""  # between fields
+    quote: str = ""  # around fields
+    decimal: str = ""  # the decimal mark of its numbers
+    newlines_in_quotes: bool = False  # whether fields in quotes go over several lines
+    names: tuple[str, ...] = ()  # fields of the first line
+    steady: float = 0.0  # share of the other lines that have as many fields
+    remarks: tuple[str, ...] = ()  # what is odd besides
 
     def mended(self, declared: FileFormat) -> FileFormat:
         """Return what to declare in place of what is: the same where nothing speaks against it."""
@@ -298,23 +250,14 @@ class FileGuess:
 
 @dataclass(frozen=True)
 class DataCheck:
-    """All that a check found.
+    """All that a check found."""
 
-    Attributes:
-        spec: that the data were held against.
-        header: their columns.
-        layout: a guess at how a file of text is laid out; None where there is none.
-        records: what they hold; None where the headers leave nothing to read.
-        failures: where a source breaks in its midst, and so would a release.
-        remedies: lines of YAML to paste into the spec.
-    """
-
-    spec: Spec
-    header: Header
-    layout: FileGuess | None
-    records: Records | None
-    failures: tuple[str, ...]
-    remedies: tuple[str, ...]
+    spec: Spec  # that the data were held against
+    header: Header  # their columns
+    layout: FileGuess | None  # a guess at how a file of text is laid out; None where there is none
+    records: Records | None  # what they hold; None where the headers leave nothing to read
+    failures: tuple[str, ...]  # where a source breaks in its midst, and so would a release
+    remedies: tuple[str, ...]  # lines of YAML to paste into the spec
 
     @property
     def as_declared(self) -> bool:

@@ -162,19 +162,12 @@ _UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some records of a source.
+    """Some records of a source."""
 
-    Attributes:
-        source: its name.
-        texts: the declared columns by name.
-        records: how many of them could be split into fields.
-        malformed: how many could not.
-    """
-
-    source: str
-    texts: dict[str, StoredValues]
-    records: int
-    malformed: int
+    source: str  # its name
+    texts: dict[str, StoredValues]  # the declared columns by name
+    records: int  # how many of them could be split into fields
+    malformed: int  # how many could not
 
 
 class FileRecords:

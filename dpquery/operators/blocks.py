@@ -264,21 +264,14 @@ MAX_SET_SUMS = 16  # times a table's cells: what a threshold's sums over all set
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A query matrix over a domain, as sum_u coef_u of Kronecker products.
+    """A query matrix over a domain, as sum_u coef_u of Kronecker products."""
 
-    Attributes:
-        shape_of_domain: sizes of all attributes of the domain.
-        attributes: the sorted indices S of the attributes with a factor.
-        factors: one factor for each, (m_i, n_i).
-        counted: for each factor whether its predicates are counted; all others must hold.
-        at_least: r, how many of a row's counted predicates must hold.
-    """
-
-    shape_of_domain: tuple[int, ...]
-    attributes: tuple[int, ...]
-    factors: tuple[Factor, ...]
+    shape_of_domain: tuple[int, ...]  # sizes of all attributes of the domain
+    attributes: tuple[int, ...]  # the sorted indices S of the attributes with a factor
+    factors: tuple[Factor, ...]  # one factor for each, (m_i, n_i)
+    # for each factor whether its predicates are counted; all others must hold
     counted: tuple[bool, ...]
-    at_least: int
+    at_least: int  # r, how many of a row's counted predicates must hold
 
     def __post_init__(self) -> None:
         if not len(self.attributes) == len(self.factors) == len(self.counted):
@@ -399,19 +392,13 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A weighted union of blocks.
+    """A weighted union of blocks."""
 
-    Attributes:
-        shape_of_domain: sizes of all attributes.
-        blocks: of queries.
-        weights: what scales the squared error of each block's queries.
-        units: for each block what figures over several blocks measure its errors in, 1 for counts;
-            all are 1 where none are given.
-    """
-
-    shape_of_domain: tuple[int, ...]
-    blocks: tuple[Block, ...]
-    weights: tuple[float, ...]
+    shape_of_domain: tuple[int, ...]  # sizes of all attributes
+    blocks: tuple[Block, ...]  # of queries
+    weights: tuple[float, ...]  # what scales the squared error of each block's queries
+    # for each block what figures over several blocks measure its errors in, 1 for counts; all are 1
+    # where none are given
     units: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -48,17 +48,12 @@ SAMPLED_CELLS = 1 << 14  # looked at before all cells are
 
 @dataclass(frozen=True, eq=False)
 class CellClasses(Sent):
-    """A partition of the cells of some attributes into classes.
+    """A partition of the cells of some attributes into classes."""
 
-    Attributes:
-        shape_of_domain: sizes of all attributes.
-        attributes: sorted indices of the attributes that tell cells apart.
-        codes: the class of every cell, last attribute fastest: (cells,). Classes are numbered in
-            the order of their first cells.
-    """
-
-    shape_of_domain: tuple[int, ...]
-    attributes: tuple[int, ...]
+    shape_of_domain: tuple[int, ...]  # sizes of all attributes
+    attributes: tuple[int, ...]  # sorted indices of the attributes that tell cells apart
+    # the class of every cell, last attribute fastest: (cells,). Classes are numbered in the order
+    # of their first cells
     codes: Ints
 
     @cached_property
@@ -156,15 +151,10 @@ class CellClasses(Sent):
 
 @dataclass(frozen=True, eq=False)
 class CellClassBlock:
-    """Queries over classes of cells, as a block that is measured on the table of their cells.
+    """Queries over classes of cells, as a block that is measured on the table of their cells."""
 
-    Attributes:
-        classes: of the cells.
-        inner: the queries, over one attribute whose codes are the classes.
-    """
-
-    classes: CellClasses
-    inner: Block
+    classes: CellClasses  # of the cells
+    inner: Block  # the queries, over one attribute whose codes are the classes
 
     @property
     def shape_of_domain(self) -> tuple[int, ...]:

@@ -39,19 +39,13 @@ _RANGES_AT_ONCE = 4096  # as bits of one number: more would take memory without 
 
 @dataclass(frozen=True, eq=False)
 class CompiledSpec:
-    """A workload over classes of codes, and the way back to the spec.
+    """A workload over classes of codes, and the way back to the spec."""
 
-    Attributes:
-        workload: one block a table, in spec order; its domain is counted in classes.
-        classes: for each attribute the class of every code, (n_i,), numbered by first appearance.
-        items: for each item of the spec the positions of its blocks.
-        facts: what the spec says of its answers, if it says anything.
-    """
-
-    workload: Workload
+    workload: Workload  # one block a table, in spec order; its domain is counted in classes
+    # for each attribute the class of every code, (n_i,), numbered by first appearance
     classes: tuple[Ints, ...]
-    items: tuple[range, ...]
-    facts: PublicFacts | None = None
+    items: tuple[range, ...]  # for each item of the spec the positions of its blocks
+    facts: PublicFacts | None = None  # what the spec says of its answers, if it says anything
 
 
 def compile_spec(spec: Spec) -> CompiledSpec:

@@ -149,15 +149,10 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class Structured:
-    """The matrix sum_k weight_k F_k'F_k + a I + b 11', known by its products.
+    """The matrix sum_k weight_k F_k'F_k + a I + b 11', known by its products."""
 
-    Attributes:
-        mixture: a I + b 11'.
-        terms: weight and query matrix of each other summand.
-    """
-
-    mixture: Mixture
-    terms: tuple[tuple[float, Factor], ...]
+    mixture: Mixture  # a I + b 11'
+    terms: tuple[tuple[float, Factor], ...]  # weight and query matrix of each other summand
 
     @property
     def n(self) -> int:
@@ -303,19 +298,13 @@ def natural_order(V: Matrix) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """V = sum_j weights[j] kron_i matrices[i][index[j, i]].
+    """V = sum_j weights[j] kron_i matrices[i][index[j, i]]."""
 
-    Attributes:
-        shape_of_domain: sizes of the attributes.
-        weights: (k,) coefficient of each term; negative ones come from signed blocks.
-        index: (k, d) which matrix of each attribute a term takes; 0 is always 11'.
-        matrices: for each attribute its distinct (n_i, n_i) matrices. Terms of signed blocks may
-            take matrices that are not symmetric; the sum is.
-    """
-
-    shape_of_domain: tuple[int, ...]
-    weights: Floats
-    index: NDArray[np.int32]
+    shape_of_domain: tuple[int, ...]  # sizes of the attributes
+    weights: Floats  # (k,) coefficient of each term; negative ones come from signed blocks
+    index: NDArray[np.int32]  # (k, d) which matrix of each attribute a term takes; 0 is always 11'
+    # for each attribute its distinct (n_i, n_i) matrices. Terms of signed blocks may take matrices
+    # that are not symmetric; the sum is
     matrices: tuple[tuple[Matrix, ...], ...]
 
     def matvec(self, x: Floats) -> Floats:

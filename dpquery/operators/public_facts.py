@@ -28,17 +28,12 @@ IMPOSSIBLE = "`impossible`"
 
 @dataclass(frozen=True, eq=False)
 class ImpossibleCells:
-    """The cells of a domain that no record is in.
+    """The cells of a domain that no record is in."""
 
-    Attributes:
-        attributes: the sorted indices of those that some combination names.
-        touches: for each of them whether a class holds codes of an atom, (classes, atoms).
-        possible: 1 for every cell of atoms that records may be in, else 0.
-    """
-
-    attributes: tuple[int, ...]
+    attributes: tuple[int, ...]  # the sorted indices of those that some combination names
+    # for each of them whether a class holds codes of an atom, (classes, atoms)
     touches: tuple[Ints, ...]
-    possible: Ints
+    possible: Ints  # 1 for every cell of atoms that records may be in, else 0
 
     def rows(self, block: Block) -> Bools:
         """Return which queries of a block can count no record: (m,), in C order."""
@@ -79,30 +74,20 @@ class ImpossibleCells:
 
 @dataclass(frozen=True, eq=False)
 class KnownAnswers:
-    """The answers of a block that are published anyway.
+    """The answers of a block that are published anyway."""
 
-    Attributes:
-        source: the item.
-        position: of its block in the workload.
-        values: (m,) of its queries, in C order.
-    """
-
-    source: str
-    position: int
-    values: Floats
+    source: str  # the item
+    position: int  # of its block in the workload
+    values: Floats  # (m,) of its queries, in C order
 
 
 @dataclass(frozen=True, eq=False)
 class PublicFacts:
-    """What is known of the answers of a workload.
+    """What is known of the answers of a workload."""
 
-    Attributes:
-        impossible: the cells that no record is in; None where all may hold some.
-        known: blocks whose answers are known.
-    """
-
+    # the cells that no record is in; None where all may hold some
     impossible: ImpossibleCells | None
-    known: tuple[KnownAnswers, ...] = ()
+    known: tuple[KnownAnswers, ...] = ()  # blocks whose answers are known
 
     @property
     def sources(self) -> tuple[str, ...]:

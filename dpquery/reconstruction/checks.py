@@ -391,19 +391,12 @@ _STEPS = 1 << 18  # of the grid on which the law of squares of Laplace variables
 
 @dataclass(frozen=True)
 class FactTest:
-    """What the noisy answers say of a source of public facts.
+    """What the noisy answers say of a source of public facts."""
 
-    Attributes:
-        source: of the facts.
-        degrees: how many equalities were tested, none of which follows from the others.
-        statistic: the sum of squares, in variances of the noise; 0 where nothing was tested.
-        chance: that noise makes it so large where the facts are true: at least LEAST_CHANCE.
-    """
-
-    source: str
-    degrees: int
-    statistic: float
-    chance: float
+    source: str  # of the facts
+    degrees: int  # how many equalities were tested, none of which follows from the others
+    statistic: float  # the sum of squares, in variances of the noise; 0 where nothing was tested
+    chance: float  # that noise makes it so large where the facts are true: at least LEAST_CHANCE
 
     @property
     def contradicted(self) -> bool:

@@ -71,19 +71,12 @@ QueryKind = Literal["disjoint", "prefix", "ranges", "summed", "bounded", "overla
 
 @dataclass(frozen=True)
 class QueryStructure:
-    """How the queries of a table overlap, which decides what its consistent answers are.
+    """How the queries of a table overlap, which decides what its consistent answers are."""
 
-    Attributes:
-        kind: of the one axis that is not disjoint; "disjoint" where there is none.
-        axis: its place among the table's axes; 0 where there is none.
-        whole: which query of that axis is the sum of the disjoint ones among them.
-        reason: why there are no consistent answers; empty where there are.
-    """
-
-    kind: QueryKind
-    axis: int = 0
-    whole: int = 0
-    reason: str = ""
+    kind: QueryKind  # of the one axis that is not disjoint; "disjoint" where there is none
+    axis: int = 0  # its place among the table's axes; 0 where there is none
+    whole: int = 0  # which query of that axis is the sum of the disjoint ones among them
+    reason: str = ""  # why there are no consistent answers; empty where there are
 
 
 def query_structure(table: Table) -> QueryStructure:
@@ -409,18 +402,12 @@ OF_ESTIMATES: tuple[ColumnName, ...] = ("nonnegative", "thresholded")
 
 @dataclass(frozen=True, eq=False)
 class ExtraColumns:
-    """Adds columns to the answers of one table at a time.
+    """Adds columns to the answers of one table at a time."""
 
-    Attributes:
-        columns: in order.
-        model: the graphical model, where a column asks for it.
-        shrunk: the shrunk tables, where a column asks for them.
-        agreeing: the consistent cells of all tables, where a column asks for them.
-    """
-
-    columns: tuple[ExtraColumn, ...]
-    model: GraphicalModel | None
-    shrunk: ShrunkTables | None
+    columns: tuple[ExtraColumn, ...]  # in order
+    model: GraphicalModel | None  # the graphical model, where a column asks for it
+    shrunk: ShrunkTables | None  # the shrunk tables, where a column asks for them
+    # the consistent cells of all tables, where a column asks for them
     agreeing: AgreeingTables | None
 
     def added_to(self, answers: TableAnswers, block: Block) -> TableAnswers:

@@ -166,18 +166,12 @@ FIXED = 1e6  # times its precision: the number of records stays as it was measur
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The components of tables over many sets, each with how far it is to be trusted.
+    """The components of tables over many sets, each with how far it is to be trusted."""
 
-    Attributes:
-        sets: of the tables, and all their subsets.
-        values: the components, in sums over the attributes beyond each set.
-        precision: (count,) one over the variance of a number of each component.
-        shapes: of the noise along the attributes where it is not white.
-    """
-
-    sets: StackedSets
-    values: Stacks
-    precision: dict[Sizes, Floats]
+    sets: StackedSets  # of the tables, and all their subsets
+    values: Stacks  # the components, in sums over the attributes beyond each set
+    precision: dict[Sizes, Floats]  # (count,) one over the variance of a number of each component
+    # of the noise along the attributes where it is not white
     shapes: Mapping[int, NoiseShape] = field(default_factory=dict)
 
 
@@ -359,15 +353,11 @@ MOST_ATTRIBUTES = 6  # of a table: it has 2^6 components
 
 @dataclass(frozen=True, eq=False)
 class FittableTables:
-    """Which tables can be fitted, of those that blocks ask for.
+    """Which tables can be fitted, of those that blocks ask for."""
 
-    Attributes:
-        subsets: of each block, the attributes of its table; None where it cannot be fitted.
-        reasons: of each block, why it cannot; empty where it can.
-    """
-
+    # of each block, the attributes of its table; None where it cannot be fitted
     subsets: tuple[Subset | None, ...]
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # of each block, why it cannot; empty where it can
 
     @property
     def sets(self) -> tuple[Subset, ...]:

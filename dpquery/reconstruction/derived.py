@@ -49,19 +49,13 @@ MAX_COEFFICIENTS = 1 << 25  # of all answers on them: 256 MB
 
 @dataclass(frozen=True, eq=False)
 class JointAnswers:
-    """The answers of some tables of one release, and how their noise varies together.
+    """The answers of some tables of one release, and how their noise varies together."""
 
-    Attributes:
-        blocks: of each table, and its position in the plan's workload if it has one there.
-        strategy: what was measured.
-        estimates: the result of `reconstruct` on the measurements.
-        noise_std: standard deviation of the noise on each measured row.
-    """
-
+    # of each table, and its position in the plan's workload if it has one there
     blocks: Mapping[Table, tuple[Block, int | None]]
-    strategy: Strategy
-    estimates: Estimates
-    noise_std: float
+    strategy: Strategy  # what was measured
+    estimates: Estimates  # the result of `reconstruct` on the measurements
+    noise_std: float  # standard deviation of the noise on each measured row
 
     def estimate(self, table: Table) -> Floats:
         """Return the answers of a table in row order: (m,)."""
@@ -117,38 +111,23 @@ Critical = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, eq=False)
 class DerivedRows:
-    """Figures of a statistic, one a row.
+    """Figures of a statistic, one a row."""
 
-    Attributes:
-        estimate: (m,), NaN where there is none.
-        std_error: (m,), NaN where there is none.
-        low: (m,) lower ends of intervals, NaN where there is none.
-        high: (m,) upper ends.
-        lost: (m,) where the reason holds that there is no estimate.
-        reason: why.
-    """
-
-    estimate: Floats
-    std_error: Floats
-    low: Floats
-    high: Floats
-    lost: Bools
-    reason: str = ""
+    estimate: Floats  # (m,), NaN where there is none
+    std_error: Floats  # (m,), NaN where there is none
+    low: Floats  # (m,) lower ends of intervals, NaN where there is none
+    high: Floats  # (m,) upper ends
+    lost: Bools  # (m,) where the reason holds that there is no estimate
+    reason: str = ""  # why
 
 
 @dataclass(frozen=True)
 class KnownRange:
-    """What is known of a quotient beforehand.
+    """What is known of a quotient beforehand."""
 
-    Attributes:
-        low: it is no smaller.
-        high: it is no larger.
-        positive: whether its denominator is not below 0, so that only noise is.
-    """
-
-    low: float = -np.inf
-    high: float = np.inf
-    positive: bool = True
+    low: float = -np.inf  # it is no smaller
+    high: float = np.inf  # it is no larger
+    positive: bool = True  # whether its denominator is not below 0, so that only noise is
 
     def lost(self, below: Floats, least: Floats) -> Bools:
         """Return which noisy denominators are not above what noise alone may be."""
@@ -230,19 +209,12 @@ def _end(pairs: NoisyPairs, q: Floats, sign: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NoisyDistributions:
-    """Noisy counts up to each value, of several groups, with the covariances that quantiles need.
+    """Noisy counts up to each value, of several groups, with covariances as quantiles need them."""
 
-    Attributes:
-        counts: (g, n) up to each value; the last are those of all.
-        variances: (g, n) of them.
-        with_next: (g, n - 1) covariance of each with the next.
-        with_all: (g, n) covariance of each with the last.
-    """
-
-    counts: Floats
-    variances: Floats
-    with_next: Floats
-    with_all: Floats
+    counts: Floats  # (g, n) up to each value; the last are those of all
+    variances: Floats  # (g, n) of them
+    with_next: Floats  # (g, n - 1) covariance of each with the next
+    with_all: Floats  # (g, n) covariance of each with the last
 
     @property
     def lost(self) -> Floats:

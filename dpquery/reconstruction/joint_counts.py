@@ -39,17 +39,11 @@ from dpquery.strategy.strategy import Strategy
 
 @dataclass(frozen=True, eq=False)
 class NoisyRows:
-    """Queries, and what noise made of their answers.
+    """Queries, and what noise made of their answers."""
 
-    Attributes:
-        block: the queries.
-        weight: what each is multiplied by, so that all rows have noise of one scale.
-        answers: (m,) the noisy answers to the weighted queries.
-    """
-
-    block: Block | CellClassBlock
-    weight: float
-    answers: Floats
+    block: Block | CellClassBlock  # the queries
+    weight: float  # what each is multiplied by, so that all rows have noise of one scale
+    answers: Floats  # (m,) the noisy answers to the weighted queries
 
     def gram(self, table: Floats) -> Numbers:
         """Return B'B times a table of the block's attributes, B its unweighted queries."""
@@ -70,17 +64,12 @@ class NoisyRows:
 
 @dataclass(frozen=True)
 class _Margin:
-    """A margin of the joint table.
+    """A margin of the joint table."""
 
-    Attributes:
-        attributes: that it keeps.
-        wider: the place of the margin that it is summed from; None of the joint table itself.
-        axes: of that one which are summed over.
-    """
-
-    attributes: Subset
+    attributes: Subset  # that it keeps
+    # the place of the margin that it is summed from; None of the joint table itself
     wider: int | None
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # of that one which are summed over
 
 
 class MeasuredMargins:
@@ -188,19 +177,12 @@ WHOLE_JOINTLY = 32  # times the cells of its largest table: larger ones are not 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured, and what it was made of.
+    """What was measured, and what it was made of."""
 
-    Attributes:
-        strategy: the measurements.
-        noisy: (m_k,) the noisy answers of each, in units of the integer strategy.
-        estimates: the least-squares solution.
-        noise_std: standard deviation of the noise on each measured row.
-    """
-
-    strategy: Strategy
-    noisy: Sequence[Floats]
-    estimates: Estimates
-    noise_std: float
+    strategy: Strategy  # the measurements
+    noisy: Sequence[Floats]  # (m_k,) the noisy answers of each, in units of the integer strategy
+    estimates: Estimates  # the least-squares solution
+    noise_std: float  # standard deviation of the noise on each measured row
 
     @cached_property
     def total(self) -> float:

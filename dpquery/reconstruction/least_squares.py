@@ -389,25 +389,20 @@ class MeasuredValues(Sequence[Floats], ABC):
 
 @dataclass(frozen=True, eq=False)
 class TableAnswers:
-    """Answers of one table in row order.
+    """Answers of one table in row order."""
 
-    Attributes:
-        table: the table of the spec that these answer.
-        estimate: (m,) estimates, in counts; unbiased where there is a standard error.
-        std_error: (m,) standard errors of the noise, in counts; None where the answers have none,
-            as those from relaxed rows: their error depends on the data.
-        half_width: (m,) half widths of the noise interval at the release's confidence level; None
-            where there is no standard error.
-        extra: (m,) values of each extra column asked for, in order; None where the table has none.
-        stated: (m,) 0 for what was measured, 1 for what is impossible by a public fact, 2 for what
-            is known by one; None where there are no facts.
-    """
-
-    table: Table
-    estimate: Floats
+    table: Table  # the table of the spec that these answer
+    estimate: Floats  # (m,) estimates, in counts; unbiased where there is a standard error
+    # (m,) standard errors of the noise, in counts; None where the answers have none, as those from
+    # relaxed rows: their error depends on the data
     std_error: Floats | None
+    # (m,) half widths of the noise interval at the release's confidence level; None where there is
+    # no standard error
     half_width: Floats | None
+    # (m,) values of each extra column asked for, in order; None where the table has none
     extra: tuple[Floats | Ints | None, ...] = ()
+    # (m,) 0 for what was measured, 1 for what is impossible by a public fact, 2 for what is known
+    # by one; None where there are no facts
     stated: Ints | None = None
 
 

@@ -283,17 +283,11 @@ PRECISE = 1e-6  # squared counts
 
 @dataclass(frozen=True, eq=False)
 class NoiseShape:
-    """The noise along one attribute of n codes, in a basis where it is independent.
+    """The noise along one attribute of n codes, in a basis where it is independent."""
 
-    Attributes:
-        basis: (n, n) orthonormal columns, the first of which is the mean's.
-        precision: (n,) of each of them but the mean, in units of one over their mean variance.
-        variance: that mean, under unit noise on every measured row.
-    """
-
-    basis: Floats
-    precision: Floats
-    variance: float
+    basis: Floats  # (n, n) orthonormal columns, the first of which is the mean's
+    precision: Floats  # (n,) of each of them but the mean, in units of one over their mean variance
+    variance: float  # that mean, under unit noise on every measured row
 
     def nearest(self, counts: Floats, total: float) -> Floats:
         """Return the counts of the codes nearest to estimates, none negative and of a total."""

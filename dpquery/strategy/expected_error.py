@@ -20,17 +20,11 @@ from dpquery.strategy.strategy import RecordChange, Strategy
 
 @dataclass(frozen=True)
 class BlockError:
-    """Error of one block at unit noise for sensitivity one.
+    """Error of one block at unit noise for sensitivity one."""
 
-    Attributes:
-        total_squared: sum of the squared errors of its queries.
-        max_std_error: the largest, or a bound on it where it has too many distinct rows.
-        max_between: two numbers that it lies between, whichever of both it is.
-    """
-
-    total_squared: float
-    max_std_error: float
-    max_between: tuple[float, float]
+    total_squared: float  # sum of the squared errors of its queries
+    max_std_error: float  # the largest, or a bound on it where it has too many distinct rows
+    max_between: tuple[float, float]  # two numbers that it lies between, whichever of both it is
 
 
 @dataclass(frozen=True)
@@ -39,20 +33,13 @@ class ExpectedError:
 
     Figures over all queries take the errors of sums over their unit, which is the largest value
     that a record adds; those of blocks are as they are.
-
-    Attributes:
-        rmse: root mean square over all queries, each counted once.
-        weighted_rmse: the same with each query's weight: what selection minimises.
-        max_std_error: largest standard error of any query.
-        max_between: two numbers that it lies between, on any machine.
-        blocks: the errors of the workload's blocks, in its order.
     """
 
-    rmse: float
-    weighted_rmse: float
-    max_std_error: float
-    max_between: tuple[float, float]
-    blocks: tuple[BlockError, ...]
+    rmse: float  # root mean square over all queries, each counted once
+    weighted_rmse: float  # the same with each query's weight: what selection minimises
+    max_std_error: float  # largest standard error of any query
+    max_between: tuple[float, float]  # two numbers that it lies between, on any machine
+    blocks: tuple[BlockError, ...]  # the errors of the workload's blocks, in its order
 
 
 def squared_sensitivity(strategy: Strategy, change: RecordChange = "enters") -> float:

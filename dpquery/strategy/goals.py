@@ -47,17 +47,11 @@ from dpquery.strategy.strategy import Figure, RecordChange, Strategy
 
 @dataclass(frozen=True)
 class Limit:
-    """One figure of error and its target.
+    """One figure of error and its target."""
 
-    Attributes:
-        figure: "sd", the largest standard error of any query, or "rmse".
-        blocks: the positions of the blocks whose queries it is about.
-        target: what one unit of the figure is, in counts or any other measure.
-    """
-
-    figure: Figure
-    blocks: tuple[int, ...]
-    target: float = 1.0
+    figure: Figure  # "sd", the largest standard error of any query, or "rmse"
+    blocks: tuple[int, ...]  # the positions of the blocks whose queries it is about
+    target: float = 1.0  # what one unit of the figure is, in counts or any other measure
 
 
 Goal = tuple[Limit, ...]
@@ -95,32 +89,21 @@ WEIGHT_FLOOR = 1e-3  # of a limit's weight, spread evenly: no query goes unsuppo
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """The weight of a block's queries within one limit.
+    """The weight of a block's queries within one limit."""
 
-    Attributes:
-        limit: the position of the limit in the goal.
-        block: the position of the block in the workload.
-        mass: all weight of its queries together; the masses of all shares add to one.
-        rows: for each axis of the block the weights of its predicates, (m_k,), adding to one.
-    """
-
-    limit: int
-    block: int
-    mass: float
+    limit: int  # the position of the limit in the goal
+    block: int  # the position of the block in the workload
+    mass: float  # all weight of its queries together; the masses of all shares add to one
+    # for each axis of the block the weights of its predicates, (m_k,), adding to one
     rows: tuple[Floats, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class RowClasses:
-    """Classes of a block's queries that no term of a sum of outer products distinguishes.
+    """Classes of a block's queries that no term of a sum of outer products distinguishes."""
 
-    Attributes:
-        members: for each axis the class of every predicate, (m_k,).
-        terms: the terms over classes instead of predicates.
-    """
-
-    members: tuple[Ints, ...]
-    terms: RowSums
+    members: tuple[Ints, ...]  # for each axis the class of every predicate, (m_k,)
+    terms: RowSums  # the terms over classes instead of predicates
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -331,19 +314,12 @@ SPARE = 1e-6  # of the budget, for blocks of cores that no answer depends on
 
 @dataclass(frozen=True, eq=False)
 class Budgets:
-    """The best noise of every block of cores.
+    """The best noise of every block of cores."""
 
-    Attributes:
-        noise: the standard deviation s_b of each block, for a budget of one.
-        score: of the goal, at sensitivity one.
-        bound: a lower bound on the score of any budget on the same cores.
-        shares: the weights of queries that prove it.
-    """
-
-    noise: dict[Subset, float]
-    score: float
-    bound: float
-    shares: list[Share]
+    noise: dict[Subset, float]  # the standard deviation s_b of each block, for a budget of one
+    score: float  # of the goal, at sensitivity one
+    bound: float  # a lower bound on the score of any budget on the same cores
+    shares: list[Share]  # the weights of queries that prove it
 
 
 class BudgetProblem:

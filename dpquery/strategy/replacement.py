@@ -108,16 +108,11 @@ _DIGIT_ROWS = 1 << 13
 
 @dataclass(frozen=True, eq=False)
 class Overlaps:
-    """Overlaps of the columns of a factor.
+    """Overlaps of the columns of a factor."""
 
-    Attributes:
-        least: the least overlap of two columns, or less.
-        even: the overlap of any two different columns, where it is one number.
-        matrix: the overlap of every two columns, (n, n); None where it is even or takes too long.
-    """
-
-    least: int
-    even: int | None = None
+    least: int  # the least overlap of two columns, or less
+    even: int | None = None  # the overlap of any two different columns, where it is one number
+    # the overlap of every two columns, (n, n); None where it is even or takes too long
     matrix: Numbers | None = None
 
 

@@ -186,18 +186,13 @@ ROOT_TRACE_OVERHEAD = 2e7  # of the many small steps, in the same unit
 
 @dataclass(frozen=True, eq=False)
 class RootTrace:
-    """tr(S^(1/2)), and for each attribute named how it divides over the orbits.
+    """tr(S^(1/2)), and for each attribute named how it divides over the orbits."""
 
-    Attributes:
-        value: at most the trace.
-        masses: attribute -> (m_i,) diagonal of the partial trace of S^(1/2); None where it was to
-            cost no more than the trace.
-        cost: floating point operations, roughly.
-    """
-
-    value: float
+    value: float  # at most the trace
+    # attribute -> (m_i,) diagonal of the partial trace of S^(1/2); None where it was to cost no
+    # more than the trace
     masses: dict[int, Floats] | None
-    cost: float
+    cost: float  # floating point operations, roughly
 
 
 def root_trace(

@@ -30,21 +30,15 @@ SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxi
 
 @dataclass(frozen=True)
 class ColumnNorms:
-    """The column norms of one measured block, as functions of one code an attribute.
+    """The column norms of one measured block, as functions of one code an attribute."""
 
-    Attributes:
-        scale: power of the weight, and the norms that are the same for every code.
-        fixed: for each attribute whose predicate must hold, the norm of every column.
-        counted: for each attribute whose predicates are counted, how many each code meets.
-        rows: how many predicates each counted attribute has.
-        at_least: how many must hold.
-    """
-
-    scale: int
+    scale: int  # power of the weight, and the norms that are the same for every code
+    # for each attribute whose predicate must hold, the norm of every column
     fixed: dict[int, list[int]]
+    # for each attribute whose predicates are counted, how many each code meets
     counted: dict[int, list[int]]
-    rows: dict[int, int]
-    at_least: int
+    rows: dict[int, int]  # how many predicates each counted attribute has
+    at_least: int  # how many must hold
 
     @property
     def vectors(self) -> dict[int, list[int]]:

@@ -157,21 +157,14 @@ class Strategy(Sent, ABC):
     """Integer queries that are measured together, with the variances of what they answer.
 
     A shape is one subclass in a file of its own, registered in `registry.SHAPES`.
-
-    Attributes:
-        kind: what a plan calls the shape.
-        may_be_part: whether another shape may be made of it.
-        name: of the candidate.
-        noise: what is added.
-        shape: sizes of the domain's attributes.
     """
 
-    kind: ClassVar[str]
-    may_be_part: ClassVar[bool] = True
+    kind: ClassVar[str]  # what a plan calls the shape
+    may_be_part: ClassVar[bool] = True  # whether another shape may be made of it
 
-    name: str
-    noise: Noise
-    shape: tuple[int, ...] = field(init=False)
+    name: str  # of the candidate
+    noise: Noise  # what is added
+    shape: tuple[int, ...] = field(init=False)  # sizes of the domain's attributes
 
     @property
     @abstractmethod

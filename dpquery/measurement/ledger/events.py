@@ -49,17 +49,11 @@ class Event:
 
 @dataclass(frozen=True)
 class RunningSum:
-    """A sum that a cap bounds: what is added up, and in units of 1e-18 the most and what is spent.
+    """A sum that a cap bounds: what is added up; in units of 1e-18 the most and what is spent."""
 
-    Attributes:
-        currency: what is added up; "epsilon" for the epsilons of pure releases too.
-        most: the cap.
-        spent: what it has come to.
-    """
-
-    currency: Currency
-    most: int
-    spent: int
+    currency: Currency  # what is added up; "epsilon" for the epsilons of pure releases too
+    most: int  # the cap
+    spent: int  # what it has come to
 
     @property
     def left(self) -> int:
@@ -74,21 +68,15 @@ class RunningSum:
 
 @dataclass(frozen=True)
 class Account:
-    """One dataset: its cap and what is spent of it, in units of 1e-18 of the cap's currency.
+    """One dataset: its cap and what is spent of it, in units of 1e-18 of the cap's currency."""
 
-    Attributes:
-        dataset: its name.
-        cap: the most that may ever be spent.
-        spent: by its own releases, and by those of every dataset whose parent it is.
-        parent: whose account every charge goes to as well; None for a dataset of its own.
-        pure: the epsilons of the same releases added up, in units of 1e-18, while all of them are
-            pure; None from the first other one on.
-    """
-
-    dataset: str
-    cap: Cap
-    spent: int = 0
+    dataset: str  # its name
+    cap: Cap  # the most that may ever be spent
+    spent: int = 0  # by its own releases, and by those of every dataset whose parent it is
+    # whose account every charge goes to as well; None for a dataset of its own
     parent: str | None = None
+    # the epsilons of the same releases added up, in units of 1e-18, while all of them are pure;
+    # None from the first other one on
     pure: int | None = 0
 
     @property
@@ -171,36 +159,22 @@ class Account:
 
 @dataclass(frozen=True)
 class Entry:
-    """What became of one key.
+    """What became of one key."""
 
-    Attributes:
-        key: names the measurement that was charged for, its release number included.
-        dataset: the account charged.
-        units: the charge.
-        reserved: number of the event that charged it.
-        state: whether its measurement is still to come, stored, or given up.
-        retries: runs after the first that continued the reservation.
-        committed: the event that stored the measurement.
-        day: of that event.
-        sha256: hash of the stored noisy measurement.
-        account: the dataset's account at that event.
-        parent: its parent's then, if it had one.
-        source: what drew its noise.
-        pure: the epsilon of a pure guarantee, in units of 1e-18; None for any other.
-    """
-
-    key: str
-    dataset: str
-    units: int
-    reserved: int
+    key: str  # names the measurement that was charged for, its release number included
+    dataset: str  # the account charged
+    units: int  # the charge
+    reserved: int  # number of the event that charged it
+    # whether its measurement is still to come, stored, or given up
     state: Literal["reserved", "committed", "abandoned"] = "reserved"
-    retries: int = 0
-    committed: Head = Head()
-    day: str = ""
-    sha256: str = ""
-    account: Account | None = None
-    parent: Account | None = None
-    source: str = ""
+    retries: int = 0  # runs after the first that continued the reservation
+    committed: Head = Head()  # the event that stored the measurement
+    day: str = ""  # of that event
+    sha256: str = ""  # hash of the stored noisy measurement
+    account: Account | None = None  # the dataset's account at that event
+    parent: Account | None = None  # its parent's then, if it had one
+    source: str = ""  # what drew its noise
+    # the epsilon of a pure guarantee, in units of 1e-18; None for any other
     pure: int | None = None
 
 

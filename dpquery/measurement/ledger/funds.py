@@ -31,15 +31,10 @@ PriceAt = Callable[[Fraction], Price]
 
 @dataclass(frozen=True)
 class Funds:
-    """A dataset's account, and its parent's if it has one.
+    """A dataset's account, and its parent's if it has one."""
 
-    Attributes:
-        account: the dataset's.
-        parent: its parent's, which every charge goes to as well.
-    """
-
-    account: Account
-    parent: Account | None = None
+    account: Account  # the dataset's
+    parent: Account | None = None  # its parent's, which every charge goes to as well
 
     @property
     def payers(self) -> tuple[Account, ...]:
@@ -106,22 +101,16 @@ class Funds:
 
 @dataclass(frozen=True)
 class Room:
-    """What some funds have room for.
+    """What some funds have room for."""
 
-    Attributes:
-        funds: the accounts.
-        price: of one release.
-        repetitions: how many releases of this price would be accepted, one after another.
-        largest: the largest epsilon of three digits at which one release like it would be accepted;
-            it was priced, and fits. None where none does.
-        limited: whether the budget sets it. It does not where no larger one can be asked for, or
-            its noise not be drawn.
-    """
-
-    funds: Funds
-    price: Price
-    repetitions: int
+    funds: Funds  # the accounts
+    price: Price  # of one release
+    repetitions: int  # how many releases of this price would be accepted, one after another
+    # the largest epsilon of three digits at which one release like it would be accepted; it was
+    # priced, and fits. None where none does
     largest: Fraction | None
+    # whether the budget sets it. It does not where no larger one can be asked for, or its noise not
+    # be drawn
     limited: bool = True
 
     @property

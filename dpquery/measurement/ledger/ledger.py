@@ -225,31 +225,18 @@ LARGE = 4 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class StoredMeasurement:
-    """A committed noisy measurement.
+    """A committed noisy measurement."""
 
-    Attributes:
-        values: (m,) noisy answers in grid steps.
-        head: the event that committed it, to be named in the release.
-        account: the dataset's account at that event; the same at every later run.
-        parent: its parent's at that event, if it had one.
-        charged: what it was charged, in units.
-        pure: the epsilon of a pure guarantee, in units of 1e-18; None for any other.
-        source: what drew the noise.
-        stored: whether the ledger held it already.
-        day: on which it was committed.
-        after: when the run began that measured it, by the file system, in nanoseconds.
-    """
-
-    values: Ints
-    head: Head
-    account: Account
-    parent: Account | None
-    charged: int
-    pure: int | None
-    source: str
-    stored: bool
-    day: str = ""
-    after: int = 0
+    values: Ints  # (m,) noisy answers in grid steps
+    head: Head  # the event that committed it, to be named in the release
+    account: Account  # the dataset's account at that event; the same at every later run
+    parent: Account | None  # its parent's at that event, if it had one
+    charged: int  # what it was charged, in units
+    pure: int | None  # the epsilon of a pure guarantee, in units of 1e-18; None for any other
+    source: str  # what drew the noise
+    stored: bool  # whether the ledger held it already
+    day: str = ""  # on which it was committed
+    after: int = 0  # when the run began that measured it, by the file system, in nanoseconds
 
 
 class Ledger:

@@ -68,13 +68,10 @@ class Chance(Protocol):
 
 @dataclass(frozen=True)
 class ExactChance:
-    """The curator's random decisions: exact laws, the operating system's randomness, no seed.
+    """The curator's random decisions: exact laws, the operating system's randomness, no seed."""
 
-    Attributes:
-        entropy: returns so many independent fair bytes. The product never gives another than the
-            operating system's; tests do, to make what is rare happen.
-    """
-
+    # returns so many independent fair bytes. The product never gives another than the operating
+    # system's; tests do, to make what is rare happen
     entropy: Entropy = os.urandom
 
     def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:

@@ -83,23 +83,14 @@ ErrorSide = Literal["under", "over", "either"]
 
 @dataclass(frozen=True, eq=False)
 class RapRounds(Rounds):
-    """T rounds that choose and measure K queries each, or one that measures all.
+    """T rounds that choose and measure K queries each, or one that measures all."""
 
-    Attributes:
-        settings: T, K, and what the fit is made of.
-        total_rho: what measuring the total costs.
-        selection_rho: what choosing the queries of one round costs.
-        measurement_rho: what measuring them costs.
-        rate: eta: a query is drawn with probability proportional to exp(eta score).
-        whole: squared sensitivity of all queries together; None where they are selected.
-    """
-
-    settings: RapSettings
-    total_rho: Fraction
-    selection_rho: Fraction
-    measurement_rho: Fraction
-    rate: Fraction
-    whole: int | None
+    settings: RapSettings  # T, K, and what the fit is made of
+    total_rho: Fraction  # what measuring the total costs
+    selection_rho: Fraction  # what choosing the queries of one round costs
+    measurement_rho: Fraction  # what measuring them costs
+    rate: Fraction  # eta: a query is drawn with probability proportional to exp(eta score)
+    whole: int | None  # squared sensitivity of all queries together; None where they are selected
 
     name: ClassVar[str] = "RAP"
     key: ClassVar[str] = "rap"

@@ -34,20 +34,13 @@ SomeRounds = TypeVar("SomeRounds", RapRounds, TableRounds)
 
 @dataclass(frozen=True, eq=False)
 class RoundsQuery(Generic[SomeRounds]):
-    """The query of a whole run of RAP or of adaptive measurement; all of it is public.
+    """The query of a whole run of RAP or of adaptive measurement; all of it is public."""
 
-    Attributes:
-        spec: declares dataset, columns, domain and unit.
-        compiled: the workload, and the classes that are counted.
-        rounds: what may be chosen, and what it costs: of this workload.
-        release: number of the release; another number draws fresh noise and pays for it.
-        start: returns the fit of what is measured before all rounds.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
-    rounds: SomeRounds
-    release: int
+    spec: Spec  # declares dataset, columns, domain and unit
+    compiled: CompiledSpec  # the workload, and the classes that are counted
+    rounds: SomeRounds  # what may be chosen, and what it costs: of this workload
+    release: int  # number of the release; another number draws fresh noise and pays for it
+    # returns the fit of what is measured before all rounds
     start: Callable[[MeasuredRun], PublicFit]
 
     @cached_property

@@ -44,19 +44,12 @@ TrueAnswers = Callable[[Block], Ints]
 
 @dataclass(frozen=True)
 class RoundBudget:
-    """What one round spends.
+    """What one round spends."""
 
-    Attributes:
-        rho: of the whole round.
-        selection_rho: of the choice.
-        rate: eta: what is chosen is drawn with probability proportional to exp(eta score).
-        last: whether it takes all that is left.
-    """
-
-    rho: Fraction
-    selection_rho: Fraction
-    rate: Fraction
-    last: bool
+    rho: Fraction  # of the whole round
+    selection_rho: Fraction  # of the choice
+    rate: Fraction  # eta: what is chosen is drawn with probability proportional to exp(eta score)
+    last: bool  # whether it takes all that is left
 
     @property
     def measurement_rho(self) -> Fraction:
@@ -66,41 +59,27 @@ class RoundBudget:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """The noisy answers of one round; public.
+    """The noisy answers of one round; public."""
 
-    Attributes:
-        chosen: of RAP (k, 2): position of a workload block, number of a row in it, for each query;
-            of whole tables (1,): the number of the table.
-        level: which says what it cost, where rounds get dearer.
-        noisy: counts of what was chosen, (k,) or (cells,), multiples of 2^-10.
-        std: standard deviation of their noise, in counts.
-        spent: its budget.
-    """
-
+    # of RAP (k, 2): position of a workload block, number of a row in it, for each query; of whole
+    # tables (1,): the number of the table
     chosen: Ints
-    level: int
-    noisy: Floats
-    std: float
-    spent: RoundBudget
+    level: int  # which says what it cost, where rounds get dearer
+    noisy: Floats  # counts of what was chosen, (k,) or (cells,), multiples of 2^-10
+    std: float  # standard deviation of their noise, in counts
+    spent: RoundBudget  # its budget
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRun:
-    """The noisy values of a run, which may have rounds to come; public, and the fit follows.
+    """The noisy values of a run, which may have rounds to come; public, and the fit follows."""
 
-    Attributes:
-        total: the number of records that answers are scaled to, at least 1.
-        total_std: standard deviation of the noise of their noisy number; 0 where it was declared.
-        first: noisy counts of the blocks that are measured before all rounds.
-        first_std: standard deviation of their noise, in counts.
-        rounds: in order.
-    """
-
-    total: float
+    total: float  # the number of records that answers are scaled to, at least 1
+    # standard deviation of the noise of their noisy number; 0 where it was declared
     total_std: float
-    first: tuple[Floats, ...]
-    first_std: float
-    rounds: tuple[Round, ...] = ()
+    first: tuple[Floats, ...]  # noisy counts of the blocks that are measured before all rounds
+    first_std: float  # standard deviation of their noise, in counts
+    rounds: tuple[Round, ...] = ()  # in order
 
     @property
     def finished(self) -> bool:
@@ -125,23 +104,14 @@ class PublicFit(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Rounds(ABC):
-    """The rounds of a run: what they may choose, and what each costs; they follow from the public.
+    """The rounds of a run: what they may choose, and what each costs; known before the data."""
 
-    Attributes:
-        workload: the queries.
-        guarantee: the privacy guarantee of the whole run.
-        records: D, how many records of one person are added, removed or replaced at most.
-        replace: whether they are replaced.
-        total: the declared number of rows, where it is public; None where it is measured.
-        rows: the number of rows as it is declared, if it is.
-    """
-
-    workload: Workload
-    guarantee: Guarantee
-    records: int
-    replace: bool
-    total: int | None
-    rows: Rows | None
+    workload: Workload  # the queries
+    guarantee: Guarantee  # the privacy guarantee of the whole run
+    records: int  # D, how many records of one person are added, removed or replaced at most
+    replace: bool  # whether they are replaced
+    total: int | None  # the declared number of rows, where it is public; None where it is measured
+    rows: Rows | None  # the number of rows as it is declared, if it is
 
     name: ClassVar[str]
     key: ClassVar[str]

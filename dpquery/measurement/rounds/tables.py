@@ -78,17 +78,11 @@ LARGEST_WEIGHT = 1 << 10
 
 @dataclass(frozen=True)
 class CandidateTables:
-    """The tables that may be measured, numbered from 0; public.
+    """The tables that may be measured, numbered from 0; public."""
 
-    Attributes:
-        subsets: attributes of each, ascending; those of one attribute come first.
-        sizes: cells of each.
-        weights: of each in a draw, at least 1.
-    """
-
-    subsets: tuple[Subset, ...]
-    sizes: tuple[int, ...]
-    weights: tuple[int, ...]
+    subsets: tuple[Subset, ...]  # attributes of each, ascending; those of one attribute come first
+    sizes: tuple[int, ...]  # cells of each
+    weights: tuple[int, ...]  # of each in a draw, at least 1
 
     @property
     def one_way(self) -> int:
@@ -98,14 +92,10 @@ class CandidateTables:
 
 @dataclass(frozen=True, eq=False)
 class TableRounds(Rounds):
-    """Rounds that measure one whole table each, until the budget is spent.
+    """Rounds that measure one whole table each, until the budget is spent."""
 
-    Attributes:
-        candidates: the tables that may be measured.
-        edition: 2 releases the mean of the last fit and of one made afresh, 1 the latter alone.
-    """
-
-    candidates: CandidateTables
+    candidates: CandidateTables  # the tables that may be measured
+    # 2 releases the mean of the last fit and of one made afresh, 1 the latter alone
     edition: int = 2
 
     name: ClassVar[str] = "adaptive measurement"

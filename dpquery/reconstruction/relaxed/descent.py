@@ -30,32 +30,20 @@ LEAST_LOG = -25.0  # of a mass: what is at exp(-25) can come back
 
 @dataclass(frozen=True, eq=False)
 class Misfit:
-    """The error of relaxed rows against noisy answers, and its gradient.
+    """The error of relaxed rows against noisy answers, and its gradient."""
 
-    Attributes:
-        error: the weighted squared error.
-        worst: the largest difference, in standard deviations of its answer's noise.
-        gradient: n' times the gradient of the error by the masses, (g, n').
-    """
-
-    error: float
-    worst: float
-    gradient: Singles
+    error: float  # the weighted squared error
+    worst: float  # the largest difference, in standard deviations of its answer's noise
+    gradient: Singles  # n' times the gradient of the error by the masses, (g, n')
 
 
 @dataclass(frozen=True, eq=False)
 class FitTarget:
-    """The noisy answers that relaxed rows are fitted to, and the error that their noise explains.
+    """The noisy answers that relaxed rows are fitted to; the error that their noise explains."""
 
-    Attributes:
-        misfit: from masses, (g, n').
-        noise: the error that the noise alone makes on average.
-        answers: how many there are.
-    """
-
-    misfit: Callable[[Singles], Misfit]
-    noise: float
-    answers: int
+    misfit: Callable[[Singles], Misfit]  # from masses, (g, n')
+    noise: float  # the error that the noise alone makes on average
+    answers: int  # how many there are
 
     def is_met(self, misfit: Misfit) -> bool:
         """Whether noise explains the error as a whole, and the worst answer too.
@@ -73,17 +61,11 @@ class FitTarget:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The result of a projection.
+    """The result of a projection."""
 
-    Attributes:
-        masses: (g, n') distributions along each span.
-        pull: towards the start, when it ended; None before the first projection.
-        steps: that it tried, and all before it.
-    """
-
-    masses: Singles
-    pull: float | None
-    steps: int
+    masses: Singles  # (g, n') distributions along each span
+    pull: float | None  # towards the start, when it ended; None before the first projection
+    steps: int  # that it tried, and all before it
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,21 +52,13 @@ CACHED_ENTRIES = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class QueryForm:
-    """Measured queries of one form, with as many plain and as many counted predicates each.
+    """Measured queries of one form, with as many plain and as many counted predicates each."""
 
-    Attributes:
-        plain: (k, q) the predicates that must hold, as numbers of distinct predicates.
-        counted: (k', q) the predicates of which `r` must hold at least.
-        r: how many; 0 if none are counted.
-        noisy: (q,) measured answers, as fractions of one.
-        std: (q,) standard deviations of their noise.
-    """
-
-    plain: Ints
-    counted: Ints
-    r: int
-    noisy: Floats
-    std: Floats
+    plain: Ints  # (k, q) the predicates that must hold, as numbers of distinct predicates
+    counted: Ints  # (k', q) the predicates of which `r` must hold at least
+    r: int  # how many; 0 if none are counted
+    noisy: Floats  # (q,) measured answers, as fractions of one
+    std: Floats  # (q,) standard deviations of their noise
 
     def pieces(self, size: int) -> Iterator["QueryForm"]:
         """Split into pieces of at most so many queries."""
@@ -85,16 +77,12 @@ class QueryForm:
 
 @dataclass(frozen=True, eq=False)
 class QueryAnswers:
-    """The error of relaxed rows against the noisy answers of single queries, and its gradient.
+    """The error of relaxed rows against the noisy answers of single queries, and its gradient."""
 
-    Attributes:
-        rows: n'.
-        predicates: (p, g) the distinct predicates, over the groups of classes they distinguish.
-        queries: the measured queries, by form. They weigh by the inverse variance of their noise.
-    """
-
-    rows: int
+    rows: int  # n'
+    # (p, g) the distinct predicates, over the groups of classes they distinguish
     predicates: Sparse
+    # the measured queries, by form. They weigh by the inverse variance of their noise
     queries: tuple[QueryForm, ...]
 
     @property
@@ -247,17 +235,11 @@ class MeasuredQueries:
 
 @dataclass(frozen=True, eq=False)
 class WholeTables:
-    """How far relaxed rows are from the noisy answers of all queries of a workload.
+    """How far relaxed rows are from the noisy answers of all queries of a workload."""
 
-    Attributes:
-        workload: the blocks that were measured.
-        noisy: for each the measured answers, as fractions of one.
-        std: for each the standard deviation of their noise.
-    """
-
-    workload: Workload
-    noisy: tuple[Singles, ...]
-    std: tuple[float, ...]
+    workload: Workload  # the blocks that were measured
+    noisy: tuple[Singles, ...]  # for each the measured answers, as fractions of one
+    std: tuple[float, ...]  # for each the standard deviation of their noise
 
     @property
     def target(self) -> FitTarget:
@@ -380,17 +362,12 @@ FEWEST = 3  # tables of equal sizes that are worth stacking
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Tables of equal sizes.
+    """Tables of equal sizes."""
 
-    Attributes:
-        classes: (count, n) for each axis the rows of the masses that hold its classes.
-        noisy: (count, *sizes) the measured answers, as fractions of one.
-        std: (count,) the standard deviation of their noise.
-    """
-
+    # (count, n) for each axis the rows of the masses that hold its classes
     classes: tuple[Ints, ...]
-    noisy: Singles
-    std: Floats
+    noisy: Singles  # (count, *sizes) the measured answers, as fractions of one
+    std: Floats  # (count,) the standard deviation of their noise
 
 
 class MarginalTables(WholeTables):
@@ -458,17 +435,11 @@ class MarginalTables(WholeTables):
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTable:
-    """A table over some attributes with independent noise on every cell.
+    """A table over some attributes with independent noise on every cell."""
 
-    Attributes:
-        attributes: ascending numbers of attributes; none for the total.
-        values: noisy counts, one axis an attribute, of its classes.
-        variance: of the noise on a cell, in counts squared.
-    """
-
-    attributes: Subset
-    values: Floats
-    variance: float
+    attributes: Subset  # ascending numbers of attributes; none for the total
+    values: Floats  # noisy counts, one axis an attribute, of its classes
+    variance: float  # of the noise on a cell, in counts squared
 
     def __post_init__(self) -> None:
         if list(self.attributes) != sorted(set(self.attributes)):

@@ -41,15 +41,10 @@ ROWS_AT_ONCE = 1024  # relaxed rows whose half-tables are in memory together: mo
 
 @dataclass(frozen=True, eq=False)
 class PredicateProbabilities:
-    """The probability of every predicate of one attribute in every relaxed row.
+    """The probability of every predicate of one attribute in every relaxed row."""
 
-    Attributes:
-        distinct: (u, n') the probabilities in each row, of the predicates that differ.
-        places: (m,) which of these each predicate is.
-    """
-
-    distinct: Singles
-    places: Ints
+    distinct: Singles  # (u, n') the probabilities in each row, of the predicates that differ
+    places: Ints  # (m,) which of these each predicate is
 
     @classmethod
     def of(cls, values: Singles) -> "PredicateProbabilities":
@@ -62,15 +57,10 @@ class PredicateProbabilities:
 
 @dataclass(frozen=True, eq=False)
 class RelaxedRows:
-    """Relaxed rows, each with one distribution an attribute.
+    """Relaxed rows, each with one distribution an attribute."""
 
-    Attributes:
-        shape: classes of each attribute of the domain.
-        values: (n', sum of shape) float32, the distributions of a row side by side.
-    """
-
-    shape: tuple[int, ...]
-    values: Singles
+    shape: tuple[int, ...]  # classes of each attribute of the domain
+    values: Singles  # (n', sum of shape) float32, the distributions of a row side by side
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != sum(self.shape):
@@ -250,14 +240,10 @@ class Partition:
     """A partition of the classes of every attribute into groups.
 
     Masses of groups are arrays of (g, n'), the groups of one attribute below those of the last.
-
-    Attributes:
-        shape: classes of each attribute.
-        places: (sum of shape,) the group of every class, numbered through all attributes.
     """
 
-    shape: tuple[int, ...]
-    places: Ints
+    shape: tuple[int, ...]  # classes of each attribute
+    places: Ints  # (sum of shape,) the group of every class, numbered through all attributes
 
     @classmethod
     def whole(cls, shape: tuple[int, ...]) -> "Partition":

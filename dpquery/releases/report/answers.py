@@ -37,25 +37,17 @@ TOTAL_LABELS = ("all", "(all)")  # what a row says of a column that it sums over
 
 @dataclass(frozen=True, eq=False)
 class Dimension:
-    """What one column says of the rows.
+    """What one column says of the rows."""
 
-    Attributes:
-        name: of the column.
-        texts: its different values in words, in the order of their first rows.
-        places: (m,) which of them each row has.
-        ends: (n, 2) where each value begins and ends, days by their ordinal numbers; NaN where it
-            is no range; None where the column is not ordered.
-        dates: whether these are days.
-        ranges: whether values are shown as ranges, not as single numbers or days.
-        levels: what each value is one of: a level of a hierarchy, or the column; empty of a total.
-    """
-
-    name: str
-    texts: tuple[str, ...]
-    places: Ints
+    name: str  # of the column
+    texts: tuple[str, ...]  # its different values in words, in the order of their first rows
+    places: Ints  # (m,) which of them each row has
+    # (n, 2) where each value begins and ends, days by their ordinal numbers; NaN where it is no
+    # range; None where the column is not ordered
     ends: Floats | None = None
-    dates: bool = False
-    ranges: bool = False
+    dates: bool = False  # whether these are days
+    ranges: bool = False  # whether values are shown as ranges, not as single numbers or days
+    # what each value is one of: a level of a hierarchy, or the column; empty of a total
     levels: tuple[str, ...] = ()
 
     def take(self, rows: Ints) -> "Dimension":
@@ -76,27 +68,16 @@ class Dimension:
 
 @dataclass(frozen=True, eq=False)
 class ItemCells:
-    """Answers of an item: all, or those of a part of it.
+    """Answers of an item: all, or those of a part of it."""
 
-    Attributes:
-        value: (m,) what is published of each: NaN where nothing is.
-        low: (m,) where its noise interval begins; NaN where none is known.
-        high: (m,) where it ends.
-        flagged: (m,) whether its relative error is worth a flag.
-        withheld: (m,) whether a rule leaves it out of what is published.
-        dimensions: what the columns of labels say of them.
-        whole: whether these are all answers of the item.
-        dates: whether they are days, by their ordinal numbers.
-    """
-
-    value: Floats
-    low: Floats
-    high: Floats
-    flagged: Bools
-    withheld: Bools
-    dimensions: tuple[Dimension, ...]
-    whole: bool = True
-    dates: bool = False
+    value: Floats  # (m,) what is published of each: NaN where nothing is
+    low: Floats  # (m,) where its noise interval begins; NaN where none is known
+    high: Floats  # (m,) where it ends
+    flagged: Bools  # (m,) whether its relative error is worth a flag
+    withheld: Bools  # (m,) whether a rule leaves it out of what is published
+    dimensions: tuple[Dimension, ...]  # what the columns of labels say of them
+    whole: bool = True  # whether these are all answers of the item
+    dates: bool = False  # whether they are days, by their ordinal numbers
 
     def __len__(self) -> int:
         """Return the number of answers."""

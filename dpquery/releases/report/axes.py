@@ -296,23 +296,14 @@ def _text(value: float, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a plot.
+    """One axis of a plot."""
 
-    Attributes:
-        scale: of its values.
-        ticks: what is written beside it.
-        name: what its values are; empty where that is said elsewhere.
-        grid: whether a line goes through the plot at each tick.
-        upright: whether the texts of a level axis stand upright.
-        room: pixels of a level axis in the narrowest window.
-    """
-
-    scale: Scale
-    ticks: Sequence[Tick]
-    name: str = ""
-    grid: bool = False
-    upright: bool = False
-    room: float = NARROWEST
+    scale: Scale  # of its values
+    ticks: Sequence[Tick]  # what is written beside it
+    name: str = ""  # what its values are; empty where that is said elsewhere
+    grid: bool = False  # whether a line goes through the plot at each tick
+    upright: bool = False  # whether the texts of a level axis stand upright
+    room: float = NARROWEST  # pixels of a level axis in the narrowest window
 
 
 def percent_of(share: float) -> str:

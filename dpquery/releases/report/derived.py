@@ -21,39 +21,25 @@ PERCENT_KINDS = ("share", "ratio")  # which the page shows in percent, the file 
 
 @dataclass(frozen=True)
 class IntervalWidths:
-    """How far the intervals of a derived item reach to either side, in its unit.
+    """How far the intervals of a derived item reach to either side, in its unit."""
 
-    Attributes:
-        typical: half of the median interval; None where no row has one.
-        widest: half of the widest.
-        flagged_share: share of rows with a flag.
-        missing: rows without an estimate.
-        unit: what stands behind a width: nothing where it is the unit of the figures.
-    """
-
-    typical: float | None
-    widest: float | None
-    flagged_share: float
-    missing: int
-    unit: str
+    typical: float | None  # half of the median interval; None where no row has one
+    widest: float | None  # half of the widest
+    flagged_share: float  # share of rows with a flag
+    missing: int  # rows without an estimate
+    unit: str  # what stands behind a width: nothing where it is the unit of the figures
 
 
 @dataclass(frozen=True, eq=False)
 class DerivedReport:
-    """A derived item as the report shows it.
-
-    Attributes:
-        facts: of the manifest.
-        columns: names of the columns of its file.
-        cells: its rows as answers, those of PERCENT_KINDS in percent; the first of them where they
-            are too many.
-        widths: of all intervals.
-    """
+    """A derived item as the report shows it."""
 
     facts: DerivedFacts
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # names of the columns of its file
+    # its rows as answers, those of PERCENT_KINDS in percent; the first of them where they are too
+    # many
     cells: ItemCells
-    widths: IntervalWidths
+    widths: IntervalWidths  # of all intervals
 
     @property
     def summary(self) -> tuple[str, ...]:

@@ -93,19 +93,13 @@ _LONGEST_NAME = 128  # bytes of a name and its place among others
 
 @dataclass(frozen=True)
 class Judgement:
-    """What some answers are worth.
+    """What some answers are worth."""
 
-    Attributes:
-        flagged_share: share of them with a flag; None where errors are not known, as all others.
-        median_rel_error: median relative error; None where it is unbounded.
-        half: half of the median noise interval.
-        counts: whether they count records, so that a small interval is good in itself.
-    """
-
+    # share of them with a flag; None where errors are not known, as all others
     flagged_share: float | None
-    median_rel_error: float | None
-    half: float | None
-    counts: bool = True
+    median_rel_error: float | None  # median relative error; None where it is unbounded
+    half: float | None  # half of the median noise interval
+    counts: bool = True  # whether they count records, so that a small interval is good in itself
 
     @property
     def relative_grade(self) -> str:
@@ -130,19 +124,13 @@ class Judgement:
 
 @dataclass(frozen=True)
 class LevelReport:
-    """The answers of one level of an item: a level of a hierarchy, a table, or totals.
+    """The answers of one level of an item: a level of a hierarchy, a table, or totals."""
 
-    Attributes:
-        name: which columns they are no totals of.
-        answers: how many there are.
-        within: half of the median noise interval over the estimate; None where it is unbounded.
-        worth: of them.
-    """
-
-    name: str
-    answers: int
+    name: str  # which columns they are no totals of
+    answers: int  # how many there are
+    # half of the median noise interval over the estimate; None where it is unbounded
     within: float | None
-    worth: Judgement
+    worth: Judgement  # of them
 
 
 @dataclass(frozen=True)
@@ -150,38 +138,23 @@ class ItemReport:
     """The errors of one item, in counts or relative to its estimates.
 
     Where the release has no error bars, all figures but `queries` and `weight` are None.
-
-    Attributes:
-        name: the item's.
-        description: the item's.
-        queries: number of answers.
-        rmse: root mean square of their standard errors.
-        median_std_error: the median of them.
-        max_std_error: the largest.
-        median_rel_error: median relative error; None where it is unbounded.
-        worst_rel_error: largest relative error; None where an estimate is zero.
-        flagged_share: share of answers with a flag.
-        weight: the item's in the workload.
-        facts: its files, and what its answers add up, whose unit its errors have.
-        columns: of its file.
-        cells: its answers, or the most and the least reliable of them where they are too many.
-        level: of the noise intervals.
     """
 
     name: str
     description: str
-    queries: int
-    rmse: float | None
-    median_std_error: float | None
-    max_std_error: float | None
-    median_rel_error: float | None
-    worst_rel_error: float | None
-    flagged_share: float | None
-    weight: float
-    facts: ItemFacts
-    columns: tuple[str, ...]
+    queries: int  # number of answers
+    rmse: float | None  # root mean square of their standard errors
+    median_std_error: float | None  # the median of them
+    max_std_error: float | None  # the largest
+    median_rel_error: float | None  # median relative error; None where it is unbounded
+    worst_rel_error: float | None  # largest relative error; None where an estimate is zero
+    flagged_share: float | None  # share of answers with a flag
+    weight: float  # the item's in the workload
+    facts: ItemFacts  # its files, and what its answers add up, whose unit its errors have
+    columns: tuple[str, ...]  # of its file
+    # its answers, or the most and the least reliable of them where they are too many
     cells: ItemCells
-    level: float
+    level: float  # of the noise intervals
 
     @property
     def half_widths(self) -> tuple[float | None, float | None]:

@@ -50,17 +50,11 @@ ORDER_WORDS = {
 
 @dataclass(frozen=True)
 class Caption:
-    """What the pictures of an item say about it.
+    """What the pictures of an item say about it."""
 
-    Attributes:
-        title: of the item.
-        unit: of its answers.
-        value: head of the column of answers.
-    """
-
-    title: str
-    unit: str
-    value: str
+    title: str  # of the item
+    unit: str  # of its answers
+    value: str  # head of the column of answers
 
     def of(self, part: str) -> "Caption":
         """Return the caption of a part of the item."""
@@ -69,34 +63,21 @@ class Caption:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as HTML, of which kind it is, and what is to be said of this one.
+    """A picture as HTML, of which kind it is, and what is to be said of this one."""
 
-    Attributes:
-        kind: name of its kind.
-        html: what stands on the page.
-        notes: sentences on what it shows and leaves out.
-        marks: which of "points", "lines" and "map" it is made of.
-    """
-
-    kind: str
-    html: str
-    notes: tuple[str, ...]
-    marks: frozenset[str]
+    kind: str  # name of its kind
+    html: str  # what stands on the page
+    notes: tuple[str, ...]  # sentences on what it shows and leaves out
+    marks: frozenset[str]  # which of "points", "lines" and "map" it is made of
 
 
 @dataclass(frozen=True)
 class PictureKind:
-    """A way to draw answers.
+    """A way to draw answers."""
 
-    Attributes:
-        name: of the kind.
-        fits: whether answers can be drawn so.
-        draw: returns the picture.
-    """
-
-    name: str
-    fits: Callable[[ItemCells], bool]
-    draw: Callable[[ItemCells, Caption], Picture]
+    name: str  # of the kind
+    fits: Callable[[ItemCells], bool]  # whether answers can be drawn so
+    draw: Callable[[ItemCells, Caption], Picture]  # returns the picture
 
 
 def picture_of(cells: ItemCells, caption: Caption) -> Picture:
@@ -110,20 +91,15 @@ def picture_of(cells: ItemCells, caption: Caption) -> Picture:
 
 @dataclass(frozen=True, eq=False)
 class OrderedAxis:
-    """An ordered column as an axis.
+    """An ordered column as an axis."""
 
-    Attributes:
-        dimension: the column.
-        places: (n,) where each of its values stands on the axis.
-        numeric: whether places are numbers or days to be marked; else they are 0, 1, ... and
-            their values are written.
-        order: how its values follow each other: "values", "up to" (each from the same beginning)
-            or "windows" (which overlap).
-    """
-
-    dimension: Dimension
-    places: Floats
+    dimension: Dimension  # the column
+    places: Floats  # (n,) where each of its values stands on the axis
+    # whether places are numbers or days to be marked; else they are 0, 1, ... and their values are
+    # written
     numeric: bool
+    # how its values follow each other: "values", "up to" (each from the same beginning) or
+    # "windows" (which overlap)
     order: str
 
     @property

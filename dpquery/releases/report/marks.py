@@ -51,26 +51,16 @@ FAR_TOTAL = 3  # times the largest of its parts is a total that has no place on 
 
 @dataclass(frozen=True)
 class Mark:
-    """One answer.
+    """One answer."""
 
-    Attributes:
-        label: what it counts.
-        value: the answer; NaN where none is shown.
-        text: the same in words.
-        interval: its noise interval in words; empty where none is known.
-        low: where that begins; NaN where none is known.
-        high: where it ends.
-        flagged: whether its relative error is worth a flag.
-        head: what it has in common with those around it, which stands above the first of them.
-    """
-
-    label: str
-    value: float
-    text: str
-    interval: str = ""
-    low: float = float("nan")
-    high: float = float("nan")
-    flagged: bool = False
+    label: str  # what it counts
+    value: float  # the answer; NaN where none is shown
+    text: str  # the same in words
+    interval: str = ""  # its noise interval in words; empty where none is known
+    low: float = float("nan")  # where that begins; NaN where none is known
+    high: float = float("nan")  # where it ends
+    flagged: bool = False  # whether its relative error is worth a flag
+    # what it has in common with those around it, which stands above the first of them
     head: str = ""
 
 
@@ -158,41 +148,26 @@ PLOT_HEIGHT, PANEL_HEIGHT = 230, 84
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Estimates along an axis.
+    """Estimates along an axis."""
 
-    Attributes:
-        name: what they have in common; empty where there is but one line.
-        places: (n,) on the axis, rising.
-        value: (n,) estimates, NaN where there is none.
-        low: (n,) where their noise intervals begin, NaN where none is known.
-        high: (n,) where these end.
-        texts: (n,) estimates in words.
-    """
-
-    name: str
-    places: Floats
-    value: Floats
-    low: Floats
-    high: Floats
-    texts: Sequence[str]
+    name: str  # what they have in common; empty where there is but one line
+    places: Floats  # (n,) on the axis, rising
+    value: Floats  # (n,) estimates, NaN where there is none
+    low: Floats  # (n,) where their noise intervals begin, NaN where none is known
+    high: Floats  # (n,) where these end
+    texts: Sequence[str]  # (n,) estimates in words
 
 
 @dataclass(frozen=True)
 class LineAxis:
-    """The axis along which lines run.
+    """The axis along which lines run."""
 
-    Attributes:
-        name: what stands below it.
-        kind: "numbers", "dates", "labels" of places 0, 1, ..., or "logarithmic", as is then the
-            upright axis.
-        labels: of the places, where they are labels.
-        unit: what stands above the upright axis.
-    """
-
-    name: str
+    name: str  # what stands below it
+    # "numbers", "dates", "labels" of places 0, 1, ..., or "logarithmic", as is then the upright
+    # axis
     kind: str
-    unit: str
-    labels: Sequence[str] = ()
+    unit: str  # what stands above the upright axis
+    labels: Sequence[str] = ()  # of the places, where they are labels
 
     def text(self, place: float) -> str:
         """Return how a place is called."""
@@ -374,42 +349,26 @@ _CROSS = '<path class="stroke" d="M2 13L22 1"></path>'
 
 @dataclass(frozen=True, eq=False)
 class MapSide:
-    """One side of a map.
+    """One side of a map."""
 
-    Attributes:
-        name: of its column.
-        labels: of its values.
-        places: of its values, where they are marked as numbers or days; else None.
-        dates: whether they are days.
-        ordered: whether labels may be left out between others.
-    """
-
-    name: str
-    labels: Sequence[str]
+    name: str  # of its column
+    labels: Sequence[str]  # of its values
+    # of its values, where they are marked as numbers or days; else None
     places: Floats | None = None
-    dates: bool = False
-    ordered: bool = False
+    dates: bool = False  # whether they are days
+    ordered: bool = False  # whether labels may be left out between others
 
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """Answers in rows and columns.
+    """Answers in rows and columns."""
 
-    Attributes:
-        rows: the upright side.
-        columns: the level side.
-        value: (rows, columns) answers; NaN where none is shown.
-        flagged: (rows, columns) whether their relative errors are worth a flag.
-        withheld: (rows, columns) whether they are left out of what is published.
-        digits: decimals that an answer is written with.
-    """
-
-    rows: MapSide
-    columns: MapSide
-    value: Floats
-    flagged: Bools
-    withheld: Bools
-    digits: int = 0
+    rows: MapSide  # the upright side
+    columns: MapSide  # the level side
+    value: Floats  # (rows, columns) answers; NaN where none is shown
+    flagged: Bools  # (rows, columns) whether their relative errors are worth a flag
+    withheld: Bools  # (rows, columns) whether they are left out of what is published
+    digits: int = 0  # decimals that an answer is written with
 
 
 def heat_map(cells: HeatMap, breaks: Sequence[float], *, title: str) -> str:

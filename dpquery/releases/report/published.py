@@ -23,9 +23,6 @@ class PublishedTables:
     """Views of a release's folder, or of answers': what is published there and nothing else.
 
     Every call reads the folder anew, so that what comes out is the caller's to change.
-
-    Attributes:
-        directory: the folder.
     """
 
     directory: Path

@@ -39,32 +39,20 @@ class Category:
 
 @dataclass(frozen=True)
 class FileField:
-    """One column of a file.
+    """One column of a file."""
 
-    Attributes:
-        name: the column's.
-        kind: what its values are.
-        meaning: what it holds, in a sentence without its full stop.
-        unit: of its values; empty where there is none.
-        nullable: whether it may be empty.
-        categories: all values that a column of texts may hold, in order; empty where they are not
-            known or too many to list.
-        ordered: whether these are in the order of an ordered attribute.
-        low: the least value that it may hold, if there is one.
-        high: the largest, if there is one.
-        key: whether it is one of those that say what a row is.
-    """
-
-    name: str
-    kind: FieldKind
-    meaning: str
-    unit: str = NO_UNIT
-    nullable: bool = False
+    name: str  # the column's
+    kind: FieldKind  # what its values are
+    meaning: str  # what it holds, in a sentence without its full stop
+    unit: str = NO_UNIT  # of its values; empty where there is none
+    nullable: bool = False  # whether it may be empty
+    # all values that a column of texts may hold, in order; empty where they are not known or too
+    # many to list
     categories: tuple[Category, ...] = ()
-    ordered: bool = False
-    low: int | None = None
-    high: int | None = None
-    key: bool = False
+    ordered: bool = False  # whether these are in the order of an ordered attribute
+    low: int | None = None  # the least value that it may hold, if there is one
+    high: int | None = None  # the largest, if there is one
+    key: bool = False  # whether it is one of those that say what a row is
 
 
 FACT_FLAG = (

@@ -135,24 +135,16 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ItemRows(ABC):
-    """The rows and columns of one item's file.
+    """The rows and columns of one item's file."""
 
-    Attributes:
-        item: the item.
-        schema: of the file but for its extra columns.
-        error_bars: whether the answers have standard errors; else those columns are null.
-        labels: names of the columns that say what a row is, in file order; without codes and the
-            ends of ranges, which say it again.
-        extra: names of the extra columns, in order.
-        numbers: names of the columns that count rows.
-    """
-
-    item: Item
-    schema: pa.Schema
+    item: Item  # the item
+    schema: pa.Schema  # of the file but for its extra columns
+    # names of the columns that say what a row is, in file order; without codes and the ends of
+    # ranges, which say it again
     labels: tuple[str, ...]
-    error_bars: bool = True
-    extra: tuple[str, ...] = ()
-    numbers: tuple[str, ...] = ()
+    error_bars: bool = True  # whether the answers have standard errors; else those columns are null
+    extra: tuple[str, ...] = ()  # names of the extra columns, in order
+    numbers: tuple[str, ...] = ()  # names of the columns that count rows
 
     @abstractmethod
     def row_columns(self, rows: int) -> Callable[[Sequence[Segment]], list[pa.Array]]:
@@ -280,16 +272,13 @@ _VALUES = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout(ItemRows):
-    """The rows and columns of one item's file.
+    """The rows and columns of one item's file."""
 
-    Attributes:
-        attributes: its columns for each attribute index that it uses, in domain order.
-        tables: text of each table's `table` column; empty where there is no such column.
-        queries: text of each table's `query` column; empty where there is no such column.
-    """
-
+    # its columns for each attribute index that it uses, in domain order
     attributes: Mapping[int, tuple[ShownColumn, ...]]
+    # text of each table's `table` column; empty where there is no such column
     tables: tuple[str, ...]
+    # text of each table's `query` column; empty where there is no such column
     queries: tuple[str, ...]
 
     def row_columns(self, rows: int) -> Callable[[Sequence[Segment]], list[pa.Array]]:

@@ -46,16 +46,12 @@ from dpquery.spec.spec import Item
 
 @dataclass(frozen=True)
 class ColumnRules:
-    """How the columns of attributes are made in the files of one release.
+    """How the columns of attributes are made in the files of one release."""
 
-    Attributes:
-        labelled: indices of attributes that are columns of labels in all items, since they are in
-            one of them.
-        below: whether the upper edge of bins is `_below`; in releases from plans of before it is
-            `_to`, though it is not included.
-    """
-
+    # indices of attributes that are columns of labels in all items, since they are in one of them
     labelled: frozenset[int] = frozenset()
+    # whether the upper edge of bins is `_below`; in releases from plans of before it is `_to`,
+    # though it is not included
     below: bool = False
 
     def upper(self, attribute: Attribute) -> str:
@@ -70,37 +66,27 @@ NO_RANGE = -1
 
 @dataclass(frozen=True, eq=False)
 class QueryLabels:
-    """The queries of one predicate set in words and in codes.
+    """The queries of one predicate set in words and in codes."""
 
-    Attributes:
-        labels: (n,) texts, in query order.
-        first: (n,) first code of the range that the query is, NO_RANGE where it is none.
-        last: (n,) last code of that range.
-    """
-
-    labels: Sequence[str]
-    first: Ints
-    last: Ints
+    labels: Sequence[str]  # (n,) texts, in query order
+    first: Ints  # (n,) first code of the range that the query is, NO_RANGE where it is none
+    last: Ints  # (n,) last code of that range
 
 
 @dataclass(frozen=True, eq=False)
 class ShownColumn:
-    """One of the columns that show an attribute in one item.
+    """One of the columns that show an attribute in one item."""
 
-    Attributes:
-        end: of its name: nothing of the main column, else "code", "level", "from", "to" or "below".
-        type: its Arrow type.
-        dictionary: its texts; None where it is typed. Where a table lacks the attribute, the first
-            text of the main column says "all": an index of zero.
-        values: (n,) typed values or places in the dictionary, for each query of every predicate
-            set that the item asks of the attribute.
-        known: (n,) where these hold; None where they always do, which is in the main column.
-    """
-
+    # of its name: nothing of the main column, else "code", "level", "from", "to" or "below"
     end: str
-    type: pa.DataType
+    type: pa.DataType  # its Arrow type
+    # its texts; None where it is typed. Where a table lacks the attribute, the first text of the
+    # main column says "all": an index of zero
     dictionary: pa.Array | None
+    # (n,) typed values or places in the dictionary, for each query of every predicate set that the
+    # item asks of the attribute
     values: Mapping[PredicateSet, Numbers]
+    # (n,) where these hold; None where they always do, which is in the main column
     known: Mapping[PredicateSet, Bools] | None = None
 
     def name(self, attribute: Attribute) -> str:

@@ -41,22 +41,16 @@ SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the great
 
 @dataclass(frozen=True, eq=False)
 class AxisBasis:
-    """One attribute in the basis V of what its parts measure.
+    """One attribute in the basis V of what its parts measure."""
 
-    Attributes:
-        basis: V, (n, n).
-        total: 1'V, (n,).
-        rows: F of each part, with orthonormal columns: (m, n). None where it sums over the axis.
-        scales: S of each part with A V = F S: (n,) a diagonal, or where dense (n, n) a triangle;
-            of a part that sums over the axis 1'V, where dense as one row.
-        dense: whether the parts have no common basis.
-    """
-
-    basis: Floats
-    total: Floats
+    basis: Floats  # V, (n, n)
+    total: Floats  # 1'V, (n,)
+    # F of each part, with orthonormal columns: (m, n). None where it sums over the axis
     rows: tuple[Floats | None, ...]
+    # S of each part with A V = F S: (n,) a diagonal, or where dense (n, n) a triangle; of a part
+    # that sums over the axis 1'V, where dense as one row
     scales: tuple[Floats, ...]
-    dense: bool
+    dense: bool  # whether the parts have no common basis
 
     @property
     def n(self) -> int:
@@ -204,36 +198,23 @@ SOLVED_RESIDUAL = 1e-9  # of the coefficients of a query, in proportion to the q
 
 @dataclass(frozen=True, eq=False)
 class _Stack:
-    """The rows at all places where the same parts see something, as Q R.
+    """The rows at all places where the same parts see something, as Q R."""
 
-    Attributes:
-        places: (p,) places on the diagonal axes.
-        active: the parts that see something there.
-        columns: (r,) the cells of the dense axes that some of them sees.
-        Q: (p, rows, r), with orthonormal columns.
-        R: (p, r, r), upper triangular.
-    """
-
-    places: Ints
-    active: tuple[int, ...]
-    columns: Ints
-    Q: Floats
-    R: Floats
+    places: Ints  # (p,) places on the diagonal axes
+    active: tuple[int, ...]  # the parts that see something there
+    columns: Ints  # (r,) the cells of the dense axes that some of them sees
+    Q: Floats  # (p, rows, r), with orthonormal columns
+    R: Floats  # (p, r, r), upper triangular
 
 
 @dataclass(frozen=True, eq=False)
 class JointSystem:
-    """The measured rows of products side by side as A = Q R, over the attributes they measure.
+    """The measured rows of products side by side as A = Q R, over the attributes they measure."""
 
-    Attributes:
-        axes: the attributes that some part measures, and their bases.
-        parts: for each part the factors of the attributes that it measures.
-        stacks: Q and R wherever some part sees something.
-    """
-
-    axes: Mapping[int, AxisBasis]
+    axes: Mapping[int, AxisBasis]  # the attributes that some part measures, and their bases
+    # for each part the factors of the attributes that it measures
     parts: tuple[Mapping[int, Factor], ...]
-    stacks: tuple[_Stack, ...]
+    stacks: tuple[_Stack, ...]  # Q and R wherever some part sees something
 
     @cached_property
     def diagonal(self) -> tuple[int, ...]:

@@ -38,34 +38,21 @@ MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that integers stay apart; half 
 
 @dataclass(frozen=True, eq=False)
 class Orbits:
-    """The matrices of an attribute with k matrices and m orbits.
+    """The matrices of an attribute with k matrices and m orbits."""
 
-    Attributes:
-        sizes: (m,) codes of each orbit.
-        levels: (k, m, m) the matrices on normalised orbit indicators.
-        inside: (k, m) the number by which they scale zero-sum vectors of an orbit.
-        place: (n,) the orbit of every code.
-    """
-
-    sizes: Ints
-    levels: Floats
-    inside: Floats
-    place: Ints
+    sizes: Ints  # (m,) codes of each orbit
+    levels: Floats  # (k, m, m) the matrices on normalised orbit indicators
+    inside: Floats  # (k, m) the number by which they scale zero-sum vectors of an orbit
+    place: Ints  # (n,) the orbit of every code
 
 
 @dataclass(frozen=True, eq=False)
 class MergedGram:
-    """A matrix summed over orbits: all that vectors which are constant on them see of it.
+    """A matrix summed over orbits: all that vectors which are constant on them see of it."""
 
-    Attributes:
-        sizes: (m,) codes of each orbit.
-        diagonal: (m,) sums of the diagonal.
-        between: (m, m) sums of the entries between orbits, and within each.
-    """
-
-    sizes: Floats
-    diagonal: Floats
-    between: Floats
+    sizes: Floats  # (m,) codes of each orbit
+    diagonal: Floats  # (m,) sums of the diagonal
+    between: Floats  # (m, m) sums of the entries between orbits, and within each
 
     @classmethod
     def of(cls, orbits: Orbits) -> "MergedGram":
@@ -214,15 +201,10 @@ def _reduced(arrays: Floats, place: Ints) -> Orbits | None:
 
 @dataclass(frozen=True, eq=False)
 class OrbitKind:
-    """Zero-sum vectors of all orbits on which the matrices are equal up to a scale.
+    """Zero-sum vectors of all orbits on which the matrices are equal up to a scale."""
 
-    Attributes:
-        scalars: (k,) what the matrices are on them, the largest 1 in size.
-        roots: (m,) for each orbit its dimensions times the root of its scale.
-    """
-
-    scalars: Floats
-    roots: Floats
+    scalars: Floats  # (k,) what the matrices are on them, the largest 1 in size
+    roots: Floats  # (m,) for each orbit its dimensions times the root of its scale
 
 
 class WeightedOrbits:
@@ -260,15 +242,10 @@ def _kinds(orbits: Orbits, v: Floats) -> list[OrbitKind]:
 
 @dataclass(frozen=True, eq=False)
 class ReducedAxis:
-    """The coordinates of an attribute: indicators of orbits, then zero-sum vectors within them.
+    """The coordinates of an attribute: indicators of orbits, then zero-sum vectors within them."""
 
-    Attributes:
-        sizes: (m,) codes of each orbit.
-        place: (n,) the orbit of every code.
-    """
-
-    sizes: Ints
-    place: Ints
+    sizes: Ints  # (m,) codes of each orbit
+    place: Ints  # (n,) the orbit of every code
 
     def indicators(self, level: Floats) -> Floats:
         """Return vectors over the codes, given on normalised indicators of orbits: (n, k)."""

@@ -196,17 +196,12 @@ Contract = Callable[[Floats, Floats], Floats]
 
 @dataclass(frozen=True, eq=False)
 class QueryRows:
-    """Some rows of a block.
+    """Some rows of a block."""
 
-    Attributes:
-        block: of queries.
-        places: of the rows in the block, in C order, in an array of any shape.
-        position: of the block in the workload that its strategy was made for; None for one that
-            the workload does not hold.
-    """
-
-    block: Block
-    places: Ints
+    block: Block  # of queries
+    places: Ints  # of the rows in the block, in C order, in an array of any shape
+    # of the block in the workload that its strategy was made for; None for one that the workload
+    # does not hold
     position: int | None = None
 
     @cached_property
@@ -293,15 +288,10 @@ class QueryPairs:
 
 @dataclass(frozen=True, eq=False)
 class SymmetricForm:
-    """q M r' for the predicates of one attribute.
+    """q M r' for the predicates of one attribute."""
 
-    Attributes:
-        times: M X for X of shape (n, k).
-        quadratic: q M q' of every row of a factor.
-    """
-
-    times: Callable[[Floats], Floats]
-    quadratic: Callable[[Factor], Floats]
+    times: Callable[[Floats], Floats]  # M X for X of shape (n, k)
+    quadratic: Callable[[Factor], Floats]  # q M q' of every row of a factor
 
     def of_pairs(self, left: tuple[Factor, Ints], right: tuple[Factor, Ints]) -> Floats:
         """Return q M r' of pairs of rows of two factors, whose numbers are broadcast."""

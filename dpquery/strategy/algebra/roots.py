@@ -33,17 +33,11 @@ BATCH_COLUMNS = 64  # written out at a time
 
 @dataclass(frozen=True, eq=False)
 class TridiagonalInverse:
-    """A Gram V with tridiagonal V^-1 over its first m codes; it is zero on the others.
+    """A Gram V with tridiagonal V^-1 over its first m codes; it is zero on the others."""
 
-    Attributes:
-        V: the Gram.
-        diagonal: (m,) of V^-1.
-        beside: (m - 1,) next to it: none is positive.
-    """
-
-    V: Structured
-    diagonal: Floats
-    beside: Floats
+    V: Structured  # the Gram
+    diagonal: Floats  # (m,) of V^-1
+    beside: Floats  # (m - 1,) next to it: none is positive
 
     @classmethod
     def of(cls, V: Matrix) -> Self | None:
@@ -79,21 +73,13 @@ class TridiagonalInverse:
 
 @dataclass(frozen=True, eq=False)
 class TridiagonalRoot:
-    """sum_k weights[k] (K + shifts[k])^-1, within a relative error of K^(-1/2).
+    """sum_k weights[k] (K + shifts[k])^-1, within a relative error of K^(-1/2)."""
 
-    Attributes:
-        main: (m,) diagonal of K.
-        beside: (m - 1,) next to it.
-        weights: (k,) positive.
-        shifts: (k,) positive.
-        error: the sum lies between (1 - error) and (1 + error) times K^(-1/2), as matrices do.
-    """
-
-    main: Floats
-    beside: Floats
-    weights: Floats
-    shifts: Floats
-    error: float
+    main: Floats  # (m,) diagonal of K
+    beside: Floats  # (m - 1,) next to it
+    weights: Floats  # (k,) positive
+    shifts: Floats  # (k,) positive
+    error: float  # the sum lies between (1 - error) and (1 + error) times K^(-1/2), as matrices do
 
     def diagonal(self) -> Floats:
         """Return the diagonal of the sum. (m,). O(m) a pole."""

@@ -81,17 +81,12 @@ def outer_products(factors: Sequence[Floats], scale: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class SizedSets:
-    """Sets of one size w, with the numbers of all their subsets.
+    """Sets of one size w, with the numbers of all their subsets."""
 
-    Attributes:
-        positions: (k,) places in the list that they come from.
-        members: (k, w) their attributes.
-        below: (k, 2^w) numbers of their subsets, in the order of an outer product of w pairs
-            (not a member, a member).
-    """
-
-    positions: Ints
-    members: Ints
+    positions: Ints  # (k,) places in the list that they come from
+    members: Ints  # (k, w) their attributes
+    # (k, 2^w) numbers of their subsets, in the order of an outer product of w pairs (not a member,
+    # a member)
     below: Ints
 
 

@@ -76,23 +76,14 @@ def descend(
 
 @dataclass(frozen=True, eq=False)
 class FactorSelection:
-    """A strategy for one attribute, and its loss.
+    """A strategy for one attribute, and its loss."""
 
-    Attributes:
-        factor: the (m, n) strategy, full column rank, sensitivity 1.
-        inverse: inverse of its Gram.
-        loss: its loss on the Gram it was selected for.
-        bound: a proven lower bound on the loss of any strategy, or 0 where none is known.
-        state: what a warm start continues from; None to start afresh.
-        converged: whether the optimiser met its tolerance.
-    """
-
-    factor: Factor
-    inverse: Inverse
-    loss: float
-    bound: float
-    state: Floats | None
-    converged: bool
+    factor: Factor  # the (m, n) strategy, full column rank, sensitivity 1
+    inverse: Inverse  # inverse of its Gram
+    loss: float  # its loss on the Gram it was selected for
+    bound: float  # a proven lower bound on the loss of any strategy, or 0 where none is known
+    state: Floats | None  # what a warm start continues from; None to start afresh
+    converged: bool  # whether the optimiser met its tolerance
 
 
 RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not

@@ -48,19 +48,12 @@ Primal = TypeVar("Primal")
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """What the problem and its dual are at some weights.
+    """What the problem and its dual are at some weights."""
 
-    Attributes:
-        weights: v, (n,), of sum 1.
-        steps: what a step multiplies them by, up to a common factor: (n,).
-        loss: of the primal point.
-        bound: the dual value; no strategy has a smaller loss.
-    """
-
-    weights: Floats
-    steps: Floats
-    loss: float
-    bound: float
+    weights: Floats  # v, (n,), of sum 1
+    steps: Floats  # what a step multiplies them by, up to a common factor: (n,)
+    loss: float  # of the primal point
+    bound: float  # the dual value; no strategy has a smaller loss
 
     @property
     def next_weights(self) -> Floats:
@@ -166,17 +159,11 @@ def _shares(weights: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """A strategy, and a lower bound on the loss of any.
+    """A strategy, and a lower bound on the loss of any."""
 
-    Attributes:
-        rows: (m, n) with X = rows'rows: no change of a record is longer than 1.
-        loss: tr(X^-1 V), or slightly more, before the total is beside it.
-        bound: the largest dual value seen.
-    """
-
-    rows: Floats
-    loss: float
-    bound: float
+    rows: Floats  # (m, n) with X = rows'rows: no change of a record is longer than 1
+    loss: float  # tr(X^-1 V), or slightly more, before the total is beside it
+    bound: float  # the largest dual value seen
 
 
 CELLS_GAP = 1e-4  # the proven optimality gap at which the climb stops
@@ -187,19 +174,12 @@ SMALL_RANK = 0.6  # of the size of a block: up to it the root is decomposed, not
 
 @dataclass(frozen=True, eq=False)
 class GramBlock:
-    """A part of a Gram that is by itself.
+    """A part of a Gram that is by itself."""
 
-    Attributes:
-        cells: the classes that it is over: (m,).
-        V: (m, m).
-        root: R with R'R = V: (r, m); None where it is not much smaller than V.
-        multiplicity: how often it stands in the Gram.
-    """
-
-    cells: Ints
-    V: Floats
-    root: Floats | None
-    multiplicity: float = 1.0
+    cells: Ints  # the classes that it is over: (m,)
+    V: Floats  # (m, m)
+    root: Floats | None  # R with R'R = V: (r, m); None where it is not much smaller than V
+    multiplicity: float = 1.0  # how often it stands in the Gram
 
     @classmethod
     def of(cls, cells: Ints, V: Floats, multiplicity: float = 1.0) -> "GramBlock | None":
@@ -463,17 +443,12 @@ LEAST_ERROR = 1e-12  # of the largest: a measurement of no error is still measur
 
 @dataclass(frozen=True, eq=False)
 class MoveBudgets:
-    """The best squared weights that were found.
+    """The best squared weights that were found."""
 
-    Attributes:
-        weights: w_b, (blocks,): no move is longer than 1. What no move changes has weight 0 here.
-        loss: the sum of S_b / w_b over what moves change.
-        bound: no weights have a smaller one.
-    """
-
+    # w_b, (blocks,): no move is longer than 1. What no move changes has weight 0 here
     weights: Floats
-    loss: float
-    bound: float
+    loss: float  # the sum of S_b / w_b over what moves change
+    bound: float  # no weights have a smaller one
 
 
 def move_budgets(errors: Floats, lengths: Floats) -> MoveBudgets:

@@ -57,19 +57,12 @@ COLUMNS_AT_ONCE = 64  # of the Gram, multiplied by the shares of a block's codes
 
 @dataclass(frozen=True, eq=False)
 class TwoScaleRows:
-    """A p-Identity of two scales before its columns are scaled.
+    """A p-Identity of two scales before its columns are scaled."""
 
-    Attributes:
-        inner: (p, size) rows of every block, below an identity, all over their column sums.
-        outer: (q, blocks) rows over the blocks.
-        n: number of codes.
-        loss: of the strategy.
-    """
-
-    inner: Floats
-    outer: Floats
-    n: int
-    loss: float
+    inner: Floats  # (p, size) rows of every block, below an identity, all over their column sums
+    outer: Floats  # (q, blocks) rows over the blocks
+    n: int  # number of codes
+    loss: float  # of the strategy
 
     def factor(self) -> BlockPIdentity:
         """Return the strategy: columns of L1 norm 1."""

@@ -52,19 +52,12 @@ Roots = dict[int, Floats]
 
 @dataclass(frozen=True, eq=False)
 class FactorsSelection:
-    """Marginals of real factors whose columns have norm one, normalised to sensitivity 1.
+    """Marginals of real factors whose columns have norm one, normalised to sensitivity 1."""
 
-    Attributes:
-        weights: subset -> theta > 0.
-        factors: of the attributes that are not measured cell by cell.
-        loss: on the Gram they were selected for.
-        converged: whether L-BFGS-B met its tolerance on the best start.
-    """
-
-    weights: dict[Subset, float]
-    factors: dict[int, PIdentity]
-    loss: float
-    converged: bool
+    weights: dict[Subset, float]  # subset -> theta > 0
+    factors: dict[int, PIdentity]  # of the attributes that are not measured cell by cell
+    loss: float  # on the Gram they were selected for
+    converged: bool  # whether L-BFGS-B met its tolerance on the best start
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,17 +41,11 @@ AGAIN = 4  # part of those hops from what was found for other weights
 
 @dataclass(frozen=True, eq=False)
 class MarginalsSelection:
-    """Real weights of marginals, normalised to sensitivity 1.
+    """Real weights of marginals, normalised to sensitivity 1."""
 
-    Attributes:
-        weights: subset -> theta > 0.
-        loss: on the Gram it was selected for.
-        converged: whether L-BFGS-B met its tolerance on the best start.
-    """
-
-    weights: dict[Subset, float]
-    loss: float
-    converged: bool
+    weights: dict[Subset, float]  # subset -> theta > 0
+    loss: float  # on the Gram it was selected for
+    converged: bool  # whether L-BFGS-B met its tolerance on the best start
 
 
 class MarginalsProblem:

@@ -34,18 +34,13 @@ MOST_COMBINATIONS = 1024  # of orbits: a round decomposes a matrix of so many
 
 @dataclass(frozen=True, eq=False)
 class OrbitsOptimum:
-    """A strategy for interchangeable codes.
+    """A strategy for interchangeable codes."""
 
-    Attributes:
-        cores: by component rows (m, m) over sums of orbits, to be measured for every combination of
-            codes within orbits, each against the mean of its orbit.
-        loss: of the strategy, or slightly more, before the total is beside it.
-        bound: the largest dual value seen; no strategy has a smaller loss.
-    """
-
+    # by component rows (m, m) over sums of orbits, to be measured for every combination of codes
+    # within orbits, each against the mean of its orbit
     cores: dict[Component, Floats]
-    loss: float
-    bound: float
+    loss: float  # of the strategy, or slightly more, before the total is beside it
+    bound: float  # the largest dual value seen; no strategy has a smaller loss
 
 
 def orbits_optimum(

@@ -54,19 +54,13 @@ OF_IDENTITY = 0.1  # of the identity, in a start
 
 @dataclass(frozen=True, eq=False)
 class ResidualSelection:
-    """Real cores, and the loss that they and the best budgets reach.
+    """Real cores, and the loss that they and the best budgets reach."""
 
-    Attributes:
-        cores: (n - 1, n) matrix of an optimised core, or None for the centered one.
-        subsets: what is measured.
-        loss: sensitivity^2 times error.
-        converged: whether L-BFGS met its tolerance.
-    """
-
+    # (n - 1, n) matrix of an optimised core, or None for the centered one
     cores: tuple[Floats | None, ...]
-    subsets: tuple[Subset, ...]
-    loss: float
-    converged: bool
+    subsets: tuple[Subset, ...]  # what is measured
+    loss: float  # sensitivity^2 times error
+    converged: bool  # whether L-BFGS met its tolerance
 
 
 class ResidualProblem:
@@ -314,19 +308,14 @@ MAX_CORE_SETS = 20_000  # subsets and terms together: each core needs all sums a
 
 @dataclass(frozen=True, eq=False)
 class BlockCores:
-    """Cores in whole numbers with common null vectors.
+    """Cores in whole numbers with common null vectors."""
 
-    Attributes:
-        spreads: attribute -> its null vector, not scaled: (n,).
-        cores: attribute -> the core that all blocks have but those with their own: (n - 1, n).
-        of_blocks: subset -> attribute -> the block's own core: (n - 1, n).
-        loss: sensitivity^2 times error.
-    """
-
-    spreads: dict[int, Ints]
+    spreads: dict[int, Ints]  # attribute -> its null vector, not scaled: (n,)
+    # attribute -> the core that all blocks have but those with their own: (n - 1, n)
     cores: dict[int, Ints]
+    # subset -> attribute -> the block's own core: (n - 1, n)
     of_blocks: dict[Subset, dict[int, Ints]]
-    loss: float
+    loss: float  # sensitivity^2 times error
 
 
 def block_cores(gram: Gram, cores: Sequence[Floats | None]) -> BlockCores | None:
@@ -371,20 +360,13 @@ class _Axis:
 
     A core is known by C, of which X = reader' C reader is the Gram, with diagonal at most one; then
     H = B C^-1 B'.
-
-    Attributes:
-        spread: z in whole numbers: (n,).
-        reader: E with E B = I and E z = 0: (n - 1, n).
-        inside: B'VB of every matrix V of the workload: (k, n - 1, n - 1).
-        levels: z'Vz / (1'z)^2: (k,).
-        start: C of the common core.
     """
 
-    spread: Ints
-    reader: Floats
-    inside: Floats
-    levels: Floats
-    start: Floats
+    spread: Ints  # z in whole numbers: (n,)
+    reader: Floats  # E with E B = I and E z = 0: (n - 1, n)
+    inside: Floats  # B'VB of every matrix V of the workload: (k, n - 1, n - 1)
+    levels: Floats  # z'Vz / (1'z)^2: (k,)
+    start: Floats  # C of the common core
 
     @classmethod
     def of(cls, core: Floats, matrices: Sequence[Floats]) -> "_Axis":

@@ -42,16 +42,12 @@ MOST_ENTRIES = 1 << 28  # codes of all sets together
 
 @dataclass(frozen=True, eq=False)
 class NestedSets:
-    """A tree of sets of codes with weights.
+    """A tree of sets of codes with weights."""
 
-    Attributes:
-        parents: for each level but the highest, finest first, the set above that each lies in. The
-            lowest level has the codes in their order; the others never fall.
-        weights: of the sets of each level; 0 for those that are only passed on.
-    """
-
+    # for each level but the highest, finest first, the set above that each lies in. The lowest
+    # level has the codes in their order; the others never fall
     parents: tuple[Ints, ...]
-    weights: tuple[Floats, ...]
+    weights: tuple[Floats, ...]  # of the sets of each level; 0 for those that are only passed on
 
     @classmethod
     def of(cls, V: Matrix) -> Self | None:
@@ -156,19 +152,13 @@ def _rows(pairs: Iterable[tuple[float, "sp.csr_array"]]) -> Iterator[tuple[float
 
 @dataclass(frozen=True, eq=False)
 class AlikeSets:
-    """Nested sets, those of one parent counted once where what is in them is the same.
+    """Nested sets, those of one parent counted once where what is in them is the same."""
 
-    Attributes:
-        parents: of the kinds of each level but the highest: never falling.
-        weights: of each kind.
-        copies: for the same levels, how many sets of a kind one of its parent's kind holds.
-        kinds: for each level the kind of every set.
-    """
-
-    parents: tuple[Ints, ...]
-    weights: tuple[Floats, ...]
+    parents: tuple[Ints, ...]  # of the kinds of each level but the highest: never falling
+    weights: tuple[Floats, ...]  # of each kind
+    # for the same levels, how many sets of a kind one of its parent's kind holds
     copies: tuple[Floats, ...]
-    kinds: tuple[Ints, ...]
+    kinds: tuple[Ints, ...]  # for each level the kind of every set
 
     @classmethod
     def of(cls, sets: NestedSets) -> Self:

@@ -52,15 +52,11 @@ def exponent(noise: Noise) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Palette:
-    """The factors of one attribute to choose from, with the trace that each gives for each Gram.
+    """The factors of one attribute to choose from, with the trace that each gives for each Gram."""
 
-    Attributes:
-        factors: the selections; the first is None, which measures the total alone.
-        traces: (factors, matrices) tr(X^-1 V).
-    """
-
+    # the selections; the first is None, which measures the total alone
     factors: tuple[FactorChoice, ...]
-    traces: Floats
+    traces: Floats  # (factors, matrices) tr(X^-1 V)
 
 
 def palettes(
@@ -231,21 +227,14 @@ BlockGroups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class UnionSelection:
-    """Products of real factors of sensitivity 1, with their budget shares.
+    """Products of real factors of sensitivity 1, with their budget shares."""
 
-    Attributes:
-        factors: of each part, one for each attribute.
-        shares: beta_k, adding to one (Laplace) or with squares adding to one (Gaussian).
-        loss: with each part answered from its own strategy alone.
-        groups: the places of the blocks that each part serves.
-        converged: whether every optimiser met its tolerance.
-    """
-
-    factors: tuple[tuple[Factor, ...], ...]
+    factors: tuple[tuple[Factor, ...], ...]  # of each part, one for each attribute
+    # beta_k, adding to one (Laplace) or with squares adding to one (Gaussian)
     shares: tuple[float, ...]
-    loss: float
-    groups: BlockGroups
-    converged: bool
+    loss: float  # with each part answered from its own strategy alone
+    groups: BlockGroups  # the places of the blocks that each part serves
+    converged: bool  # whether every optimiser met its tolerance
 
 
 def opt_union(

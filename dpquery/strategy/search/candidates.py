@@ -108,28 +108,18 @@ class NoGainError(UnsupportedWorkloadError):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The input of every candidate; selections that several start from are computed once.
+    """The input of every candidate; selections that several start from are computed once."""
 
-    Attributes:
-        workload: the queries.
-        gram: its Gram.
-        noise: the kind of noise that will be added.
-        seed: of the starting points; every optimiser starts its own generator from it.
-        least_score: the least score of a goal that a candidate has reached so far.
-        least_loss: the least weighted loss that a candidate has reached so far.
-        before: what was selected for other weights of the same questions, to start from.
-        change: what one record does between neighbours.
-        items: the places of the blocks of every item; none where each block is one.
-    """
-
-    workload: Workload
-    gram: Gram
-    noise: Noise
-    seed: int
-    least_score: float = math.inf
-    least_loss: float = math.inf
+    workload: Workload  # the queries
+    gram: Gram  # its Gram
+    noise: Noise  # the kind of noise that will be added
+    seed: int  # of the starting points; every optimiser starts its own generator from it
+    least_score: float = math.inf  # the least score of a goal that a candidate has reached so far
+    least_loss: float = math.inf  # the least weighted loss that a candidate has reached so far
+    # what was selected for other weights of the same questions, to start from
     before: Strategy | None = None
-    change: RecordChange = "enters"
+    change: RecordChange = "enters"  # what one record does between neighbours
+    # the places of the blocks of every item; none where each block is one
     items: tuple[Sequence[int], ...] = ()
 
     def knowing(self, least_loss: float) -> "Problem":

@@ -100,17 +100,11 @@ def _gathered(items: Sequence[Sequence[int]], keys: Sequence[object]) -> BlockGr
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A group of blocks as a problem of its own, over the classes of codes that it tells apart.
+    """A group of blocks as a problem of its own, over the classes of codes that it tells apart."""
 
-    Attributes:
-        problem: over the classes.
-        classes: of the codes of every attribute.
-        bound: a lower bound on the loss of every strategy for it, or 0.
-    """
-
-    problem: Problem
-    classes: tuple[Ints, ...]
-    bound: float
+    problem: Problem  # over the classes
+    classes: tuple[Ints, ...]  # of the codes of every attribute
+    bound: float  # a lower bound on the loss of every strategy for it, or 0
 
     @cached_property
     def closed(self) -> "_Plan | None":

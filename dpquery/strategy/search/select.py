@@ -171,22 +171,14 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The outcome for one kind of noise.
+    """The outcome for one kind of noise."""
 
-    Attributes:
-        noise: the kind of noise.
-        candidates: all that were compared, in the order tried.
-        best: the one with the least objective.
-        bound: a proven lower bound on the weighted loss, where one is known.
-        score_bound: a proven lower bound on the square of any score, where one is known.
-        change: what one record does between neighbours: sensitivities are of that.
-    """
-
-    noise: Noise
-    candidates: tuple[Candidate, ...]
-    best: Candidate
-    bound: Bound | None
-    score_bound: Bound | None
+    noise: Noise  # the kind of noise
+    candidates: tuple[Candidate, ...]  # all that were compared, in the order tried
+    best: Candidate  # the one with the least objective
+    bound: Bound | None  # a proven lower bound on the weighted loss, where one is known
+    score_bound: Bound | None  # a proven lower bound on the square of any score, where one is known
+    # what one record does between neighbours: sensitivities are of that
     change: RecordChange = "enters"
 
 
@@ -255,25 +247,15 @@ def _takes_long(workload: Workload) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """What was tried so far for one kind of noise: a value that another process can be given.
+    """What was tried so far for one kind of noise: a value that another process can be given."""
 
-    Attributes:
-        problem: with the selections that several candidates start from.
-        candidates: in the order tried.
-        seconds: CPU seconds that it took.
-        far: whether the kind of noise is far from being taken, see `Reach`.
-        worth_below: the loss below which it would not be.
-        turn: which kind of noise it is, of those that take turns in this process.
-        turns: how many do.
-    """
-
-    problem: Problem
-    candidates: tuple[Candidate, ...] = ()
-    seconds: float = 0.0
-    far: bool = False
-    worth_below: float = math.inf
-    turn: int = 0
-    turns: int = 1
+    problem: Problem  # with the selections that several candidates start from
+    candidates: tuple[Candidate, ...] = ()  # in the order tried
+    seconds: float = 0.0  # CPU seconds that it took
+    far: bool = False  # whether the kind of noise is far from being taken, see `Reach`
+    worth_below: float = math.inf  # the loss below which it would not be
+    turn: int = 0  # which kind of noise it is, of those that take turns in this process
+    turns: int = 1  # how many do
 
     @property
     def words(self) -> str:

@@ -44,17 +44,13 @@ class CellClassesStrategy(Strategy):
 
     A record is in one cell and so in one class: columns, sensitivity and least squares are those of
     the inner strategy. The classes are not in a plan: they follow from the workload.
-
-    Attributes:
-        classes: of cells.
-        inner: what is measured of their counts.
     """
 
     kind: ClassVar[str] = "cell-classes"
     may_be_part: ClassVar[bool] = False  # its columns are of its classes, those of others of codes
 
-    classes: CellClasses
-    inner: ProductStrategy | ResidualStrategy
+    classes: CellClasses  # of cells
+    inner: ProductStrategy | ResidualStrategy  # what is measured of their counts
 
     def __post_init__(self) -> None:
         if self.inner.shape != (self.classes.count,):
@@ -147,19 +143,14 @@ class OrbitsStrategy(Strategy):
     """For every component a square core, times the codes within orbits against their mean.
 
     Components say nothing of each other, so that all is in closed form ([MATH] 22).
-
-    Attributes:
-        whole: sizes of the domain's attributes.
-        attributes: those that are measured.
-        rows: what is measured of their cells.
     """
 
     kind: ClassVar[str] = "orbits"
     may_be_part: ClassVar[bool] = False  # its columns are of its cells, those of others of codes
 
-    whole: tuple[int, ...]
-    attributes: tuple[int, ...]
-    rows: OrbitRows
+    whole: tuple[int, ...]  # sizes of the domain's attributes
+    attributes: tuple[int, ...]  # those that are measured
+    rows: OrbitRows  # what is measured of their cells
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", self.whole)

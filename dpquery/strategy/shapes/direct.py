@@ -31,17 +31,11 @@ _MOST_TOLERANCE = 1e-2  # whole numbers that differ are told apart, however larg
 
 @dataclass(frozen=True, eq=False)
 class BlockRows:
-    """Some of the rows of a measured block.
+    """Some of the rows of a measured block."""
 
-    Attributes:
-        weight: of the measurement.
-        place: of the measurement in the strategy.
-        rows: which predicates of each attribute, in the block's order.
-    """
-
-    weight: int
-    place: int
-    rows: tuple[Ints, ...]
+    weight: int  # of the measurement
+    place: int  # of the measurement in the strategy
+    rows: tuple[Ints, ...]  # which predicates of each attribute, in the block's order
 
     def answer(self, noisy: Floats, block: Block) -> Floats:
         """Answer a block from the rows of the measurement. noisy: its row shape."""
@@ -75,21 +69,13 @@ class BlockRows:
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Combinations of the rows of a measured product.
+    """Combinations of the rows of a measured product."""
 
-    Attributes:
-        weight: of the measurement.
-        place: of the measurement in the strategy.
-        attributes: of the measured product and of the block, sorted.
-        totals: for each the combination t of the measured rows: (rows,).
-        queries: for those of the block C: (queries, rows).
-    """
-
-    weight: int
-    place: int
-    attributes: tuple[int, ...]
-    totals: Mapping[int, Floats]
-    queries: Mapping[int, Floats]
+    weight: int  # of the measurement
+    place: int  # of the measurement in the strategy
+    attributes: tuple[int, ...]  # of the measured product and of the block, sorted
+    totals: Mapping[int, Floats]  # for each the combination t of the measured rows: (rows,)
+    queries: Mapping[int, Floats]  # for those of the block C: (queries, rows)
 
     def answer(self, noisy: Floats, block: Block) -> Floats:
         """Answer a block from the rows of the measurement. noisy: its row shape."""

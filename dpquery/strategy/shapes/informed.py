@@ -44,17 +44,11 @@ _SETTLED = 1e-10  # of its variance: what is left to an answer that facts determ
 
 @dataclass(frozen=True, eq=False)
 class Equalities:
-    """Answers that are known.
+    """Answers that are known."""
 
-    Attributes:
-        source: of the fact.
-        rows: which.
-        values: (n,) what they are.
-    """
-
-    source: str
-    rows: QueryRows
-    values: Floats
+    source: str  # of the fact
+    rows: QueryRows  # which
+    values: Floats  # (n,) what they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,21 +56,15 @@ class InformedStrategy(Strategy):
     """The answers of a strategy, conditioned on public facts.
 
     A plan holds the strategy alone: the facts are the spec's.
-
-    Attributes:
-        inner: what is measured, and how it answers.
-        facts: what is known.
-        workload: the plan's.
-        left_out: sources that are not relied on.
     """
 
     kind: ClassVar[str] = "informed"
     may_be_part: ClassVar[bool] = False
 
-    inner: Strategy
-    facts: PublicFacts
-    workload: Workload
-    left_out: frozenset[str] = frozenset()
+    inner: Strategy  # what is measured, and how it answers
+    facts: PublicFacts  # what is known
+    workload: Workload  # the plan's
+    left_out: frozenset[str] = frozenset()  # sources that are not relied on
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", self.inner.shape)

@@ -70,19 +70,14 @@ ORDERS = (4, 6)
 
 @dataclass(frozen=True, eq=False)
 class MarginalsStrategy(SplitStrategy):
-    """kron_{i in b} A_i on the marginal over b, times a positive integer weight, for subsets b.
-
-    Attributes:
-        shape: sizes of the domain's attributes.
-        weights: subset b -> weight.
-        factors: the integer factors A_i, of full column rank; attributes without one are measured
-            cell by cell, A_i = I, which gives the plain marginals.
-    """
+    """kron_{i in b} A_i on the marginal over b, times a positive integer weight, for subsets b."""
 
     kind: ClassVar[str] = "marginals"
 
-    shape: tuple[int, ...]
-    weights: dict[tuple[int, ...], int]
+    shape: tuple[int, ...]  # sizes of the domain's attributes
+    weights: dict[tuple[int, ...], int]  # subset b -> weight
+    # the integer factors A_i, of full column rank; attributes without one are measured cell by
+    # cell, A_i = I, which gives the plain marginals
     factors: dict[int, Factor] = field(default_factory=dict)
 
     @cached_property

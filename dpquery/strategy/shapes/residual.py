@@ -26,19 +26,15 @@ class ResidualStrategy(SplitStrategy):
 
     With every b it holds every subset of b, so that nothing is measured twice and all is in closed
     form ([MATH] 6). Attributes of one class have no core.
-
-    Attributes:
-        cores: of each attribute.
-        weights: of each subset b.
-        spreads: for attributes with several cores their common null vector in integers: (n,).
-        block_cores: subset b -> attribute -> the core that b has in place of that of `cores`.
     """
 
     kind: ClassVar[str] = "residual"
 
-    cores: tuple[Core | None, ...]
-    weights: dict[tuple[int, ...], int]
+    cores: tuple[Core | None, ...]  # of each attribute
+    weights: dict[tuple[int, ...], int]  # of each subset b
+    # for attributes with several cores their common null vector in integers: (n,)
     spreads: Mapping[int, Ints] = field(default_factory=dict)
+    # subset b -> attribute -> the core that b has in place of that of `cores`
     block_cores: Mapping[tuple[int, ...], Mapping[int, DenseCore]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -245,17 +245,13 @@ class UnionStrategy(Strategy):
 
 @dataclass(frozen=True, eq=False)
 class CoarserStrategy(Strategy):
-    """The rows of a strategy over classes, spread over the codes of each class.
-
-    Attributes:
-        classes: for each attribute the class of every code, numbered by their first codes.
-        inner: the strategy over the classes.
-    """
+    """The rows of a strategy over classes, spread over the codes of each class."""
 
     kind: ClassVar[str] = "coarser"
 
+    # for each attribute the class of every code, numbered by their first codes
     classes: tuple[Ints, ...]
-    inner: Strategy
+    inner: Strategy  # the strategy over the classes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(len(codes) for codes in self.classes))

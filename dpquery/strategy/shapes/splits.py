@@ -126,35 +126,21 @@ class DenseSplit(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """Coefficients of distinct queries on the distinct rows of a measured factor A.
+    """Coefficients of distinct queries on the distinct rows of a measured factor A."""
 
-    Attributes:
-        kinds: which distinct query each row of the queries is: (m,).
-        levels: q z of every distinct query: (k,).
-        remainders: A H q of every distinct query on every distinct row: (k, r).
-        reading: A z on the same rows: (r,).
-        numbers: how many rows of A each of them stands for: (k, r), or (1, r) for all queries.
-    """
-
-    kinds: Ints
-    levels: Floats
-    remainders: Floats
-    reading: Floats
-    numbers: Floats
+    kinds: Ints  # which distinct query each row of the queries is: (m,)
+    levels: Floats  # q z of every distinct query: (k,)
+    remainders: Floats  # A H q of every distinct query on every distinct row: (k, r)
+    reading: Floats  # A z on the same rows: (r,)
+    numbers: Floats  # how many rows of A each of them stands for: (k, r), or (1, r) for all queries
 
 
 class FactorSplit(Split, Protocol):
-    """The split by a factor A that is measured in marginals.
+    """The split by a factor A that is measured in marginals."""
 
-    Attributes:
-        factor: A, of full column rank.
-        mu: 1'(A'A)^-1 1.
-        reading: A z, which reads the total off the factor's answers: (rows,).
-    """
-
-    factor: Factor
-    mu: float
-    reading: Floats
+    factor: Factor  # A, of full column rank
+    mu: float  # 1'(A'A)^-1 1
+    reading: Floats  # A z, which reads the total off the factor's answers: (rows,)
 
     def recover(self, answers: Floats) -> Floats:
         """Return H A' times the factor's answers. answers: (rows, k) -> (n, k)."""
