@@ -209,7 +209,8 @@ def remedy_words(report: PlanReport) -> list[str]:
         own = by_item.pop(weakest.name, None)
         if own is not None and own.others <= BEARABLE:
             remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
-        remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"')
+        beside = " (and one for each other table that matters)" * (len(worth.items) > 1)
+        remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"{beside}')
         remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
         too = "fine" if is_table else "small"
         lines.append(f"{weakest.name} is too {too} for its noise: {', or '.join(remedies)}")
