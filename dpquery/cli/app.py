@@ -170,8 +170,9 @@ def main() -> None:
 def _mistyped(words: list[str]) -> str:
     """Return what is wrong with words that would be taken for others; empty if nothing is."""
     for before, word in zip(["", *words], words, strict=False):
-        if word[:1] in ("\N{EN DASH}", "\N{EM DASH}"):
-            return f"{word} begins with a long dash; type two hyphens: --{word[1:]}"
+        if option := re.fullmatch("(?:[\u2013\u2014]+|-(?=[a-z]{3}))(.+)", word):
+            dash = "one hyphen" if word[0] == "-" else "a long dash"
+            return f"{word} begins with {dash}; type two hyphens: --{option[1]}"
         if before == "--out" and not word:
             return "--out is followed by an empty name; name what is to be written, or leave it out"
     return ""

@@ -217,6 +217,8 @@ MISTAKES = [
      "--out is followed by an empty name"),
     ({}, "release d.csv –epsilon 2", 2,
      "begins with a long dash; type two hyphens: --epsilon"),
+    ({}, "release d.csv -epsilon 2", 2,
+     "-epsilon begins with one hyphen; type two hyphens: --epsilon"),
     ({}, "release d.csv --epsilon", 2,
      "Missing value of '--epsilon'; write it as in `dpquery release data.csv --epsilon 0.5"),
     ({}, "release d.csv --epsilon 2 --release-number two", 2,
