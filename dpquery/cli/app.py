@@ -147,7 +147,8 @@ def main() -> None:
         example = examples.get("".join(named), "")
         if error.ctx:
             place, example = error.ctx.command_path, error.ctx.command.epilog or ""
-            needed = [each.name for each in error.ctx.command.params if each.required]
+            arguments = (p for p in error.ctx.command.params if p.param_type_name == "argument")
+            needed = [each.name for each in arguments if each.required]
             if message.startswith("Missing argument") and len(needed) > 1:
                 message = f"`{place}` needs {' and '.join(needed)}"
         if example and message.startswith(("Missing", "`")):

@@ -132,7 +132,13 @@ def near_in_folder(path: Path) -> str | None:
         beside = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
     except (OSError, ValueError):
         beside = []
-    return nearest(path.name, beside)
+    # Endings apart, which are alike anyway; of two files of one name that with the same ending.
+    files = {
+        Path(name).stem: name
+        for name in sorted(beside, key=lambda name: name.endswith(path.suffix))
+    }
+    near = nearest(path.stem, files)
+    return None if near is None else files[near]
 
 
 def not_read(path: Path, error: OSError, remedy: str) -> SpecError:

@@ -159,7 +159,7 @@ def read_document(text: str, name: str, problems: Problems, fields: type[Fields]
         required = [key for key, field in known.items() if field.required]
         raise SpecError(
             f"{name}:1:1: this is no {what}, but {seems}: it lacks the keys "
-            f"{', '.join(required or known)}; write those, or name another file"
+            f"{', '.join(required or [*known][:1])}; write those, or name another file"
         )
     raise SpecError(f"{name}:1:1: this is no {what}: it seems to be {seems}; {ORDER}")
 
