@@ -192,8 +192,7 @@ bench-sources: $(READY) ## 10 million rows from every kind of source, beside pya
 	$(BENCH) tests/bench/bench_sources.py
 
 bench-engines: $(READY) $(ENGINES) ## the sample's rows on every engine, beside its own group-by
-	$(BENCH) tests/bench/bench_engines.py 1000000
-	$(BENCH) tests/bench/bench_engines.py 5000000 ours
+	$(BENCH) tests/bench/bench_engines.py
 
 bench-replace: $(READY) ## replace-one neighbours: noise now over what was drawn before, on the shipped workloads
 	$(BENCH) tests/bench/bench_replace.py

@@ -1,12 +1,13 @@
 """Counting the sample's rows on every engine, beside its own group-by: `make bench-engines`.
 
-    bench_engines.py 1000000          rows of the sample's spec, all columns text; tables of pairs
-    bench_engines.py 5000000 ours     without the engines' own, which take minutes there
+    bench_engines.py 1000000             rows of the sample's spec, all columns text
+    bench_engines.py 1000000 duckdb      of one engine alone
 
 Each figure is of a process of its own: CPU seconds of it, of those below it and of the server, the
 most memory of it and of the engine's processes in MB (on Linux). Ours codes every text; the
-engine's own group-by is of the same pairs, of texts as they are. Where an
-engine is not installed its rows are left out. JSON is written to build/.
+engine's own group-by is of the same pairs, of texts as they are; that of Parquet is Polars'. Where
+an engine is not installed its rows are left out. A row is printed and stored in
+tests/reference/engines.json as it is measured, in place of a former one.
 """
 
 import itertools
@@ -14,39 +15,52 @@ import json
 import multiprocessing
 import os
 import re
+import sqlite3
 import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
-from data import write_duckdb
-from engines import LOCAL, PG, cursor_of_postgres, in_postgres, postgres_running
+import pytest
+from data import write_duckdb, write_sqlite
+from engines import LOCAL, PG, connect_server, cursor_of_postgres, in_postgres, postgres_running
 
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.spec.parsing.read import load_spec
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "tests" / "reference" / "engines.json"
+SIZES = [200_000, 1_000_000, 5_000_000]
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def grouped(attributes):
-    """Return the engine's own query of all pairs of attributes."""
-    columns = [", ".join(column.name for column in own.columns) for own in attributes]
-    listed, pairs = ", ".join(columns), itertools.combinations(columns, 2)
-    sets = ", ".join(f"({', '.join(pair)})" for pair in pairs)
-    return f"SELECT {listed}, count(*) FROM persons GROUP BY GROUPING SETS ({sets})"  # noqa: S608
+def listed(columns):
+    return ", ".join(columns)
 
 
 def ours(location):
     pairs = [(), *itertools.combinations(range(len(SPEC.domain.shape)), 2)]
     place = location if location.startswith("spark:") else Path(location)
     return tabulate([place], spec=SPEC, subsets=pairs)[()]
+
+
+def by_polars(location):
+    import polars
+
+    table = polars.scan_parquet(f"{location}/*.parquet")
+    return len(polars.collect_all([table.group_by(pair).len() for pair in PAIRS]))
+
+
+def by_sqlite(location):
+    with closing(sqlite3.connect(location.partition(":")[2].partition("?")[0])) as base:
+        query = "SELECT {0}, count(*) FROM persons GROUP BY {0}"
+        return sum(len(base.execute(query.format(listed(own))).fetchall()) for own in PAIRS)
 
 
 def by_duckdb(location):
@@ -72,9 +86,31 @@ def by_spark(location):
     return session.sql(QUERY).toArrow().num_rows
 
 
+def by_connect(location):
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
+    session.read.parquet(location.partition(":")[2]).createOrReplaceTempView("persons")
+    return session.sql(QUERY).toArrow().num_rows
+
+
 SPEC = load_spec(ROOT / "workloads" / "sample_persons.yaml")
-QUERY = grouped(SPEC.domain.attributes)
-OWN = {"duckdb": by_duckdb, "adbc": by_postgres, "spark": by_spark}
+COLUMNS = [[column.name for column in own.columns] for own in SPEC.domain.attributes]
+PAIRS = [one + other for one, other in itertools.combinations(COLUMNS, 2)]
+QUERY = (
+    f"SELECT {listed(itertools.chain(*COLUMNS))}, count(*) FROM persons "  # noqa: S608
+    f"GROUP BY GROUPING SETS ({listed(f'({listed(pair)})' for pair in PAIRS)})"
+)
+OWN = {
+    "parquet": by_polars,
+    "sqlite": by_sqlite,
+    "duckdb": by_duckdb,
+    "adbc": by_postgres,
+    "spark": by_spark,
+    "connect": by_connect,
+}
+NEEDED = {"parquet": "polars", "duckdb": "duckdb", "adbc": "adbc_driver_postgresql"}
+NEEDED |= {"spark": "pyspark", "connect": "grpc"}
 
 
 def processes():
@@ -103,9 +139,8 @@ def measured(count, location, server, out):
 
     def engine():
         found = processes()
-        inside = below(os.getpid(), found) - {os.getpid()}
-        if server:
-            inside |= below(server, found)
+        inside = below(os.getpid(), found) | (below(server, found) if server else set())
+        inside -= {os.getpid(), os.getppid()}
         return [found[pid] for pid in inside if pid in found]
 
     def watch():
@@ -126,8 +161,8 @@ def measured(count, location, server, out):
     out.put({name: round(figure, 1) for name, figure in figures.items()})
 
 
-def written(rows, folder):
-    """Write the sample's rows, again and again, wherever there is an engine."""
+def written(rows, folder, kind):
+    """Write the sample's rows, again and again, where an engine has them."""
     sample = ROOT / "sample_data" / "persons.csv"
     names = sample.open().readline().strip().split(",")
     options = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
@@ -137,48 +172,59 @@ def written(rows, folder):
     for k in range(4):
         part = table.slice(k * rows // 4, (k + 1) * rows // 4 - k * rows // 4)
         pq.write_table(part, folder / "parts" / f"{k}.parquet")
-    found = {"parquet": str(folder / "parts")}
-    if find_spec("duckdb"):
-        found["duckdb"] = str(write_duckdb(table, folder / "rows.duckdb"))
-    if os.environ.get(PG):
-        found["adbc"] = str(in_postgres(table))
-    if find_spec("pyspark"):
-        found["spark"] = f"spark:{folder}/parts"
-    return found
+    match kind:
+        case "parquet":
+            return str(folder / "parts")
+        case "sqlite":
+            return str(write_sqlite(table, folder / "rows.db"))
+        case "duckdb":
+            return str(write_duckdb(table, folder / "rows.duckdb"))
+        case "adbc":
+            return str(in_postgres(table))
+    return f"spark:{folder}/parts"
 
 
-def main(sizes, *, alone):
-    """Print a line for each engine, ours and its own."""
-    spawned, lines = multiprocessing.get_context("spawn"), []
+@contextmanager
+def running(kind, folder):
+    """Yield the process of a server, which runs meanwhile, or 0."""
+    if kind == "adbc":
+        with postgres_running():
+            place = os.environ[PG].partition("host=")[2].partition("&")[0]
+            yield int(Path(place, "data", "postmaster.pid").read_text().split()[0])
+    elif kind == "connect":
+        with connect_server(folder) as address, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SPARK_REMOTE", address)
+            yield os.getpid()
+    else:
+        yield 0
+
+
+def main(sizes, kinds):
+    """Print and store a line for each size and engine, ours and its own."""
+    spawned = multiprocessing.get_context("spawn")
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--master local[2] pyspark-shell"
+    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    lines = {(own["rows"], own["engine"], own["counts"]): own for own in stored}
     print(f"{'rows':>10} {'engine':8} {'counts':8} {'CPU s':>7} {'s':>7} {'MB':>7} {'its MB':>7}")
-    for rows in sizes:
-        with ExitStack() as left:
-            server = 0
-            if find_spec("adbc_driver_postgresql"):
-                left.enter_context(postgres_running())
-                place = os.environ[PG].partition("host=")[2].partition("&")[0]
-                server = int(Path(place, "data", "postmaster.pid").read_text().split()[0])
-            folder = Path(left.enter_context(tempfile.TemporaryDirectory()))
-            places = written(rows, folder)
-            cases = [(kind, own) for kind in places for own in ((0,) if alone else (0, 1))]
-            for kind, own in cases:
-                count = OWN.get(kind) if own else ours
-                if count is None:
-                    continue
+    for rows, kind in itertools.product(sizes, kinds):
+        if find_spec(NEEDED.get(kind, "sqlite3")) is None:
+            continue
+        with tempfile.TemporaryDirectory() as place, running(kind, Path(place)) as server:
+            location = written(rows, Path(place), kind)
+            for counts, count in (("dpquery", ours), ("engine", OWN[kind])):
                 out = spawned.SimpleQueue()
-                given = (count, places[kind], server if kind == "adbc" else 0, out)
-                process = spawned.Process(target=measured, args=given)
+                process = spawned.Process(target=measured, args=(count, location, server, out))
                 process.start()
                 process.join()
-                line = {"rows": rows, "engine": kind, "counts": "engine" if own else "dpquery"}
+                line = {"rows": rows, "engine": kind, "counts": counts}
                 line |= {} if process.exitcode else out.get()
-                lines.append(line)
+                lines[rows, kind, counts] = line
                 print(*line.values(), flush=True)
-    name = "bench_engines_ours.json" if alone else "bench_engines.json"
-    (ROOT / "build" / name).write_text(json.dumps(lines, indent=1))
+                RESULTS.write_text(
+                    json.dumps([lines[key] for key in sorted(lines)], indent=1) + "\n"
+                )
 
 
 if __name__ == "__main__":
-    given = [int(own) for own in sys.argv[1:] if own != "ours"]
-    main(given or [1_000_000, 5_000_000], alone="ours" in sys.argv)
+    given = [int(own) for own in sys.argv[1:] if own.isdigit()]
+    main(given or SIZES, [own for own in sys.argv[1:] if not own.isdigit()] or [*OWN])

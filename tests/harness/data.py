@@ -266,7 +266,8 @@ def write_sqlite(table, path):
     marks = ", ".join("?" * table.num_columns)
     with sqlite3.connect(path) as connection:
         connection.execute(f"CREATE TABLE persons ({listed})")
-        rows = [tuple(row.values()) for row in table.to_pylist()]
+        batches = (batch.to_pylist() for batch in table.to_batches(max_chunksize=2**16))
+        rows = (tuple(row.values()) for batch in batches for row in batch)
         connection.executemany(f"INSERT INTO persons VALUES ({marks})", rows)  # noqa: S608
     connection.close()
     return Path(f"sqlite:{path}?table=persons")

@@ -76,7 +76,12 @@ def started(folder):
     conf = SparkConf().setAll(settings.items()).setAppName("tests")
     conf.set("spark.local.dir", str(folder / "local"))
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    return SparkSession(SparkContext(conf=conf, gateway=spark._gateway()))
+    conf.set("spark.sql.catalogImplementation", "hive")
+    place = f"jdbc:derby:memory:{folder.name};create=true"
+    conf.set("spark.hadoop.javax.jdo.option.ConnectionURL", place)
+    gateway = spark._gateway()
+    gateway.jvm.java.lang.System.setProperty("derby.stream.error.file", os.devnull)
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
 @contextmanager

@@ -422,6 +422,8 @@ def test_what_is_no_data_is_named(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "a folder without files")
     refused(tmp_path, "holds the folder")
+    (tmp_path / "empty" / "_delta_log").mkdir()
+    refused(tmp_path / "empty", "is a Delta table, whose files hold removed rows too")
     refused(tmp_path / "*.parquet", "matches no file")
     refused([], "no data is named")
     (folder / "c.csv").write_text("sex,CANARY\n")

@@ -34,7 +34,7 @@ from dpquery.spec.columns import Bins, Column, Integers
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 PARQUET_SUFFIX = ".parquet"
-ROWS_OF_A_PIECE = 2**17  # of a piece
+ROWS_OF_A_PIECE = 2**15  # of more, memory grows and time does not shrink
 _IPC_MAGIC = b"ARROW1"
 _Is = pa.types
 _Kinds = tuple[Callable[[pa.DataType], bool], ...]

@@ -139,6 +139,11 @@ def _sources_at(location: Path, file: FileFormat) -> Iterator[Source]:
 def _files_at(location: Path) -> list[Path]:
     """Return the files that a path, a folder or a glob stands for."""
     if os.path.isdir(location):  # unlike is_dir, whatever the name is
+        if os.path.isdir(location / "_delta_log"):
+            raise DataError(
+                f"{location} is a Delta table, whose files hold removed rows too; name it through "
+                "Spark's catalogue, or write its rows to Parquet"
+            )
         inside = _listed(location)
         if location / "release.json" in inside:
             raise DataError(f"{location} is a release, by its release.json; name the records")

@@ -73,6 +73,8 @@ _OF_THE_QUERY = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.hive.convertMetastoreParquet": "true",  # Hive's tables are read as their files are
+    "spark.sql.hive.convertMetastoreOrc": "true",
     "spark.sql.parquet.mergeSchema": "false",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",  # no date is an error
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
@@ -169,7 +171,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
         from py4j.protocol import Py4JError
 
         java = [Py4JError]
-    return (PySparkException, *java, *COUNTER_ERRORS)
+    return (PySparkException, *java, *COUNTER_ERRORS, EOFError)
 
 
 def stop_if_ours(session: "SparkSession") -> None:
@@ -179,14 +181,19 @@ def stop_if_ours(session: "SparkSession") -> None:
     """
     from pyspark.sql import is_remote
 
-    if is_remote() or session.conf.get("spark.app.name") == _NAME:
-        session.stop()
+    with suppress(*spark_errors()):  # it may be gone
+        if is_remote() or session.conf.get("spark.app.name") == _NAME:
+            session.stop()
 
 
 _CONNECT_PORT, _SOON = 15002, 10.0  # of a Connect server unless said; seconds
 PREFIX = "spark:"
 _TABLE = "table="
 _PROVIDERS = {"parquet", "orc", "delta", "iceberg"}  # of rows; text has records that depend on more
+_OF_HIVE = {
+    "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
+    "org.apache.hadoop.hive.ql.io.orc.OrcInputFormat",
+}
 _BLOCK = 2**16  # places of cells that go to one task
 _OF_A_TASK = 2**22  # cells that one task adds up, about
 _SENT = 2**20  # cells that are handed over at once
@@ -246,8 +253,8 @@ def count_on_spark(
         for packed, *_ in _added_up(cells, counter).toLocalIterator():
             yield np.frombuffer(packed, np.int64).reshape(2, -1)
     except spark_errors() as error:
-        text, failed = str(error), True
-        cause = next((cause for words, cause in _CAUSES.items() if words in text), _CHECK)
+        text, failed = f"{type(error).__name__} {error}", True
+        cause = next((cause for words, cause in _CAUSES.items() if re.search(words, text)), _CHECK)
     finally:
         stop_if_ours(session)
     if failed:
@@ -266,8 +273,12 @@ _CAUSES = {
     "PERMISSION": ": its user has no right to read the table",
     "Python worker exited": ": a Python process beside the rows was ended, as for want of memory "
     "(spark.executor.memoryOverhead)",
+    "OutOfMemoryError": ": Spark has too little memory (spark.executor.memory, "
+    "spark.driver.memory)",
+    "EOFError|Connection(Refused|Reset)Error|Py4JNetworkError|in the JVM|UNAVAILABLE": ": Spark "
+    "ended, as for want of memory (spark.driver.memory); see that it runs",
 }
-"""Why a count ends, by what Spark's text has in it; of the text itself nothing is shown."""
+"""Why a count ends, by a pattern in Spark's text; of the text itself nothing is shown."""
 
 
 def _of_rows(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[DataFrame]":
@@ -473,13 +484,15 @@ def _catalogued(
     session: "SparkSession", name: str, declared: Sequence[str]
 ) -> "tuple[DataFrame, list[str]]":
     """Return a table of the catalogue, and its files."""
-    where, kind, provider, table = f"{PREFIX}{_TABLE}{name}", "", "", None
+    where, kind, table = f"{PREFIX}{_TABLE}{name}", "", None
+    described: dict[str, str] = {}
     files: list[str] = []
     quoted = ".".join(map(_quoted, name.split(".")))
     try:
         kind = session.catalog.getTable(name).tableType
-        for column, value, _ in session.sql(f"DESCRIBE TABLE EXTENDED {quoted}").collect():
-            provider = value.lower() if column == "Provider" else provider  # behind all columns
+        # Behind all columns, which may have such names too.
+        about = session.sql(f"DESCRIBE TABLE EXTENDED {quoted}").collect()
+        described = {word: value for word, value, _ in about}
         read = session.table(name)
         files = [unquote(file) for file in read.inputFiles()]
         table = read if read.columns else None  # Spark Connect looks at it where it is first asked
@@ -491,7 +504,9 @@ def _catalogued(
             f"{where} {what}; name a table of a catalogue (Hive, Iceberg, Delta) that Spark's "
             "configuration names, as catalogue.schema.table"
         )
-    if provider not in _PROVIDERS:
+    provider = described.get("Provider", "").lower()
+    of_hive = provider == "hive" and described.get("InputFormat") in _OF_HIVE
+    if provider not in _PROVIDERS and not of_hive:
         raise DataError(
             f"{where} is not stored as rows of {', '.join(sorted(_PROVIDERS))}; Spark's readers of "
             "other kinds may take one record for many: write it as one of these"
