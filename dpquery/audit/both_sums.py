@@ -112,14 +112,7 @@ def fresh_account(counted: Accounting) -> Account:
 
 
 def worst_delta(account: Account, admits: Admits, charged: Charged, *, steps: int) -> float:
-    """Return the most that any adversary reaches: the sum of (P - exp(epsilon) Q)+ at its end.
-
-    Args:
-        account: before the first release.
-        admits: whether a charge is accepted, as `Account.admits`.
-        charged: the account after it, as `Account.charged`.
-        steps: of the adversary.
-    """
+    """Return the most that any adversary reaches: the sum of (P - exp(epsilon) Q)+ at its end."""
     currency = account.cap.currency
     prices = [
         (coin.p, coin.q, price.units, price.pure)

@@ -223,13 +223,30 @@ def _strategy_rows(
             pairs = zip(_integers(encoded["weights"]), queries, strict=True)
             return [replace(rows, weight=weight) for weight, rows in pairs]
         case "cell-classes":
-            return _rows_of_classes(mapping(encoded["inner"]), shape, queries)
+            # the rows over the classes of cells that every query has all of or none of
+            class_of: dict[Cell, Cell] = {}
+            known: dict[tuple[int, ...], int] = {}
+            for cell in product(*(range(n) for n in shape)):
+                column = tuple(entry for rows in queries for entry in rows.column(cell).tolist())
+                class_of[cell] = (known.setdefault(column, len(known)),)
+            return [
+                replace(rows, class_of=class_of)
+                for rows in _strategy_rows(mapping(encoded["inner"]), (len(known),), ())
+            ]
         case "orbits":
             return [_rows_of_orbits(encoded, shape)]
         case "coarser":
             return _rows_over_codes(encoded, shape, queries)
         case "union":
-            return _rows_of_parts(encoded, shape, queries)
+            listed = (list_of(encoded[key]) for key in ("weights", "parts", "groups"))
+            rows_of_parts = []
+            for weight, raw, group in zip(*listed, strict=True):
+                served = [queries[place] for place in _integers(group)]
+                rows_of_parts += [
+                    replace(rows, weight=int(str(weight)) * rows.weight)
+                    for rows in _strategy_rows(mapping(raw), shape, served)
+                ]
+            return rows_of_parts
         case "marginals":
             matrices = {i: _matrix({"kind": "identity", "n": n}) for i, n in enumerate(shape)}
             raw_factors = (list_of(pair) for pair in list_of(encoded["factors"]))
@@ -270,21 +287,6 @@ def _weighted(
     return blocks
 
 
-def _rows_of_parts(
-    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
-) -> list[DenseRows]:
-    """Return the rows of all parts, each of which is for its own queries, times its weight."""
-    listed = (list_of(encoded[key]) for key in ("weights", "parts", "groups"))
-    rows_of_parts = []
-    for weight, raw, group in zip(*listed, strict=True):
-        served = [queries[place] for place in _integers(group)]
-        rows_of_parts += [
-            replace(rows, weight=int(str(weight)) * rows.weight)
-            for rows in _strategy_rows(mapping(raw), shape, served)
-        ]
-    return rows_of_parts
-
-
 def _rows_over_codes(
     encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
 ) -> list[DenseRows]:
@@ -301,18 +303,6 @@ def _with_columns(rows: DenseRows, columns: Sequence[Sequence[int]]) -> DenseRow
     """Return rows whose matrices have these columns of theirs, for every attribute."""
     pairs = zip(rows.attributes, rows.matrices, strict=True)
     return replace(rows, matrices=tuple(M[:, columns[i]] for i, M in pairs))
-
-
-def _rows_of_classes(
-    inner: Json, shape: Sequence[int], queries: Sequence[DenseRows]
-) -> list[DenseRows]:
-    """Return the rows over the classes of cells that every query has all of or none of."""
-    class_of: dict[Cell, Cell] = {}
-    known: dict[tuple[int, ...], int] = {}
-    for cell in product(*(range(n) for n in shape)):
-        column = tuple(entry for rows in queries for entry in rows.column(cell).tolist())
-        class_of[cell] = (known.setdefault(column, len(known)),)
-    return [replace(rows, class_of=class_of) for rows in _strategy_rows(inner, (len(known),), ())]
 
 
 def _rows_of_orbits(encoded: Json, shape: Sequence[int]) -> DenseRows:

@@ -176,7 +176,18 @@ def residuals(size: Size) -> Iterator[Finding]:
     """Test released minus exact answers against the noise distribution at the recomputed scale."""
     for case in cases(size):
         releases = repeated_releases(case, size)
-        yield _scale(releases)
+        # compare the scale and sensitivity in the manifest with the recomputed ones
+        noise = mapping(releases.manifest["noise"])
+        given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
+        ratio = given / needed
+        same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
+        enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
+        yield Finding(
+            releases.planned.subject,
+            "scale and sensitivity are what plan, unit and epsilon demand",
+            same and enough,
+            f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
+        )
         yield _law(releases.planned, releases.residuals, "released")
         if case.repeated:
             measurements = repeated_measurements(case, size)
@@ -298,21 +309,6 @@ def _states_charge(releases: RepeatedReleases, paid: int) -> bool:
     if releases.planned.case.noise == "gaussian":
         return charged == Fraction(paid, UNIT)
     return charged == math.ceil(releases.planned.case.epsilon * UNIT) / Fraction(UNIT)
-
-
-def _scale(releases: RepeatedReleases) -> Finding:
-    """Compare the scale and sensitivity in the manifest with the recomputed ones."""
-    noise = mapping(releases.manifest["noise"])
-    given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
-    ratio = given / needed
-    same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
-    enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
-    return Finding(
-        releases.planned.subject,
-        "scale and sensitivity are what plan, unit and epsilon demand",
-        same and enough,
-        f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
-    )
 
 
 def _law(planned: PlannedCase, values: Ints, what: str) -> Finding:

@@ -100,18 +100,6 @@ _QUANTILES = np.linspace(0.02, 0.98, 60)
 _HAIR = 1e-9
 
 
-def event_loss(p_low: float, q_high: float, noise: Noise) -> float:
-    """Return the least epsilon, or the least mu of Gaussian noise, that allows for an event.
-
-    Its probability is at least p_low on one data set, and at most q_high on another. rho-zCDP by
-    Gaussian noise is mu^2 / 2; with mu the probabilities of any event are no further apart than
-    Phi^-1 p - Phi^-1 q <= mu.
-    """
-    if noise == "laplace":
-        return pure_loss(p_low, q_high)
-    return max(0.0, float(ndtri(p_low) - ndtri(q_high)))
-
-
 def neighbours(size: Size) -> Iterator[Finding]:
     """Bound the privacy loss from below, for every case that is measured many times.
 
@@ -152,13 +140,7 @@ def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
 
 
 def shown_loss(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> float:
-    """Return the loss that the event shows which distinguishes two data sets best.
-
-    Args:
-        ratios: of likelihoods, logarithmic, of values drawn on one data set.
-        other_ratios: of values drawn on the other.
-        noise: chooses how loss is measured.
-    """
+    """Return the loss that the event shows which distinguishes two data sets best."""
     third = len(ratios) // 3
     left = len(ratios) - third
     tried, other_tried = ratios[:third], other_ratios[:third]
@@ -167,7 +149,11 @@ def shown_loss(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> float:
 
     def loss(hits: int, other_hits: int) -> float:
         p_low = clopper_pearson(hits, left, alpha=ALPHA)[0]
-        return event_loss(p_low, clopper_pearson(other_hits, left, alpha=ALPHA)[1], noise)
+        # the least epsilon, or the least mu of Gaussian noise, that allows for an event
+        q_high = clopper_pearson(other_hits, left, alpha=ALPHA)[1]
+        if noise == "laplace":
+            return pure_loss(p_low, q_high)
+        return max(0.0, float(ndtri(p_low) - ndtri(q_high)))
 
     def expected_loss(threshold: float) -> float:
         return loss(*(int((drawn > threshold).mean() * left) for drawn in (tried, other_tried)))

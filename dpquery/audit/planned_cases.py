@@ -173,14 +173,6 @@ def expected_noise(
     """Return the noise that (epsilon, delta) takes for a strategy and a protected unit.
 
     Gaussian noise is rounded continuous noise where losses are added up as GDP, else discrete.
-
-    Args:
-        strategy: what is measured.
-        spec: its unit and neighbours, and whether a column drops records.
-        epsilon: of the guarantee.
-        delta: of the guarantee.
-        accounting: what losses are added up as.
-        pairs: whether a plan counts a replaced record as one move, as plans once did not.
     """
     power, privacy = 1 if strategy.noise == "laplace" else 2, spec.privacy
     norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}

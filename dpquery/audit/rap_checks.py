@@ -100,7 +100,27 @@ def audited(bench: Bench, size: Size) -> Iterator[Finding]:
     yield from of_noise(town, observed, neighbour, split)
     if town.settings.adaptive:
         yield from of_selection(town, observed, neighbour, split)
-        yield neighbouring_runs(town, ours, neighbour, split)
+        # compare what the most distinguishing event of transcripts shows with the rho charged
+        here, there = truth(town, town.rows), truth(town, town.neighbour)
+        ratios = [
+            log_likelihood(runs, *here, split) - log_likelihood(runs, *there, split)
+            for runs in (ours, neighbour)
+        ]
+        runs = len(ratios[0])
+        hits = [int((ratio > 0).sum()) for ratio in ratios]
+        p_low = clopper_pearson(hits[0], runs, alpha=ALPHA)[0]
+        rho = float(split.rho)
+        seen = zcdp_loss(p_low, clopper_pearson(hits[1], runs, alpha=ALPHA)[1])
+        yield Finding(
+            town.name,
+            APART,
+            seen <= rho,
+            f"rho is at least {seen:.3g}, and {rho:.3g} is claimed: {seen / rho:.0%} of it is what "
+            f"{runs:,} runs of each can show; the mean log ratio is {float(ratios[0].mean()):.3g}",
+            neighbours=1,
+            replicates=runs,
+            tests=1,
+        )
 
 
 def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Ints]:
@@ -335,33 +355,3 @@ def likely_strength(draws: Sequence[RunDraws], rate: float) -> tuple[float, floa
 
     best = minimize_scalar(tilted, bounds=(-rate, 3 * rate), method="bounded")
     return 1 + float(best.x) / rate, min(1.0, 2 * math.exp(min(0.0, float(best.fun))))
-
-
-def neighbouring_runs(
-    town: Town, observed: RapRuns, neighbour: RapRuns, split: RhoSplit
-) -> Finding:
-    """Compare what the most distinguishing event of transcripts shows with the rho charged.
-
-    That a transcript is likelier on one of two neighbours is the event that distinguishes them best
-    [Neyman and Pearson]. The law gives it, so that no runs are used up to find it.
-    """
-    here, there = truth(town, town.rows), truth(town, town.neighbour)
-    ratios = [
-        log_likelihood(runs, *here, split) - log_likelihood(runs, *there, split)
-        for runs in (observed, neighbour)
-    ]
-    runs = len(ratios[0])
-    hits = [int((ratio > 0).sum()) for ratio in ratios]
-    p_low = clopper_pearson(hits[0], runs, alpha=ALPHA)[0]
-    rho = float(split.rho)
-    seen = zcdp_loss(p_low, clopper_pearson(hits[1], runs, alpha=ALPHA)[1])
-    return Finding(
-        town.name,
-        APART,
-        seen <= rho,
-        f"rho is at least {seen:.3g}, and {rho:.3g} is claimed: {seen / rho:.0%} of it is what "
-        f"{runs:,} runs of each can show; the mean log ratio is {float(ratios[0].mean()):.3g}",
-        neighbours=1,
-        replicates=runs,
-        tests=1,
-    )

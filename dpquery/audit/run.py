@@ -61,7 +61,16 @@ def audit(
     unknown = [name for name in parts if name not in PARTS]
     if unknown:
         raise SpecError(f"no part is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
-    _check_temporary_folder()
+    # refuse a place for made-up data and ledgers in which no ledger may lie
+    try:
+        with private_folder() as folder:
+            (folder / "data.csv").write_bytes(b"made up")
+            check_local(folder / "ledger.db")
+    except (OSError, LedgerError) as error:
+        raise SpecError(
+            f"nothing can be kept in {gettempdir()}, where the audit puts its made-up data: "
+            f"{type(error).__name__}; set TMPDIR to a local disk"
+        ) from None
     size = replace(QUICK if quick else FULL, user_cases=cases)
     names = OF_PLANS if cases else tuple(PARTS)
     findings: list[Finding] = []
@@ -75,19 +84,6 @@ def audit(
     if sum(finding.tests for finding in findings) > MOST_TESTS:
         raise ValueError(f"more than {MOST_TESTS} tests: false alarms pass one in a million")
     return tuple(findings)
-
-
-def _check_temporary_folder() -> None:
-    """Refuse a place for made-up data and ledgers in which no ledger may lie."""
-    try:
-        with private_folder() as folder:
-            (folder / "data.csv").write_bytes(b"made up")
-            check_local(folder / "ledger.db")
-    except (OSError, LedgerError) as error:
-        raise SpecError(
-            f"nothing can be kept in {gettempdir()}, where the audit puts its made-up data: "
-            f"{type(error).__name__}; set TMPDIR to a local disk"
-        ) from None
 
 
 def _to_its_end(name: str, size: Size) -> Iterator[Finding]:

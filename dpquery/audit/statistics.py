@@ -111,7 +111,15 @@ def goodness_of_fit(values: Ints, law: NoiseDistribution, *, cells: int = _MOST_
     cells = min(cells, values.size // _LEAST_EXPECTED)
     if cells < 2:
         raise ValueError("too few values to hold against a law")
-    edges = _edges(law, cells)
+    # where cells of about equal mass end; the last one never ends
+    levels = np.arange(1, cells) / cells
+    low = np.full(levels.size, -math.ceil(40 * law.scale), dtype=np.int64)
+    high = -low
+    while np.any(high - low > 1):
+        middle = (low + high) // 2
+        enough = law.below(middle) >= levels
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    edges = np.unique(high)
     masses = np.diff(np.concatenate([[0.0], law.below(edges), [1.0]]))
     counted = np.bincount(np.searchsorted(edges, values.ravel()), minlength=masses.size)
     return chi_square(counted, masses * values.size)
@@ -152,18 +160,6 @@ def pooled(counted: Ints, expected: Floats) -> tuple[Ints, Floats]:
     # What is left over at the end expects too little for a group, and joins the last one.
     groups = starts[: max(1, len(starts) - 1)]
     return np.add.reduceat(counted.ravel(), groups), np.add.reduceat(expected.ravel(), groups)
-
-
-def _edges(law: NoiseDistribution, cells: int) -> Ints:
-    """Return where cells of about equal mass end; the last one never ends."""
-    levels = np.arange(1, cells) / cells
-    low = np.full(levels.size, -math.ceil(40 * law.scale), dtype=np.int64)
-    high = -low
-    while np.any(high - low > 1):
-        middle = (low + high) // 2
-        enough = law.below(middle) >= levels
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.unique(high)
 
 
 def combined(p_values: Iterable[float]) -> float:

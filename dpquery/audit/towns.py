@@ -228,13 +228,7 @@ class Bench:
 
     @classmethod
     def of(cls, town: Town, folder: Path, *, start: Sequence[Ints] | None = None) -> "Bench":
-        """Set a town up in a folder: its spec and the files of its two neighbours.
-
-        Args:
-            town: with the settings of RAP.
-            folder: that there is not.
-            start: what the public side of adaptive measurement begins with; None for RAP.
-        """
+        """Set a town up in a folder: its spec and the files of its two neighbours."""
         folder.mkdir(parents=True)
         (folder / "workload.yaml").write_text(town.spec)
         (folder / "data.csv").write_text(csv_of(town.rows))

@@ -31,10 +31,6 @@ from dpquery.spec.spec import Spec
 def check(data: Data, spec_path: Path) -> DataCheck:
     """Return what a release of some data would count and leave out, and why.
 
-    Args:
-        data: files and tables of databases, as `release` takes them.
-        spec_path: the YAML spec.
-
     Privacy:
         The result is made of the records and is NOT private: it may go no further than they.
         Nothing is written, and the ledger is not opened.

@@ -443,7 +443,10 @@ class PersonTally:
             tuple((readable(person), rows) for person, rows in busiest),
             sorted_by,
             len(self._respelled),
-            sum(_is_rounded(person, text) for person, (text, _) in self._spelled.items()),
+            sum(
+                (person.isdigit() and int(person) > _EXACT_FLOAT and not text.isdigit())
+                for person, (text, _) in self._spelled.items()
+            ),
             alike_ids(self._rows, self._decimal),
         )
 
@@ -453,11 +456,6 @@ def _identity(person: bytes) -> bytes:
     if len(person) <= _LONGEST:
         return person
     return b"%b %d" % (person[:_LONGEST], hash(person))
-
-
-def _is_rounded(name: bytes, text: bytes) -> bool:
-    """Return whether an id is a whole number that a float may have rounded."""
-    return name.isdigit() and int(name) > _EXACT_FLOAT and not text.isdigit()
 
 
 def readable(text: bytes) -> str:

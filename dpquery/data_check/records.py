@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from dpquery.arrays import Bits, Ints
+from dpquery.arrays import Ints
 from dpquery.data_check.findings import MAX_PERSONS, FileGuess, Header, UndeclaredValues
 from dpquery.exceptions import DataError, SpecError
 from dpquery.measurement.counting.arrow_files import check_kinds
@@ -135,7 +135,9 @@ class RepeatedSources:
             for distinct, index in texts:
                 codes = np.fromiter((hash(text) for text in distinct), np.int64, len(distinct))
                 parts.append(codes[index])
-            hashes = _mixed(hashes ^ np.concatenate(parts).view(np.uint64))
+            words = hashes ^ np.concatenate(parts).view(np.uint64)
+            words = words * _FACTOR
+            hashes = (words ^ (words >> _FOLD)) * _FACTOR
         self._seen[source] = (total + int(hashes.sum())) % 2**64, before + number
 
     def result(self) -> tuple[tuple[str, str, int], ...]:
@@ -147,12 +149,6 @@ class RepeatedSources:
                 repeated.append((source, first[number], number[1]))
             first.setdefault(number, source)
         return tuple(repeated)
-
-
-def _mixed(words: Bits) -> Bits:
-    """Return a function of each word that leaves no two alike and spreads their bits."""
-    words = words * _FACTOR
-    return (words ^ (words >> _FOLD)) * _FACTOR
 
 
 _PIECE = 2**23  # bytes of text that are parsed at once
@@ -201,13 +197,22 @@ class FileRecords:
             if _refusal(source, (name,)) is not None
         }
         self.columns = [name for name in self.declared if name not in wrong]
-        self.header = _header(
-            sources,
-            self.readable,
-            self.declared,
-            wrong,
-            spec.domain.columns,
-            spec.privacy.person,
+        # what is wrong with the headers of some sources
+        columns = spec.domain.columns
+        refusals = [
+            _refusal(source, ()) or _refusal(source, self.declared, columns, spec.privacy.person)
+            for source in sources
+        ]
+        files = [source for source in self.readable if isinstance(source, TextFile)]
+        headers = [header for header in (file.header() for file in files) if header is not None]
+        repeated = {name for header in headers for name in wrong if header.count(name) > 1}
+        undeclared = (name for header in headers for name in header if name not in self.declared)
+        self.header = Header(
+            tuple(filter(None, refusals)),
+            missing=tuple(name for name in self.declared if name in wrong - repeated),
+            repeated=tuple(name for name in self.declared if name in repeated),
+            undeclared=tuple(dict.fromkeys(undeclared)),
+            zones=_zones(self.readable, [c for c in columns if c.name not in wrong]),
         )
         self.failures: list[str] = []
         self._person, self._decimal = spec.privacy.person, spec.file.decimal
@@ -244,31 +249,6 @@ class FileRecords:
             texts = text_of(distinct.dictionary, self._marks.get(name, self._decimal))
             written.append((texts, distinct.indices.to_numpy()[places]))
         return written
-
-
-def _header(
-    sources: Sequence[Source],
-    readable: Sequence[Source],
-    declared: Sequence[str],
-    wrong: set[str],
-    columns: Sequence[Column],
-    person: str | None,
-) -> Header:
-    """Return what is wrong with the headers of some sources."""
-    refusals = [
-        _refusal(source, ()) or _refusal(source, declared, columns, person) for source in sources
-    ]
-    files = [source for source in readable if isinstance(source, TextFile)]
-    headers = [header for header in (file.header() for file in files) if header is not None]
-    repeated = {name for header in headers for name in wrong if header.count(name) > 1}
-    undeclared = (name for header in headers for name in header if name not in declared)
-    return Header(
-        tuple(filter(None, refusals)),
-        missing=tuple(name for name in declared if name in wrong - repeated),
-        repeated=tuple(name for name in declared if name in repeated),
-        undeclared=tuple(dict.fromkeys(undeclared)),
-        zones=_zones(readable, [c for c in columns if c.name not in wrong]),
-    )
 
 
 def _zones(sources: Sequence[Source], columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
@@ -311,14 +291,7 @@ workload:
 def declares_more(
     line: str, attribute: Attribute, odd: Mapping[str, UndeclaredValues], spec: Spec
 ) -> bool:
-    """Return whether a line of YAML declares what an attribute does, and some of what it does not.
-
-    Args:
-        line: of the section `domain`.
-        attribute: as it is declared.
-        odd: what is undeclared, by column.
-        spec: that declares it.
-    """
+    """Return whether a line of YAML declares what an attribute does, and some of the rest."""
     other = re.search(r"^other\s*:.*", spec.text, re.MULTILINE)
     text = _TRIAL.format(other=other[0] if other else "", line=line)
     try:
@@ -359,13 +332,7 @@ def _texts_of(kind: ColumnKind) -> list[str]:
 
 
 def tried_layout(layout: FileGuess, data: Data, spec: Spec) -> FileGuess:
-    """Return a guess without what would make more lines malformed, or end a release.
-
-    Args:
-        layout: the guess.
-        data: as `check` takes it.
-        spec: declares the layout as it is.
-    """
+    """Return a guess without what would make more lines malformed, or end a release."""
     if layout.mended(spec.file) == spec.file:
         return layout
     before = _faults(data, spec)

@@ -227,7 +227,13 @@ def _attribute_lines(
             column, in_signs = _with_number(odd[column.name], spec.file.decimal)
             of_column = replace(odd[column.name], column=column)
             fields, remark, rest = _mended(of_column, spec.file.decimal)
-            comments += [_fate(of_column), *filter(None, [in_signs, remark])]
+            # a comment on what becomes of the records that hold what is not declared
+            now = _FATES[of_column.column.other]
+            records = _things(of_column.records, "record")
+            comments += [
+                f"# other values of `{of_column.column.name}`, in {records}: as declared, {now}",
+                *filter(None, [in_signs, remark]),
+            ]
             changed |= bool(in_signs)
         else:
             fields, rest = [flow_kind(column.kind)], False
@@ -270,13 +276,6 @@ def _for_its_file(odd: UndeclaredValues) -> str:
 def _unanswered(odd: UndeclaredValues) -> bool:
     """Return whether all that is undeclared seems to say that there is no answer."""
     return odd.complete and all(text.casefold() in NO_ANSWER for text, _ in odd.commonest)
-
-
-def _fate(odd: UndeclaredValues) -> str:
-    """Return a comment on what becomes of the records that hold what is not declared."""
-    now = _FATES[odd.column.other]
-    records = _things(odd.records, "record")
-    return f"# other values of `{odd.column.name}`, in {records}: as declared, {now}"
 
 
 def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:

@@ -353,26 +353,19 @@ class Block:
         shape = [n for n, counted in zip(tensor.shape, self.counted, strict=True) if counted]
         of_all_sets = int(threshold_sum([(1, n) for n in shape], self.at_least))
         if of_all_sets <= MAX_SET_SUMS * math.prod(shape):
-            return self._sum_over_sets(tensor, steps)
+            every = tuple(range(len(self.factors)))
+            sums, parts = {every: tensor}, {}
+            for coef, mask in reversed(self.terms):  # larger sets first
+                u = tuple(i for i in every if mask[i])
+                if u not in sums:
+                    i = min((i for i in every if i not in u), key=lambda i: tensor.shape[i])
+                    sums[u] = sum_along(sums[tuple(sorted((*u, i)))], i)
+                part = kron_apply([steps[i] if i in u else None for i in every], sums[u])
+                parts[u] = coef * part
+            return broadcast_sum(parts, [1] * len(every))
         plain = [None if on else step for on, step in zip(self.counted, steps, strict=True)]
         counted = [(axis, step) for axis, step in enumerate(steps) if self.counted[axis]]
         return threshold_apply(counted, kron_apply(plain, tensor), self.at_least)
-
-    def _sum_over_sets(self, tensor: Numbers, steps: Sequence[Product | None]) -> Numbers:
-        """Return sum_u coef_u of the products of the factors in u with the sums over the others.
-
-        Sums over more axes are taken from those over fewer, and are broadcast only at the end.
-        """
-        every = tuple(range(len(self.factors)))
-        sums, parts = {every: tensor}, {}
-        for coef, mask in reversed(self.terms):  # larger sets first
-            u = tuple(i for i in every if mask[i])
-            if u not in sums:
-                i = min((i for i in every if i not in u), key=lambda i: tensor.shape[i])
-                sums[u] = sum_along(sums[tuple(sorted((*u, i)))], i)
-            part = kron_apply([steps[i] if i in u else None for i in every], sums[u])
-            parts[u] = coef * part
-        return broadcast_sum(parts, [1] * len(every))
 
     def matvec(self, x: Numbers) -> Numbers:
         """Answer from the count vector. x: (N,) -> (m,)."""

@@ -208,10 +208,6 @@ def cell_classes(workload: Workload, *, most: int) -> CellClasses:
     2^64. Two columns that differ agree in it with a chance of 2^-64, over the choice of the numbers
     ([MATH] 21); a strategy of classes that are too coarse fails the check of its answers.
 
-    Args:
-        workload: the queries.
-        most: classes.
-
     Raises:
         UnsupportedWorkloadError: the cells, or their classes, are too many.
     """
@@ -539,21 +535,20 @@ def over_classes(factor: Factor, classes: Ints) -> Factor:
         case IdentityRows():
             return IdentityRows(k, classes[factor.codes])
         case Groups():
-            return _groups(factor.matrix[:, first])
+            # groups of classes; where each is one class of its own, those classes
+            matrix = factor.matrix[:, first]
+            m, k = matrix.shape
+            sizes = np.diff(matrix.indptr)
+            if np.all(sizes == 1) and len(np.unique(matrix.indices)) == m:
+                codes = matrix.indices.astype(np.int64)
+                return (
+                    Identity(k) if np.array_equal(codes, np.arange(k)) else IdentityRows(k, codes)
+                )
+            return Groups(matrix)
         case Stacked():
             return Stacked(tuple(over_classes(part, classes) for part in factor.parts))
         case _:
             return Columns(factor, first)
-
-
-def _groups(matrix: "sp.csr_array[np.int64, tuple[int, int]]") -> Factor:
-    """Return groups of classes; where each is one class of its own, those classes."""
-    m, k = matrix.shape
-    sizes = np.diff(matrix.indptr)
-    if np.all(sizes == 1) and len(np.unique(matrix.indices)) == m:
-        codes = matrix.indices.astype(np.int64)
-        return Identity(k) if np.array_equal(codes, np.arange(k)) else IdentityRows(k, codes)
-    return Groups(matrix)
 
 
 def block_over_classes(block: Block, classes: Sequence[Ints]) -> Block:

@@ -99,20 +99,16 @@ def inverse_gram(factor: Factor) -> Inverse:
         case BlockPIdentity():
             M = factor.inverse
         case _:
-            M = _dense_inverse(factor)
+            # R^-1 R'^-1 with A = Q R: the Gram itself is never formed
+            root, singular = lapack.dtrtri(_orthogonal(factor)[1])
+            if singular:
+                raise np.linalg.LinAlgError("a factor without full column rank")
+            M = np.asarray(root @ root.T / float(factor.max_abs()) ** 2)
     probes = np.cos(np.outer(np.arange(factor.shape[1]) + 1.0, (1.0, 2.0, 3.0)))
     back = factor.rmatmat(factor.matmat(inverse_times(M, probes)))
     if not float(np.abs(back - probes).max()) <= INVERSE_RESIDUAL:
         raise np.linalg.LinAlgError("a factor too ill-conditioned for floating-point numbers")
     return M
-
-
-def _dense_inverse(factor: Factor) -> Floats:
-    """Return R^-1 R'^-1 with A = Q R: the Gram itself is never formed."""
-    root, singular = lapack.dtrtri(_orthogonal(factor)[1])
-    if singular:
-        raise np.linalg.LinAlgError("a factor without full column rank")
-    return np.asarray(root @ root.T / float(factor.max_abs()) ** 2)
 
 
 def _orthogonal(factor: Factor) -> tuple[Floats | None, Floats]:
@@ -134,22 +130,18 @@ _ORTHOGONAL: WeakKeyDictionary[Factor, tuple[Floats | None, Floats]] = WeakKeyDi
 def inverse_trace(M: Inverse, V: Matrix) -> float:
     """Return tr(M V)."""
     if isinstance(M, TreeInverse):
-        return _tree_trace(M, V)
+        if not isinstance(V, Mixture | Structured):
+            return M.trace_with(V)
+        mixture, terms = (V, ()) if isinstance(V, Mixture) else (V.mixture, V.terms)
+        total = mixture.a * float(M.variances[0].sum())
+        if mixture.b:
+            total += mixture.b * float(M.quadratic(Ones(1, M.n))[0])
+        return total + sum(weight * float(M.quadratic(factor).sum()) for weight, factor in terms)
     if isinstance(M, BlockInverse):
         return M.trace_with(V)
     if not isinstance(M, DiagonalLessRows):
         return trace_with(inverse_array(M), V)
     return float(M.diagonal @ diagonal(V) - np.sum(M.rows.T * times(V, M.rows.T)))
-
-
-def _tree_trace(M: TreeInverse, V: Matrix) -> float:
-    if not isinstance(V, Mixture | Structured):
-        return M.trace_with(V)
-    mixture, terms = (V, ()) if isinstance(V, Mixture) else (V.mixture, V.terms)
-    total = mixture.a * float(M.variances[0].sum())
-    if mixture.b:
-        total += mixture.b * float(M.quadratic(Ones(1, M.n))[0])
-    return total + sum(weight * float(M.quadratic(factor).sum()) for weight, factor in terms)
 
 
 def quadratic(factor: Factor, M: Inverse) -> Floats:

@@ -116,11 +116,6 @@ def public_facts(
 ) -> PublicFacts | None:
     """Return what a spec says of its answers, over classes of codes; None where it says nothing.
 
-    Args:
-        spec: declares the facts.
-        classes: for each attribute the class of every code.
-        items: for each item the positions of its blocks.
-
     Raises:
         SpecError: the combinations that are impossible cut the domain into too many pieces.
     """

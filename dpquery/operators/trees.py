@@ -160,18 +160,15 @@ class TreeInverse(OrderedInverse):
             case Columns() if self.n <= INVERSE_CODES:
                 return super().quadratic(queries)
             case _:
-                return self._of_products(queries)
-
-    def _of_products(self, queries: Factor) -> Floats:
-        """Return the forms of a factor that is known by its products, some rows at a time."""
-        m, step = queries.shape[0], max(1, ROW_CHUNK // self.n)
-        pieces = []
-        for start in range(0, m, step):
-            size = min(step, m - start)
-            units = np.zeros((m, size))
-            units[np.arange(start, start + size), np.arange(size)] = 1.0
-            pieces.append(self._of_rows(sp.csr_array(queries.rmatmat(units).T)))
-        return np.concatenate(pieces)
+                # the forms of a factor that is known by its products, some rows at a time
+                m, step = queries.shape[0], max(1, ROW_CHUNK // self.n)
+                pieces = []
+                for start in range(0, m, step):
+                    size = min(step, m - start)
+                    units = np.zeros((m, size))
+                    units[np.arange(start, start + size), np.arange(size)] = 1.0
+                    pieces.append(self._of_rows(sp.csr_array(queries.rmatmat(units).T)))
+                return np.concatenate(pieces)
 
     def _of_spans(self, first: Ints, last: Ints) -> Floats:
         """Return the forms of ranges of codes that are not in the order of the blocks."""

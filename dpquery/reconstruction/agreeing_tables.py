@@ -63,7 +63,19 @@ class NonnegativeTables:
         """Take the components that the tables are to be near to, and start from their tables."""
         self._sets, self._given = components.sets, components
         self._values = {sizes: values.copy() for sizes, values in components.values.items()}
-        self._widest = _widest_sets(self._sets)
+        # the places of the sets that are within no other, in their groups
+        within = {
+            smaller
+            for group in self._sets.groups.values()
+            for subset in group
+            for smaller in subsets_of(subset)
+            if len(smaller) == len(subset) - 1
+        }
+        widest = {
+            sizes: [place for place, subset in enumerate(group) if subset not in within]
+            for sizes, group in self._sets.groups.items()
+        }
+        self._widest = {sizes: np.array(places) for sizes, places in widest.items() if places}
         self._shaped = {
             sizes: [
                 (place, subset)
@@ -84,7 +96,11 @@ class NonnegativeTables:
         """Take so many steps towards the nearest tables."""
         for _ in range(iterations):
             self._solve_components()
-            self._cut_cells()
+            # set the cells to the tables of the components, cut at zero, and move the multipliers
+            for sizes, places in self._widest.items():
+                for part in table_chunks(len(places), sizes):
+                    rest = np.minimum(self._states[sizes][part], 0.0)
+                    self._states[sizes][part] = self._tables(sizes, places[part]) + rest
 
     @property
     def total(self) -> float:
@@ -155,13 +171,6 @@ class NonnegativeTables:
         best = (kron_apply(into, sums) + precision * given) / (weight + precision)
         return np.asarray(kron_apply(back, best))
 
-    def _cut_cells(self) -> None:
-        """Set the cells to the tables of the components, cut at zero, and move the multipliers."""
-        for sizes, places in self._widest.items():
-            for part in table_chunks(len(places), sizes):
-                rest = np.minimum(self._states[sizes][part], 0.0)
-                self._states[sizes][part] = self._tables(sizes, places[part]) + rest
-
 
 def _margins_of(tables: Floats) -> Iterator[tuple[KeptAxes, Floats]]:
     """Yield all proper margins of a stack of tables, each from a larger one, with its axes."""
@@ -170,22 +179,6 @@ def _margins_of(tables: Floats) -> Iterator[tuple[KeptAxes, Floats]]:
         wider = next(wide for wide in reversed(known) if set(axes) < set(wide))
         known[axes] = margin(known[wider], tuple(wider.index(k) for k in axes))
         yield axes, known[axes]
-
-
-def _widest_sets(sets: StackedSets) -> dict[Sizes, Ints]:
-    """Return the places of the sets that are within no other, in their groups."""
-    within = {
-        smaller
-        for group in sets.groups.values()
-        for subset in group
-        for smaller in subsets_of(subset)
-        if len(smaller) == len(subset) - 1
-    }
-    widest = {
-        sizes: [place for place, subset in enumerate(group) if subset not in within]
-        for sizes, group in sets.groups.items()
-    }
-    return {sizes: np.array(places) for sizes, places in widest.items() if places}
 
 
 AGREEING_STEPS = 200  # towards the nearest tables: what is then below zero is far below the noise

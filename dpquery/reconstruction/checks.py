@@ -201,7 +201,14 @@ class _Check:
         self.strategy, self.noise_std, self.probes = strategy, noise_std, probes
         self.checked = [pair for item in items for pair in item]
         self.ends = np.cumsum([len(item) for item in items])[:-1]
-        self.std = _standard_errors(strategy, self.checked, noise_std)
+        # the standard errors of every block's answers, as a release states them
+        uniform = strategy.uniform_variances([block for block, _ in self.checked])
+        self.std = [
+            np.full(1, noise_std * math.sqrt(uniform[k]))
+            if k in uniform
+            else standard_errors(strategy, block, position=position, noise_std=noise_std)
+            for k, (block, position) in enumerate(self.checked)
+        ]
 
     def of_exact_answers(self, units: Sequence[int]) -> str:
         """Return what is wrong with answers that are measured without noise.
@@ -312,19 +319,6 @@ class _Check:
             yield estimates.answer(block, position).ravel()
 
 
-def _standard_errors(
-    strategy: Strategy, checked: Sequence[KnownBlock], noise_std: float
-) -> list[Floats]:
-    """Return the standard errors of every block's answers, as a release states them."""
-    uniform = strategy.uniform_variances([block for block, _ in checked])
-    return [
-        np.full(1, noise_std * math.sqrt(uniform[k]))
-        if k in uniform
-        else standard_errors(strategy, block, position=position, noise_std=noise_std)
-        for k, (block, position) in enumerate(checked)
-    ]
-
-
 class _Sample:
     """Some answers, and the sum over draws of the squares of what is independent in them.
 
@@ -411,11 +405,6 @@ def tested_facts(
 
     Sources are tested one after the other, each given those before it. The one that is least likely
     is left out, until none is contradicted.
-
-    Args:
-        strategy: says what is known.
-        estimates: of what was measured, without the facts.
-        noise_std: standard deviation of the noise on each measured row.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.

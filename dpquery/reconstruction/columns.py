@@ -130,22 +130,18 @@ def query_kind(predicates: PredicateSet) -> QueryKind:
             codes = [code for _, codes_of_group in groups for code in codes_of_group]
             return "disjoint" if len(codes) == len(set(codes)) else "overlapping"
         case StackedSet(parts=parts):
-            return _with_total(parts)
+            # whether disjoint queries sum to the total beside them, or to no more than it
+            non_totals = [part for part in parts if not isinstance(part, TotalSet)]
+            if len(parts) != 2 or len(non_totals) != 1:
+                return "overlapping"
+            match non_totals[0]:
+                case IdentitySet() as cells:
+                    return "summed" if len(cells) == cells.size else "bounded"
+                case GroupSet(size=size, groups=groups) as cells if query_kind(cells) == "disjoint":
+                    return "summed" if sum(len(codes) for _, codes in groups) == size else "bounded"
+                case _:
+                    return "overlapping"
     assert_never(predicates)
-
-
-def _with_total(parts: Sequence[PredicateSet]) -> QueryKind:
-    """Return whether disjoint queries sum to the total beside them, or to no more than it."""
-    non_totals = [part for part in parts if not isinstance(part, TotalSet)]
-    if len(parts) != 2 or len(non_totals) != 1:
-        return "overlapping"
-    match non_totals[0]:
-        case IdentitySet() as cells:
-            return "summed" if len(cells) == cells.size else "bounded"
-        case GroupSet(size=size, groups=groups) as cells if query_kind(cells) == "disjoint":
-            return "summed" if sum(len(codes) for _, codes in groups) == size else "bounded"
-        case _:
-            return "overlapping"
 
 
 def _whole(predicates: PredicateSet) -> int:
@@ -433,13 +429,7 @@ class ExtraColumns:
 def check_columns(
     columns: Sequence[ExtraColumn], strategy: Strategy, blocks: Sequence[Block]
 ) -> None:
-    """Refuse, before anything is charged, columns that could not be made from a strategy.
-
-    Args:
-        columns: in order.
-        strategy: what is or was measured.
-        blocks: what is asked of it.
-    """
+    """Refuse, before anything is charged, columns that could not be made from a strategy."""
     uninformed = [column.text for column in columns if column.name not in OF_ESTIMATES]
     if isinstance(strategy, InformedStrategy) and uninformed:
         raise UnsupportedWorkloadError(

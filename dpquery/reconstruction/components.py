@@ -199,27 +199,17 @@ def unshrunk_components(
             if not sizes:
                 tables = np.maximum(tables, 0.0)
             if len(sizes) == 1:
-                tables = _nearest_single(sets, sizes, places, tables, values[()], shapes)
+                # the nearest tables of one attribute without negative counts. (count, n)
+                total = values[()]
+                nearest = onto_simplex(tables, np.ones_like(tables), np.repeat(total, len(tables)))
+                for row, (attribute,) in enumerate(sets.groups[sizes][places]):
+                    if attribute in shapes:
+                        nearest[row] = shapes[attribute].nearest(tables[row], float(total[0]))
+                tables = nearest
             values[sizes][places] = residual(tables)
     fixed = {sizes: FIXED if len(sizes) < 2 else 1.0 for sizes in noise}
     precision = {sizes: fixed[sizes] / each for sizes, each in noise.items()}
     return Components(sets, values, precision, shapes)
-
-
-def _nearest_single(
-    sets: StackedSets,
-    sizes: Sizes,
-    places: slice,
-    tables: Floats,
-    total: Floats,
-    shapes: Mapping[int, NoiseShape],
-) -> Floats:
-    """Return the nearest tables of one attribute without negative counts. (count, n)."""
-    nearest = onto_simplex(tables, np.ones_like(tables), np.repeat(total, len(tables)))
-    for row, (attribute,) in enumerate(sets.groups[sizes][places]):
-        if attribute in shapes:
-            nearest[row] = shapes[attribute].nearest(tables[row], float(total[0]))
-    return nearest
 
 
 def shrunk_components(
@@ -242,7 +232,10 @@ def shrunk_components(
         precision[sizes] = np.empty(len(group))
         for places in table_chunks(len(sets.groups[sizes]), sizes):
             tables = _stacked(sets, sizes, places, table_of)
-            margins = _margins(sets, fitted, sizes, places)
+            margins = [
+                (axes, fitted[tuple(sizes[k] for k in axes)][sets.below(sizes, axes)[places]])
+                for axes in largest_axes(len(sizes))
+            ]
             if not sizes:
                 fitted[sizes][places] = np.maximum(tables, FEWEST_RECORDS)
                 values[sizes][places] = fitted[sizes][places]
@@ -290,16 +283,6 @@ def _stacked(
     sets: StackedSets, sizes: Sizes, places: slice, table_of: Callable[[Subset], Floats]
 ) -> Floats:
     return np.stack([table_of(subset).reshape(sizes) for subset in sets.groups[sizes][places]])
-
-
-def _margins(
-    sets: StackedSets, fitted: Stacks, sizes: Sizes, places: slice
-) -> list[tuple[tuple[int, ...], Floats]]:
-    """Return the fitted tables of one attribute less, by the axes that they keep."""
-    return [
-        (axes, fitted[tuple(sizes[k] for k in axes)][sets.below(sizes, axes)[places]])
-        for axes in largest_axes(len(sizes))
-    ]
 
 
 def _centre(margins: list[tuple[tuple[int, ...], Floats]], sizes: Sizes, total: Floats) -> Floats:
@@ -368,13 +351,7 @@ class FittableTables:
 def fittable_tables(
     strategy: Strategy, blocks: Sequence[Block], refusal: Callable[[Block], str]
 ) -> FittableTables:
-    """Return which tables a strategy holds whole, and small enough to be fitted.
-
-    Args:
-        strategy: what was measured.
-        blocks: what is asked for.
-        refusal: says why a block is not to be fitted whatever the strategy; nothing where it is.
-    """
+    """Return which tables a strategy holds whole, and small enough to be fitted."""
     reasons: list[str] = []
     cells: dict[Subset, int] = {}
     for block in blocks:

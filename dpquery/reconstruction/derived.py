@@ -222,44 +222,6 @@ class NoisyDistributions:
         return self.counts[:, -1] / np.sqrt(np.maximum(self.variances[:, -1], 1e-300))
 
 
-def quantile_rows(
-    noisy: NoisyDistributions,
-    probabilities: tuple[float, ...],
-    q: float,
-    *,
-    ends: Floats,
-    interpolated: bool,
-) -> DerivedRows:
-    """Return quantiles with their intervals, group by group: (g * probabilities,).
-
-    Args:
-        noisy: the counts.
-        probabilities: of the quantiles.
-        q: two-sided quantile of the noise, in standard deviations, at the level of the intervals.
-        ends: what values are called: (n,) values, or (n + 1,) the edges of bins.
-        interpolated: whether values are bins, within which quantiles are interpolated.
-    """
-    groups, several = len(noisy.counts), len(probabilities)
-    estimate, low, high = (np.full((groups, several), np.nan) for _ in range(3))
-    lost = noisy.lost <= q
-    for g in range(groups):
-        if lost[g]:
-            continue
-        estimated = quantile_places(
-            noisy.counts[g], noisy.variances[g], probabilities, interpolated=interpolated
-        )
-        for k, (p, place) in enumerate(zip(probabilities, estimated, strict=True)):
-            one = _Crossing.of(noisy, g, p)
-            span = one.within_bins(q) if interpolated else one.whole_values(q)
-            span = (min(span[0], place), max(span[1], place))
-            places = np.array([place, *span])
-            estimate[g, k], low[g, k], high[g, k] = np.interp(places, np.arange(len(ends)), ends)
-    flat = np.repeat(lost, several)
-    unknown = np.full(groups * several, np.nan)
-    reason = "the number of records is lost in noise"
-    return DerivedRows(estimate.ravel(), unknown, low.ravel(), high.ravel(), flat, reason)
-
-
 def quantile_places(
     counts: Floats, variances: Floats, probabilities: tuple[float, ...], *, interpolated: bool
 ) -> list[float]:
@@ -346,13 +308,6 @@ def derived_rows(
 ) -> DerivedRows:
     """Return the figures of a statistic, one a row.
 
-    Args:
-        statistic: of which tables it is made.
-        joint: their answers.
-        other: those of another release, for a difference from it.
-        domain: of the spec.
-        level: of the intervals.
-
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
     """
@@ -363,7 +318,13 @@ def derived_rows(
             return quotient_rows(pairs, critical, alone, limits_of(statistic))
         case Difference(first=first, second=second):
             if other is not None:
-                return _between_releases(first, joint, other, level)
+                # a table of one release less that of another, whose noise is independent
+                rows, both = np.arange(first.size), (joint, other)
+                own = [one.covariance(first, rows, first, rows) for one in both]
+                estimates = [one.estimate(first) for one in both]
+                pairs = NoisyPairs(estimates[0], estimates[1], own[0], own[1], np.zeros(len(rows)))
+                q = max(widest_quantile(one, level) for one in both)
+                return difference_rows(pairs, lambda t: np.full(t.shape, q))
             same = np.arange(first.size)
             critical, _ = _critical(joint, first, second, same, level)
             return difference_rows(_pairs(joint, first, second, same), critical)
@@ -417,18 +378,6 @@ def _pairs(joint: JointAnswers, above: Table, below: Table, of_rows: Ints) -> No
         joint.covariance(below, others, below, others)[of_rows],
         joint.covariance(above, rows, below, of_rows),
     )
-
-
-def _between_releases(
-    table: Table, joint: JointAnswers, other: JointAnswers, level: float
-) -> DerivedRows:
-    """Return a table of one release less that of another, whose noise is independent."""
-    rows = np.arange(table.size)
-    first, second = (one.covariance(table, rows, table, rows) for one in (joint, other))
-    estimates, apart = (joint.estimate(table), other.estimate(table)), np.zeros(len(rows))
-    pairs = NoisyPairs(*estimates, first, second, apart)
-    q = max(widest_quantile(one, level) for one in (joint, other))
-    return difference_rows(pairs, lambda t: np.full(t.shape, q))
 
 
 def _critical(
@@ -492,7 +441,26 @@ def _quantiles(
     )
     ends, bins = quantile_ends(statistic, domain)
     q = widest_quantile(joint, level)
-    return quantile_rows(noisy, statistic.probabilities, q, ends=ends, interpolated=bins)
+    # quantiles with their intervals, group by group: (g * probabilities,)
+    groups, several = len(noisy.counts), len(statistic.probabilities)
+    estimate, low, high = (np.full((groups, several), np.nan) for _ in range(3))
+    lost = noisy.lost <= q
+    for g in range(groups):
+        if lost[g]:
+            continue
+        estimated = quantile_places(
+            noisy.counts[g], noisy.variances[g], statistic.probabilities, interpolated=bins
+        )
+        for k, (p, place) in enumerate(zip(statistic.probabilities, estimated, strict=True)):
+            one = _Crossing.of(noisy, g, p)
+            span = one.within_bins(q) if bins else one.whole_values(q)
+            span = (min(span[0], place), max(span[1], place))
+            places = np.array([place, *span])
+            estimate[g, k], low[g, k], high[g, k] = np.interp(places, np.arange(len(ends)), ends)
+    flat = np.repeat(lost, several)
+    unknown = np.full(groups * several, np.nan)
+    reason = "the number of records is lost in noise"
+    return DerivedRows(estimate.ravel(), unknown, low.ravel(), high.ravel(), flat, reason)
 
 
 def rows_by_group(statistic: Quantiles) -> Ints:

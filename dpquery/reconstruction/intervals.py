@@ -150,14 +150,7 @@ def _tail(share: Floats, rest: Floats, q: Floats) -> tuple[Floats, Floats]:
 def standard_errors(
     strategy: Strategy, block: Block, *, position: int | None, noise_std: float
 ) -> Floats:
-    """Return the standard error of every query of a block, in counts. (m,): see `_over_rows`.
-
-    Args:
-        strategy: the strategy measured.
-        block: a block that it supports.
-        position: its place in the workload; None where it is not of the workload.
-        noise_std: standard deviation of the noise on each measured row.
-    """
+    """Return the standard error of every query of a block, in counts. (m,): see `_over_rows`."""
     terms = strategy.variances(block, position=position)
     return _over_rows(noise_std * np.sqrt(expand(terms)), block)
 
@@ -165,15 +158,7 @@ def standard_errors(
 def half_widths(
     strategy: Strategy, block: Block, std_errors: Floats, *, position: int | None, level: float
 ) -> Floats:
-    """Return the half width of the noise interval of every query at a confidence level. (m,).
-
-    Args:
-        strategy: the strategy measured.
-        block: a block that it supports.
-        std_errors: what `standard_errors` returns for it.
-        position: its place in the workload; None where it is not of the workload.
-        level: of the intervals, in (0, 1).
-    """
+    """Return the half width of the noise interval of every query at a confidence level. (m,)."""
     if strategy.noise == "gaussian":
         return _times(std_errors, float(ndtri((1 + level) / 2)))
     powers = strategy.fourth_and_sixth(block, position=position)
@@ -212,13 +197,7 @@ BEYOND = 1e-25  # probability of the gamma law that is left out on either side
 
 
 def expected_largest(strategy: Strategy, workload: Workload, *, noise_std: float) -> float:
-    """Return the expected largest absolute error over all queries of a workload, in counts.
-
-    Args:
-        strategy: the strategy measured.
-        workload: its queries.
-        noise_std: standard deviation of the noise on each measured row.
-    """
+    """Return the expected largest absolute error over all queries of a workload, in counts."""
     spreads = [strategy.variances(block, position=k) for k, block in enumerate(workload.blocks)]
     peak = math.sqrt(max(largest_of(spread) for spread in spreads))
     laws: Counter[tuple[int, int]] = Counter()

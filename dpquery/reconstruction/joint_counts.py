@@ -76,13 +76,7 @@ class MeasuredMargins:
     """Measurements over the joint cells of some attributes, and their noisy answers."""
 
     def __init__(self, shape: Sequence[int], attributes: Subset, rows: Iterable[NoisyRows]) -> None:
-        """Take the measurements.
-
-        Args:
-            shape: sizes of all attributes of the domain.
-            attributes: of the joint table: all that measurements tell apart.
-            rows: all that was measured of them.
-        """
+        """Take the measurements."""
         self.attributes = attributes
         self.cells_shape = tuple(shape[i] for i in attributes)
         self._measured: dict[Subset, list[NoisyRows]] = {}
@@ -195,13 +189,7 @@ class JointCounts:
     """The joint counts of some attributes that belong together; fitted when first asked for."""
 
     def __init__(self, measured: Measured, attributes: Subset, blocks: Sequence[Block]) -> None:
-        """Take what was measured.
-
-        Args:
-            measured: of these attributes and of others.
-            attributes: those that belong together, of more than one class.
-            blocks: all that is asked of them.
-        """
+        """Take what was measured."""
         self._measured, self.attributes = measured, attributes
         self._blocks = tuple(blocks)
         self.shape = tuple(measured.strategy.shape[i] for i in attributes)
@@ -228,7 +216,8 @@ class JointCounts:
         All blocks' are of one table, unless it is far larger than any of theirs: then each table is
         rounded by itself, as sums of many small cells would be off by more than their rounding.
         """
-        if self._rounded_jointly:
+        largest = max((math.prod(block.table_shape) for block in self._blocks), default=1)
+        if math.prod(self.shape) <= WHOLE_JOINTLY * largest:
             counted: Numbers = self._margin(self._whole_counts, block)
         else:
             kept = tuple(i for i in block.attributes if i in self.attributes)
@@ -238,11 +227,6 @@ class JointCounts:
                 self._whole[kept] = whole_cells(cells.reshape(shape), self._orders(kept))
             counted = self._whole[kept].reshape(block.table_shape)
         return np.asarray(np.rint(block.apply(counted)), dtype=np.int64)
-
-    @property
-    def _rounded_jointly(self) -> bool:
-        largest = max((math.prod(block.table_shape) for block in self._blocks), default=1)
-        return math.prod(self.shape) <= WHOLE_JOINTLY * largest
 
     @cached_property
     def _whole_counts(self) -> Ints:

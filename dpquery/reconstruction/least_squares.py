@@ -318,12 +318,7 @@ class _InformedEstimates:
 
 
 def discrepancies(strategy: InformedStrategy, estimates: Estimates) -> Floats:
-    """Return known answers less estimated ones, decorrelated: (n,) of variance noise_std^2 each.
-
-    Args:
-        strategy: says what is known.
-        estimates: of the strategy that was measured, without the facts.
-    """
+    """Return known answers less estimated ones, decorrelated: (n,) of variance noise_std^2 each."""
     if not strategy.conditioned:
         return np.zeros(0)
     off = [

@@ -243,10 +243,6 @@ def _split(sums: Floats, totals: Ints) -> Ints:
 def order_of_codes(factors: Iterable[Factor], codes: int) -> Ints | None:
     """Return the order that makes runs of the groups that are asked for, large ones outermost.
 
-    Args:
-        factors: what is asked of one attribute.
-        codes: how many it has.
-
     Returns:
         (codes,) or None where the codes' order is to stay, as ranges are asked for.
     """

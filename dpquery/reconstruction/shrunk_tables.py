@@ -67,12 +67,6 @@ class ShrunkTables:
     ) -> None:
         """Fit the tables.
 
-        Args:
-            strategy: what was measured.
-            noisy: the answers of its measurements, as reconstruct takes them.
-            blocks: what is asked for; `answer` takes none but these.
-            noise_std: standard deviation of the noise on each measured row.
-
         Privacy:
             Post-processing: a function of noisy answers and public inputs.
         """
@@ -93,9 +87,6 @@ class ShrunkTables:
 
     def expected_rmse(self, counted: Sequence[int]) -> float | None:
         """Return the estimated root mean square error of the answers of some blocks, in counts.
-
-        Args:
-            counted: places of the blocks whose answers are counts; others are left out.
 
         Returns:
             None where no such table was shrunk, or noise hides the error. The estimate has an

@@ -52,7 +52,16 @@ def moves_bound(gram: Gram, change: RecordChange) -> float | None:
     """Return a lower bound on the loss where a record moves; None where none is known."""
     widest = int(np.count_nonzero(gram.index, axis=1).max())
     if in_marginal_algebra(gram) and widest <= MAX_ALGEBRA_ATTRIBUTES:
-        return _algebra_bound(gram, change)
+        # At weights that are equal for moves that change the same attributes: by symmetry none are
+        # better. On the eigenspace of a, S is then a multiple of the identity.
+        eigenvalues = workload_eigenvalues(gram)
+        subsets = list(eigenvalues)
+        beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
+        values = np.array(list(eigenvalues.values())) * member_products(subsets, beyond)
+        lengths = _lengths(subsets, gram.shape_of_domain)
+        if change == "moves":
+            lengths = np.concatenate([lengths, np.ones((1, len(subsets)))])
+        return move_budgets(values, lengths).bound
     cells = math.prod(gram.shape_of_domain)
     if cells > MAX_DECOMPOSED_CELLS:
         return None
@@ -70,21 +79,6 @@ def moves_bound(gram: Gram, change: RecordChange) -> float | None:
 def in_marginal_algebra(gram: Gram) -> bool:
     """Return whether every matrix is a mixture of identity and ones."""
     return all(is_mixture(V) for matrices in gram.matrices for V in matrices)
-
-
-def _algebra_bound(gram: Gram, change: RecordChange) -> float:
-    """Return the bound at weights that are equal for moves that change the same attributes.
-
-    By symmetry none are better. On the eigenspace of a, S is then a multiple of the identity.
-    """
-    eigenvalues = workload_eigenvalues(gram)
-    subsets = list(eigenvalues)
-    beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
-    values = np.array(list(eigenvalues.values())) * member_products(subsets, beyond)
-    lengths = _lengths(subsets, gram.shape_of_domain)
-    if change == "moves":
-        lengths = np.concatenate([lengths, np.ones((1, len(subsets)))])
-    return move_budgets(values, lengths).bound
 
 
 def _lengths(subsets: list[Subset], shape: tuple[int, ...]) -> Floats:
@@ -196,19 +190,16 @@ def svd_bound(gram: Gram) -> Bound | None:
             return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
     widest = int(np.count_nonzero(gram.index, axis=1).max())
     if widest <= MAX_ALGEBRA_ATTRIBUTES and in_marginal_algebra(gram):
-        return Bound(_marginal_bound(gram), "SVD bound")
+        # the SVD bound: the value of a has multiplicity prod_{i in a} (n_i - 1)
+        eigenvalues = workload_eigenvalues(gram)
+        beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
+        multiplicities = member_products(list(eigenvalues), beyond)
+        of_cores = np.sqrt(np.array(list(eigenvalues.values())) * multiplicities)
+        return Bound(float(of_cores.sum()) ** 2, "SVD bound")
     if math.prod(gram.shape_of_domain) <= MAX_DECOMPOSED_CELLS:
         V = gram.dense()
         return Bound(_root_trace((V + V.T) / 2) ** 2 / len(V), "SVD bound")
     return None
-
-
-def _marginal_bound(gram: Gram) -> float:
-    """Return the SVD bound: the value of a has multiplicity prod_{i in a} (n_i - 1)."""
-    eigenvalues = workload_eigenvalues(gram)
-    beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
-    multiplicities = member_products(list(eigenvalues), beyond)
-    return float(np.sqrt(np.array(list(eigenvalues.values())) * multiplicities).sum()) ** 2
 
 
 def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:

@@ -63,7 +63,23 @@ def dual_bound(gram: Gram) -> float | None:
     spent = sum(3 * len(orbit_set.levels) * _cost(len(orbit_set.sizes)) for orbit_set in orbits)
     vs, best = _uniform(orbits), None
     if spent < BUDGET / 2:
-        vs = _product_duals(gram, orbits)
+        # for each attribute the dual of its surrogate Gram, as OPT_x has it
+        vs = _uniform(orbits)
+        bounds = [_matrix_bounds(orbit_set, v) for orbit_set, v in zip(orbits, vs, strict=True)]
+        for i, orbit_set in list(enumerate(orbits)) * 2:
+            if len(orbit_set.sizes) == 1:
+                continue
+            factors = np.stack([b[gram.index[:, j]] for j, b in enumerate(bounds)], axis=1)
+            factors[:, i] = 1.0
+            weights = gram.weights * factors.prod(axis=1)
+            surrogate = np.bincount(gram.index[:, i], weights, minlength=len(orbit_set.levels))
+            rounds = int(0.05 * BUDGET / _cost(len(orbit_set.sizes)))
+            level = np.tensordot(surrogate, orbit_set.levels, axes=1)
+            for _ in range(min(max(rounds, 1), DUAL_ROUNDS // 2)):
+                mass = _root_masses(orbit_set, vs[i], level, surrogate @ orbit_set.inside)
+                vs[i] = _climbed(vs[i], mass / (orbit_set.sizes * mass.sum()))
+                vs[i] /= float(orbit_set.sizes @ vs[i])
+            bounds[i] = _matrix_bounds(orbit_set, vs[i])
     of_values = all(is_of_values(V) for matrices in gram.matrices for V in matrices)
     for _ in range(VALUE_ROUNDS if of_values else DUAL_ROUNDS):
         point = _evaluate(gram, orbits, vs, BUDGET - spent)
@@ -178,30 +194,6 @@ def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, K
             terms = sums.setdefault(tuple(sector), {})
             terms[tuple(pairs)] = terms.get(tuple(pairs), 0.0) + value
     return sums
-
-
-def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Floats]:
-    """Return for each attribute the dual of its surrogate Gram, as OPT_x has it.
-
-    The other attributes enter as the square of tr((D V D)^(1/2)), the bound on their own loss.
-    """
-    vs = _uniform(orbits)
-    bounds = [_matrix_bounds(orbit_set, v) for orbit_set, v in zip(orbits, vs, strict=True)]
-    for i, orbit_set in list(enumerate(orbits)) * 2:
-        if len(orbit_set.sizes) == 1:
-            continue
-        factors = np.stack([b[gram.index[:, j]] for j, b in enumerate(bounds)], axis=1)
-        factors[:, i] = 1.0
-        weights = gram.weights * factors.prod(axis=1)
-        surrogate = np.bincount(gram.index[:, i], weights, minlength=len(orbit_set.levels))
-        rounds = int(0.05 * BUDGET / _cost(len(orbit_set.sizes)))
-        level = np.tensordot(surrogate, orbit_set.levels, axes=1)
-        for _ in range(min(max(rounds, 1), DUAL_ROUNDS // 2)):
-            mass = _root_masses(orbit_set, vs[i], level, surrogate @ orbit_set.inside)
-            vs[i] = _climbed(vs[i], mass / (orbit_set.sizes * mass.sum()))
-            vs[i] /= float(orbit_set.sizes @ vs[i])
-        bounds[i] = _matrix_bounds(orbit_set, vs[i])
-    return vs
 
 
 def _uniform(orbits: Sequence[Orbits]) -> list[Floats]:

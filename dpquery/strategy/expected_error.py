@@ -73,13 +73,7 @@ def block_errors(
 def expected_error(
     strategy: Strategy, workload: Workload, change: RecordChange = "enters"
 ) -> ExpectedError:
-    """Return the expected error of a strategy on every query of a workload.
-
-    Args:
-        strategy: what is measured.
-        workload: the queries.
-        change: what one record does between neighbours.
-    """
+    """Return the expected error of a strategy on every query of a workload."""
     errors = block_errors(strategy, workload, change)
     measured_in = list(zip(errors, workload.units, strict=True))
     total = sum(error.total_squared / unit**2 for error, unit in measured_in)

@@ -222,14 +222,6 @@ def raised(
 ) -> tuple[list[Share], float]:
     """Return shares with more weight on badly answered queries: a multiplicative update.
 
-    Args:
-        shares: the old weights.
-        goal: the targets of the figures.
-        workload: the queries.
-        strategy: what was selected for the old weights.
-        power: of a query's squared figure, by which its weight grows.
-        change: what one record does between neighbours.
-
     Returns:
         The new shares, and the weighted mean of the squared figures over squared targets under the
         old ones: at the optimum it is the square of the score.
@@ -340,11 +332,11 @@ class BudgetProblem:
             below[k] = [b for b, terms in by_subset for _ in terms]
             terms = [term for _, subset_terms in by_subset for term in subset_terms]
             self.classes[k] = row_classes(workload.blocks[k], terms)
-        self._check_size()
-        self.subsets, self.matrix = self._matrix(below)
-
-    def _matrix(self, below: dict[int, list[Subset]]) -> tuple[list[Subset], "sp.csr_array"]:
-        """Return the subsets that some variance depends on, and the variances over them."""
+        size = sum(
+            math.prod(classes.shape) * len(classes.terms) for classes in self.classes.values()
+        )
+        if size > MAX_MINIMAX_COEFFICIENTS:
+            raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
         every = dict.fromkeys(b for block_subsets in below.values() for b in block_subsets)
         place = {b: j for j, b in enumerate(every)}
         self.pieces: list[tuple[int, int, slice]] = []  # limit, block, where its rows stand
@@ -364,19 +356,12 @@ class BudgetProblem:
         whole = whole @ sp.diags_array([self.cost(b) for b in place])
         used = np.asarray(whole.max(axis=0).todense()).ravel() > 0
         subsets = [b for b, is_used in zip(place, used, strict=True) if is_used]
-        return subsets, sp.csr_array(whole[:, np.nonzero(used)[0]])
+        self.subsets, self.matrix = subsets, sp.csr_array(whole[:, np.nonzero(used)[0]])
 
     def cost(self, b: Subset) -> float:
         """Return p_b, the squared sensitivity of a block of cores."""
         norms = [core.factor.column_norms(2).max() for core in (self.cores[i] for i in b) if core]
         return math.prod(map(float, norms), start=1.0)
-
-    def _check_size(self) -> None:
-        size = sum(
-            math.prod(classes.shape) * len(classes.terms) for classes in self.classes.values()
-        )
-        if size > MAX_MINIMAX_COEFFICIENTS:
-            raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
 
     def _tables(self, number: int, k: int) -> Numbers:
         """Return the contribution of each term of a block to every class, or to the RMSE."""
@@ -410,7 +395,15 @@ class BudgetProblem:
                 bound, weights = proven, lambdas / lambdas.sum()
             if value <= bound * (1 + SCORE_GAP):
                 break
-        shares = self._shares(weights)
+        shares = []
+        for number, k, span in self.pieces:
+            block, classes, mass = self.workload.blocks[k], self.classes[k], weights[span]
+            limit = self.goal[number]
+            if limit.figure == "rmse":
+                part = block.queries / queries(limit, self.workload)
+                shares.append(Share(number, k, float(mass[0]) * part, even_rows(block)))
+            else:
+                shares.append(share_of(number, k, block, classes, mass.reshape(classes.shape)))
         return Budgets(self._noise(noise), math.sqrt(value), math.sqrt(bound), shares)
 
     def _sharpened(self, x: Floats, t: float) -> Floats:
@@ -457,15 +450,3 @@ class BudgetProblem:
         budget |= dict.fromkeys(other, part * whole / max(len(other), 1))
         whole = sum(budget.values())
         return {b: math.sqrt(self.cost(b) * whole / share) for b, share in budget.items()}
-
-    def _shares(self, weights: Floats) -> list[Share]:
-        shares = []
-        for number, k, span in self.pieces:
-            block, classes, mass = self.workload.blocks[k], self.classes[k], weights[span]
-            limit = self.goal[number]
-            if limit.figure == "rmse":
-                part = block.queries / queries(limit, self.workload)
-                shares.append(Share(number, k, float(mass[0]) * part, even_rows(block)))
-            else:
-                shares.append(share_of(number, k, block, classes, mass.reshape(classes.shape)))
-        return shares

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.arrays import Floats, Numbers
 from dpquery.operators.blocks import Block, jointly_met, threshold_sum
 from dpquery.operators.cells import OrbitRows, Spread
 from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, PIdentity, Valued
@@ -146,7 +146,11 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
     if isinstance(factor, Spread):
         return _of_classes(factor, power, listed=listed)
     if isinstance(factor, Hierarchy):
-        matrix = _of_levels(factor, power, np.arange(n) if listed else np.array([0, n - 1]))
+        codes = np.arange(n) if listed else np.array([0, n - 1])
+        matrix: Numbers = np.zeros((len(codes), len(codes)), dtype=object)
+        for size, weight in zip(factor.sizes, factor.weights, strict=True):
+            place = codes // size
+            matrix = matrix + (place[:, None] == place).astype(object) * int(weight) ** power
         return Overlaps(int(matrix.min()), matrix=matrix if listed else None)
     if isinstance(factor, Tree):
         return _of_tree(factor, power, listed=listed)
@@ -199,15 +203,6 @@ def _fits(entries: Numbers, power: int) -> bool:
         return bool(n * n * rows <= OVERLAP_WORK)
     digits = -(-int(np.abs(entries).max(initial=1)).bit_length() // _DIGIT)
     return bool(n * n * rows * digits**2 <= 100 * OVERLAP_WORK)
-
-
-def _of_levels(factor: Hierarchy, power: int, codes: Ints) -> Numbers:
-    """Return overlaps of some codes: the weights of the levels where they share a block."""
-    total: Numbers = np.zeros((len(codes), len(codes)), dtype=object)
-    for size, weight in zip(factor.sizes, factor.weights, strict=True):
-        place = codes // size
-        total = total + (place[:, None] == place).astype(object) * int(weight) ** power
-    return total
 
 
 def _of_tree(factor: Tree, power: int, *, listed: bool) -> Overlaps:
@@ -286,10 +281,6 @@ class Distances:
         """Return the largest distance of two columns, 0 where all columns are equal.
 
         Exact for L2 where the kinds of pairs can be searched; an upper bound otherwise.
-
-        Args:
-            measurements: blocks and their integer weights.
-            norms: the largest column norm of each, to the power.
 
         Privacy:
             Holds for replacing one record of the domain by another one of the domain.

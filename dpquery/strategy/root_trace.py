@@ -245,7 +245,20 @@ class _Coordinates:
 
     def __init__(self, terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> None:
         self.terms, self.attributes = terms, attributes
-        self.bases = _bases(terms, attributes)
+        # [e, P] for each attribute named, P a basis of what its matrices reach beside e
+        used: dict[int, set[int]] = {}
+        for row in terms:
+            for i, u in row:
+                used.setdefault(i, set()).add(u)
+        bases = {}
+        for i, numbers in sorted(used.items()):
+            Q, stack = attributes[i].complement, attributes[i].matrices[sorted(numbers)]
+            reach = Q.T @ np.concatenate([*stack, *stack.transpose(0, 2, 1)], axis=1)
+            U, w, _ = np.linalg.svd(reach, full_matrices=False)
+            bases[i] = np.column_stack(
+                [attributes[i].e, Q @ U[:, w > LEAST_SINGULAR_VALUE * float(w.max(initial=0))]]
+            )
+        self.bases = bases
         self.ranks = {i: basis.shape[1] - 1 for i, basis in self.bases.items()}
         pairs = {pair for row in terms for pair in row}
         self.local = {
@@ -289,7 +302,24 @@ class _Coordinates:
             return RootTrace(self._eliminated_trace(small, trimmed), None, cost)
         masses = {i: np.zeros(len(basis)) for i, basis in self.bases.items()}
         if self.eliminated:
-            value, root = self._eliminate(small, trimmed, masses)
+            # the trace by rational functions, and the root of S on the other blocks
+            tops, (weights, taus, slope), whole = self._tops(small, trimmed)
+            root, eye = np.zeros_like(small), np.eye(len(small))
+            for weight, tau in zip(weights, taus, strict=True):
+                inverse = _core_inverse(small, tops, tau)
+                root += weight * (eye - tau * inverse)
+                for top in tops:
+                    top.add(weight, tau, inverse)
+            value = float(np.trace(root)) + slope * whole
+            for top in tops:
+                value += top.trace
+                partial = top.partial()
+                for i, basis in self.bases.items():
+                    if i in partial:
+                        masses[i] += np.einsum("op,pq,oq->o", basis, partial[i], basis)
+                    else:
+                        masses[i] += top.trace * basis[:, 0] ** 2
+            value *= 1 - ROOT_TRACE_SAFETY
         else:
             roots, U = _roots(small)
             value, root = float(roots.sum()), (U * roots) @ U.T
@@ -362,28 +392,6 @@ class _Coordinates:
                 top.add_trace(weight, tau, inverse)
         return (value + sum(top.trace for top in tops)) * (1 - ROOT_TRACE_SAFETY)
 
-    def _eliminate(
-        self, small: Floats, trimmed: "_Trimmed", masses: dict[int, Floats]
-    ) -> tuple[float, Floats]:
-        """Return the trace by rational functions, and the root of S on the other blocks."""
-        tops, (weights, taus, slope), whole = self._tops(small, trimmed)
-        root, eye = np.zeros_like(small), np.eye(len(small))
-        for weight, tau in zip(weights, taus, strict=True):
-            inverse = _core_inverse(small, tops, tau)
-            root += weight * (eye - tau * inverse)
-            for top in tops:
-                top.add(weight, tau, inverse)
-        value = float(np.trace(root)) + slope * whole
-        for top in tops:
-            value += top.trace
-            partial = top.partial()
-            for i, basis in self.bases.items():
-                if i in partial:
-                    masses[i] += np.einsum("op,pq,oq->o", basis, partial[i], basis)
-                else:
-                    masses[i] += top.trace * basis[:, 0] ** 2
-        return value * (1 - ROOT_TRACE_SAFETY), root
-
     def _add_masses(
         self, block: Callable[[Subset, Subset], Floats], masses: dict[int, Floats]
     ) -> None:
@@ -449,20 +457,3 @@ def _core_inverse(small: Floats, tops: Sequence[Eliminated], tau: float) -> Floa
 def _places(sizes: list[int], blocks: list[Subset]) -> dict[Subset, slice]:
     ends = np.cumsum([0, *sizes]).tolist()
     return {b: slice(*ends[k : k + 2]) for k, b in enumerate(blocks)}
-
-
-def _bases(terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> dict[int, Floats]:
-    """Return [e, P] for each attribute named, P a basis of what its matrices reach beside e."""
-    used: dict[int, set[int]] = {}
-    for row in terms:
-        for i, u in row:
-            used.setdefault(i, set()).add(u)
-    bases = {}
-    for i, numbers in sorted(used.items()):
-        Q, stack = attributes[i].complement, attributes[i].matrices[sorted(numbers)]
-        reach = Q.T @ np.concatenate([*stack, *stack.transpose(0, 2, 1)], axis=1)
-        U, w, _ = np.linalg.svd(reach, full_matrices=False)
-        bases[i] = np.column_stack(
-            [attributes[i].e, Q @ U[:, w > LEAST_SINGULAR_VALUE * float(w.max(initial=0))]]
-        )
-    return bases

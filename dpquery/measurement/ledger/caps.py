@@ -61,7 +61,17 @@ class NoRoomError(BudgetExceededError):
     def __init__(self, funds: Funds, price: Price) -> None:
         """Keep what was refused."""
         self.funds, self.price = funds, price
-        super().__init__(self.with_remedy(""), exactly=self._digits())
+        tighter = self.funds.tightest(self.price)
+        charges = (self.price.units, self.price.pure)
+        super().__init__(
+            self.with_remedy(""),
+            exactly=" or ".join(
+                f"{one.currency} {units_text(charge)} where {units_text(max(0, one.left))} of "
+                f"{units_text(one.most)} is left"
+                for one, charge in zip(tighter.sums, charges, strict=False)
+                if charge is not None
+            ),
+        )
 
     def with_remedy(self, remedy: str) -> str:
         """Return the message with a remedy in it, if there is one."""
@@ -81,17 +91,6 @@ class NoRoomError(BudgetExceededError):
         if price.pure is None and tighter.decisive.left > 0:
             return f"nothing is left of {budget}, for Gaussian noise: only Laplace noise still fits"
         return f"nothing is left of {budget}"
-
-    def _digits(self) -> str:
-        """Return the charge, and what is left by each sum that could admit it, exactly."""
-        tighter = self.funds.tightest(self.price)
-        charges = (self.price.units, self.price.pure)
-        return " or ".join(
-            f"{one.currency} {units_text(charge)} where {units_text(max(0, one.left))} of "
-            f"{units_text(one.most)} is left"
-            for one, charge in zip(tighter.sums, charges, strict=False)
-            if charge is not None
-        )
 
 
 def account_of(state: LedgerState, dataset: str, *, ledger: Path) -> Account:

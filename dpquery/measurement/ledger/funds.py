@@ -212,13 +212,7 @@ def epsilon_text(epsilon: Fraction) -> str:
 
 
 def cap_text(cap: Cap, *, by_epsilons: bool = False, form: Callable[[float], str] = power) -> str:
-    """Return a cap in words, and which sum is held against it where that is not plain.
-
-    Args:
-        cap: the cap.
-        by_epsilons: whether it is the sum of the epsilons of pure releases.
-        form: how its delta is written.
-    """
+    """Return a cap in words, and which sum is held against it where that is not plain."""
     if cap.epsilon is None:
         return f"rho {units_text(cap.units)}"
     delta = f" at delta {form(float(cap.delta))}" if cap.delta else ""

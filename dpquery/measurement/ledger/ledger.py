@@ -175,11 +175,6 @@ def named_event(release: Path) -> Head:
 def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> str | None:
     """Return how a ledger lacks the event that a release names, in a line; None if it has it.
 
-    Args:
-        release: the folder.
-        events: the ledger's whole chain.
-        ledger: its path, for the message.
-
     Returns:
         A line for the user, or None if the event is in the chain.
     """
@@ -197,27 +192,6 @@ def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> st
             "copy, or another ledger"
         )
     return f"release {release} is not in the ledger at {ledger}, {cause}"
-
-
-def check_witnesses(releases: Sequence[Path], events: Sequence[Event], *, ledger: Path) -> None:
-    """Check that every release is in the ledger; all that fail are named in one error.
-
-    Raises:
-        LedgerError: some are not in the chain.
-        SpecError: all that can be read are, and some folders are no release.
-    """
-    missing, unreadable = [], []
-    for release in releases:
-        try:
-            line = missing_event(release, events, ledger=ledger)
-        except SpecError as error:
-            unreadable.append(str(error))
-        else:
-            missing += [] if line is None else [line]
-    if missing:
-        raise LedgerError("\n".join([*missing, *unreadable, "restore the ledger that was charged"]))
-    if unreadable:
-        raise SpecError("\n".join(unreadable))
 
 
 LARGE = 4 * 2**20
@@ -575,7 +549,21 @@ class Ledger:
         for entry in state.entries.values():
             if entry.state == "committed":
                 self._stored(entry)
-        check_witnesses(releases, events, ledger=self._store.path)
+        # check that every release is in the ledger; all that fail are named in one error
+        missing, unreadable = [], []
+        for release in releases:
+            try:
+                line = missing_event(release, events, ledger=self._store.path)
+            except SpecError as error:
+                unreadable.append(str(error))
+            else:
+                missing += [] if line is None else [line]
+        if missing:
+            raise LedgerError(
+                "\n".join([*missing, *unreadable, "restore the ledger that was charged"])
+            )
+        if unreadable:
+            raise SpecError("\n".join(unreadable))
         return state.head
 
     def check_replaced(self, release: Path) -> None:

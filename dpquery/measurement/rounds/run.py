@@ -378,11 +378,6 @@ def weighed_total(counted: float, std: float, rows: Rows | None) -> float:
     All answers follow it, and at low signal a noisy count alone could be anything. So it is weighed
     with the declared number, which is believed to half of itself, by their inverse variances: that
     moves a clear count by far less than its noise, and says what was declared where nothing is.
-
-    Args:
-        counted: the noisy number.
-        std: standard deviation of its noise.
-        rows: the declared number.
     """
     if rows is None:
         return max(1.0, counted)

@@ -89,7 +89,14 @@ class RapProjection:
     def add(self, measured: Round) -> None:
         """Take in the noisy answers of a round, and fit again."""
         if not self.settings.adaptive:
-            self._fit_to_all(measured.noisy, measured.std)
+            # fit to the answers of all queries, in the order of the blocks and of their rows
+            ends = np.cumsum([block.queries for block in self.workload.blocks])
+            if len(measured.noisy) != ends[-1]:
+                raise ValueError(f"{len(measured.noisy)} answers for {ends[-1]} queries")
+            fractions = np.asarray(measured.noisy / self.total, dtype=np.float32)
+            pieces = tuple(np.split(fractions, ends[:-1]))
+            tables = WholeTables(self.workload, pieces, (measured.std / self.total,) * len(pieces))
+            self._project(tables.partition, tables.target)
             return
         std = measured.std / self.total
         for (position, row), answer in zip(
@@ -101,16 +108,6 @@ class RapProjection:
             finer = self._partition.refine(self._measured.predicates)
             rows = self.settings.relaxed_rows
             self._project(finer, self._measured.query_answers(finer, rows=rows).target)
-
-    def _fit_to_all(self, noisy: Floats, std: float) -> None:
-        """Fit to the answers of all queries, in the order of the blocks and of their rows."""
-        ends = np.cumsum([block.queries for block in self.workload.blocks])
-        if len(noisy) != ends[-1]:
-            raise ValueError(f"{len(noisy)} answers for {ends[-1]} queries")
-        fractions = np.asarray(noisy / self.total, dtype=np.float32)
-        pieces = tuple(np.split(fractions, ends[:-1]))
-        tables = WholeTables(self.workload, pieces, (std / self.total,) * len(pieces))
-        self._project(tables.partition, tables.target)
 
     def _project(self, finer: Partition, target: FitTarget) -> None:
         masses = self._partition.split(self._fit.masses, finer, self._start)

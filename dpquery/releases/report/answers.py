@@ -184,12 +184,6 @@ def read_cells(
 ) -> ItemCells:
     """Return the answers of an item's file, or those of its extremes where they are too many.
 
-    Args:
-        path: the file.
-        labels: its columns that say what a row is.
-        facts: of the item.
-        names: of values that are called otherwise than in the files.
-
     Raises:
         UNREADABLE: a file is missing or damaged.
     """
@@ -275,7 +269,10 @@ def table_cells(
     """
     columns = table.column_names
     if labels is None:
-        labels = names_of_labels(columns)
+        before = list(columns[: columns.index("estimate")])
+        labels = [
+            n for n in before if not (n.endswith(_OF_LABELS) and n.rsplit("_", 1)[0] in before)
+        ]
     value = _checked(table["estimate"])
     withheld = np.zeros(len(value), dtype=bool)
     if "published" in columns:
@@ -299,12 +296,6 @@ def table_cells(
         dimensions=tuple(_dimension(table, name, names.get(name, {})) for name in labels),
         dates=pa.types.is_date32(table.schema.field("estimate").type),
     )
-
-
-def names_of_labels(columns: Sequence[str]) -> list[str]:
-    """Return the columns before `estimate` that say what a row is, without codes, levels, ends."""
-    before = list(columns[: columns.index("estimate")])
-    return [n for n in before if not (n.endswith(_OF_LABELS) and n.rsplit("_", 1)[0] in before)]
 
 
 def _checked(column: pa.ChunkedArray) -> Floats:

@@ -77,13 +77,7 @@ def place_scale(values: Sequence[float]) -> Scale:
 
 
 def number_ticks(scale: Scale, *, most: int = 5, whole: bool = False) -> list[Tick]:
-    """Return round values of a scale with their texts, so many at most.
-
-    Args:
-        scale: the axis.
-        most: number of values.
-        whole: whether only whole numbers mean anything.
-    """
+    """Return round values of a scale with their texts, so many at most."""
     return written(_log_values(scale, most) if scale.log else _round_values(scale, most, whole))
 
 
@@ -108,11 +102,7 @@ def written(values: Sequence[float]) -> list[Tick]:
 
 
 def date_ticks(scale: Scale) -> list[Tick]:
-    """Return first days of years, quarters, months or weeks that find room, as they are written.
-
-    Args:
-        scale: of days by their ordinal numbers.
-    """
+    """Return first days of years, quarters, months or weeks that find room, as they are written."""
     first, last = math.ceil(scale.low), math.floor(scale.high)
     most = NARROWEST / 20
     for step in _DAY_STEPS:
@@ -129,12 +119,7 @@ def date_ticks(scale: Scale) -> list[Tick]:
 
 
 def end_ticks(scale: Scale, texts: tuple[str, str]) -> list[Tick]:
-    """Return the first and the last value of an axis, which is all that a small plot has room for.
-
-    Args:
-        scale: the axis.
-        texts: of the two.
-    """
+    """Return the first and the last value of an axis: a small plot has room for no more."""
     room = int(PANEL_WIDTH / 2 / _CHARACTER)
     ticks = [Tick(end, cut(t, room)) for end, t in zip((scale.low, scale.high), texts, strict=True)]
     return ticks if ticks[0].text != ticks[1].text else ticks[:1]

@@ -85,7 +85,16 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         batches = file.iter_batches(MOST_DRAWN)
         table = pa.Table.from_batches([next(batches)]) if facts.rows else file.read()
         widths = _widths(file.read(columns=[*_FIGURES, "flag"]), facts)
-    cells = replace(table_cells(_in_words(table, facts), None), whole=facts.rows <= MOST_DRAWN)
+    # the table with shares and ratios in percent, and quantiles by their percentage
+    if facts.kind in PERCENT_KINDS:
+        for name in _FIGURES:
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, pc.multiply(table[name], 100.0))
+    if "quantile" in table.column_names:
+        place = table.schema.get_field_index("quantile")
+        words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
+        table = table.set_column(place, "quantile", words.dictionary_encode())
+    cells = replace(table_cells(table, None), whole=facts.rows <= MOST_DRAWN)
     return DerivedReport(facts, columns, cells, widths)
 
 
@@ -107,16 +116,3 @@ def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
         table["estimate"].null_count,
         unit,
     )
-
-
-def _in_words(table: pa.Table, facts: DerivedFacts) -> pa.Table:
-    """Return the table with shares and ratios in percent, and quantiles by their percentage."""
-    if facts.kind in PERCENT_KINDS:
-        for name in _FIGURES:
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, pc.multiply(table[name], 100.0))
-    if "quantile" in table.column_names:
-        place = table.schema.get_field_index("quantile")
-        words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
-        table = table.set_column(place, "quantile", words.dictionary_encode())
-    return table

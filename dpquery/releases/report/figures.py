@@ -8,7 +8,6 @@ folder of a release holds; a folder of answers has none, and is told by its labe
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpquery.exceptions import DpqueryError
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
@@ -390,20 +388,16 @@ def _read_errors(path: Path, manifest: Manifest) -> list[dict[str, float | None]
     with opened(path, rows=len(manifest.items), coded=("item",)) as file:
         if file.schema_arrow.remove_metadata() != schema.set(0, schema.field(0).with_type(_CODED)):
             raise ValueError("schema")
-        if _names(file, len(manifest.items)) != [item.name for item in manifest.items]:
+        # the items' names, one a row; ValueError if they are longer than any items'
+        names: list[str | None] = []
+        for batch in file.iter_batches(_AT_ONCE, columns=["item"]):
+            if batch.column(0).dictionary.nbytes > _LONGEST_NAME * (len(manifest.items) + 1):
+                raise ValueError("names")
+            names += batch.column(0).to_pylist()
+        if names != [item.name for item in manifest.items]:
             raise ValueError("names")
         figures: list[dict[str, float | None]] = file.read(columns=schema.names[1:]).to_pylist()
     return figures
-
-
-def _names(file: pq.ParquetFile, count: int) -> list[str | None]:
-    """Return the items' names, one a row; ValueError if they are longer than any items'."""
-    names: list[str | None] = []
-    for batch in file.iter_batches(_AT_ONCE, columns=["item"]):
-        if batch.column(0).dictionary.nbytes > _LONGEST_NAME * (count + 1):
-            raise ValueError("names")
-        names += batch.column(0).to_pylist()
-    return names
 
 
 def _item(
@@ -414,7 +408,11 @@ def _item(
         described = mapping(parsed(file.metadata.metadata[b"dpquery"]))
         columns = tuple(file.schema_arrow.names)
     labels = [text_of(label) for label in list_of(described["labels"])]
-    _check_figures(row, facts)
+    figures = [value for value in row.values() if value is not None]
+    if not all(value == 0 or LEAST_FIGURE <= value < MOST for value in figures):
+        raise ValueError("figure")
+    if row["queries"] != facts.queries or row["weight"] is None:
+        raise ValueError("queries")
     return ItemReport(
         name=facts.name,
         description=facts.description,
@@ -424,15 +422,6 @@ def _item(
         level=level,
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
-
-
-def _check_figures(row: Mapping[str, float | None], facts: ItemFacts) -> None:
-    """Refuse figures that no release gives for an item."""
-    figures = [value for value in row.values() if value is not None]
-    if not all(value == 0 or LEAST_FIGURE <= value < MOST for value in figures):
-        raise ValueError("figure")
-    if row["queries"] != facts.queries or row["weight"] is None:
-        raise ValueError("queries")
 
 
 def to_json(report: Report) -> dict[str, JsonValue]:

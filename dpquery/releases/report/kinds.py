@@ -167,14 +167,7 @@ def groups_of(cells: ItemCells, dimensions: Sequence[Dimension]) -> list[tuple[s
 def chosen_groups(
     cells: ItemCells, groups: Sequence[tuple[str, Ints]], most: int, noun: str
 ) -> tuple[list[tuple[str, Ints]], tuple[str, ...]]:
-    """Return so many groups at most, the most and the least reliable, and words on the choice.
-
-    Args:
-        cells: the answers.
-        groups: names and rows of all groups.
-        most: number of groups.
-        noun: what a group is called, in the plural.
-    """
+    """Return so many groups at most, the most and the least reliable, and words on the choice."""
     if len(groups) <= most:
         return list(groups), ()
     shown = [group for group in groups if not np.isnan(cells.value[group[1]]).all()]

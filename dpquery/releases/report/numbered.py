@@ -38,11 +38,6 @@ def labelled_tables(directory: Path, facts: ItemFacts, name: str) -> pa.Table | 
     Labels are texts here, also of whole numbers and dates, whose `_from` and `_to` are numbers and
     days.
 
-    Args:
-        directory: of the release.
-        facts: of the item, whose rows are numbered.
-        name: attributes joined by ", ", or "total".
-
     Returns:
         The tables, one after the other; None where there is none of that name.
 
@@ -65,12 +60,6 @@ def labelled_tables(directory: Path, facts: ItemFacts, name: str) -> pa.Table | 
 
 def labelled_rows(directory: Path, facts: ItemFacts, rows: Ints, names: Names) -> pa.Table:
     """Return some rows of an item with what each counts in one column of words, `cell`.
-
-    Args:
-        directory: of the release.
-        facts: of the item, whose rows are numbered.
-        rows: (m,) their numbers in the item's file, rising.
-        names: of values that are called otherwise than in the files.
 
     Raises:
         UNREADABLE: a file is missing or damaged.

@@ -259,6 +259,16 @@ def page(report: Report) -> str:
     parts = [item_section(item) for item in report.items]
     derived = [derived_section(item, level=manifest.level) for item in report.derived]
     marks = {mark for _, shown in [*parts, *derived] if shown is not None for mark in shown.marks}
+    privacy, guarantee = manifest.privacy, manifest.guarantee
+    rows = [
+        ("Protected", unit_words(privacy)),
+        ("Compared", neighbour_words(privacy)),
+        ("Guarantee", guarantee_line(guarantee)),
+        ("In words", odds_words(guarantee, privacy).removeprefix("In words: ")),
+        ("All releases", guarantee.cumulative),
+        ("Strategy", _strategy(manifest)),
+        ("Ledger", f"event {manifest.ledger.seq}, {manifest.ledger.head[:16]}…"),
+    ]
     sections = [
         ("all", "All items", _table(report)),
         ("worth", "What the answers are worth", _error_charts(report)),
@@ -266,7 +276,7 @@ def page(report: Report) -> str:
         ("items", "Item by item", "".join(html for html, _ in parts)),
         ("derived", "Derived from the answers", "".join(html for html, _ in derived)),
         ("curve", "Error against privacy", _curve(manifest)),
-        ("promise", "What is promised", _promise(manifest)),
+        ("promise", "What is promised", _definitions(rows)),
         ("words", "Words", _definitions(_glossary(manifest))),
     ]
     sections = [section for section in sections if section[2]]
@@ -482,20 +492,6 @@ def _curve(manifest: Manifest) -> str:
     title = "RMS error at other values of ε, same strategy"
     note = "What the same questions would cost in error at other budgets; known without the data."
     return f'{privacy_curve(curve, now=now, title=title)}<p class="note">{note}</p>'
-
-
-def _promise(manifest: Manifest) -> str:
-    privacy, guarantee = manifest.privacy, manifest.guarantee
-    rows = [
-        ("Protected", unit_words(privacy)),
-        ("Compared", neighbour_words(privacy)),
-        ("Guarantee", guarantee_line(guarantee)),
-        ("In words", odds_words(guarantee, privacy).removeprefix("In words: ")),
-        ("All releases", guarantee.cumulative),
-        ("Strategy", _strategy(manifest)),
-        ("Ledger", f"event {manifest.ledger.seq}, {manifest.ledger.head[:16]}…"),
-    ]
-    return _definitions(rows)
 
 
 def _strategy(manifest: Manifest) -> str:

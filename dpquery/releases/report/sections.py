@@ -40,12 +40,20 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
     value = "published" if item.facts.published is not None else "estimate"
     intervals = f"with {level} noise intervals" if known else "without error bars"
     picture = picture_of(item.cells, Caption(f"{item.title}: {value}s {intervals}", unit, value))
+    # what the answers of each level are worth, as a table
+    heads = ("level", "verdict", f"{level_text(item.level)} within", "flagged", "answers")
+    rows = [
+        f'<tr><th scope="row">{escape(level.name)}</th>'
+        f"<td>{pill(level.worth.grade, '')}</td><td>{within(level.within)}</td>"
+        f"<td>{percent(level.worth.flagged_share or 0.0)}</td><td>{level.answers:,}</td></tr>"
+        for level in item.levels
+    ]
     return _article(
         place=f"item-{item.name}",
         title=item.title,
         lead=[item.description],
         verdict=pill(item.grade, item.verdict),
-        beside=_levels(item),
+        beside=(_html_table(f"{item.title} by level", heads, rows, "By level") if rows else ""),
         picture=picture,
         notes=[*picture.notes, *_said(item)],
         table=_table(item.name, item.cells, item.queries, value, level, picture),
@@ -54,12 +62,7 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
 
 
 def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture | None]:
-    """Return the part of the page about a derived item, and its picture.
-
-    Args:
-        item: the derived item.
-        level: of the intervals, as a share.
-    """
+    """Return the part of the page about a derived item, and its picture."""
     facts, percent = item.facts, level_text(level)
     notes = [f"It is: {facts.definition}."]
     if facts.kind == "quantiles":
@@ -128,18 +131,6 @@ def _article(
         f"<p>File {file}: {count(rows, 'row')}. Columns: {named}.</p></div></div>{table}"
         "</article>\n"
     )
-
-
-def _levels(item: ItemReport) -> str:
-    """Return what the answers of each level are worth, as a table."""
-    heads = ("level", "verdict", f"{level_text(item.level)} within", "flagged", "answers")
-    rows = [
-        f'<tr><th scope="row">{escape(level.name)}</th>'
-        f"<td>{pill(level.worth.grade, '')}</td><td>{within(level.within)}</td>"
-        f"<td>{percent(level.worth.flagged_share or 0.0)}</td><td>{level.answers:,}</td></tr>"
-        for level in item.levels
-    ]
-    return _html_table(f"{item.title} by level", heads, rows, "By level") if rows else ""
 
 
 def _said(item: ItemReport) -> list[str]:

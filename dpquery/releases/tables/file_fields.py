@@ -85,14 +85,7 @@ _NOT_NEGATIVE = {"std_error", "half_width", "rel_error", "cell", "place", "size"
 def item_fields(
     schema: pa.Schema, facts: ItemFacts, manifest: Manifest, domain: Domain | None
 ) -> tuple[FileField, ...]:
-    """Return the columns of an item's file.
-
-    Args:
-        schema: of the file.
-        facts: on the item.
-        manifest: of the release.
-        domain: of its spec; None where that is not at hand: attributes then have no values.
-    """
+    """Return the columns of an item's file."""
     known = {name: (column.meaning, column.unit) for name, column in ANSWER_COLUMNS.items()}
     known |= {} if manifest.error_bars else FITTED_FIELDS
     known |= {"flag": FACT_FLAG} if manifest.facts else {}
@@ -103,14 +96,7 @@ def item_fields(
 def derived_item_fields(
     schema: pa.Schema, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
 ) -> tuple[FileField, ...]:
-    """Return the columns of the file of a derived item.
-
-    Args:
-        schema: of the file.
-        facts: on the derived item.
-        manifest: of the release.
-        domain: of its spec; None where that is not at hand: attributes then have no values.
-    """
+    """Return the columns of the file of a derived item."""
     words = {"statistic": facts.kind, "level": f"{100 * manifest.level:g} %"}
     return _row_fields(schema, DERIVED_FIELDS, words, domain)
 
@@ -184,17 +170,23 @@ def _attribute_field(
         if end == "to" and base in attributes and is_binned(attributes[base]):
             end = "below"  # of releases from plans that call the upper edge so
         return FileField(column.name, kind, _ENDS[end].format(name=base), nullable=column.nullable)
-    described = _described(column)
+    said = column.metadata or {}
+    meaning = said.get(b"description", b"A value of the row").decode()
+    described = meaning, said.get(b"unit", b"").decode()
     if column.name not in attributes:
         return FileField(column.name, kind, *described, nullable=column.nullable)
     attribute = attributes[column.name]
     low, high = _limits(attribute, kind)
+    kinds = (Integers, Bins, Dates)
     return FileField(
         column.name,
         kind,
         _declared(attribute, typed=kind != "text"),
         nullable=column.nullable,
-        ordered=_is_ordered(attribute),
+        ordered=(
+            not attribute.merged
+            and (not attribute.in_data or isinstance(attribute.columns[0].kind, kinds))
+        ),
         low=low,
         high=high,
     )
@@ -210,13 +202,6 @@ _ENDS = {
 """What the columns beside an attribute's hold, by the ends of their names."""
 
 
-def _described(column: pa.Field) -> tuple[str, str]:
-    """Return meaning and unit as the metadata of a field says them."""
-    said = column.metadata or {}
-    meaning = said.get(b"description", b"A value of the row").decode()
-    return meaning, said.get(b"unit", b"").decode()
-
-
 def _declared(attribute: Attribute, *, typed: bool) -> str:
     if not attribute.in_data:
         return "How many rows a person has"
@@ -224,13 +209,6 @@ def _declared(attribute: Attribute, *, typed: bool) -> str:
     values = "; ".join(values_text(column) for column in attribute.columns)
     groups = "" if typed else "; ranges, groups and totals of these where the item asks for them"
     return f"Column {columns} of the records, declared as {values}{groups}"
-
-
-def _is_ordered(attribute: Attribute) -> bool:
-    kinds = (Integers, Bins, Dates)
-    return not attribute.merged and (
-        not attribute.in_data or isinstance(attribute.columns[0].kind, kinds)
-    )
 
 
 def _limits(attribute: Attribute, kind: FieldKind) -> tuple[int | None, int | None]:

@@ -340,15 +340,7 @@ def layout(
     extra: Sequence[str] = (),
     rules: ColumnRules = FIRST_RULES,
 ) -> Layout:
-    """Return how an item's file is laid out.
-
-    Args:
-        item: the item.
-        domain: of the spec.
-        error_bars: whether its answers have standard errors.
-        extra: names of its extra columns, in order.
-        rules: how the columns of attributes are made.
-    """
+    """Return how an item's file is laid out."""
     used = sorted({index for table in item.tables for index in table.attributes})
     columns = {
         index: attribute_columns(domain.attributes[index], item, index=index, rules=rules)

@@ -163,14 +163,7 @@ def label_columns(
     absent: bool,
     rules: ColumnRules = FIRST_RULES,
 ) -> tuple[ShownColumn, ...]:
-    """Return the columns of labels that show an attribute.
-
-    Args:
-        attribute: the attribute.
-        sets: all that is asked of it.
-        absent: whether some table lacks it: its rows are "all".
-        rules: how the column of upper ends is called.
-    """
+    """Return the columns of labels that show an attribute."""
     queries_of = {predicates: query_labels(attribute, predicates) for predicates in sets}
     labels = {predicates: queries.labels for predicates, queries in queries_of.items()}
     columns = [replace(_texts("", labels, [total_label(attribute)] * absent), known=None)]

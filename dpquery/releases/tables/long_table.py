@@ -77,13 +77,7 @@ class LongLayout(ItemRows):
 
 
 def long_layout(item: Item, *, error_bars: bool = True, extra: Sequence[str] = ()) -> LongLayout:
-    """Return how the answers of an item of very many tables are laid out.
-
-    Args:
-        item: the item.
-        error_bars: whether its answers have standard errors.
-        extra: names of its extra columns, in order.
-    """
+    """Return how the answers of an item of very many tables are laid out."""
     names = ("cell", "estimate", "std_error", "half_width")
     fields = answer_fields(*names, error_bars=error_bars, rules=item.publish)
     return LongLayout(
@@ -100,10 +94,6 @@ def axes_table(item: Item, domain: Domain) -> pa.Table:
     """Return `<item>.tables.parquet`: the attributes of every table, in order.
 
     A table without any attribute has one row too.
-
-    Args:
-        item: of very many tables.
-        domain: of the spec.
     """
     numbers, first = label_lists(item), 0
     rows: list[tuple[int, ...]] = []
@@ -131,11 +121,6 @@ def labels_table(item: Item, domain: Domain, *, rules: ColumnRules = FIRST_RULES
     """Return `<item>.labels.parquet`: the queries on each attribute, in words.
 
     Where an attribute has such, also by codes, by levels and by the ends of ranges.
-
-    Args:
-        item: of very many tables.
-        domain: of the spec.
-        rules: whether bins have a column for their upper edge.
     """
     lists = label_lists(item)
     by_level = any(domain.attributes[index].levels for index, _ in lists)
@@ -226,14 +211,7 @@ _FIGURES = ("estimate", "std_error", "ci_low", "ci_high")
 def derived_table(
     item: DerivedItem, figures: DerivedRows, domain: Domain, rules: ColumnRules
 ) -> pa.Table:
-    """Return the rows of a derived item: labels, `quantile` of quantiles, figures, flag, reason.
-
-    Args:
-        item: the derived item.
-        figures: one for each row; of quantiles those of a group one after another.
-        domain: of the spec.
-        rules: by which columns of attributes have one type in all files.
-    """
+    """Return the rows of a derived item: labels, `quantile` of quantiles, figures, flag, reason."""
     statistic = item.statistic
     rows, dates = statistic.rows, None
     labelled = layout(Item(item.name, (rows,)), domain, error_bars=True, rules=rules)
@@ -252,7 +230,8 @@ def derived_table(
         as_days = dates if name != "std_error" else None
         arrays.append(_figures(column, as_days))
         fields.append(pa.field(name, arrays[-1].type))
-    arrays += [_flags(figures), _reasons(figures)]
+    places = masked(np.zeros(len(figures.lost), dtype=np.int32), ~figures.lost)
+    arrays += [_flags(figures), pa.DictionaryArray.from_arrays(places, pa.array([figures.reason]))]
     fields += [pa.field("flag", LABEL, nullable=False), pa.field("reason", LABEL)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -272,8 +251,3 @@ def _flags(figures: DerivedRows) -> pa.Array:
     relative = relative_errors(estimate, np.where(known, figures.std_error, 0.0))
     places = np.where(figures.lost, len(FLAGS), flags(relative)).astype(np.int32)
     return encoded(places, pa.array([*FLAGS, LOST]))
-
-
-def _reasons(figures: DerivedRows) -> pa.Array:
-    places = masked(np.zeros(len(figures.lost), dtype=np.int32), ~figures.lost)
-    return pa.DictionaryArray.from_arrays(places, pa.array([figures.reason]))

@@ -40,10 +40,6 @@ def joint_power_work(system: JointSystem, block: Block) -> int:
 def joint_power_sums(system: JointSystem, block: Block) -> tuple[Floats, Floats]:
     """Return the sums of fourth and of sixth powers of every query's coefficients, on all parts.
 
-    Args:
-        system: the parts.
-        block: the queries; the parts together must support it.
-
     Returns:
         Two tensors of shape row_shape.
 
@@ -157,10 +153,6 @@ def _next_axis(
 
 def joint_covariances(system: JointSystem, pairs: QueryPairs) -> Floats:
     """Return the covariance of every pair under unit noise.
-
-    Args:
-        system: the parts, which together must support both blocks.
-        pairs: rows of Kronecker products.
 
     Raises:
         LinAlgError: rounding has spoilt the coefficients.

@@ -270,12 +270,7 @@ class JointSystem:
         return wide.reshape(math.prod(self.places), cells)
 
     def answer(self, block: Block, projected: Sequence[Floats]) -> Floats:
-        """Return the least squares answers of a block, of shape row_shape.
-
-        Args:
-            block: the queries; the parts together must support it.
-            projected: the result of `project` on the noisy answers.
-        """
+        """Return the least squares answers of a block, of shape row_shape."""
         total = np.zeros(self.layout(block))
         for coef, sides in block.summands:
             for rows, coefficients in self.coefficients(block, sides):

@@ -144,12 +144,17 @@ def _candidates(arrays: Floats) -> Ints:
     n = arrays.shape[1]
     ones_and_x = np.ones((n, 2), dtype=np.uint64)
     ones_and_x[:, 1] = public_generator(0).integers(1, 1 << 62, n).astype(np.uint64)
-    hashed = [M for V in map(_as_integers, arrays) for M in _sides(V)]
+    hashed = [
+        M for V in map(_as_integers, arrays) for M in ((V,) if np.array_equal(V, V.T) else (V, V.T))
+    ]
     sums = [M @ ones_and_x for M in hashed]
     pairs = zip(hashed, sums, strict=True)
     alike = np.stack([v for M, s in pairs for v in (M.diagonal(), s[:, 0])])
     first = np.arange(n)
-    for codes in _groups_of_several(numbered_by_first(alike.T)):
+    numbers = numbered_by_first(alike.T)
+    order, sizes = np.argsort(numbers, kind="stable"), np.bincount(numbers)
+    groups = np.split(order, np.cumsum(sizes)[:-1])
+    for codes in [codes for codes, size in zip(groups, sizes, strict=True) if size > 1]:
         x, same = ones_and_x[codes, 1], np.ones((len(codes), len(codes)), dtype=bool)
         for M, by_code in zip(hashed, sums, strict=True):
             inside, s = M[np.ix_(codes, codes)], by_code[codes, 1]
@@ -158,18 +163,6 @@ def _candidates(arrays: Floats) -> Ints:
         np.fill_diagonal(same, val=True)
         first[codes] = codes[same.argmax(axis=1)]
     return np.unique(first, return_inverse=True)[1]
-
-
-def _sides(V: Bits) -> Sequence[Bits]:
-    """Return a matrix and its transpose, where that is another one."""
-    return (V,) if np.array_equal(V, V.T) else (V, V.T)
-
-
-def _groups_of_several(numbers: Ints) -> list[Ints]:
-    """Return the places of every number that is there more than once."""
-    order, sizes = np.argsort(numbers, kind="stable"), np.bincount(numbers)
-    groups = np.split(order, np.cumsum(sizes)[:-1])
-    return [codes for codes, size in zip(groups, sizes, strict=True) if size > 1]
 
 
 def _as_integers(V: Floats) -> Bits:

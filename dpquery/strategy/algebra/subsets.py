@@ -279,7 +279,11 @@ class BlockSums:
         self.size = int(self.offsets[-1]) + 1  # the last slot is always one
         self.weights = gram.weights
         single = np.array(gram.shape_of_domain) == 1
-        inside = _used(np.where(single, 0, gram.index))
+        index = np.where(single, 0, gram.index)
+        rows, attributes = np.nonzero(index)
+        ends = np.cumsum(np.bincount(rows, minlength=len(index)))
+        flat = attributes.tolist()
+        inside = [tuple(flat[a:b]) for a, b in pairwise([0, *ends.tolist()])]
         widest = max(map(len, inside), default=0)
         if widest > most:
             raise UnsupportedWorkloadError(f"a table looks at {widest} attributes")
@@ -289,7 +293,11 @@ class BlockSums:
             self.offsets[group.members] + 2 * gram.index[group.positions[:, None], group.members]
             for group in self.below.groups
         ]
-        self.alone = self._alone(gram, np.flatnonzero(single))
+        # the slots of each term on attributes of one class, the last slot where none
+        alone = np.flatnonzero(single)
+        index = gram.index[:, alone]
+        kept = np.where(index > 0, self.offsets[alone] + 2 * index, self.size - 1)
+        self.alone = np.asarray(kept[:, (index > 0).any(axis=0)])
 
     def slot(self, i: int, matrix: int, inside: bool) -> int:
         """Return where c(i, matrix, inside) stands in the flat vector."""
@@ -329,25 +337,10 @@ class BlockSums:
             np.add.at(out, self.alone[:, k], self.weights * others * by_scale)
         return out
 
-    def _alone(self, gram: Gram, single: Ints) -> Ints:
-        """Return the slots of each term on attributes of one class, the last slot where none."""
-        index = gram.index[:, single]
-        slots = self.offsets[single] + 2 * index
-        kept = np.where(index > 0, slots, self.size - 1)
-        return np.asarray(kept[:, (index > 0).any(axis=0)])
-
 
 def _pairs(c: Floats, slots: NDArray[np.integer]) -> list[Floats]:
     """Return (k, 2) values outside and inside the subset, for each attribute of sets in a row."""
     return [c[slot[:, None] + np.arange(2)] for slot in slots.T]
-
-
-def _used(index: NDArray[np.int32]) -> list[Subset]:
-    """Return the attributes where each row of a Gram's index is not zero."""
-    rows, attributes = np.nonzero(index)
-    ends = np.cumsum(np.bincount(rows, minlength=len(index)))
-    flat = attributes.tolist()
-    return [tuple(flat[a:b]) for a, b in pairwise([0, *ends.tolist()])]
 
 
 CANCELLATION = 1e-12  # relative to what cancelled
@@ -370,15 +363,12 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
         zero = np.array([total_sum(V) / n**2 for V in grams_of_attribute])
         whole = np.array([trace(V) / n for V in grams_of_attribute])
         start, stop = int(blocks.offsets[i]), int(blocks.offsets[i + 1])
-        c[start:stop:2], c[start + 1 : stop : 2] = zero, _difference(whole, zero)
+        beside = whole - zero
+        c[start:stop:2] = zero
+        c[start + 1 : stop : 2] = np.where(np.abs(beside) > CANCELLATION * np.abs(whole), beside, 0)
     sums = blocks.sums(c)
     kept = np.flatnonzero(sums > CANCELLATION * blocks.magnitudes(c))
     return {blocks.subsets[k]: float(sums[k]) for k in kept}
-
-
-def _difference(x: Floats, y: Floats) -> Floats:
-    """Return x - y, and zero where that is rounding alone."""
-    return np.where(np.abs(x - y) > CANCELLATION * np.abs(x), x - y, 0.0)
 
 
 def distinct_or_all(vector: Floats) -> Floats:

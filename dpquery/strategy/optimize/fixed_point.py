@@ -290,7 +290,22 @@ def fixed_point(V: Matrix, start: Floats | None, max_iterations: int) -> FactorS
         return _dense(V, start, max_iterations)
     v = np.ones(classes(V)) if start is None else start
     v = v[: len(inverse.diagonal)]
-    return _written_out(inverse, optimum(inverse, v, max_iterations))
+    # the primal point as a matrix; codes that no query asks for are measured one by one
+    found = optimum(inverse, v, max_iterations)
+    root, v, n = found.primal, found.best.weights, inverse.V.n
+    S, d, peak, m = root.array(), np.sqrt(v), found.longest, len(v)
+    state, X, X_inverse = np.ones(n), np.eye(n), np.eye(n)
+    state[:m] = v * m
+    X[:m, :m] = S / d[:, None] / d / peak
+    X_inverse[:m, :m] = root.times(S) * d[:, None] * d * peak
+    return FactorSelection(
+        factor=Dense(np.linalg.cholesky(X).T),
+        inverse=X_inverse,
+        loss=found.best.loss,
+        bound=found.bound,
+        state=state,
+        converged=found.best.loss <= found.bound * (1 + OPTIMALITY_GAP),
+    )
 
 
 def optimum(
@@ -306,27 +321,6 @@ def optimum(
         return Point(v, lengths, loss, (trace * (1 - root.error)) ** 2), root
 
     return Climb(at, "OPT_0", gap=gap, rounds=rounds).climb(v)
-
-
-def _written_out(inverse: TridiagonalInverse, found: Climb[TridiagonalRoot]) -> FactorSelection:
-    """Return the primal point as a matrix; codes that no query asks for are measured one by one.
-
-    S^-1 = K S, as K is S^-2, so that neither is found by elimination.
-    """
-    root, v, n = found.primal, found.best.weights, inverse.V.n
-    S, d, peak, m = root.array(), np.sqrt(v), found.longest, len(v)
-    state, X, X_inverse = np.ones(n), np.eye(n), np.eye(n)
-    state[:m] = v * m
-    X[:m, :m] = S / d[:, None] / d / peak
-    X_inverse[:m, :m] = root.times(S) * d[:, None] * d * peak
-    return FactorSelection(
-        factor=Dense(np.linalg.cholesky(X).T),
-        inverse=X_inverse,
-        loss=found.best.loss,
-        bound=found.bound,
-        state=state,
-        converged=found.best.loss <= found.bound * (1 + OPTIMALITY_GAP),
-    )
 
 
 def even_root(V: Mixture) -> FactorSelection:

@@ -156,7 +156,17 @@ class _Scales:
 
     def round(self) -> TwoScaleRows:
         """Improve the inner rows, then the outer rows, and return both."""
-        inner = self._improve_inner()
+        # the best inner rows: (p, size)
+        size = self.size
+        center = np.eye(size) - 1 / size
+        V = center @ self.within @ center + self.by_mass
+        if self.inner is None:
+            rows = max(1, size // INNER_CODES)
+            selection = best_p_identity(V, rows, self.rng, INNER_ITERATIONS)
+        else:
+            selection = p_identity_from(V, self.inner, INNER_ITERATIONS)
+        inner = np.zeros((1, size)) if selection.state is None else selection.state
+        self.inner = inner
         inverse = p_identity_inverse(p_identity(inner)).array()
         blocks, n = len(self.starts), classes(self.V)
         masses, beside, shares = np.empty(blocks), np.empty(blocks), np.empty(n)
@@ -171,39 +181,19 @@ class _Scales:
             beside[b] = float(np.sum(M * V_bb) - sums @ V_bb @ sums / masses[b])
         root = np.sqrt(masses)
         between = self._between(shares) * np.outer(root, root)
-        outer, loss = self._improve_outer(between, root, beside)
+        # the best outer rows, for a Gram in units of the blocks' root masses
+        if self.outer is None:
+            start = first_rows(between, max(1, len(between) // OUTER_BLOCKS), self.rng)
+        else:
+            start = self.outer * root
+        best, _ = descend_rows(between, start, OUTER_ITERATIONS, 1 / root, beside)
+        loss = p_identity_loss(best, between, 1 / root, beside)[0]
+        outer = self.outer = best / root
         scale = 1 + outer.sum(axis=0)
         self.within = self._sum_of_blocks(scale**2)
         E = np.linalg.inv(np.eye(blocks) + (outer * root).T @ (outer * root))
         self.by_mass = float(np.sum((E @ (between * np.outer(scale, scale))) * E.T) / masses[0])
         return TwoScaleRows(inner, outer, n, loss)
-
-    def _improve_inner(self) -> Floats:
-        """Return the best inner rows: (p, size).
-
-        Contrasts within blocks and the mass are what the loss sees of them.
-        """
-        size = self.size
-        center = np.eye(size) - 1 / size
-        V = center @ self.within @ center + self.by_mass
-        if self.inner is None:
-            rows = max(1, size // INNER_CODES)
-            selection = best_p_identity(V, rows, self.rng, INNER_ITERATIONS)
-        else:
-            selection = p_identity_from(V, self.inner, INNER_ITERATIONS)
-        self.inner = np.zeros((1, size)) if selection.state is None else selection.state
-        return self.inner
-
-    def _improve_outer(self, V: Floats, root: Floats, beside: Floats) -> tuple[Floats, float]:
-        """Return the best outer rows, for a Gram in units of the blocks' root masses."""
-        start = self.outer
-        if start is None:
-            start = first_rows(V, max(1, len(V) // OUTER_BLOCKS), self.rng)
-        else:
-            start = start * root
-        rows, _ = descend_rows(V, start, OUTER_ITERATIONS, 1 / root, beside)
-        self.outer = rows / root
-        return self.outer, p_identity_loss(rows, V, 1 / root, beside)[0]
 
     def _codes(self, b: int) -> Ints:
         return np.arange(self.starts[b], min(self.starts[b] + self.size, classes(self.V)))
@@ -287,7 +277,16 @@ def _opt_rows(
     else:
         rows, in_order = p or max(1, classes(V) // 16), bool(np.all(np.diff(order) > 0))
         selection = _p_identity(V, rng, rows, start, max_iterations, in_order=in_order)
-    return _reordered(selection, np.argsort(order))
+    # the selection with the columns of its strategy in another order
+    codes = np.argsort(order)
+    if np.array_equal(codes, np.arange(len(codes))):
+        return selection
+    return replace(
+        selection,
+        factor=_columns(selection.factor, codes),
+        inverse=_both_sides(selection.inverse, codes),
+        state=None if selection.state is None else selection.state[..., codes],
+    )
 
 
 def _p_identity(
@@ -315,18 +314,6 @@ def _p_identity(
     if start is None:
         return best_p_identity(V, min(p, max(1, MAX_P_IDENTITY_ENTRIES // n)), rng, most)
     return p_identity_from(V, start, most)
-
-
-def _reordered(selection: FactorSelection, codes: Ints) -> FactorSelection:
-    """Return the selection with the columns of its strategy in another order."""
-    if np.array_equal(codes, np.arange(len(codes))):
-        return selection
-    return replace(
-        selection,
-        factor=_columns(selection.factor, codes),
-        inverse=_both_sides(selection.inverse, codes),
-        state=None if selection.state is None else selection.state[..., codes],
-    )
 
 
 def _columns(factor: Factor, codes: Ints) -> Factor:

@@ -81,7 +81,11 @@ def p_identity_loss(
     BV = _times(V, B.T).T
     G = BV @ B.T
     columns = Theta * V.sizes if isinstance(V, MergedGram) else Theta
-    R = _inverse(np.eye(len(Theta)) + columns @ Theta.T)
+    root, failed = lapack.dpotrf(np.eye(len(Theta)) + columns @ Theta.T, lower=True)
+    lower, failed_too = lapack.dpotri(root, lower=True)
+    if failed or failed_too:
+        raise np.linalg.LinAlgError("a matrix is not positive definite")
+    R = np.asarray(np.tril(lower) + np.tril(lower, -1).T)
     RTheta, entries = R @ Theta, _diagonal(V) + beside
     loss = float(s**2 @ entries - np.sum(R * G))
     by_s = 2 * s * entries - 2 * np.einsum("ij,ij->j", RTheta, BV)
@@ -94,14 +98,7 @@ def p_identity_loss(
 def best_p_identity(
     V: Matrix, p: int, rng: PublicGenerator, max_iterations: int
 ) -> FactorSelection:
-    """Return the best p-Identity of all starts. V: (n, n).
-
-    Args:
-        V: Gram of the workload.
-        p: rows below the diagonal.
-        rng: of the random starts.
-        max_iterations: of L-BFGS-B, from each start.
-    """
+    """Return the best p-Identity of all starts. V: (n, n)."""
     orbits = _orbits(V)
     if orbits is not None:
         return _best_over_orbits(orbits, p, rng, max_iterations)
@@ -307,12 +304,3 @@ def _every_other(n: int) -> Ints:
 
 def _starts(n: int) -> int:
     return min(4 * STARTS, 1024 // n) if n > LEAST_HALVED_CLASSES else STARTS
-
-
-def _inverse(M: Floats) -> Floats:
-    """Return the inverse of a positive definite matrix."""
-    root, failed = lapack.dpotrf(M, lower=True)
-    lower, failed_too = lapack.dpotri(root, lower=True)
-    if failed or failed_too:
-        raise np.linalg.LinAlgError("a matrix is not positive definite")
-    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)

@@ -106,7 +106,13 @@ class FactorsProblem:
             for row, subset in enumerate(self.lattice.subsets)
         }
         self.rows = np.array([self.place[b] for b in self.blocks.subsets])
-        self.member = _membership(self.lattice.subsets, len(self.attributes))
+        # the 0/1 matrix of which attribute is in which subset
+        subsets = self.lattice.subsets
+        rows = np.repeat(np.arange(len(subsets)), [len(a) for a in subsets])
+        columns = np.array([i for a in subsets for i in a], dtype=np.int64)
+        self.member = sp.csr_array(
+            (np.ones(len(rows)), (rows, columns)), shape=(len(subsets), len(self.attributes))
+        )
         self.sizes = np.array([float(gram.shape_of_domain[i]) for i in self.attributes])
         self.allowed = member_products(self.lattice.subsets, self.sizes) <= max_cells
         self.needed = np.zeros(len(self.lattice), dtype=bool)
@@ -211,13 +217,6 @@ def _lattice(attributes: Subset, sets: list[Subset]) -> Lattice:
     return Lattice(d, Below([tuple(place[i] for i in b) for b in sets]).subsets)
 
 
-def _membership(subsets: list[Subset], d: int) -> "sp.csr_array":
-    """Return the 0/1 matrix of which attribute is in which subset."""
-    rows = np.repeat(np.arange(len(subsets)), [len(a) for a in subsets])
-    columns = np.array([i for a in subsets for i in a], dtype=np.int64)
-    return sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(subsets), d))
-
-
 def check_optimisable(gram: Gram) -> None:
     """Refuse workloads for which OPT_F is the same as OPT_0 or as OPT_M."""
     shape = gram.shape_of_domain
@@ -240,13 +239,6 @@ def opt_factors(
     L-BFGS-B runs SCOUTING iterations from every start, more from the best of each kind, and to the
     end from the best of all. The loss is never above that of `marginals`, nor above that of
     `product` where its factors can be optimised.
-
-    Args:
-        gram: Gram of the workload.
-        rng: for the random starts.
-        max_cells: of a table that may be measured.
-        marginals: OPT_M's selection.
-        product: OPT_x's, where the domain is small enough to be measured whole.
 
     Raises:
         UnsupportedWorkloadError: a table is too wide, or has more than max_cells cells.

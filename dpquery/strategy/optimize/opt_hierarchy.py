@@ -284,12 +284,7 @@ def opt_hierarchy(
     *,
     noise: Noise,
 ) -> HierarchySelection:
-    """Select the branching and the level weights of every ordered attribute by block descent.
-
-    Args:
-        gram: Gram of the workload.
-        noise: which norm the weights have.
-    """
+    """Select the branching and the level weights of every ordered attribute by block descent."""
     descent = _Descent(gram, noise)
     loss = math.inf
     for sweep in range(1, HIERARCHY_SWEEPS + 1):

@@ -141,7 +141,13 @@ def opt_marginals(
     if restarts is None:
         size = len(problem.lattice)
         restarts = 32 if size <= 1024 else 8 if size <= VERY_MANY else 2
-    starts = _starts(problem, rng, restarts if noise == "laplace" else 1)
+    count = restarts if noise == "laplace" else 1
+    needed = (problem.target > 0) & problem.allowed
+    starts = [np.where(needed, 1.0, np.where(problem.allowed, share, 0.0)) for share in (0.01, 0.0)]
+    for power in (0.2, 0.5) * (count // 2):
+        random = np.exp(rng.normal(size=len(needed))) if power == 0.5 else rng.random(len(needed))
+        starts.append(np.where(problem.allowed, random / problem.cells**power, 0.0))
+    starts = starts[:count]
     if noise == "laplace" and problem.searched:
         return _search(problem, starts, hops, rng)
     selections = []
@@ -197,15 +203,6 @@ def _descend(problem: MarginalsProblem, start: Floats) -> MarginalsSelection:
     theta = result.x / (result.x.sum() if problem.noise == "laplace" else math.hypot(*result.x))
     weights = problem.named((k, float(theta[k])) for k in np.flatnonzero(theta).tolist())
     return MarginalsSelection(weights, math.exp(result.fun), bool(result.success))
-
-
-def _starts(problem: MarginalsProblem, rng: PublicGenerator, count: int) -> list[Floats]:
-    needed = (problem.target > 0) & problem.allowed
-    starts = [np.where(needed, 1.0, np.where(problem.allowed, share, 0.0)) for share in (0.01, 0.0)]
-    for power in (0.2, 0.5) * (count // 2):
-        random = np.exp(rng.normal(size=len(needed))) if power == 0.5 else rng.random(len(needed))
-        starts.append(np.where(problem.allowed, random / problem.cells**power, 0.0))
-    return starts[:count]
 
 
 def _lattice(attributes: Subset, eigenvalues: dict[Subset, float]) -> Lattice:

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from dpquery.arrays import Floats, Ints
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_ORBIT_COMPONENTS
 from dpquery.operators.cells import BETWEEN, Component
@@ -48,11 +48,6 @@ def orbits_optimum(
 ) -> OrbitsOptimum | float:
     """Return the best strategy; only a lower bound where that is enough.
 
-    Args:
-        gram: of the workload.
-        orbits: of each attribute, those of its matrices.
-        enough: a lower bound on the loss of any strategy at which the search ends.
-
     Raises:
         UnsupportedWorkloadError: combinations of orbits, or components, are too many.
     """
@@ -67,7 +62,9 @@ def orbits_optimum(
     kept: list[tuple[Component, GramBlock]] = []
     diagonal = np.zeros(combinations)
     for b in components(gram, orbits):
-        cells = _cells(counts, b)
+        numbers = np.arange(math.prod(counts)).reshape(counts)
+        part = tuple(slice(None) if orbit == BETWEEN else orbit for orbit in b)
+        cells = np.asarray(numbers[part].ravel())
         V = component_gram(gram, orbits, b) / np.sqrt(np.outer(sizes[cells], sizes[cells]))
         block = GramBlock.of(cells, V, _multiplicity(orbits, b))
         if block is not None:
@@ -138,13 +135,6 @@ def component_gram(gram: Gram, orbits: Sequence[Orbits], b: Component) -> Floats
 def _multiplicity(orbits: Sequence[Orbits], b: Component) -> float:
     pairs = zip(orbits, b, strict=True)
     return math.prod(float(axis.sizes[orbit]) - 1 for axis, orbit in pairs if orbit != BETWEEN)
-
-
-def _cells(counts: Sequence[int], b: Component) -> Ints:
-    """Return the combinations of orbits that a component is over: (m,)."""
-    numbers = np.arange(math.prod(counts)).reshape(counts)
-    part = tuple(slice(None) if orbit == BETWEEN else orbit for orbit in b)
-    return np.asarray(numbers[part].ravel())
 
 
 def _lengths(orbits: Sequence[Orbits], b: Component) -> Floats:

@@ -240,15 +240,7 @@ def _moved_weights(
     prices: Floats,
     change: RecordChange,
 ) -> list[int]:
-    """Return the integer weights where records move; the total is free where they never leave.
-
-    Args:
-        cores: integer ones.
-        subsets: whose blocks are measured.
-        errors: of every block, at unit noise and weight.
-        prices: squared L2 norm of every block.
-        change: what a record does.
-    """
+    """Return the integer weights where records move; the total is free where they never leave."""
     shape = tuple(1 if core is None else core.factor.shape[1] for core in cores)
     factors = [None if core is None else core.factor for core in cores]
     blocks = [

@@ -166,7 +166,11 @@ class AlikeSets:
         forms = [_numbers(sets.weights[0].view(np.int64))]
         for above, weights in zip(sets.parents, sets.weights[1:], strict=True):
             inside = np.zeros(len(weights), dtype=np.int64)
-            np.add.at(inside, above, _mixed(forms[-1], len(forms)))
+            numbers = forms[-1]
+            table = public_generator(len(forms)).integers(
+                -(1 << 62), 1 << 62, size=int(numbers.max()) + 1
+            )
+            np.add.at(inside, above, np.asarray(table[numbers]))
             forms.append(_paired(_numbers(inside), _numbers(weights.view(np.int64))))
         kinds = [np.zeros(len(forms[-1]), dtype=np.int64)]
         parents, copies = [], []
@@ -192,12 +196,6 @@ def _paired(first: Ints, second: Ints) -> Ints:
     return _numbers(first * (int(second.max()) + 1) + second)
 
 
-def _mixed(numbers: Ints, level: int) -> Ints:
-    """Return a random integer for each number; sums of them modulo 2^64 tell multisets apart."""
-    table = public_generator(level).integers(-(1 << 62), 1 << 62, size=int(numbers.max()) + 1)
-    return np.asarray(table[numbers])
-
-
 def _firsts(kind: Ints, values: Numbers) -> Numbers:
     """Return the value of the first set of each kind."""
     return np.asarray(values[np.unique(kind, return_index=True)[1]])
@@ -210,15 +208,6 @@ TREE_DUAL_ROUNDS = 6  # of the bound's fixed point
 TREE_GAP = 2e-4  # relative gap of loss and bound at which it stops
 SUM_ROUNDING = 1e-9  # relative; for the rounding of the bound's sums
 FAINTER = (0.0, -3.0)  # added to the logits of the shares at the starts, under Laplace noise
-
-
-@dataclass(frozen=True, eq=False)
-class _Passed:
-    """What goes up a tree: the masses and q of what is inside of the blocks of every level."""
-
-    mass: list[Floats]
-    form: list[Floats]
-    loss: float
 
 
 class TreeLoss:
@@ -234,14 +223,10 @@ class TreeLoss:
 
     def __call__(self, squares: Sequence[Floats]) -> tuple[float, list[Floats]]:
         """Return tr(G^-1 V) and its gradient in the square of all sets of each kind."""
-        passed = self._up(squares)
-        return passed.loss, self._down(squares, passed)
-
-    def _up(self, squares: Sequence[Floats]) -> _Passed:
         a, y = self.kinds.weights[0], squares[0]
         mu, q = 1 / y, a / y**2
         loss = float(self.totals[0] @ (a * mu))
-        masses, forms = [mu], [q]
+        masses, forms = [mu], [q]  # of what is inside of the blocks of every level
         for level, starts in enumerate(self.starts):
             copies = self.kinds.copies[level]
             a, y = self.kinds.weights[level + 1], squares[level + 1]
@@ -251,14 +236,11 @@ class TreeLoss:
             mu, q = M / D, (Q + a * M**2) / D**2
             masses.append(M)
             forms.append(Q)
-        return _Passed(masses, forms, loss)
-
-    def _down(self, squares: Sequence[Floats], passed: _Passed) -> list[Floats]:
         gradient: list[Floats] = []
         by_mu, by_q = np.zeros(1), np.zeros(1)  # of one set of each kind, and of all its copies
         for level in range(len(squares) - 1, 0, -1):
             a, y, count = self.kinds.weights[level], squares[level], self.totals[level]
-            M, Q = passed.mass[level], passed.form[level]
+            M, Q = masses[level], forms[level]
             D, R = 1 + y * M, Q + a * M**2
             gradient.append(-(by_mu * M**2 + count * R) / D**2 - 2 * by_q * M * R / D**3)
             by_M = (by_mu + 2 * a * M * by_q + count * (a + y**2 * Q)) / D**2
@@ -268,7 +250,7 @@ class TreeLoss:
             by_mu, by_q = copies * by_M[above], copies * by_Q[above]
         a, y = self.kinds.weights[0], squares[0]
         gradient.append(-(by_mu + self.totals[0] * a) / y**2 - 2 * by_q * a / y**3)
-        return gradient[::-1]
+        return loss, gradient[::-1]
 
 
 class _Shares:
@@ -396,22 +378,18 @@ def _dual_bound(kinds: AlikeSets, v: Floats, loss: float) -> float:
         c, taus, slope = root_nodes(float(count @ diagonal), POLE_STEP)
         root = slope * diagonal
         for weight, tau in zip(c, taus, strict=True):
-            inverse = _code_variances(kinds, [a[0] + tau / v, *a[1:]])
+            # (G^-1)_jj for every kind of code: those of TreeInverse.variances
+            squares = [a[0] + tau / v, *a[1:]]
+            masses, added = [1 / squares[0]], []
+            for above, copies, square in zip(kinds.parents, kinds.copies, squares[1:], strict=True):
+                added.append(np.bincount(above, copies * masses[-1]))
+                masses.append(added[-1] / (1 + square * added[-1]))
+            inverse, steps = masses[-1], zip(kinds.parents, masses[:-1], added, strict=True)
+            for above, mass, total in reversed(list(steps)):
+                share = mass / total[above]
+                inverse = mass * (1 - share) + share**2 * inverse[above]
             root += weight * np.maximum(1 - tau / v * inverse, 0.0)
         return Point(weights, root / v, loss, float(count @ root) ** 2 * (1 - SUM_ROUNDING)), None
 
     climb = Climb(at, "OPT_0 tree's bound", gap=TREE_GAP, rounds=TREE_DUAL_ROUNDS)
     return climb.climb(count * v).bound
-
-
-def _code_variances(kinds: AlikeSets, squares: Sequence[Floats]) -> Floats:
-    """Return (G^-1)_jj for every kind of code: those of TreeInverse.variances."""
-    masses, added = [1 / squares[0]], []
-    for above, copies, square in zip(kinds.parents, kinds.copies, squares[1:], strict=True):
-        added.append(np.bincount(above, copies * masses[-1]))
-        masses.append(added[-1] / (1 + square * added[-1]))
-    variances = masses[-1]
-    for above, mass, total in zip(kinds.parents[::-1], masses[-2::-1], added[::-1], strict=True):
-        share = mass / total[above]
-        variances = mass * (1 - share) + share**2 * variances[above]
-    return variances

@@ -249,12 +249,6 @@ def opt_union(
     Groups are merged greedily from one for each kind of block. Compared with what that ends in are
     one group for every maximal attribute set, and one for all.
 
-    Args:
-        workload: the queries.
-        noise: which sensitivity the budget is split for.
-        rng: for the starting points.
-        max_cells: of the table under a group that is not a block's own.
-
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
     """

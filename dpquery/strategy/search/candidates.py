@@ -33,7 +33,7 @@ from dpquery.operators.factors import Dense, Factor, Ones
 from dpquery.operators.gram import Gram, Mixture, array_of, classes, gram
 from dpquery.progress import time_left
 from dpquery.public_chance import public_generator
-from dpquery.strategy.algebra.orbits import LARGEST_COMPARED, Orbits, orbits_of
+from dpquery.strategy.algebra.orbits import LARGEST_COMPARED, orbits_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.bounds import Bound, lower_bound, svd_bound
 from dpquery.strategy.expected_error import expected_error
@@ -217,7 +217,14 @@ def residual_candidate(problem: Problem) -> Proposal:
         check_cells([shape[i] for i in b])
     choices = [selection.cores]
     if change != "enters":
-        choices.append(_moved_cores(problem, selection.cores))
+        chosen = list(selection.cores)
+        for i, (core, matrices) in enumerate(
+            zip(selection.cores, problem.gram.matrices, strict=True)
+        ):
+            if core is not None and core.shape[1] <= MOST_MOVED:
+                V = sum((array_of(V) for V in matrices[1:]), np.zeros(1))
+                chosen[i] = moves_optimum(V, "moves within").rows
+        choices.append(tuple(chosen))
     try:
         strategies = [_residual(problem, real) for real in choices]
         if change == "enters":
@@ -255,19 +262,6 @@ def _with_block_cores(
     return [
         ResidualStrategy("OPT_R", problem.noise, tuple(cores), weights, chosen.spreads, of_blocks)
     ]
-
-
-def _moved_cores(problem: Problem, cores: Sequence[Floats | None]) -> tuple[Floats | None, ...]:
-    """Return the cores with those of `moves_optimum` where an attribute is small enough.
-
-    An attribute's Gram is the sum of its matrices but for the total.
-    """
-    chosen = list(cores)
-    for i, (core, matrices) in enumerate(zip(cores, problem.gram.matrices, strict=True)):
-        if core is not None and core.shape[1] <= MOST_MOVED:
-            V = sum((array_of(V) for V in matrices[1:]), np.zeros(1))
-            chosen[i] = moves_optimum(V, "moves within").rows
-    return tuple(chosen)
 
 
 def _moved_product(problem: Problem) -> Proposal | None:
@@ -472,23 +466,15 @@ def orbits_candidate(problem: Problem) -> Proposal:
     if not isinstance(optimum, OrbitsOptimum):
         reason = f"no strategy is better by {CLASSES_GAIN / 2:.1%} of its error than one here"
         raise NoGainError(reason, bound=optimum)
-    strategy = _integer_strategy(problem.workload.shape_of_domain, attributes, orbits, optimum)
-    return Proposal(strategy, optimum.loss <= optimum.bound * (1 + CONVERGED), optimum.bound)
-
-
-def _integer_strategy(
-    whole: tuple[int, ...],
-    attributes: tuple[int, ...],
-    orbits: list[Orbits],
-    optimum: OrbitsOptimum,
-) -> OrbitsStrategy:
-    """Return the optimum on a grid of 2^-ORBIT_BITS; attributes that are not asked are left out."""
     axes = [OrbitAxis(orbits[i].place) for i in attributes]
     cores = {
         tuple(b[i] for i in attributes): np.rint(core * (1 << ORBIT_BITS)).astype(np.int64)
         for b, core in optimum.cores.items()
     }
-    return OrbitsStrategy("OPT_S", "gaussian", whole, attributes, OrbitRows(axes, cores))
+    strategy = OrbitsStrategy(
+        "OPT_S", "gaussian", problem.workload.shape_of_domain, attributes, OrbitRows(axes, cores)
+    )
+    return Proposal(strategy, optimum.loss <= optimum.bound * (1 + CONVERGED), optimum.bound)
 
 
 REWEIGHTINGS = 8
@@ -553,7 +539,9 @@ def residual_minimax(goal: Goal, problem: Problem) -> Proposal:
             break
     if best is None:
         raise ValueError("no cores")
-    weights = _integer_budgets(best[0])
+    budgets = best[0]
+    scale = float(1 << BITS) * max(budgets.noise.values())
+    weights = {b: significant(scale / noise) for b, noise in budgets.noise.items()}
     if problem.change == "moves within":
         weights = with_free_total(weights, workload.shape_of_domain)
     return Proposal(
@@ -595,9 +583,3 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
         raise ValueError("at least one round")
     strategy = replace(best.strategy, name=f"{best.strategy.name} minimax")
     return replace(best, strategy=strategy, bound=0.0)
-
-
-def _integer_budgets(budgets: Budgets) -> dict[tuple[int, ...], int]:
-    """Return integer weights in proportion to 1 / s_b."""
-    scale = float(1 << BITS) * max(budgets.noise.values())
-    return {b: significant(scale / noise) for b, noise in budgets.noise.items()}

@@ -237,7 +237,30 @@ class OrbitsStrategy(Strategy):
                 self._lone(rows.block, at)
                 for rows, at in ((pairs.left, left), (pairs.right, right))
             )
-            return self._shared(first, second, contract) * contract(*lone)
+            # the sum over components of what two queries share in each
+            axes = self.rows.axes
+            sides = [
+                (
+                    [_levels(axis, Q) for axis, Q in zip(axes, side, strict=True)],
+                    [_beside(axis, Q) for axis, Q in zip(axes, side, strict=True)],
+                )
+                for side in (first, second)
+            ]
+            values: Floats = np.zeros(())
+            for b, inverse in self.inverses.items():
+                orbits = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
+                term = contract(
+                    *(
+                        _rowwise([levels[k] for k in orbits], len(levels[0])) @ inverse
+                        for levels, _ in sides
+                    )
+                )
+                for k, orbit in enumerate(b):
+                    if orbit != BETWEEN:
+                        codes = axes[k].place == orbit
+                        term = term * contract(*(beside[k][:, codes] for _, beside in sides))
+                values = values + term
+            return values * contract(*lone)
 
         codes = [len(axis.place) for axis in self.rows.axes]
         between = max(len(core) for core in self.rows.cores.values())
@@ -258,34 +281,6 @@ class OrbitsStrategy(Strategy):
             if i not in self.attributes:
                 added *= factor.row_sums[rows]
         return added[:, None]
-
-    def _shared(
-        self, left: Sequence[Floats], right: Sequence[Floats], contract: Contract
-    ) -> Floats:
-        """Return the sum over components of what two queries share in each."""
-        axes = self.rows.axes
-        sides = [
-            (
-                [_levels(axis, Q) for axis, Q in zip(axes, side, strict=True)],
-                [_beside(axis, Q) for axis, Q in zip(axes, side, strict=True)],
-            )
-            for side in (left, right)
-        ]
-        values: Floats = np.zeros(())
-        for b, inverse in self.inverses.items():
-            orbits = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
-            term = contract(
-                *(
-                    _rowwise([levels[k] for k in orbits], len(levels[0])) @ inverse
-                    for levels, _ in sides
-                )
-            )
-            for k, orbit in enumerate(b):
-                if orbit != BETWEEN:
-                    codes = axes[k].place == orbit
-                    term = term * contract(*(beside[k][:, codes] for _, beside in sides))
-            values = values + term
-        return values
 
     def _component_sums(
         self,
@@ -309,11 +304,7 @@ class OrbitsStrategy(Strategy):
         return np.asarray(sums)
 
     def cells(self, noisy: Numbers) -> Floats:
-        """Return the estimated count of every cell of the measured attributes.
-
-        Args:
-            noisy: answers of the measured rows: (rows,).
-        """
+        """Return the estimated count of every cell of the measured attributes."""
         rows = self.rows
         tensor = np.zeros((*rows.split_sizes, 1))
         for b, answers in rows.by_component(noisy.reshape(-1, 1)).items():

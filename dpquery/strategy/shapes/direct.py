@@ -53,12 +53,7 @@ class BlockRows:
     def matrices(
         self, queries: QueryRows, sizes: Mapping[int, int]
     ) -> Iterator[tuple[float, dict[int, Floats]]]:
-        """Yield the rows of queries over the measured rows of each attribute: (..., size).
-
-        Args:
-            queries: rows of a block that is answered.
-            sizes: rows measured of each attribute.
-        """
+        """Yield the rows of queries over the measured rows of each attribute: (..., size)."""
         rows = self.measured(queries)
         yield 1.0, {i: np.eye(size)[rows[i]] for i, size in sizes.items()}
 
@@ -91,12 +86,7 @@ class Combination:
     def matrices(
         self, queries: QueryRows, sizes: Mapping[int, int]
     ) -> Iterator[tuple[float, dict[int, Floats]]]:
-        """Yield products of C, or of t, of each attribute that add up to rows of queries.
-
-        Args:
-            queries: rows of a block that is answered.
-            sizes: rows measured of each attribute.
-        """
+        """Yield products of C, or of t, of each attribute that add up to rows of queries."""
         chosen = queries.predicates
         every = np.zeros((), dtype=np.int64)
         for coef, mask in queries.block.terms:

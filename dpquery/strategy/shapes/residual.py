@@ -127,20 +127,15 @@ class ResidualStrategy(SplitStrategy):
         weights = decode_weights(encoded["weights"], len(shape))
         if "block_cores" not in encoded:
             return cls(name, noise, cores, weights)
-        spreads = _decode_spreads(encoded["spreads"], shape)
+        spreads: dict[int, Ints] = {}
+        for pair in list_of(encoded["spreads"]):
+            number, packed = list_of(pair)
+            i = integer(number, 0)
+            spread = unpack(packed, shape[i])
+            if i in spreads or len(spread) != 1:
+                raise ValueError("spreads")
+            spreads[i] = spread[0]
         return cls(name, noise, cores, weights, spreads, _decode_block_cores(encoded, shape))
-
-
-def _decode_spreads(raw: JsonValue, shape: tuple[int, ...]) -> dict[int, Ints]:
-    spreads: dict[int, Ints] = {}
-    for pair in list_of(raw):
-        number, packed = list_of(pair)
-        i = integer(number, 0)
-        spread = unpack(packed, shape[i])
-        if i in spreads or len(spread) != 1:
-            raise ValueError("spreads")
-        spreads[i] = spread[0]
-    return spreads
 
 
 def _decode_block_cores(

@@ -332,7 +332,8 @@ class CoarserStrategy(Strategy):
 
     def encode_parameters(self) -> dict[str, JsonValue]:
         classes: list[JsonValue] = [
-            None if _apart(codes) else list(codes.tolist()) for codes in self.classes
+            None if bool(np.array_equal(codes, np.arange(len(codes)))) else list(codes.tolist())
+            for codes in self.classes
         ]
         return {"classes": classes, "inner": self.inner.encode()}
 
@@ -364,7 +365,3 @@ def _of_codes(block: Block | CellClassBlock) -> Block:
     if isinstance(block, CellClassBlock):
         raise TypeError("classes of codes over classes of cells")
     return block
-
-
-def _apart(codes: Ints) -> bool:
-    return bool(np.array_equal(codes, np.arange(len(codes))))
