@@ -19,17 +19,11 @@ WHOLE_COMMAND = "the whole command"
 
 
 class LineWithShare(str):
-    """A line that says what is being done and which share of it is done.
+    """A line that says what is being done and which share of it is done."""
 
-    Attributes:
-        words: what is being done.
-        done: the share, from 0 to 1.
-        work: what the share is of: another one starts again at nothing.
-    """
-
-    words: str
-    done: float
-    work: str
+    words: str  # what is being done
+    done: float  # the share, from 0 to 1
+    work: str  # what the share is of: another one starts again at nothing
 
     def __new__(cls, words: str, done: float, work: str = "") -> "LineWithShare":
         """Return the line of some words and a share; what it is of is the words unless given."""

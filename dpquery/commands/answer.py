@@ -171,23 +171,14 @@ def _crossed(subset: Iterable[int], names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnswerReport(PublishedTables):
-    """What was answered; no errors are known where the release is of relaxed rows.
+    """What was answered; no errors are known where the release is of relaxed rows."""
 
-    Attributes:
-        directory: where the answers are.
-        release: the release that was asked.
-        queries: how many answers there are.
-        rmse: root mean square standard error, in counts.
-        max_std_error: the largest.
-        guessed: see AnsweredFacts.
-    """
-
-    directory: Path
-    release: Path
-    queries: int
-    rmse: float | None
-    max_std_error: float | None
-    guessed: tuple[str, ...]
+    directory: Path  # where the answers are
+    release: Path  # the release that was asked
+    queries: int  # how many answers there are
+    rmse: float | None  # root mean square standard error, in counts
+    max_std_error: float | None  # the largest
+    guessed: tuple[str, ...]  # see AnsweredFacts
 
 
 def answer(

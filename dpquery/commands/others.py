@@ -71,21 +71,13 @@ HEAD = 200
 
 @dataclass(frozen=True, eq=False)
 class PlanAtEpsilon:
-    """A plan with its better kind of noise at a guarantee.
+    """A plan with its better kind of noise at a guarantee."""
 
-    Attributes:
-        name: the file that was named.
-        spec: what was planned.
-        plan: the plan.
-        delta: of the guarantee.
-        best: the better selection there.
-    """
-
-    name: str
-    spec: Spec
-    plan: Plan
-    delta: Fraction
-    best: SelectionAtBudget
+    name: str  # the file that was named
+    spec: Spec  # what was planned
+    plan: Plan  # the plan
+    delta: Fraction  # of the guarantee
+    best: SelectionAtBudget  # the better selection there
 
     def errors(self) -> dict[str, tuple[int, float, float]]:
         """Return by item its queries, their RMSE and their largest standard error in counts."""
@@ -271,19 +263,13 @@ def synthesize(
 
 @dataclass(frozen=True)
 class PackageReport:
-    """What was packed.
+    """What was packed."""
 
-    Attributes:
-        directory: where the package lies.
-        files: names of its files, sorted.
-        left_out: tables that are missing from the workbook, since no sheet has room for them.
-        about: whether the spec says something of the publication.
-    """
-
-    directory: Path
-    files: tuple[str, ...]
+    directory: Path  # where the package lies
+    files: tuple[str, ...]  # names of its files, sorted
+    # tables that are missing from the workbook, since no sheet has room for them
     left_out: tuple[str, ...]
-    about: bool
+    about: bool  # whether the spec says something of the publication
 
 
 def package(

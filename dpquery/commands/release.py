@@ -63,19 +63,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StaleData:
-    """Data that is not what the ledger's measurement was made of, by its times.
+    """Data that is not what the ledger's measurement was made of, by its times."""
 
-    Attributes:
-        place: the file.
-        day: when it was measured.
-        changed: whether it was changed since; else it is missing.
-        near: the file beside a missing one that may have been meant, if any.
-    """
-
-    place: str
-    day: str
-    changed: bool
-    near: str | None
+    place: str  # the file
+    day: str  # when it was measured
+    changed: bool  # whether it was changed since; else it is missing
+    near: str | None  # the file beside a missing one that may have been meant, if any
 
     def __str__(self) -> str:
         meant = f" (did you mean {quoted(self.near)}?)" if self.near else ""
@@ -89,31 +82,21 @@ class StaleData:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleaseReport(PublishedTables):
-    """What was released: public facts only.
+    """What was released: public facts only."""
 
-    Attributes:
-        directory: where it lies.
-        spec: what was asked.
-        mechanism: how it was made.
-        measured: what the ledger holds of it.
-        room: what there is room for after it: now, also where it was released long ago.
-        remark: what to say of the choice between linear strategies and RAP, if anything.
-        changed: a file of the spec that is another one now than when it was planned, if one is.
-        facts: what became of public facts.
-        stale: data that is missing or newer than the ledger's measurement, if any is.
-        nearer: the errors of the best guess and of estimates, by the noisy values, where the guess
-            is in the release or far nearer.
-    """
-
-    directory: Path
-    spec: Spec
-    mechanism: "ReleaseMechanism"
-    measured: StoredMeasurement
-    room: Room
-    remark: str = ""
+    directory: Path  # where it lies
+    spec: Spec  # what was asked
+    mechanism: "ReleaseMechanism"  # how it was made
+    measured: StoredMeasurement  # what the ledger holds of it
+    room: Room  # what there is room for after it: now, also where it was released long ago
+    remark: str = ""  # what to say of the choice between linear strategies and RAP, if anything
+    # a file of the spec that is another one now than when it was planned, if one is
     changed: ChangedFile | None = None
-    facts: "tuple[PublicFactUse, ...]" = ()
+    facts: "tuple[PublicFactUse, ...]" = ()  # what became of public facts
+    # data that is missing or newer than the ledger's measurement, if any is
     stale: StaleData | None = None
+    # the errors of the best guess and of estimates, by the noisy values, where the guess is in the
+    # release or far nearer
     nearer: tuple[float, float] | None = None
 
     @property

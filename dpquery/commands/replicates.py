@@ -45,17 +45,11 @@ ESTIMATE = "estimate"
 
 @dataclass(frozen=True, eq=False)
 class ReplicatesReport:
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        directory: the folder.
-        files: the names of its files.
-        draws: how many draws of the noise they hold.
-    """
-
-    directory: Path
-    files: tuple[str, ...]
-    draws: int
+    directory: Path  # the folder
+    files: tuple[str, ...]  # the names of its files
+    draws: int  # how many draws of the noise they hold
 
 
 def replicates(

@@ -42,23 +42,15 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The privacy guarantee of one release.
+    """The privacy guarantee of one release."""
 
-    Attributes:
-        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP, "gdp" for mu-GDP.
-        amount: the epsilon, the rho or the square of mu, exactly as it is charged.
-        epsilon: the epsilon that was asked for.
-        delta: the delta that was asked for; 0 where the guarantee is pure.
-        rho: what pure noise costs in zCDP, where that was worked out for what it is added to.
-        squared_mu: what it costs in GDP, likewise.
-    """
-
-    kind: GuaranteeKind
-    amount: Fraction
-    epsilon: Fraction
-    delta: Fraction
+    kind: GuaranteeKind  # "pure" for epsilon-DP, "zcdp" for rho-zCDP, "gdp" for mu-GDP
+    amount: Fraction  # the epsilon, the rho or the square of mu, exactly as it is charged
+    epsilon: Fraction  # the epsilon that was asked for
+    delta: Fraction  # the delta that was asked for; 0 where the guarantee is pure
+    # what pure noise costs in zCDP, where that was worked out for what it is added to
     rho: Fraction | None = None
-    squared_mu: Fraction | None = None
+    squared_mu: Fraction | None = None  # what it costs in GDP, likewise
 
     @property
     def noise(self) -> Noise:
@@ -73,20 +65,13 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most a dataset may ever spend, in a currency that is fixed when it is registered.
+    """The most a dataset may ever spend, in a currency that is fixed when it is registered."""
 
-    Attributes:
-        currency: what is added up: epsilon, rho of zCDP, or the square of mu of GDP.
-        units: the cap in units of 1e-18.
-        epsilon: the epsilon declared, or None where rho was declared.
-        delta: the delta declared with it, 0 if none.
-        unit: whose loss is added up, as `unit_of` puts it: charges for other units do not add.
-    """
-
-    currency: Currency
-    units: int
-    epsilon: Fraction | None = None
-    delta: Fraction = Fraction(0)
+    currency: Currency  # what is added up: epsilon, rho of zCDP, or the square of mu of GDP
+    units: int  # the cap in units of 1e-18
+    epsilon: Fraction | None = None  # the epsilon declared, or None where rho was declared
+    delta: Fraction = Fraction(0)  # the delta declared with it, 0 if none
+    # whose loss is added up, as `unit_of` puts it: charges for other units do not add
     unit: str = "row, add-remove"
 
     @property

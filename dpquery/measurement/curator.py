@@ -37,21 +37,13 @@ from dpquery.strategy.strategy import Strategy
 
 @dataclass(frozen=True, eq=False)
 class LinearQuery:
-    """The query of a linear strategy with noise of one scale; all of it is public.
+    """The query of a linear strategy with noise of one scale; all of it is public."""
 
-    Attributes:
-        spec: declares dataset, columns, domain and unit.
-        compiled: the classes that are counted.
-        strategy: what is measured.
-        mechanism: how it is made private.
-        release: number of the release; another number draws fresh noise and pays for it.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
-    strategy: Strategy
-    mechanism: CalibratedNoise
-    release: int = 1
+    spec: Spec  # declares dataset, columns, domain and unit
+    compiled: CompiledSpec  # the classes that are counted
+    strategy: Strategy  # what is measured
+    mechanism: CalibratedNoise  # how it is made private
+    release: int = 1  # number of the release; another number draws fresh noise and pays for it
 
     @cached_property
     def key(self) -> str:

@@ -20,42 +20,27 @@ from dpquery.strategy.strategy import Noise
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """Guarantee, noise and options of a release, which its plan leaves open.
+    """Guarantee, noise and options of a release, which its plan leaves open."""
 
-    Attributes:
-        epsilon: of the guarantee.
-        delta: of the guarantee.
-        noise: of a linear strategy; None for the better one by the plan.
-        columns: extra ones beside the estimates.
-        release: number of the release.
-        level: of the noise intervals; None for the default.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-    noise: Noise | None
-    columns: tuple[ExtraColumn, ...]
-    release: int
-    level: float | None = None
+    epsilon: Fraction  # of the guarantee
+    delta: Fraction  # of the guarantee
+    noise: Noise | None  # of a linear strategy; None for the better one by the plan
+    columns: tuple[ExtraColumn, ...]  # extra ones beside the estimates
+    release: int  # number of the release
+    level: float | None = None  # of the noise intervals; None for the default
 
 
 @dataclass(frozen=True, eq=False)
 class ReleaseContent:
-    """Answers and their manifest, made of noisy values: all that a release is written from.
+    """Answers and their manifest, made of noisy values: all that a release is written from."""
 
-    Attributes:
-        answers: gives the answers of an item's tables, in order.
-        manifest: what is public about them.
-        relaxed: the relaxed rows that they come from, if they do.
-        derived: the rows of every derived item.
-        nearer: the errors of the best guess and of estimates, by the noisy values, where it is
-            among the columns or far nearer.
-    """
-
+    # gives the answers of an item's tables, in order
     answers: Callable[[Item], Iterator[TableAnswers]]
-    manifest: Manifest
-    relaxed: pa.Table | None = None
-    derived: tuple[pa.Table, ...] = ()
+    manifest: Manifest  # what is public about them
+    relaxed: pa.Table | None = None  # the relaxed rows that they come from, if they do
+    derived: tuple[pa.Table, ...] = ()  # the rows of every derived item
+    # the errors of the best guess and of estimates, by the noisy values, where it is among the
+    # columns or far nearer
     nearer: tuple[float, float] | None = None
 
 

@@ -70,22 +70,15 @@ NOT_MEASURED = "no measured table holds their attributes"
 
 @dataclass(frozen=True, eq=False)
 class RelaxedAnswers:
-    """Reads the answers of an item from relaxed rows, one table at a time.
+    """Reads the answers of an item from relaxed rows, one table at a time."""
 
-    Attributes:
-        spec: what is asked.
-        compiled: the same.
-        rows: the relaxed rows.
-        total: the number of records.
-        unbiased: what the measured tables say by themselves, where whole tables were measured.
-        refined: attributes of which the questions distinguish more values than these tables.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
-    rows: RelaxedRows
-    total: float
+    spec: Spec  # what is asked
+    compiled: CompiledSpec  # the same
+    rows: RelaxedRows  # the relaxed rows
+    total: float  # the number of records
+    # what the measured tables say by themselves, where whole tables were measured
     unbiased: UnbiasedAnswers | None = None
+    # attributes of which the questions distinguish more values than these tables
     refined: frozenset[int] = frozenset()
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
@@ -148,17 +141,11 @@ SomePlanned = TypeVar("SomePlanned", PlannedRap, PlannedAdaptive)
 
 @dataclass(frozen=True, eq=False)
 class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
-    """Choose and measure in rounds and fit relaxed rows to what was measured: no error bars.
+    """Choose and measure in rounds and fit relaxed rows to what was measured: no error bars."""
 
-    Attributes:
-        plan: the plan that is carried out.
-        planned: the mechanism as the plan rehearsed it.
-        query: the whole run: what is chosen and measured on the data.
-    """
-
-    plan: Plan
-    planned: SomePlanned
-    query: RoundsQuery[SomeRounds]
+    plan: Plan  # the plan that is carried out
+    planned: SomePlanned  # the mechanism as the plan rehearsed it
+    query: RoundsQuery[SomeRounds]  # the whole run: what is chosen and measured on the data
 
     @abstractmethod
     def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
@@ -296,13 +283,9 @@ class RapMechanism(FittedMechanism[PlannedRap, RapRounds]):
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
-    """Whole tables are chosen, and relaxed rows fitted to all of them in the end.
+    """Whole tables are chosen, and relaxed rows fitted to all of them in the end."""
 
-    Attributes:
-        fits: those that the run was made by, where it was made just now: public.
-    """
-
-    fits: list[AdaptiveFit]
+    fits: list[AdaptiveFit]  # those that the run was made by, where it was made just now: public
 
     def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
         """Return the labels of the noisy values, in their order."""

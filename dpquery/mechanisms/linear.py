@@ -146,19 +146,12 @@ def _about(error: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LinearMechanism:
-    """Measure a linear strategy and solve least squares: every answer has a standard error.
+    """Measure a linear strategy and solve least squares: every answer has a standard error."""
 
-    Attributes:
-        plan: the plan that is carried out.
-        priced: its selection for the noise, under the guarantee.
-        query: what is measured on the data.
-        columns: extra ones beside the estimates.
-    """
-
-    plan: Plan
-    priced: SelectionAtBudget
-    query: LinearQuery
-    columns: tuple[ExtraColumn, ...]
+    plan: Plan  # the plan that is carried out
+    priced: SelectionAtBudget  # its selection for the noise, under the guarantee
+    query: LinearQuery  # what is measured on the data
+    columns: tuple[ExtraColumn, ...]  # extra ones beside the estimates
 
     def labels(self, values: Ints) -> tuple[MeasurementLabel, ...]:
         """Return the labels of the noisy values, in their order."""
@@ -287,27 +280,17 @@ class LinearMechanism:
 
 @dataclass(frozen=True, eq=False)
 class LinearAnswers:
-    """Computes the answers of an item, one table at a time.
+    """Computes the answers of an item, one table at a time."""
 
-    Attributes:
-        spec: what is asked: by the plan, or later.
-        compiled: the same, over the classes that were counted.
-        strategy: what was measured.
-        estimates: the least-squares solution.
-        positions: of each block, or of an equal one, in the plan's workload; None without one.
-        noise_std: standard deviation of the noise on each measured row.
-        level: of the noise intervals.
-        extra: columns beside the estimates.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
-    strategy: Strategy
-    estimates: Estimates
+    spec: Spec  # what is asked: by the plan, or later
+    compiled: CompiledSpec  # the same, over the classes that were counted
+    strategy: Strategy  # what was measured
+    estimates: Estimates  # the least-squares solution
+    # of each block, or of an equal one, in the plan's workload; None without one
     positions: tuple[int | None, ...]
-    noise_std: float
-    level: float
-    extra: ExtraColumns
+    noise_std: float  # standard deviation of the noise on each measured row
+    level: float  # of the noise intervals
+    extra: ExtraColumns  # columns beside the estimates
 
     @cached_property
     def variances(self) -> dict[int, float]:

@@ -463,15 +463,10 @@ def _check_packed(encoded: Json) -> None:
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """A file of the spec that is another one now.
+    """A file of the spec that is another one now."""
 
-    Attributes:
-        name: of the spec, or of a list of values or hierarchy that it names.
-        in_content: whether it says something else: more than comments and layout have changed.
-    """
-
-    name: str
-    in_content: bool
+    name: str  # of the spec, or of a list of values or hierarchy that it names
+    in_content: bool  # whether it says something else: more than comments and layout have changed
 
 
 def changed_since(plan: Plan, path: Path) -> ChangedFile | None:

@@ -37,19 +37,12 @@ SELECTED, LEAST_ROUNDS, MOST_ROUNDS = 4, 2, 64
 
 @dataclass(frozen=True)
 class RapSettings:
-    """T rounds that select and measure K queries each.
+    """T rounds that select and measure K queries each."""
 
-    Attributes:
-        rounds: T.
-        selected: K; 0 with T = 1 is the non-adaptive case, in which all queries are measured.
-        relaxed_rows: n', the rows of the synthetic dataset.
-        seed: of the relaxed rows' start; public, and no noise depends on it.
-    """
-
-    rounds: int
-    selected: int
-    relaxed_rows: int
-    seed: int
+    rounds: int  # T
+    selected: int  # K; 0 with T = 1 is the non-adaptive case, in which all queries are measured
+    relaxed_rows: int  # n', the rows of the synthetic dataset
+    seed: int  # of the relaxed rows' start; public, and no noise depends on it
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MAX_RAP_ROUNDS:
@@ -120,36 +113,24 @@ _LEAST_DELTA = Fraction(1, 10**100)
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """A mechanism without error bars as it was rehearsed; errors in counts.
+    """A mechanism without error bars as it was rehearsed; errors in counts."""
 
-    Attributes:
-        epsilon: of the guarantee that was rehearsed.
-        delta: of the same; above 0.
-        proxy: in words, what stood in for the data.
-        repetitions: how often it was rehearsed.
-        rmse: root mean square error over all queries, weighted as the workload weighs them: the
-            mean over the repetitions.
-        rmse_spread: its standard deviation over the repetitions; 0 where there was one.
-        max_error: the largest absolute error over all queries: the mean over the repetitions.
-        max_error_spread: as of the RMSE.
-        linear_rmse: what the better linear strategy is expected to reach: weighted RMSE.
-        linear_max_error: the same: largest absolute error over all queries.
-        margin: it is the better one where its error is below so many times the linear one.
-        preferred: whether a release takes it.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-    proxy: str
-    repetitions: Count
+    epsilon: Fraction  # of the guarantee that was rehearsed
+    delta: Fraction  # of the same; above 0
+    proxy: str  # in words, what stood in for the data
+    repetitions: Count  # how often it was rehearsed
+    # root mean square error over all queries, weighted as the workload weighs them: the mean over
+    # the repetitions
     rmse: NotNegative
-    rmse_spread: NotNegative
+    rmse_spread: NotNegative  # its standard deviation over the repetitions; 0 where there was one
+    # the largest absolute error over all queries: the mean over the repetitions
     max_error: NotNegative
-    max_error_spread: NotNegative
-    linear_rmse: NotNegative
-    linear_max_error: NotNegative
+    max_error_spread: NotNegative  # as of the RMSE
+    linear_rmse: NotNegative  # what the better linear strategy is expected to reach: weighted RMSE
+    linear_max_error: NotNegative  # the same: largest absolute error over all queries
+    # it is the better one where its error is below so many times the linear one
     margin: NotNegative
-    preferred: bool
+    preferred: bool  # whether a release takes it
 
     def covers(self, epsilon: Fraction, delta: Fraction) -> bool:
         """Whether a guarantee is the one that was rehearsed."""
@@ -169,13 +150,9 @@ class Rehearsal:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRap(Rehearsal):
-    """RAP as it was rehearsed.
+    """RAP as it was rehearsed."""
 
-    Attributes:
-        settings: what was rehearsed, and what a release carries out.
-    """
-
-    settings: RapSettings
+    settings: RapSettings  # what was rehearsed, and what a release carries out
 
     @property
     def key(self) -> MechanismChoice:
@@ -190,15 +167,10 @@ class PlannedRap(Rehearsal):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedAdaptive(Rehearsal):
-    """Adaptive measurement as it was rehearsed: what it may measure follows from the workload.
+    """Adaptive measurement as it was rehearsed: what it may measure follows from the workload."""
 
-    Attributes:
-        tables: how many tables may be measured.
-        rounds: how many rounds a rehearsal had: their mean, rounded.
-    """
-
-    tables: Count
-    rounds: Count
+    tables: Count  # how many tables may be measured
+    rounds: Count  # how many rounds a rehearsal had: their mean, rounded
 
     @property
     def key(self) -> MechanismChoice:
@@ -263,24 +235,16 @@ MOST_CONTENDERS = 64
 
 @dataclass(frozen=True)
 class Contender:
-    """One column of the answers from one strategy; errors in counts.
+    """One column of the answers from one strategy; errors in counts."""
 
-    Attributes:
-        strategy: the name of what is measured.
-        column: which of the answers.
-        rmse: weighted root mean square error over all queries: known for estimates, simulated for
-            the others: the mean over the runs.
-        rmse_spread: its standard deviation over the runs; 0 for estimates.
-        max_error: the largest absolute error, expected or simulated in the same way.
-        max_error_spread: as of the RMSE.
-    """
-
-    strategy: str
-    column: AnswerColumn
+    strategy: str  # the name of what is measured
+    column: AnswerColumn  # which of the answers
+    # weighted root mean square error over all queries: known for estimates, simulated for the
+    # others: the mean over the runs
     rmse: NotNegative
-    rmse_spread: NotNegative
-    max_error: NotNegative
-    max_error_spread: NotNegative
+    rmse_spread: NotNegative  # its standard deviation over the runs; 0 for estimates
+    max_error: NotNegative  # the largest absolute error, expected or simulated in the same way
+    max_error_spread: NotNegative  # as of the RMSE
 
     def error(self, objective: Objective) -> float:
         """Return what the objective minimises."""
@@ -289,23 +253,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class PlannedClosest:
-    """What was compared at a guarantee, and what a release gives its readers.
+    """What was compared at a guarantee, and what a release gives its readers."""
 
-    Attributes:
-        epsilon: of the guarantee.
-        delta: of the same.
-        proxy: in words, what stood in for the data.
-        repetitions: how many runs were simulated.
-        contenders: what was compared.
-        chosen: the place of the one that errs least.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-    proxy: str
-    repetitions: Count
-    contenders: tuple[Contender, ...]
-    chosen: Annotated[int, Within(0, MOST_CONTENDERS)]
+    epsilon: Fraction  # of the guarantee
+    delta: Fraction  # of the same
+    proxy: str  # in words, what stood in for the data
+    repetitions: Count  # how many runs were simulated
+    contenders: tuple[Contender, ...]  # what was compared
+    chosen: Annotated[int, Within(0, MOST_CONTENDERS)]  # the place of the one that errs least
 
     @property
     def best(self) -> Contender:

@@ -26,16 +26,13 @@ can say."""
 
 @dataclass(frozen=True)
 class FittedFacts:
-    """What is to be said of columns that are fitted to all tables together.
+    """What is to be said of columns that are fitted to all tables together."""
 
-    Attributes:
-        reasons: for each such column, and each item, why some of its tables have no values; empty
-            where all have.
-        expected_rmse: of shrunk answers, as estimated from the noisy values, in counts; None where
-            no count was shrunk, or noise hides it.
-    """
-
+    # for each such column, and each item, why some of its tables have no values; empty where all
+    # have
     reasons: Mapping[ColumnName, Mapping[str, str]]
+    # of shrunk answers, as estimated from the noisy values, in counts; None where no count was
+    # shrunk, or noise hides it
     expected_rmse: float | None
 
 

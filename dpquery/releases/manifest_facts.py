@@ -32,19 +32,15 @@ FigureFromZero = Annotated[float, Within(LEAST_FIGURE, MOST, or_zero=True)]
 
 @dataclass(frozen=True)
 class SummedFacts:
-    """What the answers of an item add up; where records are counted there is none.
+    """What the answers of an item add up; where records are counted there is none."""
 
-    Attributes:
-        of: the attribute whose value is added up.
-        largest: the most that one record adds or takes away. Figures over several items take the
-            errors of this one over it.
-        other: what a record adds whose text is not declared; None where such records are dropped.
-        rounding: what no error says of a sum over bins, in words; left out of the file elsewhere.
-    """
-
-    of: str
+    of: str  # the attribute whose value is added up
+    # the most that one record adds or takes away. Figures over several items take the errors of
+    # this one over it
     largest: Count
+    # what a record adds whose text is not declared; None where such records are dropped
     other: int | None
+    # what no error says of a sum over bins, in words; left out of the file elsewhere
     rounding: Annotated[str, UNWRITTEN] = ""
 
     @property
@@ -58,40 +54,28 @@ class SummedFacts:
 
 @dataclass(frozen=True)
 class LevelFacts:
-    """The levels of one attribute's hierarchy that rows of an item are groups of.
+    """The levels of one attribute's hierarchy that rows of an item are groups of."""
 
-    Attributes:
-        attribute: its name.
-        levels: their names, in the order of the rows.
-    """
-
-    attribute: str
-    levels: tuple[str, ...]
+    attribute: str  # its name
+    levels: tuple[str, ...]  # their names, in the order of the rows
 
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """One item of the release, and the file of its answers.
+    """One item of the release, and the file of its answers."""
 
-    Attributes:
-        name: the item's.
-        file: of its answers.
-        queries: number of its rows.
-        description: what the table shows, for its readers.
-        published: rules of the column `published`; None, and left out, where there is none.
-        summed: what its answers add up; None, and left out, where they count records.
-        numbered: whether rows say by numbers what they count, and two more files what these mean;
-            left out of the file where they say it in words.
-        levels: of hierarchies that its rows are asked by; left out of the file where there is none.
-    """
-
-    name: ItemName
-    file: str
-    queries: Count
-    description: str
+    name: ItemName  # the item's
+    file: str  # of its answers
+    queries: Count  # number of its rows
+    description: str  # what the table shows, for its readers
+    # rules of the column `published`; None, and left out, where there is none
     published: Annotated[PublicationRules | None, UNWRITTEN] = None
+    # what its answers add up; None, and left out, where they count records
     summed: Annotated[SummedFacts | None, UNWRITTEN] = None
+    # whether rows say by numbers what they count, and two more files what these mean; left out of
+    # the file where they say it in words
     numbered: Annotated[bool, UNWRITTEN] = False
+    # of hierarchies that its rows are asked by; left out of the file where there is none
     levels: Annotated[tuple[LevelFacts, ...], UNWRITTEN] = ()
 
     @property
@@ -185,94 +169,72 @@ def _level_names(predicates: PredicateSet, lowest: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SimulatedFacts:
-    """Errors on public data in place of the records, simulated when the plan was made.
+    """Errors on public data in place of the records, simulated when the plan was made."""
 
-    Attributes:
-        proxy: the public data, in words.
-        repetitions: number of runs.
-        rmse: root mean square error of all answers, as the workload weighs them, in counts: the
-            mean of the runs.
-        rmse_spread: standard deviation of that from run to run.
-        max_error: largest error of any answer, in counts, the mean of the runs.
-        max_error_spread: standard deviation of that from run to run.
-        weighted: whether the workload weighs its items differently.
-    """
-
-    proxy: str
-    repetitions: Count
+    proxy: str  # the public data, in words
+    repetitions: Count  # number of runs
+    # root mean square error of all answers, as the workload weighs them, in counts: the mean of the
+    # runs
     rmse: FigureFromZero
-    rmse_spread: FigureFromZero
-    max_error: FigureFromZero
-    max_error_spread: FigureFromZero
-    weighted: bool = False
+    rmse_spread: FigureFromZero  # standard deviation of that from run to run
+    max_error: FigureFromZero  # largest error of any answer, in counts, the mean of the runs
+    max_error_spread: FigureFromZero  # standard deviation of that from run to run
+    weighted: bool = False  # whether the workload weighs its items differently
 
 
 @dataclass(frozen=True)
 class RapFacts:
-    """A run of relaxed adaptive projection: what was chosen and measured, and the resulting rows.
+    """A run of relaxed adaptive projection: what was chosen and measured, and the rows made."""
 
-    Attributes:
-        rounds: times that queries were chosen and measured; one round of none chosen measures all.
-        selected: queries that each round chose.
-        relaxed_rows: rows of the relaxed data that every answer is read from.
-        total: the number of records that answers are scaled to: counted with noise and weighed with
-            the declared number, or as it was declared.
-        total_std: standard deviation of the noise it was counted with; None where it was declared.
-        selection_scale: a query is e times as likely to be chosen as one whose answer was this
-            many counts less wrong; None where no query had to be chosen.
-        noise_std: for each round the standard deviation of the noise on its counts, in counts.
-        simulated: errors on public data at this guarantee; None where the plan has none.
-        declared: the number of records that the noisy count was weighed with, by inverse variances,
-            as if it had a standard deviation of half of itself; None where there was no weighing.
-        rows_sha256: of the numbers in relaxed_rows.parquet, row after row, as little-endian 32-bit
-            floats; empty where an older dpquery did not keep it.
-    """
-
+    # times that queries were chosen and measured; one round of none chosen measures all
     rounds: Count
-    selected: Annotated[int, Within(0, LARGEST_INTEGER)]
-    relaxed_rows: Count
+    selected: Annotated[int, Within(0, LARGEST_INTEGER)]  # queries that each round chose
+    relaxed_rows: Count  # rows of the relaxed data that every answer is read from
+    # the number of records that answers are scaled to: counted with noise and weighed with the
+    # declared number, or as it was declared
     total: float
+    # standard deviation of the noise it was counted with; None where it was declared
     total_std: FigureAboveZero | None
+    # a query is e times as likely to be chosen as one whose answer was this many counts less wrong;
+    # None where no query had to be chosen
     selection_scale: FigureAboveZero | None
+    # for each round the standard deviation of the noise on its counts, in counts
     noise_std: tuple[FigureAboveZero, ...]
+    # errors on public data at this guarantee; None where the plan has none
     simulated: SimulatedFacts | None
+    # the number of records that the noisy count was weighed with, by inverse variances, as if it
+    # had a standard deviation of half of itself; None where there was no weighing
     declared: Count | None = None
+    # of the numbers in relaxed_rows.parquet, row after row, as little-endian 32-bit floats; empty
+    # where an older dpquery did not keep it
     rows_sha256: RowsDigest = ""
 
 
 @dataclass(frozen=True)
 class AdaptiveFacts:
-    """A run of adaptive measurement: what was chosen and measured, and the resulting rows.
+    """A run of adaptive measurement: what was chosen and measured, and the resulting rows."""
 
-    Attributes:
-        candidates: tables that could be measured.
-        one_way: tables of one attribute, each of which was measured first.
-        one_way_std: standard deviation of the noise on their counts, in counts.
-        rounds: attributes of the table that each round chose and measured, as "age x sex".
-        noise_std: for each round the standard deviation of the noise on its counts.
-        relaxed_rows: as of RAP; and so are the others.
-        total: the number of records that answers are scaled to: estimated from the noisy tables of
-            one attribute and weighed with the declared number, or as it was declared.
-        total_std: standard deviation of the noise of that estimate; None where it was declared.
-        simulated: errors on public data at this guarantee; None where the plan has none.
-        declared: the number of records that the estimate was weighed with; None where it was not.
-        rows_sha256: of the numbers in relaxed_rows.parquet.
-        unbiased: number of answers that the measured tables give an unbiased estimate of too.
-        unbiased_rmse: root mean square of the standard errors of these; None where there are none.
-    """
-
-    candidates: Count
-    one_way: Count
-    one_way_std: FigureAboveZero
+    candidates: Count  # tables that could be measured
+    one_way: Count  # tables of one attribute, each of which was measured first
+    one_way_std: FigureAboveZero  # standard deviation of the noise on their counts, in counts
+    # attributes of the table that each round chose and measured, as "age x sex"
     rounds: tuple[str, ...]
+    # for each round the standard deviation of the noise on its counts
     noise_std: tuple[FigureAboveZero, ...]
-    relaxed_rows: Count
+    relaxed_rows: Count  # as of RAP; and so are the others
+    # the number of records that answers are scaled to: estimated from the noisy tables of one
+    # attribute and weighed with the declared number, or as it was declared
     total: float
+    # standard deviation of the noise of that estimate; None where it was declared
     total_std: FigureAboveZero | None
+    # errors on public data at this guarantee; None where the plan has none
     simulated: SimulatedFacts | None
+    # the number of records that the estimate was weighed with; None where it was not
     declared: Count | None
-    rows_sha256: RowsDigest
+    rows_sha256: RowsDigest  # of the numbers in relaxed_rows.parquet
+    # number of answers that the measured tables give an unbiased estimate of too
     unbiased: Annotated[int, Within(0, LARGEST_INTEGER)] = 0
+    # root mean square of the standard errors of these; None where there are none
     unbiased_rmse: FigureAboveZero | None = None
 
 
@@ -289,23 +251,14 @@ QUANTILES_IN_BINS = (
 
 @dataclass(frozen=True)
 class DerivedFacts:
-    """A statistic derived from items, and its file.
+    """A statistic derived from items, and its file."""
 
-    Attributes:
-        name: the derived item's.
-        file: of its rows.
-        rows: how many there are.
-        kind: share, ratio, mean, difference, rate or quantiles.
-        definition: how it is worked out, in words.
-        description: what it shows, for its readers.
-    """
-
-    name: ItemName
-    file: str
-    rows: Count
-    kind: str
-    definition: str
-    description: str
+    name: ItemName  # the derived item's
+    file: str  # of its rows
+    rows: Count  # how many there are
+    kind: str  # share, ratio, mean, difference, rate or quantiles
+    definition: str  # how it is worked out, in words
+    description: str  # what it shows, for its readers
 
 
 def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
@@ -367,30 +320,19 @@ AGREES = "The noisy answers do not contradict it: {test}."
 
 @dataclass(frozen=True)
 class PublicFactUse:
-    """A source of public facts, and what became of it.
+    """A source of public facts, and what became of it."""
 
-    Attributes:
-        source: `impossible`, or the item that is known.
-        words: which records are impossible, or why the item's answers are public.
-        answers: how many answers of the release it states.
-        tested: how many equalities the noisy answers were held against; 0 where others do not take
-            it into account.
-        statistic: the sum of squares of what they are off, in variances of the noise.
-        p_value: the chance that noise makes it so large where the facts are true.
-        relied_on: whether answers rest on it: not where that chance is below 1e-6.
-        file: that the answers of an item stand in; empty of what is impossible.
-        sha256: of its text, as UTF-8.
-    """
-
-    source: str
-    words: str
-    answers: int
+    source: str  # `impossible`, or the item that is known
+    words: str  # which records are impossible, or why the item's answers are public
+    answers: int  # how many answers of the release it states
+    # how many equalities the noisy answers were held against; 0 where others do not take it into
+    # account
     tested: int
-    statistic: float
-    p_value: float
-    relied_on: bool
-    file: str = ""
-    sha256: str = ""
+    statistic: float  # the sum of squares of what they are off, in variances of the noise
+    p_value: float  # the chance that noise makes it so large where the facts are true
+    relied_on: bool  # whether answers rest on it: not where that chance is below 1e-6
+    file: str = ""  # that the answers of an item stand in; empty of what is impossible
+    sha256: str = ""  # of its text, as UTF-8
 
     @property
     def test(self) -> str:

@@ -145,13 +145,9 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class DateFormat:
-    """A format of dates in directives of `strftime`; SpecError for one that cannot be read by.
+    """A format of dates in directives of `strftime`; SpecError for one that cannot be read by."""
 
-    Attributes:
-        text: of the format; empty for ISO 8601, 2013-01-31, after which a time may follow.
-    """
-
-    text: str = ""
+    text: str = ""  # of the format; empty for ISO 8601, 2013-01-31, after which a time may follow
 
     def __post_init__(self) -> None:
         """Refuse directives that are unknown or say the same twice."""

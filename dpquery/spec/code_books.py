@@ -24,21 +24,13 @@ NO_TEXTS = {"yes", "no", "true", "false", "on", "off", "null", "y", "n"}
 
 @dataclass(frozen=True)
 class Described:
-    """A column as a code book has it; None is what it does not say.
+    """A column as a code book has it; None is what it does not say."""
 
-    Attributes:
-        name: in the header.
-        kind: of its values, in the code book's own word.
-        values: all that it may hold, with labels, which may be empty.
-        least: the least value, as text.
-        most: the largest.
-    """
-
-    name: str
-    kind: str = ""
-    values: Mapping[str, str] | None = None
-    least: str | None = None
-    most: str | None = None
+    name: str  # in the header
+    kind: str = ""  # of its values, in the code book's own word
+    values: Mapping[str, str] | None = None  # all that it may hold, with labels, which may be empty
+    least: str | None = None  # the least value, as text
+    most: str | None = None  # the largest
 
     @property
     def line(self) -> str:

@@ -26,19 +26,12 @@ from dpquery.spec.problems import quoted
 
 @dataclass(frozen=True)
 class HierarchyLevel:
-    """A level of a hierarchy of values: its groups, such as counties, each of several values.
+    """A level of a hierarchy of values: its groups, such as counties, each of several values."""
 
-    Attributes:
-        name: of the level.
-        codes: of its groups, in the order in which values first lie in them.
-        labels: what the release shows of them; two groups may have the same.
-        group_of: of every value the position of the group that it lies in.
-    """
-
-    name: str
-    codes: tuple[str, ...]
-    labels: tuple[str, ...]
-    group_of: tuple[int, ...]
+    name: str  # of the level
+    codes: tuple[str, ...]  # of its groups, in the order in which values first lie in them
+    labels: tuple[str, ...]  # what the release shows of them; two groups may have the same
+    group_of: tuple[int, ...]  # of every value the position of the group that it lies in
 
     @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:
@@ -68,19 +61,15 @@ class HierarchyLevel:
 
 @dataclass(frozen=True)
 class Categorical:
-    """Listed values.
+    """Listed values."""
 
-    Attributes:
-        values: of each value the text in the CSV, its code; the first of them if it has several.
-        labels: what the release shows.
-        also: of each value the other texts that stand for it; empty where no value has any.
-        levels: of the hierarchy that the values are the lowest level of; that one is the last.
-            Only there may two values have one label.
-    """
-
+    # of each value the text in the CSV, its code; the first of them if it has several
     values: tuple[str, ...]
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # what the release shows
+    # of each value the other texts that stand for it; empty where no value has any
     also: tuple[tuple[str, ...], ...] = ()
+    # of the hierarchy that the values are the lowest level of; that one is the last. Only there may
+    # two values have one label
     levels: tuple[HierarchyLevel, ...] = ()
 
     def __post_init__(self) -> None:
@@ -160,18 +149,12 @@ class Dates:
     """The periods of the calendar from that of `first` to that of `last`.
 
     A period that `first` or `last` cuts holds only its days from `first` to `last`.
-
-    Attributes:
-        first: the first day.
-        last: the last day, not before the first.
-        by: the kind of the periods; weeks are those of ISO 8601 and begin on Monday.
-        format: of dates in the CSV.
     """
 
-    first: date
-    last: date
-    by: PeriodKind
-    format: DateFormat
+    first: date  # the first day
+    last: date  # the last day, not before the first
+    by: PeriodKind  # the kind of the periods; weeks are those of ISO 8601 and begin on Monday
+    format: DateFormat  # of dates in the CSV
 
     @property
     def length(self) -> int:
@@ -334,15 +317,12 @@ class Attribute:
     """A named axis of the count tensor: one column, or several merged into one (first is slowest).
 
     The code of a merged attribute is the mixed-radix number of its columns' codes.
-
-    Attributes:
-        name: of the axis, and of its column in the release.
-        columns: of the data; of an attribute that is not in them, one of the same form.
-        in_data: whether the codes are read from the columns; not where it is `person_rows`.
     """
 
-    name: str
+    name: str  # of the axis, and of its column in the release
+    # of the data; of an attribute that is not in them, one of the same form
     columns: tuple[Column, ...]
+    # whether the codes are read from the columns; not where it is `person_rows`
     in_data: bool = True
 
     @property

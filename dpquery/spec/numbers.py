@@ -66,16 +66,11 @@ def number(text: str, decimal: str = ".") -> ExactNumber | None:
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How the texts of a column write numbers, where it is not by digits and the file's mark alone.
+    """How the texts of a column write numbers, where not by digits and the file's mark alone."""
 
-    Attributes:
-        thousands: what stands between groups of three digits: one of THOUSANDS, or nothing.
-        decimal: the mark before decimals.
-        sign: what may stand before or behind a number, such as % or EUR; it changes no value.
-    """
-
-    thousands: str = ""
-    decimal: str = "."
+    thousands: str = ""  # what stands between groups of three digits: one of THOUSANDS, or nothing
+    decimal: str = "."  # the mark before decimals
+    # what may stand before or behind a number, such as % or EUR; it changes no value
     sign: str = ""
 
     def number(self, text: str) -> ExactNumber | None:

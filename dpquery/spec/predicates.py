@@ -13,15 +13,11 @@ from dpquery.spec.columns import Attribute
 
 @dataclass(frozen=True)
 class IdentitySet:
-    """One query for each code that is shown.
+    """One query for each code that is shown."""
 
-    Attributes:
-        size: number of codes.
-        columns: (codes, how many of them, the first, are shown) of each column that makes up the
-            attribute; empty where all codes are shown.
-    """
-
-    size: int
+    size: int  # number of codes
+    # (codes, how many of them, the first, are shown) of each column that makes up the attribute;
+    # empty where all codes are shown
     columns: tuple[tuple[int, int], ...] = ()
 
     @classmethod
@@ -103,16 +99,11 @@ class IntervalSet:
 
 @dataclass(frozen=True)
 class GroupSet:
-    """Listed groups (label, codes); the codes of a group are sorted and distinct.
+    """Listed groups (label, codes); the codes of a group are sorted and distinct."""
 
-    Attributes:
-        size: number of codes.
-        groups: label and codes of each.
-        named: of each its level in a hierarchy and its code there; empty where they have none.
-    """
-
-    size: int
-    groups: tuple[tuple[str, tuple[int, ...]], ...]
+    size: int  # number of codes
+    groups: tuple[tuple[str, tuple[int, ...]], ...]  # label and codes of each
+    # of each its level in a hierarchy and its code there; empty where they have none
     named: tuple[tuple[str, str], ...] = ()
 
     def __len__(self) -> int:

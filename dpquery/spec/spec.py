@@ -19,35 +19,23 @@ from dpquery.spec.predicates import PredicateSet
 
 @dataclass(frozen=True)
 class Impossible:
-    """A combination of values that no record has.
+    """A combination of values that no record has."""
 
-    Attributes:
-        where: (attribute index, one-query predicate set), sorted by index: a record that meets all
-            of them cannot exist.
-        place: where it stands in the spec, file:line:column.
-    """
-
+    # (attribute index, one-query predicate set), sorted by index: a record that meets all of them
+    # cannot exist
     where: tuple[tuple[int, PredicateSet], ...]
-    place: str = field(default="", compare=False)
+    place: str = field(default="", compare=False)  # where it stands in the spec, file:line:column
 
 
 @dataclass(frozen=True)
 class KnownTotals:
-    """The answers of an item that are published anyway.
+    """The answers of an item that are published anyway."""
 
-    Attributes:
-        values: of its rows, in row order.
-        file: that they stand in, beside the spec.
-        why: they are public, in the spec's words.
-        lines: of the file, for each row.
-        place: where the file is named, file:line:column.
-    """
-
-    values: tuple[int, ...]
-    file: str
-    why: str
-    lines: tuple[int, ...] = field(default=(), compare=False)
-    place: str = field(default="", compare=False)
+    values: tuple[int, ...]  # of its rows, in row order
+    file: str  # that they stand in, beside the spec
+    why: str  # they are public, in the spec's words
+    lines: tuple[int, ...] = field(default=(), compare=False)  # of the file, for each row
+    place: str = field(default="", compare=False)  # where the file is named, file:line:column
 
 
 Neighbours = Literal["add-remove", "replace"]
@@ -60,14 +48,10 @@ Accounting = Literal["pure", "zcdp", "gdp"]
 
 @dataclass(frozen=True)
 class SummedValues:
-    """What a record adds to a sum: a whole number for every code of one attribute.
+    """What a record adds to a sum: a whole number for every code of one attribute."""
 
-    Attributes:
-        attribute: its index.
-        values: of every code, that of other texts among them; one of them at least is not 0.
-    """
-
-    attribute: int
+    attribute: int  # its index
+    # of every code, that of other texts among them; one of them at least is not 0
     values: tuple[int, ...]
 
     @cached_property
@@ -86,19 +70,17 @@ class Table:
     """One table of a workload item: a query for every combination of its axes' predicates.
 
     A query counts the records that satisfy its predicates, or adds up a value of theirs.
-
-    Attributes:
-        axes: (attribute index, predicate set), sorted by index. The rows of the table are the
-            C-order product of the sets; attributes not named are summed over.
-        where: (attribute index, one-query predicate set) that every query also demands.
-        at_least: how many of the axes' predicates a record must satisfy: len(axes) for a product,
-            1 for any-of, r for an r-of-k threshold.
-        summed: what is added up, over an ordinary product; None where records are counted.
     """
 
+    # (attribute index, predicate set), sorted by index. The rows of the table are the C-order
+    # product of the sets; attributes not named are summed over
     axes: tuple[tuple[int, PredicateSet], ...]
+    # (attribute index, one-query predicate set) that every query also demands
     where: tuple[tuple[int, PredicateSet], ...] = ()
+    # how many of the axes' predicates a record must satisfy: len(axes) for a product, 1 for any-of,
+    # r for an r-of-k threshold
     at_least: int | None = None
+    # what is added up, over an ordinary product; None where records are counted
     summed: SummedValues | None = None
 
     @property
@@ -138,16 +120,12 @@ class PublicationRules:
     """What the column `published` shows of an estimate: nothing, or the estimate, rounded.
 
     Rules look at noisy values alone, so that they take no budget and protect nobody.
-
-    Attributes:
-        rel_error: estimates with a relative error of so much or more are left out; None: none are.
-        below: estimates below this are left out; None: none are.
-        round_to: the others are rounded to the nearest multiple of this; None: they stay as they
-            are.
     """
 
+    # estimates with a relative error of so much or more are left out; None: none are
     rel_error: float | None = None
-    below: int | None = None
+    below: int | None = None  # estimates below this are left out; None: none are
+    # the others are rounded to the nearest multiple of this; None: they stay as they are
     round_to: int | None = None
 
 
@@ -229,30 +207,20 @@ class Budget:
 
 @dataclass(frozen=True)
 class Rows:
-    """The declared number of records: public, as the spec is, and never read from the data.
+    """The declared number of records: public, as the spec is, and never read from the data."""
 
-    Attributes:
-        count: how many.
-        exact: whether that is the number in every table, which neighbours that replace one row
-            leave public where no column drops records; else no guarantee, and no answer, may rest
-            on it.
-    """
-
-    count: int
+    count: int  # how many
+    # whether that is the number in every table, which neighbours that replace one row leave public
+    # where no column drops records; else no guarantee, and no answer, may rest on it
     exact: bool
 
 
 @dataclass(frozen=True)
 class Parent:
-    """Whose people a dataset's are among: what is spent on it is spent on them as well.
+    """Whose people a dataset's are among: what is spent on it is spent on them as well."""
 
-    Attributes:
-        id: of the parent, which may be a dataset of its own.
-        budget: the cap on all releases of all datasets that name this parent, and of its own.
-    """
-
-    id: str
-    budget: Budget
+    id: str  # of the parent, which may be a dataset of its own
+    budget: Budget  # the cap on all releases of all datasets that name this parent, and of its own
 
     def __str__(self) -> str:
         return f"{self.id} with a budget of {self.budget}"
@@ -270,21 +238,15 @@ class Dataset:
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How text files write their records; declared, since a guess would depend on the data.
+    """How text files write their records; declared, since a guess would depend on the data."""
 
-    Attributes:
-        delimiter: the byte between two fields.
-        encoding: utf-8, utf-16 (with a byte order mark), utf-16-le, utf-16-be, latin-1 or cp1252.
-        decimal: the mark before a number's decimals.
-        quote: the mark around a field that holds delimiters; empty where there is none.
-        newlines_in_quotes: whether a quoted field may hold line feeds: a record is then as many
-            lines as its quotes span, and one line otherwise.
-    """
-
-    delimiter: str = ","
+    delimiter: str = ","  # the byte between two fields
+    # utf-8, utf-16 (with a byte order mark), utf-16-le, utf-16-be, latin-1 or cp1252
     encoding: str = "utf-8"
-    decimal: str = "."
-    quote: str = '"'
+    decimal: str = "."  # the mark before a number's decimals
+    quote: str = '"'  # the mark around a field that holds delimiters; empty where there is none
+    # whether a quoted field may hold line feeds: a record is then as many lines as its quotes span,
+    # and one line otherwise
     newlines_in_quotes: bool = False
 
 
@@ -293,17 +255,11 @@ QuotientKind = Literal["share", "ratio", "mean"]
 
 @dataclass(frozen=True)
 class Quotient:
-    """Answers of one table over those of another, which has some of its axes.
+    """Answers of one table over those of another, which has some of its axes."""
 
-    Attributes:
-        kind: what it is called.
-        numerator: whose rows are those of the statistic.
-        denominator: each of its axes is one of the numerator's.
-    """
-
-    kind: QuotientKind
-    numerator: Table
-    denominator: Table
+    kind: QuotientKind  # what it is called
+    numerator: Table  # whose rows are those of the statistic
+    denominator: Table  # each of its axes is one of the numerator's
 
     @property
     def rows(self) -> Table:
@@ -318,18 +274,12 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Difference:
-    """Answers of one table less those of another of the same axes.
+    """Answers of one table less those of another of the same axes."""
 
-    Attributes:
-        first: of the one group.
-        second: of the other.
-        rows: the table that says what the rows are.
-        release: the folder of the release whose the second is; empty where it is the same one.
-    """
-
-    first: Table
-    second: Table
-    rows: Table
+    first: Table  # of the one group
+    second: Table  # of the other
+    rows: Table  # the table that says what the rows are
+    # the folder of the release whose the second is; empty where it is the same one
     release: str = ""
 
     kind: Literal["difference"] = "difference"
@@ -342,17 +292,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Rate:
-    """Answers of a table per so many of a public population.
+    """Answers of a table per so many of a public population."""
 
-    Attributes:
-        rows: the table.
-        per: how many.
-        population: of every row of the table, above 0.
-    """
-
-    rows: Table
-    per: float
-    population: tuple[float, ...]
+    rows: Table  # the table
+    per: float  # how many
+    population: tuple[float, ...]  # of every row of the table, above 0
 
     kind: Literal["rate"] = "rate"
 
@@ -364,19 +308,12 @@ class Rate:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Quantiles of an ordered attribute, of all records or by group.
+    """Quantiles of an ordered attribute, of all records or by group."""
 
-    Attributes:
-        rows: the table that says which groups there are.
-        attribute: index of the ordered attribute.
-        cumulative: the groups by prefixes of the attribute.
-        probabilities: in (0, 1), rising.
-    """
-
-    rows: Table
-    attribute: int
-    cumulative: Table
-    probabilities: tuple[float, ...]
+    rows: Table  # the table that says which groups there are
+    attribute: int  # index of the ordered attribute
+    cumulative: Table  # the groups by prefixes of the attribute
+    probabilities: tuple[float, ...]  # in (0, 1), rising
 
     kind: Literal["quantiles"] = "quantiles"
 
@@ -391,23 +328,14 @@ Statistic = Quotient | Difference | Rate | Quantiles
 
 @dataclass(frozen=True)
 class DerivedItem:
-    """A named statistic derived from items.
+    """A named statistic derived from items."""
 
-    Attributes:
-        name: becomes a file name, as an item's does.
-        statistic: what it is.
-        description: what it shows, for its readers.
-        definition: how it is worked out, in words.
-        place: where it stands in the spec, file:line:column.
-        items: names of those that it is made of.
-    """
-
-    name: str
-    statistic: Statistic
-    description: str = ""
-    definition: str = ""
-    place: str = ""
-    items: tuple[str, ...] = ()
+    name: str  # becomes a file name, as an item's does
+    statistic: Statistic  # what it is
+    description: str = ""  # what it shows, for its readers
+    definition: str = ""  # how it is worked out, in words
+    place: str = ""  # where it stands in the spec, file:line:column
+    items: tuple[str, ...] = ()  # names of those that it is made of
 
     @property
     def size(self) -> int:
@@ -426,26 +354,16 @@ class About:
     """What readers of a release are told, in the spec's words; None where it says nothing.
 
     It is printed as it stands: no plan, key or number depends on it.
-
-    Attributes:
-        title: of the publication.
-        description: what it is about.
-        contact: who answers questions about it.
-        licence: what others may do with it.
-        period: the time that the records are from.
-        area: where they are from.
-        next_update: when the next release is due.
-        notes: what else a reader should know.
     """
 
-    title: str | None = None
-    description: str | None = None
-    contact: str | None = None
-    licence: str | None = None
-    period: str | None = None
-    area: str | None = None
-    next_update: str | None = None
-    notes: str | None = None
+    title: str | None = None  # of the publication
+    description: str | None = None  # what it is about
+    contact: str | None = None  # who answers questions about it
+    licence: str | None = None  # what others may do with it
+    period: str | None = None  # the time that the records are from
+    area: str | None = None  # where they are from
+    next_update: str | None = None  # when the next release is due
+    notes: str | None = None  # what else a reader should know
 
 
 @dataclass(frozen=True, eq=False)

@@ -283,21 +283,13 @@ def variable(name: str) -> str:
 
 @dataclass(frozen=True)
 class AdbcTable:
-    """A base table behind a driver of Arrow Database Connectivity.
+    """A base table behind a driver of Arrow Database Connectivity."""
 
-    Attributes:
-        at: the environment variable that says how to connect.
-        table: the table's name.
-        schema: of the database; the only one that has the table if empty.
-        driver: whose connection it is; that which the URI begins with if empty.
-        seconds: that a query may take; what the server itself allows if 0.
-    """
-
-    at: str
-    table: str
-    schema: str
-    driver: str = ""
-    seconds: int = 0
+    at: str  # the environment variable that says how to connect
+    table: str  # the table's name
+    schema: str  # of the database; the only one that has the table if empty
+    driver: str = ""  # whose connection it is; that which the URI begins with if empty
+    seconds: int = 0  # that a query may take; what the server itself allows if 0
 
     @property
     def name(self) -> str:

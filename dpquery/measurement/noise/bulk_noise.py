@@ -79,21 +79,14 @@ _DRAWN_ON = 64  # bits of a real at once
 
 @dataclass(frozen=True)
 class BlockLaw:
-    """One law of y, in steps, and the blocks of magnitudes it is drawn by.
+    """One law of y, in steps, and the blocks of magnitudes it is drawn by."""
 
-    Attributes:
-        power: 1 for Laplace, 2 for Gaussian.
-        rate: f(y) = exp(-rate y^power), y in steps.
-        bits: k; a block holds 2^k steps.
-        blocks: their number; the tail begins where they end.
-        halvings: a step is 2^-halvings. 0 where y is whole; 1 at least where y is real, so that
-            no step has a half inside, and all of it is rounded to one integer.
-    """
-
-    power: Literal[1, 2]
-    rate: Fraction
-    bits: int
-    blocks: int
+    power: Literal[1, 2]  # 1 for Laplace, 2 for Gaussian
+    rate: Fraction  # f(y) = exp(-rate y^power), y in steps
+    bits: int  # k; a block holds 2^k steps
+    blocks: int  # their number; the tail begins where they end
+    # a step is 2^-halvings. 0 where y is whole; 1 at least where y is real, so that no step has a
+    # half inside, and all of it is rounded to one integer
     halvings: int = 0
 
     @classmethod
@@ -334,22 +327,14 @@ def _integers(law: BlockLaw) -> Ints:
 
 @dataclass(frozen=True)
 class _Proposals:
-    """Proposals in blocks that are neither accepted nor refused so far.
+    """Proposals in blocks that are neither accepted nor refused so far."""
 
-    Attributes:
-        position: of each in the sample.
-        start: s_h of their blocks.
-        place: whole steps from there on.
-        fraction: the first 64 bits of F, 0 where y is whole.
-        u: the first 64 bits of the U that is compared next.
-        drawn_on: every F of which more bits were drawn, by position: a proposal has one F.
-    """
-
-    position: Ints
-    start: Ints
-    place: Ints
-    fraction: Bits
-    u: Bits
+    position: Ints  # of each in the sample
+    start: Ints  # s_h of their blocks
+    place: Ints  # whole steps from there on
+    fraction: Bits  # the first 64 bits of F, 0 where y is whole
+    u: Bits  # the first 64 bits of the U that is compared next
+    # every F of which more bits were drawn, by position: a proposal has one F
     drawn_on: dict[int, "LazyReal"] = field(default_factory=dict)
 
     @classmethod
@@ -377,15 +362,10 @@ class _Proposals:
 
 @dataclass
 class LazyReal:
-    """A uniform real of which as many bits are drawn as its comparisons take.
+    """A uniform real of which as many bits are drawn as its comparisons take."""
 
-    Attributes:
-        low: the bits that are drawn.
-        width: it is uniform in [low, low + width); 0 where it is low.
-    """
-
-    low: Fraction = Fraction(0)
-    width: Fraction = Fraction(1)
+    low: Fraction = Fraction(0)  # the bits that are drawn
+    width: Fraction = Fraction(1)  # it is uniform in [low, low + width); 0 where it is low
 
     @classmethod
     def of(cls, word: int) -> "LazyReal":

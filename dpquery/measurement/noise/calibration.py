@@ -22,20 +22,13 @@ from dpquery.strategy.strategy import Law, Noise, RecordChange, Strategy, Weight
 
 @dataclass(frozen=True)
 class CalibratedNoise:
-    """Independent integer noise of one scale on every measured row.
+    """Independent integer noise of one scale on every measured row."""
 
-    Attributes:
-        guarantee: the privacy guarantee of all rows together, with what it costs otherwise.
-        shift: measured answers are integer strategy answers over 2^shift, floored.
-        sensitivity: exact on that grid and for the declared unit: D1, or D2 squared.
-        scale: of the noise in grid steps.
-        change: what a record does between neighbours, which the sensitivity is for.
-    """
-
-    guarantee: Guarantee
-    shift: int
-    sensitivity: int
-    scale: float
+    guarantee: Guarantee  # the privacy guarantee of all rows together, with what it costs otherwise
+    shift: int  # measured answers are integer strategy answers over 2^shift, floored
+    sensitivity: int  # exact on that grid and for the declared unit: D1, or D2 squared
+    scale: float  # of the noise in grid steps
+    # what a record does between neighbours, which the sensitivity is for
     change: RecordChange = "enters"
 
     @property
@@ -81,20 +74,13 @@ class Calibration:
     """What the noise of a strategy is calibrated to: how far neighbours move its answers.
 
     All but the scale is the same for every guarantee, and worked out once.
-
-    Attributes:
-        measurements: blocks and their integer weights.
-        noise: the kind of noise on every row.
-        shift: their answers are measured over 2^shift, floored.
-        records: single records that change between neighbours.
-        change: what each of them does.
     """
 
-    measurements: tuple[WeightedBlock, ...]
-    noise: Noise
-    shift: int
-    records: int
-    change: RecordChange
+    measurements: tuple[WeightedBlock, ...]  # blocks and their integer weights
+    noise: Noise  # the kind of noise on every row
+    shift: int  # their answers are measured over 2^shift, floored
+    records: int  # single records that change between neighbours
+    change: RecordChange  # what each of them does
 
     def noise_for(self, guarantee: Guarantee) -> CalibratedNoise:
         """Return the noise that meets a guarantee, with what it costs in other currencies.

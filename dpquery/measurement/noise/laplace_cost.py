@@ -32,15 +32,10 @@ HALF_PI_ABOVE = Fraction("1.5707963267948966192313216916397514420986")
 
 @dataclass(frozen=True)
 class Moves:
-    """Bounds on how far neighbours move some rows, in grid steps.
+    """Bounds on how far neighbours move some rows, in grid steps."""
 
-    Attributes:
-        total: bounds the L1 norm.
-        squared: bounds the square of the L2 norm.
-    """
-
-    total: int
-    squared: int
+    total: int  # bounds the L1 norm
+    squared: int  # bounds the square of the L2 norm
 
 
 def laplace_rho(blocks: Iterable[Moves] | Counter[Moves], *, scale: float) -> Fraction:

@@ -128,17 +128,11 @@ _ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag", "publis
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """The plan and the noisy values behind a release, written into its folder for later questions.
+    """The plan and noisy values behind a release, written into its folder for later questions."""
 
-    Attributes:
-        plan: the bytes of the plan file.
-        values: (m,) noisy values in steps of the grid.
-        measured: what they belong to, in order.
-    """
-
-    plan: bytes
-    values: Ints
-    measured: tuple[MeasurementLabel, ...]
+    plan: bytes  # the bytes of the plan file
+    values: Ints  # (m,) noisy values in steps of the grid
+    measured: tuple[MeasurementLabel, ...]  # what they belong to, in order
 
 
 @contextmanager

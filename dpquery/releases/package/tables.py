@@ -43,22 +43,14 @@ MAX_KEY_ROWS = 5_000_000
 
 @dataclass(frozen=True)
 class PackagedTable:
-    """One table of a release.
+    """One table of a release."""
 
-    Attributes:
-        name: the file's, without its ending.
-        path: of its Parquet file.
-        description: what it shows, in the words of the spec if it has any.
-        rows: how many it has.
-        fields: its columns, in order.
-        unique: whether the fields that say what a row is are not the same in any two rows.
-    """
-
-    name: str
-    path: Path
-    description: str
-    rows: int
-    fields: tuple[FileField, ...]
+    name: str  # the file's, without its ending
+    path: Path  # of its Parquet file
+    description: str  # what it shows, in the words of the spec if it has any
+    rows: int  # how many it has
+    fields: tuple[FileField, ...]  # its columns, in order
+    # whether the fields that say what a row is are not the same in any two rows
     unique: bool = False
 
     @property

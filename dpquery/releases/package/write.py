@@ -194,21 +194,13 @@ TableFormat = Literal["csv", "xlsx"]
 
 @dataclass(frozen=True)
 class PackageContent:
-    """What a package is made of.
+    """What a package is made of."""
 
-    Attributes:
-        release: the folder of the release.
-        manifest: of the release.
-        about: what its spec says of the publication.
-        domain: of its spec; None where that is not at hand.
-        formats: in which the tables are written beside Parquet.
-    """
-
-    release: Path
-    manifest: Manifest
-    about: About
-    domain: Domain | None
-    formats: tuple[TableFormat, ...]
+    release: Path  # the folder of the release
+    manifest: Manifest  # of the release
+    about: About  # what its spec says of the publication
+    domain: Domain | None  # of its spec; None where that is not at hand
+    formats: tuple[TableFormat, ...]  # in which the tables are written beside Parquet
 
 
 def parse_formats(texts: Sequence[str]) -> tuple[TableFormat, ...]:
