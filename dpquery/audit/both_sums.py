@@ -154,7 +154,6 @@ def _kept(counted: Accounting, *, with_parent: bool) -> Finding:
 
 
 def _release(words: str, counted: Accounting) -> Guarantee:
-    """Return the guarantee of a release of a history."""
     kind, epsilon = words.split()
     noise: Noise = "laplace" if kind == "pure" else "gaussian"
     delta = _PROMISE[1]
@@ -164,7 +163,6 @@ def _release(words: str, counted: Accounting) -> Guarantee:
 def _accepted(
     releases: Sequence[Guarantee], counted: Accounting, *, with_parent: bool
 ) -> list[bool]:
-    """Return which releases of a history a new ledger accepts."""
     cap, accepted = _cap(counted, *_PROMISE), []
     parent = ParentCap("all", replace(cap, unit=unit_kind(cap.unit))) if with_parent else None
     datasets = ("first", "second") if with_parent else ("first",)

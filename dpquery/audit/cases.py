@@ -151,7 +151,6 @@ def records_counted(chosen: Ints, shape: Sequence[int]) -> Ints:
 
 
 def _rows(table: pa.Table) -> list[tuple[object, ...]]:
-    """Return the rows, dates as texts."""
     columns = [
         [value.isoformat() if isinstance(value, datetime.date) else value for value in column]
         for column in (column.to_pylist() for column in table.columns)
@@ -434,7 +433,6 @@ def write_csv(path: Path, records: Sequence[Record], spec: Spec) -> None:
 
 
 def _texts(spec: Spec, i: int, code: int) -> list[str]:
-    """Return the texts of an attribute's columns for one of its codes."""
     columns = spec.domain.attributes[i].columns
     if code == OUTSIDE:
         return [_STRANGE for _ in columns]

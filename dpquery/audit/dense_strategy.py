@@ -353,7 +353,6 @@ def _entry(
     by_orbits: Mapping[tuple[int, ...], int],
     codes: Sequence[int],
 ) -> int:
-    """Return the entry of a row at a cell."""
     entry, remaining, at = 1, list(codes), []
     for code, place, orbit in zip(cell, places, orbits, strict=True):
         if orbit < 0:
@@ -431,7 +430,6 @@ def _integers(raw: JsonValue) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _norms(rows: DenseRows, power: int) -> list[list[int]]:
-    """Return the norm of every column of every matrix of a Kronecker product."""
     return [[_norm(column, power) for column in M.T] for M in rows.matrices]
 
 
@@ -440,7 +438,6 @@ def _norm(column: Numbers, power: int) -> int:
 
 
 def _outer(vectors: Sequence[Numbers]) -> Numbers:
-    """Return the Kronecker product of vectors."""
     one = np.ones(1, dtype=object)
     return reduce(lambda outer, vector: np.multiply.outer(outer, vector).ravel(), vectors, one)
 

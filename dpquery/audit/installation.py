@@ -232,7 +232,6 @@ def _is_developed(distribution: metadata.Distribution, name: str) -> bool:
 
 
 def _imported(name: str) -> Path | None:
-    """Return the file that `import name` runs."""
     spec = find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin)
 

@@ -117,7 +117,6 @@ def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Recor
 
 
 def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
-    """Return the first code of every class of a cell."""
     pairs = zip(planned.strategy.classes, cell, strict=True)
     return tuple(classes.index(number) for classes, number in pairs)
 

@@ -205,7 +205,6 @@ def zcdp_loss(p_low: float, q_high: float) -> float:
 
 
 def _renyi(p: float, q: float) -> Floats:
-    """Return D_a(Bernoulli(p) || Bernoulli(q)) for all _ORDERS a."""
     yes = _ORDERS * math.log(p) + (1 - _ORDERS) * math.log(q)
     no = _ORDERS * math.log1p(-p) + (1 - _ORDERS) * math.log1p(-q)
     return np.asarray(np.logaddexp(yes, no) / (_ORDERS - 1))

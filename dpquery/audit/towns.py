@@ -187,7 +187,6 @@ class ShiftedFit:
     """A public side without a fit: what was measured shifts all answers by the same amount."""
 
     def __init__(self, start: Sequence[Ints]) -> None:
-        """Begin with some counts for every block that may be chosen."""
         self._start, self._moves = start, np.zeros(0)
 
     def answers(self, number: int) -> Floats:

@@ -97,7 +97,6 @@ def alike_ids(names: Collection[bytes], decimal: str) -> tuple[tuple[str, int, i
 
 
 def _loose(name: bytes, decimal: str) -> bytes:
-    """Return one name for all that are alike."""
     if name.isascii():
         lower = name.lower()
         seen = lower.translate(None, _CONTROLS)

@@ -58,7 +58,6 @@ class RowOrder:
     def __init__(
         self, person: str, columns: Sequence[Column], decimal: str, most: int = MAX_PERSONS
     ) -> None:
-        """Begin before the first row."""
         self._person, self._columns, self._most = person, columns, most
         self._decimal = decimal
         self._coders = [ColumnCodes(column, decimal).of for column in columns]
@@ -122,7 +121,6 @@ class RepeatedSources:
     """
 
     def __init__(self) -> None:
-        """Begin before the first source."""
         self._seen: dict[str, tuple[int, int]] = {}
 
     def add(self, source: str, columns: list[StoredValues]) -> None:
@@ -313,7 +311,6 @@ def declares_more(
 
 
 def _has(column: Column, text: str, decimal: str) -> bool:
-    """Return whether a text is declared."""
     code = code_of(column, decimal)(text.encode("utf-8", "surrogateescape"))
     return 0 <= code < column.length
 

@@ -364,7 +364,6 @@ def _signs(odd: UndeclaredValues) -> list[str]:
 
 
 def _number_counts(odd: UndeclaredValues, decimal: str) -> list[int]:
-    """Return the records of each undeclared number."""
     read = number_of(odd.column, decimal)
     return [n for text, n in odd.commonest if read(text) is not None]
 

@@ -68,7 +68,6 @@ class CellClasses(Sent):
 
     @cached_property
     def _codes_of_first_cells(self) -> tuple[Ints, ...]:
-        """The codes of the first cell of every class on each attribute."""
         if not self.attributes:
             return ()
         codes = np.unravel_index(self.first_cells, self.table_shape)

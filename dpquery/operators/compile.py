@@ -221,7 +221,6 @@ def _refine(classes: Ints, predicates: PredicateSet | SummedValues) -> Ints:
 
 
 def _number_by_groups(n: int, groups: Sequence[Sequence[int]]) -> Ints:
-    """Number the codes by which groups hold them."""
     sizes = [len(codes) for codes in groups]
     codes = np.fromiter(chain.from_iterable(groups), np.int64, sum(sizes))
     order = np.argsort(codes, kind="stable")

@@ -310,7 +310,6 @@ class Tree(Factor):
         return self._down([self._spread(piece, k) for k, piece in enumerate(self._pieces(Y))])
 
     def _pieces(self, Y: Numbers) -> list[Numbers]:
-        """Return rows by level."""
         return np.split(Y, np.cumsum([len(measured) for measured in self.measured])[:-1])
 
     def _spread(self, piece: Numbers, level: int) -> Numbers:

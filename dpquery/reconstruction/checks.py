@@ -293,7 +293,6 @@ class _Check:
         ]
 
     def _sample(self, blocks: Sequence[int], most: int) -> "_Sample":
-        """Return so many answers of each of some blocks."""
         chosen: dict[int, Ints] = {}
         for place in blocks:
             block, _ = self.checked[place]
@@ -329,7 +328,6 @@ class _Sample:
     """
 
     def __init__(self, places: Mapping[int, Ints], std: Floats, covariance: Floats) -> None:
-        """Take the places of the answers, their standard errors and their covariances."""
         self.places = places
         correlation = covariance / np.outer(std, std)
         variances = np.append(np.diag(correlation), 1.0)

@@ -359,14 +359,12 @@ class _Fibres:
     structure: QueryStructure
 
     def split(self, values: Floats) -> Floats:
-        """Return (fibres, queries of the axis)."""
         if self.structure.kind == "disjoint":
             return values.reshape(-1, 1)
         moved = np.moveaxis(values.reshape(self.shape), self.structure.axis, -1)
         return np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
 
     def join(self, fibres: Numbers) -> Numbers:
-        """Undo split."""
         if self.structure.kind == "disjoint":
             return fibres.ravel()
         axis = self.structure.axis

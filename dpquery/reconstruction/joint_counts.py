@@ -76,7 +76,6 @@ class MeasuredMargins:
     """Measurements over the joint cells of some attributes, and their noisy answers."""
 
     def __init__(self, shape: Sequence[int], attributes: Subset, rows: Iterable[NoisyRows]) -> None:
-        """Take the measurements."""
         self.attributes = attributes
         self.cells_shape = tuple(shape[i] for i in attributes)
         self._measured: dict[Subset, list[NoisyRows]] = {}
@@ -189,7 +188,6 @@ class JointCounts:
     """The joint counts of some attributes that belong together; fitted when first asked for."""
 
     def __init__(self, measured: Measured, attributes: Subset, blocks: Sequence[Block]) -> None:
-        """Take what was measured."""
         self._measured, self.attributes = measured, attributes
         self._blocks = tuple(blocks)
         self.shape = tuple(measured.strategy.shape[i] for i in attributes)

@@ -215,7 +215,6 @@ def _contractions(shape: tuple[int, ...]) -> list[tuple[Subset, Subset, int]]:
 
 
 def _contracted(tensor: Floats, axis: int, reading: Floats) -> Floats:
-    """Return a tensor with one axis contracted with as many numbers."""
     shape = tensor.shape
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     flat = tensor.reshape(outer, len(reading), inner)

@@ -65,11 +65,6 @@ class ShrunkTables:
         *,
         noise_std: float,
     ) -> None:
-        """Fit the tables.
-
-        Privacy:
-            Post-processing: a function of noisy answers and public inputs.
-        """
         self.scope = fittable_tables(strategy, blocks, not_shrunk)
         self._strategy, self._noisy, self._noise_std = strategy, noisy, noise_std
         self._blocks = blocks

@@ -207,7 +207,6 @@ def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:
 
 
 def _has_eigenvalues(V: Matrix) -> bool:
-    """Return whether the eigenvalues of a matrix can be computed."""
     if isinstance(V, Mixture) or classes(V) <= MAX_DENSE_CLASSES:
         return True
     return _tridiagonal(V) is not None

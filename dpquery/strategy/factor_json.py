@@ -138,7 +138,6 @@ def pack(matrix: Numbers) -> JsonValue:
 
 
 def _unpacked_level(raw: JsonValue, most: int) -> Numbers:
-    """Return one number a block of a level of a tree, of at most so many blocks."""
     rows, columns = (integer(size, 1) for size in list_of(mapping(raw)["shape"]))
     if rows != 1 or columns > most:
         raise ValueError("shape")

@@ -407,8 +407,6 @@ class BudgetProblem:
         return Budgets(self._noise(noise), math.sqrt(value), math.sqrt(bound), shares)
 
     def _sharpened(self, x: Floats, t: float) -> Floats:
-        """Minimise the smoothed objective at one sharpness."""
-
         def fun(point: Floats) -> tuple[float, Floats]:
             report_progress(f"budgets: sharpness {t:g}")
             return self.smoothed(point, t)

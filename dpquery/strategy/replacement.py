@@ -197,7 +197,6 @@ def _of_matrix(matrix: Numbers) -> Overlaps:
 
 
 def _fits(entries: Numbers, power: int) -> bool:
-    """Return whether the overlaps of a matrix do not take too long."""
     rows, n = entries.shape
     if power == 1:
         return bool(n * n * rows <= OVERLAP_WORK)
@@ -380,7 +379,6 @@ class Distances:
         return matrix
 
     def _searched(self, measurements: Sequence[WeightedColumns], kinds: Mapping[int, Kinds]) -> int:
-        """Return the largest sum of the blocks' distances over all combinations of kinds."""
         total: Numbers = np.zeros((1,) * len(kinds), dtype=object)
         for measurement in measurements:
             columns = _columns(measurement.block, kinds)

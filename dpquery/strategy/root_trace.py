@@ -428,7 +428,6 @@ class _Trimmed:
         self.size = sum(basis.shape[1] for basis in self.bases.values())
 
     def array(self, S: Floats) -> Floats:
-        """Return S in these bases."""
         small = np.zeros((self.size, self.size))
         for a in self.blocks:
             left = self.bases[a].T @ S[self.whole[a]]
@@ -437,12 +436,10 @@ class _Trimmed:
         return small
 
     def block(self, small: Floats, a: Subset, b: Subset) -> Floats:
-        """Return a block of an array in these bases, in the coordinates they were cut from."""
         return self.bases[a] @ small[self.places[a], self.places[b]] @ self.bases[b].T
 
 
 def _core_inverse(small: Floats, tops: Sequence[Eliminated], tau: float) -> Floats:
-    """Return (S + tau)^-1 on the blocks that are left."""
     core = small + tau * np.eye(len(small))
     for top in tops:
         top.subtract(core, tau)

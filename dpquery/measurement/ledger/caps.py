@@ -59,7 +59,6 @@ class NoRoomError(BudgetExceededError):
     """
 
     def __init__(self, funds: Funds, price: Price) -> None:
-        """Keep what was refused."""
         self.funds, self.price = funds, price
         tighter = self.funds.tightest(self.price)
         charges = (self.price.units, self.price.pure)
@@ -433,7 +432,6 @@ def _adoption(account: Account, *, parent: Account) -> Change:
 
 
 def _check_level(state: LedgerState, dataset: str, *, parent: str) -> None:
-    """Refuse a second level of parents."""
     above = state.accounts.get(parent)
     children = [child.dataset for child in state.accounts.values() if child.parent == dataset]
     if above is not None and above.parent is not None:

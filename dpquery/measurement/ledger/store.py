@@ -315,7 +315,6 @@ class Store:
     """An open database of events and measurements; use `open_store`."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
-        """Wrap an open database."""
         self.path = path
         self._database = database
 

@@ -403,7 +403,6 @@ class _Urn:
     """The number of queries left at each entry: a block and a difference in it."""
 
     def __init__(self, left: Ints) -> None:
-        """Start with so many queries at each entry."""
         self._left = left
         self._ranks_taken: dict[int, list[int]] = {}
 
@@ -530,7 +529,6 @@ def _clashes(workload: Workload, places: Ints) -> tuple[Ints, Bools]:
 
 
 def _counted(block: Block, i: int) -> bool:
-    """Return whether a block counts its predicates on attribute i."""
     return i in block.attributes and block.counted[block.attributes.index(i)]
 
 

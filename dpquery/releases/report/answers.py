@@ -80,7 +80,6 @@ class ItemCells:
     dates: bool = False  # whether they are days, by their ordinal numbers
 
     def __len__(self) -> int:
-        """Return the number of answers."""
         return len(self.value)
 
     def take(self, rows: Ints) -> "ItemCells":

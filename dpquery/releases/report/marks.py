@@ -303,7 +303,6 @@ def _marks(line: Line, across: Scale, up: Scale, k: int) -> list[str]:
 
 
 def _runs(known: Bools) -> list[slice]:
-    """Return the stretches of a mask that are true."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], known.astype(np.int8), [0]])))
     return [slice(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
 
@@ -442,7 +441,6 @@ def _round_numbers(least: float) -> list[float]:
 
 
 def _shades(cells: HeatMap, breaks: Sequence[float]) -> Ints:
-    """Return the class of each cell."""
     shade = np.searchsorted(np.asarray(breaks[1:]), cells.value, side="right").astype(np.int64)
     shade[cells.value < 0] = _BELOW
     shade[np.isnan(cells.value)] = _EMPTY

@@ -99,7 +99,6 @@ def _content(path: Path, *schemas: pa.Schema) -> pa.Table:
 
 
 def _label_lists(path: Path, numbers: pa.ChunkedArray) -> dict[int, pa.Table]:
-    """Return the lists of labels of some numbers."""
     schemas = (LABELS_SCHEMA, EDGES_SCHEMA)
     labels = _content(path, *schemas, *map(with_levels, schemas))
     lists = {}
@@ -176,7 +175,6 @@ def _attribute_columns(
 
 
 def _answers(rows: pa.Table) -> dict[str, pa.Array]:
-    """Return the answers with the columns that follow from them."""
     estimate = rows["estimate"].to_numpy()
     names = ("std_error", "ci_low", "ci_high", "rel_error")
     if rows["std_error"].null_count or rows["half_width"].null_count:
@@ -196,7 +194,6 @@ def _answers(rows: pa.Table) -> dict[str, pa.Array]:
 
 
 def _whole(value: int | str | None) -> int:
-    """Return a number of 0 or more."""
     if not isinstance(value, int) or value < 0:
         raise ValueError("number")
     return value

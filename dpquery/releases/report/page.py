@@ -379,7 +379,6 @@ def _reading(report: Report, marks: Collection[str]) -> str:
 
 
 def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
-    """Return the words that the page explains."""
     if manifest.error_bars:
         return GLOSSARY
     if manifest.adaptive is None:

@@ -134,7 +134,6 @@ def _article(
 
 
 def _said(item: ItemReport) -> list[str]:
-    """Return what is to be said of an item beside its picture."""
     cells, sentences = item.cells, []
     if item.flagged_share is None:
         sentences.append("This release has no error bars: how far an answer is off is not known.")

@@ -200,7 +200,6 @@ class ItemRows(ABC):
             yield Batch(batch, joined.std_error, joined.relative)
 
     def _extra_columns(self, values: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:
-        """Return the extra columns, given for each segment."""
         if not self.extra:
             return []
         types = [_extra_type(name) for name in self.extra]
@@ -374,7 +373,6 @@ def _flag_array(relative: Floats, stated: Ints | None) -> pa.Array:
 
 
 def _by_table(texts: Sequence[str], segments: Sequence[Segment]) -> pa.Array:
-    """Return a column with one text in all rows of a table."""
     text_of_segment = [texts[segment.table] for segment in segments]
     places = {text: place for place, text in enumerate(dict.fromkeys(text_of_segment))}
     counts = [segment.stop - segment.start for segment in segments]

@@ -364,7 +364,6 @@ class BlankColumns:
     """The columns of attributes in rows whose table lacks them, allocated once for a file."""
 
     def __init__(self, rows: int) -> None:
-        """Prepare for batches of at most so many rows."""
         self._first = pa.array(np.zeros(rows, dtype=int32))
         self._nulls = {kind: pa.nulls(rows, kind) for kind in (*_DTYPES, pa.int32())}
 
@@ -380,7 +379,6 @@ class FilledColumn:
     """One column over the rows of a batch, "all" or empty where it is not filled."""
 
     def __init__(self, column: ShownColumn, rows: int) -> None:
-        """Make room for so many rows."""
         self.column = column
         dtype = "int32" if column.dictionary is not None else _DTYPES.get(column.type, "int64")
         self.value: Numbers = np.zeros(rows, dtype=dtype)

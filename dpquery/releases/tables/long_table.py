@@ -149,7 +149,6 @@ def _label_list(
     schema: pa.Schema,
     rules: ColumnRules,
 ) -> pa.RecordBatch:
-    """Return one list of labels."""
     rows = len(predicates)
     columns = {c.end: c for c in label_columns(attribute, [predicates], absent=False, rules=rules)}
 

@@ -230,7 +230,6 @@ class Lattice:
         return out
 
     def _members(self, i: int) -> Bools:
-        """Return which subsets hold an attribute."""
         if self.full:
             return (np.arange(len(self)) >> i & 1).astype(bool)
         inside = np.zeros(len(self), bool)

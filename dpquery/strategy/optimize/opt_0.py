@@ -155,7 +155,6 @@ class _Scales:
         self.by_mass = float(np.trace(self.within)) / size**2
 
     def round(self) -> TwoScaleRows:
-        """Improve the inner rows, then the outer rows, and return both."""
         # the best inner rows: (p, size)
         size = self.size
         center = np.eye(size) - 1 / size

@@ -134,7 +134,6 @@ def p_identity_from(V: Matrix, start: Floats, max_iterations: int) -> FactorSele
 
 
 def _orbits(V: Matrix) -> Orbits | None:
-    """Return the orbits of interchangeable codes where they are few."""
     n = classes(V)
     return few_orbits(V, n // ORBIT_CODES) if n >= LEAST_IN_ORBITS else None
 
@@ -258,7 +257,6 @@ def descend_rows(
 
 
 def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Floats:
-    """Return a start for V: the rows for half as many codes, once for either half."""
     n = classes(V)
     m, rows = (n + 1) // 2, p // 2
     half = _rough(restricted(V, halve(n)), rows, halve, rng)
@@ -270,7 +268,6 @@ def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> 
 
 
 def _rough(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Floats:
-    """Return the rows for a part of the codes, to start from."""
     n = classes(V)
     if n > BASE and p > 1:
         return descend_rows(V, _laid_out_twice(V, p, halve, rng), LARGER_PART_ITERATIONS)[0]

@@ -359,5 +359,4 @@ class _Descent:
 
 
 def _mean_sizes(n: int, sizes: tuple[int, ...]) -> Floats:
-    """Return the mean number of codes in the blocks of each level."""
     return np.array([n / -(-n // size) for size in sizes])

@@ -164,7 +164,6 @@ def _search(
     hops: int,
     rng: PublicGenerator,
 ) -> MarginalsSelection:
-    """Return the best support of all starts, improved by a local search."""
     search = MarginalSearch(problem.lattice, problem.cells, problem.target, problem.allowed)
     supports = []
     for number, start in enumerate(starts):
@@ -183,8 +182,6 @@ def _search(
 
 
 def _descend(problem: MarginalsProblem, start: Floats) -> MarginalsSelection:
-    """Return the weights that minimise log loss: L-BFGS-B then sees no scale of the workload."""
-
     def fun(theta: Floats) -> tuple[float, Floats]:
         loss, gradient = problem.loss(theta)
         return (math.log(loss), gradient / loss) if loss < math.inf else (700.0, gradient)

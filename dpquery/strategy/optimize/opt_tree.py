@@ -187,7 +187,6 @@ class AlikeSets:
 
 
 def _numbers(values: Ints) -> Ints:
-    """Return the number of every value, in their order."""
     return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
 
 
@@ -197,7 +196,6 @@ def _paired(first: Ints, second: Ints) -> Ints:
 
 
 def _firsts(kind: Ints, values: Numbers) -> Numbers:
-    """Return the value of the first set of each kind."""
     return np.asarray(values[np.unique(kind, return_index=True)[1]])
 
 
@@ -277,7 +275,6 @@ class _Shares:
     def gradient(
         self, by_weight: Sequence[Floats], left: Sequence[Floats], shares: Sequence[Floats]
     ) -> Floats:
-        """Return the gradient in the logits of one in the weights."""
         by_left, pieces = by_weight[0], []
         for level, free in enumerate(self.free):
             inside = np.bincount(self.kinds.parents[level], by_left, minlength=len(left[level]))

@@ -176,7 +176,6 @@ class _Merging:
         self.named = np.array([(index != 0).any(axis=0) for index, _ in terms])
 
     def compare(self, k: int, others: Sequence[int]) -> None:
-        """Compute the gain of merging group k with each of the others."""
         cells = (self.named[list(others)] | self.named[k]) @ self.sizes
         fits = [j for j, size in zip(others, cells, strict=True) if size <= self.bits]
         for start in range(0, len(fits), CHUNK):
@@ -187,7 +186,6 @@ class _Merging:
             self.gains[chunk, k] = self.gains[k, chunk] = gains
 
     def groups(self) -> list[Merged]:
-        """Return the groups that are left."""
         return [(self.members[k], tuple(self.choices[k].tolist())) for k in self.alive]
 
     def merge(self) -> bool:

@@ -237,7 +237,6 @@ def residual_candidate(problem: Problem) -> Proposal:
 
 
 def _residual(problem: Problem, real: Sequence[Floats | None]) -> ResidualStrategy:
-    """Return rounded cores with their best weights."""
     shape, noise = problem.workload.shape_of_domain, problem.noise
     cores = tuple(integer_core(n, F) for n, F in zip(shape, real, strict=True))
     weights = best_weights(cores, problem.gram, noise=noise, change=problem.change)
@@ -332,7 +331,6 @@ def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subs
 
 
 def _small_product(problem: Problem) -> ProductSelection | None:
-    """Return OPT_x's selection where the whole domain can be measured."""
     if math.prod(problem.workload.shape_of_domain) > MAX_TABLE_CELLS:
         return None
     try:
@@ -400,7 +398,6 @@ def _inner(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrat
 
 
 def _product(rows: Floats) -> ProductStrategy:
-    """Return the strategy of integer rows over the classes, for Gaussian noise."""
     factor = integer_factor(Dense(rows), noise="gaussian", bits=CLASS_BITS)
     return ProductStrategy("OPT_0", "gaussian", (factor,))
 

@@ -83,7 +83,6 @@ def fourier_cores(problem: Problem) -> tuple[Core | None, ...]:
 
 
 def _core(n: int) -> Core | None:
-    """Return the core of deviations from the mean; [1, -1] for two classes."""
     if n == 2:
         return DenseCore(np.array([[1, -1]]))
     return CenteredCore(n) if n > 1 else None

@@ -108,7 +108,6 @@ class _Part:
 
     @cached_property
     def closed(self) -> "_Plan | None":
-        """The best plan in closed form."""
         forms = [plain_mechanism, budgeted_mechanism]
         if self.problem.noise == "laplace" or not _is_short(self.problem):
             forms += [identity, opt_h]
@@ -116,11 +115,6 @@ class _Part:
 
     @cached_property
     def best(self) -> "_Plan":
-        """The best plan of the quick candidates.
-
-        Raises:
-            UnsupportedWorkloadError: there is none.
-        """
         best = self.best_of(_searches(self.problem), self.closed)
         if best is None:
             raise UnsupportedWorkloadError("a part has no strategy")
@@ -200,11 +194,6 @@ class _Plans:
         return self.parts[group]
 
     def plan(self, group: BlockGroup) -> _Plan:
-        """Return the best strategy for a group alone.
-
-        Raises:
-            UnsupportedWorkloadError: there is none.
-        """
         if group not in self.known:
             part = self.part(group)
             best = part.best
@@ -218,7 +207,6 @@ class _Plans:
         return self.known[group]
 
     def proposal(self, groups: BlockGroups) -> Proposal:
-        """Return the plans of the groups side by side, each with its share of the sensitivity."""
         plans = [self.known[group] for group in groups]
         power = self.power if self.problem.noise == "laplace" else self.power / 2
         strategy = UnionStrategy.of_shares(

@@ -259,7 +259,6 @@ class _State:
 
     @property
     def words(self) -> str:
-        """What is being done, for an operator."""
         return f"looking for the best strategy with {self.problem.noise.capitalize()} noise"
 
     def shares(self, table: Sequence[tuple[str, Build]]) -> list[tuple[float, float]]:
@@ -272,16 +271,13 @@ class _State:
 
     @property
     def least_score(self) -> float:
-        """The least score of all candidates."""
         return min(candidate.score for candidate in self.candidates)
 
     @property
     def is_sound(self) -> bool:
-        """Whether the answers of the best candidate were checked."""
         return min(self.candidates, key=lambda candidate: candidate.score).sound
 
     def checked(self, flaw_of: Flaw) -> "_State":
-        """Return the state with the best candidate checked."""
         return replace(self, candidates=tuple(_sound(self.candidates, flaw_of)))
 
 
@@ -300,14 +296,12 @@ class _Search:
     items: tuple[Sequence[int], ...]
 
     def begun(self, noise: Noise, turn: int, turns: int) -> "_State":
-        """Return the state in which nothing was tried."""
         problem = Problem(
             self.workload, self.gram, noise, self.seed, change=self.change, items=self.items
         )
         return _State(problem, turn=turn, turns=turns)
 
     def searched(self, state: "_State", *, table: Sequence[tuple[str, Build]]) -> "_State":
-        """Return the state after some searches, and after the closed forms before the first."""
         with self._limited(state) as clock:
             problem, candidates = state.problem, list(state.candidates)
             ends = iter(state.shares(table))
@@ -358,7 +352,6 @@ class _Search:
             return _best(candidates, problem, bound, score_bound)
 
     def _best(self, state: "_State") -> Selection:
-        """Return the best of what was tried so far."""
         bound = _best_bound(state.candidates, self.bound, self.change)
         return _best(state.candidates, state.problem, bound, None)
 

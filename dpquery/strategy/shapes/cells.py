@@ -121,7 +121,6 @@ class CellClassesStrategy(Strategy):
 
 
 def _counts_of(classes: CellClasses) -> Workload:
-    """Return the workload of one attribute that asks for the count of every class."""
     shape = (classes.count,)
     return Workload(shape, (marginal(shape, (0,)),), (1.0,))
 
@@ -178,7 +177,6 @@ class OrbitsStrategy(Strategy):
         )
 
     def _queries(self, block: Block) -> list[Floats]:
-        """Return the queries on every measured attribute, written out: (m, n)."""
         factors = dict(zip(block.attributes, block.factors, strict=True))
         return [
             np.asarray(factors[i].dense(), dtype=np.float64)
@@ -267,7 +265,6 @@ class OrbitsStrategy(Strategy):
         return pairs.crossed(sum(codes) + between, values)
 
     def _entries(self, block: Block, places: Ints) -> list[Floats]:
-        """Return the predicates of rows on every measured attribute: (rows, n) each."""
         chosen = QueryRows(block, places).predicates
         return [
             table[chosen[i][1]] if i in chosen else np.repeat(table, len(places), axis=0)
@@ -377,7 +374,6 @@ def _levels(axis: OrbitAxis, queries: Floats) -> Floats:
 
 
 def _rowwise(tables: Sequence[Floats], rows: int) -> Floats:
-    """Return the Kronecker product of rows of several tables, row by row: (rows, columns)."""
     out = np.ones((rows, 1))
     for table in tables:
         out = (out[:, :, None] * table[:, None, :]).reshape(rows, -1)

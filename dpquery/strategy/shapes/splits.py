@@ -229,7 +229,6 @@ class DenseFactorSplit(DenseSplit):
 
     @cached_property
     def _recovery(self) -> Floats:
-        """H A': (n, rows)."""
         return np.asarray(self.factor.matmat(self.remainder).T)
 
     def recover(self, answers: Floats) -> Floats:
@@ -327,7 +326,6 @@ class _Pairs:
         self.known: dict[tuple[int, Hashable], Pair | None] = {}
 
     def of(self, block: Block) -> _Table | None:
-        """Return the numbers of a block."""
         inside, values, scale = [], [], 1.0
         single_levels: list[float] = []  # of what is counted on attributes of one class
         split_levels: list[float | None] = []  # of what is counted; None for what must hold
@@ -358,7 +356,6 @@ class _Pairs:
         return self.known[key]
 
     def _vectors(self, i: int, factor: Factor) -> tuple[Floats, Floats]:
-        """Return (u, v) of every predicate."""
         split = self.splits[i]
         if split is None:
             return factor.row_sums, np.zeros(1)
