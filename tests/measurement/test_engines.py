@@ -377,6 +377,17 @@ def test_a_file_of_duckdb_is_read_in_bounded_memory_and_spills_nowhere(tmp_path,
     assert all(settings == ["244.1 MiB", "", False] for settings in seen)  # 256 MB
 
 
+def test_texts_that_do_not_fit_in_the_memory_of_duckdb_are_the_cause_that_is_named(
+    tmp_path, monkeypatch
+):
+    letters = np.random.default_rng(1).integers(0, 256, (40, 50_000), np.uint8)
+    texts = pa.table({"age": [f"CANARY{own.tobytes().hex()}" for own in letters]})
+    monkeypatch.setitem(databases._OF_DUCKDB, "memory_limit", "1MB")
+    with pytest.raises(DataError, match="too long for DuckDB's memory") as caught:
+        tabulate(write_duckdb(texts, tmp_path / "p.duckdb"), spec=AGE, subsets=[()])
+    assert "CANARY" not in str(caught.value)
+
+
 def test_sqlite_behind_adbc_is_refused_since_its_types_come_from_the_first_rows(
     tmp_path, monkeypatch
 ):

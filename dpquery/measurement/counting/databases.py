@@ -172,13 +172,17 @@ class DuckdbTable(_DatabaseTable):
         """Yield the rows in the order of the table, of the wanted columns alone."""
         names, _ = self._located(declared)
         query = self._select([names[column] for column in wanted])
-        failed = False
+        failed, cause = False, ""
         with closing(self._connect()) as connection:
             try:
                 for rows in connection.sql(query).to_arrow_reader(ROWS_OF_A_PIECE):
                     yield Piece(partial(batch_of, rows.columns), 0.0)
+            except _duckdb().OutOfMemoryException:
+                cause = "its texts are too long for DuckDB's memory here; write it to Parquet"
             except _duckdb_error():
                 failed = True
+        if cause:
+            raise StoppedError(cause)
         if failed:
             raise OSError("the database")
 
