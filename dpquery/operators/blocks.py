@@ -1,7 +1,5 @@
 r"""Questions over several attributes: blocks, workloads, thresholds.
 
-Queries over several attributes: blocks, signed sums of Kronecker products, and their unions.
-
 A block over attributes S with one factor each is the r-of-k query set: the predicates of a row that
 must hold, at least r of them. It is the signed sum
     sum_u coef_u  kron_{i in u} F_i  kron_{i in S \ u} 1 1'

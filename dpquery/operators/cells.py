@@ -1,12 +1,8 @@
 """Codes and cells that no query tells apart, and rows that treat codes alike.
 
-Cells of the domain that no query tells apart, merged into classes over the joint domain.
-
 The column of a cell says which queries count it. A record is in one cell, so in one class: the
 counts of the classes are sums over the table of all attributes that are asked for, and a query
 matrix over classes is one over cells, each column once for every cell of its class ([MATH] 21).
-
-Rows that treat interchangeable codes alike, over all cells of several attributes at once.
 
 The codes of every attribute fall into orbits. A vector over the codes is its sums over orbits and
 what it is beside them: within each orbit the codes against their mean. A component says for each
@@ -456,6 +452,8 @@ _PROBES = 2  # random sums of rows by which columns are compared, of 64 bits eac
 class Spread(Factor):
     """A factor over classes, spread over their codes: column j is column classes[j] of `inner`."""
 
+    held = ("inner", "classes")
+
     def __init__(self, inner: Factor, classes: Ints) -> None:
         self.inner, self.classes = inner, np.asarray(classes, dtype=np.int64)
         n = len(self.classes)
@@ -465,10 +463,6 @@ class Spread(Factor):
         # Groups do not say that they are 0/1: the grids of earlier releases hang on it.
         self.zero_one = inner.zero_one or isinstance(inner, Groups)
         self.dtype = inner.dtype
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("merged", self.inner.key, self.classes.tobytes())
 
     @cached_property
     def _members(self) -> "sp.csr_array[np.int64, tuple[int, int]]":

@@ -1,16 +1,8 @@
 """Factors: identity, ones, dense and centred ones, and rows of few entries.
 
-Query matrices of one attribute, as operators that use their structure.
-
 A factor is an (m, n) matrix: m predicates over n codes. It carries scipy's method names without
 scipy's base class, so scipy.sparse.linalg takes it as it is. Integer factors applied to integer
 arrays give exact integers; that is what measurement relies on.
-
-Predicates times a value of every code: the rows of sums.
-
-Factors whose rows have weights: the Grams of reweighted queries.
-
-Values that another process is given: what they are made of, without what follows from it.
 """
 
 from abc import ABC, abstractmethod
@@ -31,18 +23,20 @@ ROW_CHUNK = 1 << 22  # entries of a dense chunk of rows: 32 MB of float64
 class Factor(ABC):
     """An (m, n) matrix known by its products.
 
-    Subclasses give `shape`, `key`, `matmat` and `rmatmat`; the rest follows, and is overridden
+    Subclasses give `shape`, `held`, `matmat` and `rmatmat`; the rest follows, and is overridden
     where the structure gives it cheaper.
     """
 
     shape: tuple[int, int]
     zero_one = False  # whether every entry is 0 or 1
+    held: tuple[str, ...] = ()  # names of what tells matrices of one class and shape apart
     dtype = np.dtype(np.int64)
 
-    @property
-    @abstractmethod
+    @cached_property
     def key(self) -> Hashable:
         """A value equal for equal matrices of one class; Grams are shared by it."""
+        held = (_key_of(getattr(self, name)) for name in self.held)
+        return (type(self).__name__, self.shape, *held)
 
     @abstractmethod
     def matmat(self, X: Numbers) -> Numbers:
@@ -98,6 +92,8 @@ class Factor(ABC):
 
     def max_abs(self) -> int:
         """Return the largest absolute entry, rounded up to an integer."""
+        if self.zero_one:
+            return 1
         return int(np.ceil(np.abs(self.dense()).max()))
 
     def growth(self) -> int:
@@ -131,6 +127,20 @@ class Factor(ABC):
         return self.row_sums if self.zero_one else np.asarray((self.dense() ** 2).sum(axis=1))
 
 
+def _key_of(value: object) -> Hashable:
+    match value:
+        case Factor(key=key):
+            return key
+        case tuple():
+            return tuple(map(_key_of, value))
+        case sp.csr_array():
+            return value.indices.tobytes(), value.indptr.tobytes()
+        case np.ndarray():
+            return value.dtype.str, value.shape, value.tobytes()
+        case _:
+            return str(value)
+
+
 def absolute_power(X: Numbers, power: int) -> Numbers:
     """Return |x|^power of every entry; even powers by multiplication, which is much faster."""
     if power % 2:
@@ -150,10 +160,6 @@ class Identity(Factor):
     def __init__(self, n: int) -> None:
         self.shape = (n, n)
 
-    @property
-    def key(self) -> Hashable:
-        return ("identity", *self.shape)
-
     def matmat(self, X: Numbers) -> Numbers:
         return X
 
@@ -169,15 +175,14 @@ class Identity(Factor):
     def column_norms(self, power: int) -> Ints:
         return np.ones(self.shape[1], dtype=np.int64)
 
-    def max_abs(self) -> int:
-        return 1
-
     def quadratic(self, M: Floats) -> Floats:
         return np.diagonal(M).copy()
 
 
 class IdentityRows(Factor):
     """One query for each of some codes; the others are in none."""
+
+    held = ("codes",)
 
     zero_one = True
 
@@ -186,10 +191,6 @@ class IdentityRows(Factor):
         self.shape = (len(self.codes), n)
         if len(np.unique(self.codes)) < len(self.codes):
             raise ValueError("a code is selected twice")
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("identity-rows", self.shape, self.codes.tobytes())
 
     def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(X[self.codes])
@@ -208,13 +209,6 @@ class IdentityRows(Factor):
     def column_norms(self, power: int) -> Ints:
         return self.rmatmat(np.ones(self.shape[0], dtype=np.int64))
 
-    def max_abs(self) -> int:
-        return 1
-
-    @cached_property
-    def row_sums(self) -> Ints:
-        return np.ones(self.shape[0], dtype=np.int64)
-
     def quadratic(self, M: Floats) -> Floats:
         return np.asarray(np.diagonal(M)[self.codes])
 
@@ -227,10 +221,6 @@ class Ones(Factor):
     def __init__(self, m: int, n: int) -> None:
         self.shape = (m, n)
 
-    @property
-    def key(self) -> Hashable:
-        return ("ones", *self.shape)
-
     def matmat(self, X: Numbers) -> Numbers:
         return np.repeat(X.sum(axis=0, keepdims=True), self.shape[0], axis=0)
 
@@ -242,9 +232,6 @@ class Ones(Factor):
 
     def column_norms(self, power: int) -> Ints:
         return np.full(self.shape[1], self.shape[0], dtype=np.int64)
-
-    def max_abs(self) -> int:
-        return 1
 
     def quadratic(self, M: Floats) -> Floats:
         return np.full(self.shape[0], M.sum())
@@ -260,10 +247,6 @@ class Centered(Factor):
 
     def __init__(self, n: int) -> None:
         self.shape = (n, n)
-
-    @property
-    def key(self) -> Hashable:
-        return ("centered", *self.shape)
 
     def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.shape[1] * X - X.sum(axis=0, keepdims=True))
@@ -287,23 +270,17 @@ class Centered(Factor):
     def max_abs(self) -> int:
         return self.shape[0] - 1
 
-    @cached_property
-    def row_sums(self) -> Ints:
-        return np.zeros(self.shape[0], dtype=np.int64)
-
 
 class Dense(Factor):
     """A matrix held as an array; integer arrays stay exact."""
+
+    held = ("matrix",)
 
     def __init__(self, matrix: Numbers) -> None:
         self.matrix = np.ascontiguousarray(matrix)
         self.matrix.setflags(write=False)
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
         self.dtype = self.matrix.dtype
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("dense", self.shape, self.dtype.str, self.matrix.tobytes())
 
     def matmat(self, X: Numbers) -> Numbers:
         return self.matrix @ X
@@ -326,16 +303,14 @@ class PIdentity(Factor):
     B = Theta D. Products with d and B cost O(p n) a column, the inverse Gram O(p n^2).
     """
 
+    held = ("diagonal", "rows")
+
     def __init__(self, diagonal: Numbers, rows: Numbers) -> None:
         if rows.shape[1] != diagonal.shape[0]:
             raise ValueError(f"{rows.shape[1]} columns below a diagonal of {diagonal.shape[0]}")
         self.diagonal, self.rows = np.asarray(diagonal), np.ascontiguousarray(rows)
         self.dtype = np.result_type(self.diagonal, self.rows)
         self.shape = (len(diagonal) + len(rows), len(diagonal))
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("p-identity", self.shape, self.diagonal.tobytes(), self.rows.tobytes())
 
     def matmat(self, X: Numbers) -> Numbers:
         return np.concatenate([self.diagonal[:, None] * X, self.rows @ X])
@@ -373,15 +348,13 @@ class PIdentity(Factor):
 class Stacked(Factor):
     """Several factors of one attribute, one below the other."""
 
+    held = ("parts",)
+
     def __init__(self, parts: tuple[Factor, ...]) -> None:
         self.parts = parts
         self.zero_one = all(part.zero_one for part in parts)
         self.shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
         self.dtype = np.result_type(*(part.dtype for part in parts))
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("stacked", *(part.key for part in self.parts))
 
     def matmat(self, X: Numbers) -> Numbers:
         return np.concatenate([part.matmat(X) for part in self.parts])
@@ -417,6 +390,8 @@ class Stacked(Factor):
 class Groups(Factor):
     """Listed groups of codes: a sparse 0/1 matrix, kept as CSR."""
 
+    held = ("matrix",)
+
     def __init__(self, matrix: "sp.csr_array[np.int64, tuple[int, int]]") -> None:
         self.matrix = matrix
         self.shape = matrix.shape
@@ -429,10 +404,6 @@ class Groups(Factor):
         ones = np.ones(len(columns), dtype=np.int64)
         starts = np.concatenate([[0], np.cumsum(sizes)])
         return cls(sp.csr_array((ones, columns, starts), shape=(len(groups), n)))
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("groups", self.shape, self.matrix.indices.tobytes(), self.matrix.indptr.tobytes())
 
     def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.matrix @ X)
@@ -472,16 +443,14 @@ class Groups(Factor):
 class Valued(Factor):
     """F diag(v): row i adds up the whole numbers v of the codes that meet predicate i."""
 
+    held = ("inner", "values")
+
     def __init__(self, inner: Factor, values: Ints) -> None:
         """Take predicates F, every entry 0 or 1, and a value for each of their codes."""
         self.inner, self.values = inner, np.asarray(values)
         if self.values.shape != (inner.shape[1],) or self.values.dtype != np.int64:
             raise ValueError(f"{self.values.shape} values for {inner.shape[1]} codes")
         self.shape, self.dtype = inner.shape, inner.dtype
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("valued", self.inner.key, self.values.tobytes())
 
     def matmat(self, X: Numbers) -> Numbers:
         return self.inner.matmat(self.values[:, None] * X)
@@ -549,15 +518,13 @@ def counts_records(factor: Factor) -> bool:
 class Weighted(Factor):
     """A factor whose rows are scaled by the roots of their weights."""
 
+    held = ("factor", "weights")
+
     def __init__(self, factor: Factor, weights: Floats) -> None:
         self.factor, self.weights = factor, weights
         self.dtype = np.result_type(np.float64)
         self.shape = factor.shape
         self.roots = np.sqrt(weights)
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("weighted", self.factor.key, self.weights.tobytes())
 
     def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.roots[:, None] * self.factor.matmat(X))

@@ -1,15 +1,11 @@
 r"""The Gram of a workload, as a sum of Kronecker products.
 
-The Gram V = sum_blocks weight W'W of a workload, as a sum of Kronecker products.
-
 Strategy selection sees the workload through this alone: the error of any linear strategy is
 tr((A'A)^-1 V). Each attribute keeps its few distinct matrices once; a term names one for each.
 Mixtures a I + b 11', which is all that marginals and thresholds of them have, are kept as two
 numbers; Grams of ranges and groups, and their sums, as the query matrices they come from: both take
 any number of classes.
 Other matrices are arrays, of at most MAX_CLASSES classes, and so is what asks for an array.
-
-The Gram of one block as Kronecker products: few of them for thresholds too.
 
 A predicate set of which every class of an attribute meets equally many, as its values do, is split
 into its mean over rows p 11' and the rest D = F - p 11', with 1'D = 0. Then the Gram of an r-of-k
@@ -329,12 +325,9 @@ class Gram:
             total = total + term
         return total
 
-    def traces(self, inverses: list[Floats | None]) -> list[Floats]:
-        """Return tr(M_i V_iu) for each attribute i and each of its matrices u; None is identity."""
-        return [
-            np.array([trace(V) if M is None else trace_with(M, V) for V in grams_of_attribute])
-            for M, grams_of_attribute in zip(inverses, self.matrices, strict=True)
-        ]
+    def traces(self) -> list[Floats]:
+        """Return tr(V_iu) for each attribute i and each of its matrices u."""
+        return [np.array([trace(V) for V in matrices]) for matrices in self.matrices]
 
     def term_traces(self, traces: list[Floats]) -> Floats:
         """Return the (k, d) factors of each term's trace from `traces`."""
@@ -343,8 +336,7 @@ class Gram:
     @cached_property
     def trace(self) -> float:
         """tr(V): the squared error of the identity strategy at unit noise."""
-        none: list[Floats | None] = [None] * len(self.matrices)
-        return float(self.weights @ self.term_traces(self.traces(none)).prod(axis=1))
+        return float(self.weights @ self.term_traces(self.traces()).prod(axis=1))
 
 
 class _Attribute:

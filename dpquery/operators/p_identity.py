@@ -6,7 +6,7 @@ every block, and the diagonal stands above both: O(n) numbers where the rows wri
 The inverse of its Gram is of the same kind ([MATH] 2).
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,8 @@ from dpquery.operators.ranges import OrderedInverse
 class BlockPIdentity(Factor):
     """[diag(d); the inner rows of every block; the outer rows]; the last block may be cut off."""
 
+    held = ("size", "diagonal", "inner", "outer")
+
     def __init__(self, diagonal: Numbers, inner: Numbers, outer: Numbers, size: int) -> None:
         """Hold its parts. diagonal: (n,); inner: (p, n); outer: (q, blocks); size: of a block."""
         n = len(diagonal)
@@ -37,11 +39,6 @@ class BlockPIdentity(Factor):
         self.inner, self.outer = np.ascontiguousarray(inner), np.ascontiguousarray(outer)
         self.dtype = np.result_type(self.diagonal, self.inner, self.outer)
         self.shape = (n + len(inner) * len(self.starts) + len(outer), n)
-
-    @cached_property
-    def key(self) -> Hashable:
-        parts = (self.diagonal.tobytes(), self.inner.tobytes(), self.outer.tobytes())
-        return ("block-p-identity", self.shape, self.size, *parts)
 
     def matmat(self, X: Numbers) -> Numbers:
         sums = [np.add.reduceat(row[:, None] * X, self.starts, axis=0) for row in self.inner]

@@ -1,13 +1,7 @@
-"""Prefixes, all ranges, windows and listed ranges, and inverses that go by ranges.
-
-Sets of ranges over an ordered attribute: products by cumulative sums, Grams in closed form.
-
-Inverses of Grams whose quadratic forms go by ranges of codes, without an (n, n) array.
-"""
+"""Prefixes, all ranges, windows and listed ranges, and inverses that go by ranges."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,7 +48,7 @@ class Ranges(Factor):
         return np.asarray(np.cumsum(starts @ Y - ends @ Y, axis=0)[:-1])
 
     def gram(self) -> Floats:
-        return self.weighted_gram(np.ones(self.shape[0]))
+        return self.gram_at(np.arange(self.shape[1]))
 
     def weighted_gram(self, weights: Floats) -> Floats:
         """Weigh the ranges that hold both j and k: first <= j and last >= k. O(m + n^2)."""
@@ -93,9 +87,6 @@ class Ranges(Factor):
     def column_norms(self, power: int) -> Ints:
         return self.rmatvec(np.ones(self.shape[0], dtype=np.int64))
 
-    def max_abs(self) -> int:
-        return 1
-
     def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         (first, last), C = self.bounds, _cumulative(M)
         step = max(1, CACHED // M.shape[1])
@@ -115,6 +106,8 @@ class Ranges(Factor):
 class ListedRanges(Ranges):
     """Ranges given one by one."""
 
+    held = ("listed",)
+
     def __init__(self, n: int, bounds: Sequence[tuple[int, int]]) -> None:
         self.listed = np.array(bounds, dtype=np.int64).reshape(-1, 2)
         self.shape = (len(self.listed), n)
@@ -122,10 +115,6 @@ class ListedRanges(Ranges):
     @property
     def bounds(self) -> tuple[Ints, Ints]:
         return self.listed[:, 0], self.listed[:, 1]
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("ranges", self.shape, self.listed.tobytes())
 
 
 class Prefix(Ranges):
@@ -139,10 +128,6 @@ class Prefix(Ranges):
         last = np.arange(self.shape[0])
         return np.zeros_like(last), last
 
-    @property
-    def key(self) -> Hashable:
-        return ("prefix", *self.shape)
-
     def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(np.cumsum(X[: self.shape[0]], axis=0))
 
@@ -150,9 +135,6 @@ class Prefix(Ranges):
         out = np.zeros((self.shape[1], Y.shape[1]), dtype=Y.dtype)
         np.cumsum(Y[::-1], axis=0, out=out[: self.shape[0]][::-1])
         return out
-
-    def gram(self) -> Floats:
-        return self.gram_at(np.arange(self.shape[1]))
 
     def gram_at(self, codes: Ints) -> Floats:
         i = codes.astype(np.float64)
@@ -170,10 +152,6 @@ class AllRanges(Ranges):
     def bounds(self) -> tuple[Ints, Ints]:
         return np.triu_indices(self.length)
 
-    @property
-    def key(self) -> Hashable:
-        return ("all-ranges", *self.shape)
-
     def gram_matmat(self, X: Numbers) -> Numbers:
         """Use (F'F)_jk = (min(j, k) + 1) (length - max(j, k)): O(n) a column, never a row."""
         below, above = (side[:, None] for side in self._sides)
@@ -190,9 +168,6 @@ class AllRanges(Ranges):
         """How many ranges start at or before each code, and how many end there or behind it."""
         j = np.arange(self.shape[1])
         return j + 1, np.maximum(self.length - j, 0)
-
-    def gram(self) -> Floats:
-        return self.gram_at(np.arange(self.shape[1]))
 
     def gram_at(self, codes: Ints) -> Floats:
         i = codes.astype(np.float64)
@@ -214,13 +189,6 @@ class WidthRanges(Ranges):
         first = np.arange(self.shape[0])
         return first, first + self.width - 1
 
-    @property
-    def key(self) -> Hashable:
-        return ("width", *self.shape)
-
-    def gram(self) -> Floats:
-        return self.gram_at(np.arange(self.shape[1]))
-
     def gram_at(self, codes: Ints) -> Floats:
         m = self.shape[0]
         low, high = np.minimum(codes[:, None], codes), np.maximum(codes[:, None], codes)
@@ -231,16 +199,14 @@ class WidthRanges(Ranges):
 class Columns(Factor):
     """Some columns of a factor, in any order: column j is column codes[j] of `inner`."""
 
+    held = ("inner", "codes")
+
     def __init__(self, inner: Factor, codes: Ints) -> None:
         if len(np.unique(codes)) < len(codes):
             raise ValueError("a column is taken twice")
         self.inner, self.codes = inner, np.asarray(codes, dtype=np.int64)
         self.shape = (inner.shape[0], len(self.codes))
         self.zero_one, self.dtype = inner.zero_one, inner.dtype
-
-    @cached_property
-    def key(self) -> Hashable:
-        return ("columns", self.inner.key, self.codes.tobytes())
 
     def _spread(self, X: Numbers) -> Numbers:
         out = np.zeros((self.inner.shape[1], X.shape[1]), dtype=X.dtype)
@@ -264,9 +230,6 @@ class Columns(Factor):
 
     def column_norms(self, power: int) -> Numbers:
         return np.asarray(self.inner.column_norms(power)[self.codes])
-
-    def max_abs(self) -> int:
-        return 1 if self.zero_one else super().max_abs()
 
     def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         return self.inner.row_power_sums(self._spread(M), power)

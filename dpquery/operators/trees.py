@@ -1,16 +1,10 @@
 """Trees over the codes of an attribute, nested or of equal blocks, and their inverse.
 
-Trees over the codes of one attribute: nested blocks of any sizes, each with a weight.
-
 A code lies in one block of each level. Products go up or down the tree, level by level: O(n) a
 level, and no array of more than one number a block and column.
 
-The inverse of the Gram of a tree: nested blocks of codes, each with a weight.
-
-It goes up the tree by contrasts within blocks, in O(n) a level and without an (n, n) array. Blocks
-may have any number of children and any weight; above the codes a weight may be 0.
-
-Hierarchical strategies of one ordered attribute: sums of blocks of codes, level by level.
+The inverse of its Gram goes up the tree by contrasts within blocks, in O(n) a level and without an
+(n, n) array. Blocks may have any number of children and any weight; above the codes it may be 0.
 
 Level l holds the blocks of size_l codes that follow one another, each size a multiple of the one
 before and the finest 1; where the size does not divide n the last block is cut off. A code is in
@@ -18,7 +12,7 @@ one block of each level, so all columns have one norm. (A'A)^-1 goes up the tree
 blocks (TreeInverse): exact for cut-off blocks, O(n) a level, and no (n, n) array.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -271,6 +265,8 @@ class Tree(Factor):
         weights: of the blocks of each level, the codes first; those of codes are positive.
     """
 
+    held = ("parents", "weights")
+
     def __init__(self, parents: Sequence[Ints], weights: Sequence[Numbers]) -> None:
         self.parents = tuple(np.asarray(above, dtype=np.int64) for above in parents)
         self.weights = tuple(np.asarray(level) for level in weights)
@@ -278,11 +274,6 @@ class Tree(Factor):
         self.dtype = np.result_type(*self.weights)
         self.measured = [np.flatnonzero(level) for level in self.weights]
         self.shape = (sum(map(len, self.measured)), len(self.weights[0]))
-
-    @cached_property
-    def key(self) -> Hashable:
-        arrays = (*self.parents, *self.weights)
-        return ("tree", self.shape, self.dtype.str, *(array.tobytes() for array in arrays))
 
     @cached_property
     def order(self) -> Ints | None:
@@ -419,6 +410,8 @@ def _check(parents: Sequence[Ints], weights: Sequence[Numbers]) -> None:
 class Hierarchy(Factor):
     """All blocks of every level, finest level first, times the integer weight of their level."""
 
+    held = ("sizes", "weights")
+
     def __init__(self, n: int, sizes: Sequence[int], weights: Sequence[int]) -> None:
         self.sizes, self.weights = tuple(sizes), tuple(weights)
         _check_sizes(n, self.sizes)
@@ -426,10 +419,6 @@ class Hierarchy(Factor):
             raise ValueError("a level of a hierarchy has a weight of at least 1")
         self.counts = [-(-n // size) for size in self.sizes]
         self.shape = (sum(self.counts), n)
-
-    @property
-    def key(self) -> Hashable:
-        return ("hierarchy", self.shape, self.sizes, self.weights)
 
     def matmat(self, X: Numbers) -> Numbers:
         levels = zip(self.weights, _block_sums(X, self.sizes), strict=True)

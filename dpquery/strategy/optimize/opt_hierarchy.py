@@ -32,7 +32,6 @@ from dpquery.operators.gram import (
     diagonal,
     is_of_values,
     restricted,
-    trace,
 )
 from dpquery.operators.ranges import Ranges
 from dpquery.operators.trees import tree_of_blocks
@@ -303,7 +302,7 @@ class _Descent:
     def __init__(self, gram: Gram, noise: Noise) -> None:
         self.gram, self.noise = gram, noise
         self.tables: dict[int, dict[tuple[int, ...], Floats]] = {}
-        self.traces = [np.array([trace(V) for V in matrices]) for matrices in gram.matrices]
+        self.traces = gram.traces()
         for i in ordered_attributes(gram):
             n = gram.shape_of_domain[i]
             report_progress(f"OPT_H levels of attribute {i}")

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpquery.arrays import Floats
 from dpquery.operators.factors import Factor, Identity, total
 from dpquery.operators.gram import Gram, Matrix, classes, is_mixture, weighted_sum
 from dpquery.operators.inverses import inverse_trace
@@ -94,8 +93,7 @@ class _Descent:
             i for i, n in enumerate(gram.shape_of_domain) if n > 1 and gram.index[:, i].any()
         ]
         self.selected: list[FactorSelection | None] = [None] * len(gram.matrices)
-        none: list[Floats | None] = [None] * len(gram.matrices)
-        self.traces = gram.traces(none)
+        self.traces = gram.traces()
         for i, n in enumerate(gram.shape_of_domain):
             if n > 1 and i not in self.active:
                 # The total answers itself, tr((11')^+ 11') = 1, and nothing else is asked.
