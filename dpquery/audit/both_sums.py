@@ -4,8 +4,6 @@ A dataset whose releases are all pure is bounded by the sum of their epsilons, a
 in its currency. Mechanisms with two or three outcomes are small enough to go through every strategy
 of an adversary who picks the next one by what the last returned.
 
-What noise is charged in zCDP and in GDP, against its law, added up directly; no draws.
-
 A trade-off curve says how much of an event's probability on one data set can be told from its
 probability on a neighbouring one. Of mu-GDP, Phi^-1(power) - Phi^-1(level) is at most mu at each
 corner of the curve. The curve is convex between its corners, so they are all there is to look at.

@@ -1,9 +1,5 @@
 """Random specs and records, in every kind of source.
 
-Records in every kind of source that this machine can write, and what each must count as.
-
-The cases of the audit: specs with their noise and epsilon, and made-up records for them.
-
 There is a case for every family of strategies that the planner has, for every law of noise, both
 sources of it, every currency, and every kind of protected unit.
 """

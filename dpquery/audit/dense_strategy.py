@@ -1,10 +1,6 @@
 """Strategies and queries as dense matrices, written anew.
 
-A spec's queries as plain lists of codes, and the classes of codes that no query distinguishes.
-
 Written apart from operators/, the slow way, so that the two can be compared.
-
-A plan's strategy as dense integer matrices: its columns, their norms and its exact answers.
 
 Read from the JSON of release.plan alone and apart from strategy/ and measurement/, so that what
 they compute can be compared with it.

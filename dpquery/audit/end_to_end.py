@@ -2,14 +2,8 @@
 
 The parts of the audit that look at whole releases: lattice, residuals, independence.
 
-The same release in two processes with separate ledgers: their noise must differ.
-
 A generator that is seeded when the program starts gives one process different noise every time, and
 the next process all of it again.
-
-Every kind of source holds to 1-stability: one record more is one more in its own cell.
-
-Tests of independence of noise: between rows, between releases, and for repeated values.
 """
 
 import math

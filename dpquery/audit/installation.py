@@ -1,9 +1,5 @@
 """The installed sampler and the locked versions.
 
-All sources of noise against the exact law, and the chunks of one draw against each other.
-
-The installed software against what was audited: versions, and the files of libraries.
-
 A wheel lists its files with their SHA-256, and pip keeps that list. So a file that was edited, cut,
 lost or added since the installation is found, as is a module that comes from elsewhere. What this
 cannot find: compiled copies in __pycache__ that do not fit their source, and .pth files, which run

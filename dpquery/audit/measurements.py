@@ -1,11 +1,7 @@
 """Measurements and releases made many times over.
 
-One measurement repeated many times, of made-up data and of a neighbour of it.
-
 The curator's counting and query are used as they are; only ledger and files, which see nothing but
 the noisy values, are left out.
-
-Repeated releases of a case through the whole pipeline: their values, manifest and charge.
 """
 
 import json

@@ -1,12 +1,8 @@
 """Whether a record, or a person, moves the measurements as far as was declared, and no further.
 
-Lower bounds on the privacy loss, from measurements of neighbouring data sets.
-
 The law of the noise is known, so the best event is one of the likelihood ratio: where it passes a
 threshold. The threshold is chosen on a third of the values, the event's probabilities are bounded
 on the rest [Clopper-Pearson], and no mechanism that keeps its claim can have such probabilities.
-
-Which rows of a person count: any, each as likely as the others; one of them has their number.
 """
 
 import math

@@ -1,15 +1,7 @@
 """Cases that are planned by the product, and what their noise should be.
 
-The sensitivity, noise scale and rho that a release must have, from plan, spec and epsilon.
-
-By brute force over all columns of the dense strategy, in Python integers and fractions.
-
-How far a replaced record moves the answers, from dense matrices, in Python integers.
-
 Two cells matter only through the columns of each attribute: their norms and their overlap in every
 block. Pairs of codes that agree in all of these are tried once.
-
-Planned cases: each with its plan, dense strategy and expected noise.
 """
 
 import json
@@ -141,7 +133,6 @@ def _norm_at(rows: DenseRows, tables: dict[int, Numbers], codes: Cell, power: in
 
 _FAR = 1e4  # deltas below exp(-_FAR) are as good as 0
 _SPAN = 18.0  # mu lies within exp(+-_SPAN) for epsilon from 1e-6 to 1e6, and delta from 1e-100
-MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their norms are added
 
 
 @dataclass(frozen=True, eq=False)

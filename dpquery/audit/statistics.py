@@ -1,11 +1,7 @@
 """Tests of chance that share one rate of false alarms, and what a check found.
 
-The statistics of the audit: exact laws, tests at one level, and what contradicts a claim.
-
 Every test fails a sound product with probability ALPHA at most, or about that: MOST_TESTS of them
 leave a little of a false alarm in a million runs. There are no second tries.
-
-A finding of the audit: one claim, whether it holds, and the evidence.
 """
 
 import math
@@ -101,14 +97,14 @@ class NoiseDistribution:
         return np.asarray((there**2 - here**2).sum(axis=-1) / (2 * scale**2))
 
 
-def goodness_of_fit(values: Ints, law: NoiseDistribution, *, cells: int = _MOST_CELLS) -> float:
+def goodness_of_fit(values: Ints, law: NoiseDistribution) -> float:
     """Return the p-value of values being independent draws of a law: likelihood-ratio chi-square.
 
     The values are counted in cells of about equal mass, each expecting _LEAST_EXPECTED at least.
     The likelihood ratio is used and not Pearson's statistic, because its tail is that of chi-square
     far out too, where ALPHA is: Pearson's is ten times too heavy there with 60 values a cell.
     """
-    cells = min(cells, values.size // _LEAST_EXPECTED)
+    cells = min(_MOST_CELLS, values.size // _LEAST_EXPECTED)
     if cells < 2:
         raise ValueError("too few values to hold against a law")
     # where cells of about equal mass end; the last one never ends

@@ -1,13 +1,9 @@
 """Adaptive runs over whole tables, and the checks of them.
 
-Runs of adaptive measurement on made-up towns, and their law, recomputed from public facts.
-
 Nothing of the law is taken from the code that is audited: tables are counted one record after
 another, rho is split in fractions, and levels, scores and the probability of every draw are worked
 out again. The bulk of the runs are the curator's query on tables that the curator's counting made
 of a CSV file, with a public side that has no fit in it; a release goes the whole way.
-
-The checks of adaptive measurement: its charge and its figures, and the law of all it draws.
 """
 
 import math

@@ -1,11 +1,5 @@
 """What is not as declared: tallies over the records, and the findings made of them.
 
-What is seen of a text: characters that show nothing, letters in one form of Unicode or two.
-
-Ids that a release takes for several persons and that look like one's; private, as they are.
-
-Counts over the records of a file, chunk by chunk, in bounded memory; all of them are private.
-
 What a check of a file found. All of it is made of the records: private, as they are.
 """
 

@@ -1,9 +1,5 @@
 """How a file is laid out: its header, its columns, its malformed lines.
 
-Why lines are malformed, and where the first ones stand.
-
-A guess at how a file is laid out, from its first mebibyte, by simple counts.
-
 A release never guesses: this is what a person may declare after a look at the file.
 """
 

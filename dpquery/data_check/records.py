@@ -1,12 +1,6 @@
 """The records of a file as the curator sees them, and what is tried on them.
 
-Whether the rows of persons come in the order of a column, as in a file sorted by year.
-
 Sources that hold the same records under two names; made of the records, so private as well.
-
-The records of files and tables, parsed by the very functions that a release parses them with.
-
-What a check offers to declare, tried before it is shown; made of the records, so private.
 """
 
 import re

@@ -1,7 +1,5 @@
 """What to declare instead: lines to paste.
 
-Declarations of columns as a spec writes them, on one line of YAML.
-
 Lines of YAML that would declare what a check found; made of the records, so private as well.
 """
 

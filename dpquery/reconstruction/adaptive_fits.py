@@ -3,8 +3,6 @@
 The public side of an adaptive run: relaxed rows fitted closely after every table, and afresh at the
 end. It sees what was measured and never the data; the same measurements give the same rows.
 
-Unbiased answers from the tables that an adaptive run measured, whatever was fitted to them.
-
 What all measured tables say of a component is their mean, weighed by precision, and components are
 independent: together they are a measurement of the kind of OPT_R, whose answers and their errors
 are in closed form ([MATH] 6, 10.9). It holds the tables that were measured and all their margins.

@@ -1,7 +1,5 @@
 """`consistent`: tables that agree, without negative cells.
 
-Tables without negative cells that agree with one another: `consistent` of all that is asked.
-
 Tables that share an attribute, by way of others too, are fitted together. Where the joint classes
 of all their attributes are few enough, they are margins of one joint table (joint_counts), whatever
 is asked: levels, prefixes, ranges, overlapping groups, thresholds. Beyond that, each table is
@@ -11,8 +9,6 @@ prefixes or groups are asked of an attribute, its noise is small just for these 
 
 All answers of a table are read off its cells, so that totals and margins are the sums of what they
 are made of.
-
-The nearest tables that agree with one another and have no negative cell.
 
 Tables over many attribute sets agree if one component for each subset makes them all. Those
 components that are nearest to given ones, each weighed by its precision, and leave no cell below

@@ -1,7 +1,5 @@
 """Whether floats can solve a strategy, and whether noise contradicts a public fact.
 
-Whether what reconstruction makes of a strategy's measurements is what its figures say.
-
 Nothing here looks at data or at noisy values: the check is about the plan. Counts are drawn from a
 public generator and measured without noise: every answer must come back. Then pure noise of known
 size is reconstructed: the answers must vary as their standard errors say. A strategy that is too
@@ -11,12 +9,8 @@ Every limit is a quantile of chi-squared with the degrees of freedom that are th
 of a false alarm is shared out over all that is looked at: a sound strategy passes, however many
 items, answers and draws there are.
 
-Public counts and public noise on which a strategy is tried before it is chosen.
-
-They are drawn from a generator whose seed goes with the strategy, so that the same plan is tried
-the same way every time. Nothing here is private, and none of it protects anything.
-
-Whether noisy answers contradict what is publicly known of them, and what is then relied on.
+Counts and noise are drawn from a generator whose seed goes with the strategy, so that the same plan
+is tried the same way every time. Nothing here is private, and none of it protects anything.
 
 What is known less what was estimated, decorrelated, is pure noise where the facts are true: n
 values of variance one. The sum of their squares is chi-squared with n degrees of freedom under

@@ -1,16 +1,10 @@
 """Columns beside the estimates: refused early where they cannot be had, then filled.
 
-Post-processed columns, beside the unbiased estimates and never in their place.
-
 Every column is a function of one table's estimates and standard errors, but for two that come from
 all measurements: `graphical` (graphical_model) and `shrunk` (shrunk_tables); and `consistent` and
 `integer` where queries of a table overlap (agreeing_tables). What a column gains on
 sparse tables it pays for with bias: sums of many of its cells can be far worse than the same sums
 of estimates, and the noise intervals are those of the estimates.
-
-The extra columns of a release by least squares: refused early, then filled table by table.
-
-Which answers of a table are consistent: those that one set of records could give.
 
 A table is consistent if some table of counts, none negative, gives all its answers. For each set of
 predicates on an attribute that means:

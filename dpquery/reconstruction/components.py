@@ -1,7 +1,5 @@
 """Tables as components, stacked by size, each shrunk to what smaller ones say.
 
-The best guess at tables from unbiased ones: each component shrunk towards what smaller ones say.
-
 A component of many cells and few records is mostly noise. Level by level, the table over a set is
 guessed from the fitted tables over its subsets (its centre: independence for pairs, the table of
 largest entropy with those margins beyond), and what the measurements say beyond that is
@@ -10,15 +8,11 @@ centre, kappa by the moments of the component itself, the posterior mean is
     centre + kappa v / (kappa v + s^2) e        e the component measured less the centre's
 ([MATH] 16; [EM73] takes kappa from the data). All of it is a function of noisy values.
 
-Tables over many attribute sets, those of equal sizes stacked into one array.
-
 A table t over a set S is the sum of one component for each subset b of S, spread evenly over the
 other attributes ([MATH] 16):
     t = sum_{b below S} r_b (x) 1/n,        n the cells of S beyond b,
 where every axis of r_b sums to zero. Components of different subsets are orthogonal, so that each
 can be worked on alone. With thousands of small tables the loops are over sizes, not over tables.
-
-Which tables can be fitted as wholes, of those that the questions ask for.
 
 A column that comes from all tables together (shrunk_tables, agreeing_tables) works on the cells of
 each: the strategy must hold them, and they must be few enough.

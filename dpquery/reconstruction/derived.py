@@ -1,9 +1,5 @@
 """Shares, means, differences, rates and quantiles of noisy answers.
 
-Answers of several tables, and how their noise varies together.
-
-Quantiles of an ordered attribute from noisy counts up to each of its values.
-
 With noisy counts P_j up to value j and T of all, the p-quantile is where P_j - p T passes from
 below to above zero. Its interval is the set of all values at which that could be so, tested with
 the joint covariance of the counts: of whole values it holds at least its level, and where values
@@ -11,17 +7,13 @@ are interpolated within bins it holds it exactly but for gaps in the set, which 
 The estimate is where the rising counts nearest to the noisy ones (weighted least squares) pass
 p T ([MATH] 24).
 
-Quotients of two noisy answers, with intervals that hold their level [F54].
-
-With answers n and d of true values v and w, Fieller's interval of v / w is the set of all t for
-which n - t d could be noise alone: |n - t d| <= q(t) sd(n - t d). Under Gaussian noise q is one
+With answers n and d of true values v and w, Fieller's interval [F54] of v / w is the set of all t
+for which n - t d could be noise alone: |n - t d| <= q(t) sd(n - t d). Under Gaussian noise q is one
 number. Under Laplace noise it depends on t, by how much each measured row has to do with n - t d.
 
 A row is printed only where d passes a threshold, and among those that do d is too large by chance:
 Fieller's interval does not hold among them. So it is given only where d is SURE times as large;
 of the others no more is said than what is known of v / w beforehand ([MATH] 24).
-
-What a derived item is, worked out from noisy answers and their joint covariance.
 """
 
 from collections.abc import Callable, Mapping, Sequence

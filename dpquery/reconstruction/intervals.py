@@ -1,15 +1,11 @@
 """Standard errors, quantiles of Laplace sums, and the largest of many errors.
 
-Standard errors and noise intervals of every answer, from the strategy alone.
-
 Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a weighted sum of
 Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth
 and of sixth powers of c (laplace_quantile): from level 0.5 to 0.9999 the interval is never narrower
 than that of the exact law, and at most 1.2 % wider. Where these sums take too many multiplications
 (MAX_COEFFICIENT_WORK) the largest quantile of any such sum stands for all rows of the table: never
 narrower, and up to 38 % wider at level 0.5, 9 % at 0.95, 27 % at 0.99.
-
-Quantiles of weighted sums of independent Laplace variables, from two power sums of the weights.
 
 With shares a_r = c_r^2 / sum c^2 of the variance, the sum at unit variance has
     E exp(s X) = prod_r 1 / (1 - a_r s^2 / 2),
@@ -19,8 +15,6 @@ tabulated is that of k equal shares and a normal rest,
 which is there for every (S2, S3), with k >= 1 any real number and rest >= 0, and is exact for equal
 shares, and for one share beside many small ones. Other shares have quantiles up to 0.33 % above its
 and up to 0.75 % below, levels 0.5 to 0.9999; a safety is added where S2 and S3 leave room for them.
-
-The expected largest error over all answers of a linear release.
 
 The standard error of every answer is exact. How errors go together is not looked at: they are taken
 as independent,

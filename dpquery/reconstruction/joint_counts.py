@@ -1,13 +1,9 @@
 """Tables of counts that hold all measured margins at once.
 
-The joint counts of attributes whose tables are to agree: none negative, nearest to all measured.
-
 Attributes belong together where a table, or a measurement, looks at both. Every measured row has
 noise of one scale, so that the counts nearest to the noisy answers, row by row, are nearest by the
 true covariances of all estimates, whatever the strategy ([MATH] 16). All answers are read off the
 one table: totals, levels, prefixes and overlapping groups agree because they count the same cells.
-
-What was measured, as rows over the joint cells of some attributes; the rows are never written.
 
 Every measurement is answered from a margin of the joint table. Margins are summed from one another,
 the narrow from the least wide, and gradients go back the same way.

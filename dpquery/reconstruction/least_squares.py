@@ -1,17 +1,9 @@
 """Least-squares estimates from noisy values, shape by shape and table by table.
 
-From noisy measurements to answers, by least squares; nothing here can reach the data.
-
 Products and marginals have closed forms on small tensors: a table over attributes S is built from
 the measured subsets alone, and the count vector of the whole domain never exists unless the
 strategy itself spans it. A union of products is solved as one where its joint inverse fits in
 memory, and part by part beyond that, as the expected errors assume.
-
-The answers of one table by least squares, with the error of each.
-
-The noisy values of every measurement, worked out one measurement at a time.
-
-What reconstruction hands to the release: the answers of one table, each with its error.
 """
 
 import math

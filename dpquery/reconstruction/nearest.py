@@ -6,8 +6,6 @@ The minimum of x'Hx / 2 - b'x over x >= 0 with sum x = n: a step along the gradi
 point of the simplex, and momentum that starts anew when it points uphill ([BT09], [OC15]; [MATH]
 16). H is never formed, and each step multiplies by it once.
 
-Nearest points of simplices and of bounded chains, and their whole-number neighbours.
-
 Distances are Euclidean, every coordinate measured in its own standard deviation. A row of an array
 is a problem of its own: rows do not see each other.
 
@@ -18,8 +16,6 @@ rounded, so that every run of neighbours, prefixes and ranges among them, keeps 
 one; codes stand in the order of their hierarchy, so that its groups are runs too. Lines are rounded
 at points that are spread evenly over them, so that sums across many lines stay near as well: with
 one point for all, cells of 0.4 in a thousand lines would be a thousand zeros.
-
-The shape of noise along one attribute: which contrasts of its codes are measured well.
 
 Where ranges, prefixes or groups are asked of an attribute, its noise is small just for these. The
 covariance of its single values, less that of their mean, says how noise lies along its codes; that

@@ -5,8 +5,6 @@ score is the largest ratio of a figure to its target, so that the least score is
 and the least budget, that meets every target. The maximum standard error of a whole workload is the
 goal of one limit, with target one.
 
-The least score of a goal over noise budgets: a convex problem, solved to a certificate.
-
 With fixed cores ([MATH] 6) the variance of query q is f_q = sum_b s_b^2 a_qb, and the budget is
 sum_b p_b / s_b^2. In x_b = log (s_b^2 / p_b) the logarithms of both are convex, so that
     log sum_b exp(-x_b) + (1/t) log sum_q f_q^t
@@ -14,8 +12,6 @@ is smooth and convex; as t grows it goes to the square of the score. Its gradien
 lambda_q = f_q^(t-1) are the weights for which s is the best budget, and
     (sum_b sqrt(p_b v_b))^2 / sum_q lambda_q,   v_b = sum_q lambda_q a_qb,
 is a lower bound on the square of the score of any budget: score over bound is the certificate.
-
-Weights of single queries: how a goal turns into a weighted workload, and back.
 
 The least score of a goal is a minimax over queries, and so, by duality, the largest least weighted
 squared error over all weights of queries that add to one. Within a block weights are held as an

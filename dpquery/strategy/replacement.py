@@ -9,8 +9,6 @@ Pairs of codes of an attribute differ in no more than the norms of both and thei
 factor: those that agree in that are one kind. All combinations of kinds are searched, one an
 attribute, up to SEARCHED_PAIRS; beyond, each block takes its own bound.
 
-Overlaps of the columns of integer factors, exactly or bounded from below.
-
 The overlap of columns x and y is sum_r x_r y_r for power 2. For power 1 it is the sum of
 min(|x_r|, |y_r|) over the rows r where both have one sign. Either way the distance of two columns
 is the norm of both less twice their overlap ([MATH] 11).

@@ -1,7 +1,5 @@
 """Caps on record, parents, and what is checked before a charge.
 
-A dataset's cap on record, and the parent whose cap bounds several datasets together.
-
 The people of a dataset may be in others too: the waves of a panel, or extracts of one register.
 What is spent on each is then spent on the same people, and the sum is bounded by the cap of a
 parent, whom their specs name. Every charge of a dataset is one of its parent too, in one event.
@@ -18,8 +16,6 @@ called that identifies them: that these are the same people is what naming the p
 
 A new name is a new budget. One that is probably another spelling of a name on record, a dataset's
 or a parent's, is refused unless whoever plans says that it is new.
-
-Checks of a charge against the record, before anything is charged, and their messages.
 """
 
 import re

@@ -1,7 +1,5 @@
 """The ledger: charge, commit, look up and verify.
 
-The ledger: what every dataset may spend, what it has spent, and the measurements it paid for.
-
 The order of a release is what protects the budget:
 
     hold(key)      twins wait here, so that noise never decides which of them wins
@@ -13,10 +11,6 @@ A run killed between the two is continued at no further charge, at most three ti
 never seen, or is in the draft and not drawn again. A key that is committed gives its stored
 measurement back, free. No charge is ever refunded. The ledger holds public facts and noisy
 measurements only, so reading it is harmless.
-
-What the ledger says of one dataset: what it may spend, has spent, and released.
-
-Published releases checked against the ledger: each names the event that paid for it.
 
 A hash chain does not show that its end is missing. Whoever restores an older copy of the ledger,
 or charges two copies of it, has a chain that is sound and does not count everything that was

@@ -1,12 +1,6 @@
 """The ledger's file: SQLite, its folder and locks, and the parts of a run.
 
-The ledger's SQLite database: created atomically, changed by transactions, append-only.
-
-Where the ledger lies on disk: a private folder of this user, on a disk of this machine.
-
 Beside the database lie one lock file a key and the measurements too large for a row.
-
-The parts of a measurement drawn in several steps, each durable before the next.
 
 Where a later step follows from the noisy values of an earlier one, a run that ends between the two
 must not draw the earlier one again: how it ended may depend on what was drawn, and drawing until a

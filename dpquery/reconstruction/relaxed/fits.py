@@ -1,10 +1,6 @@
 """Relaxed rows fitted to noisy queries (RAP) and to whole tables.
 
-The public side of Relaxed Adaptive Projection (RAP): relaxed rows fitted to noisy answers.
-
-It sees what was measured and never the data; the same measurements give the same rows.
-
-Relaxed rows fitted to whole tables: the entropic projection of RAP, from another start.
+A fit sees what was measured and never the data; the same measurements give the same rows.
 
 The start decides all that was not measured. Rows that start near uniform have to be moved to the
 one-way tables first, and what no table says stays near uniform; these start at independent

@@ -1,14 +1,10 @@
 """How far relaxed rows are from measured queries, blocks and tables.
 
-The answers of relaxed rows to single measured queries, and the gradient of their error.
-
 A relaxed row answers a query by the probability that its predicates hold, drawn independently: the
 product of the plain ones' probabilities, times the probability that at least r of the counted ones
 hold. That tail is linear in each p_i: a programme over "a of the first i hold" gives it, and its
 derivative by p_i is the probability that exactly r - 1 of the others hold ([MATH] 10). Only queries
 that were measured are stored, a few numbers each.
-
-The queries that were measured one by one, with their noisy answers.
 
 The error of relaxed rows where all queries of some blocks were measured: by whole tables.
 
@@ -19,8 +15,6 @@ The error of relaxed rows against marginals, those of one or two attributes many
 
 A run over many attributes measures hundreds of small tables, and a fit compares with all of them in
 every step: tables of equal sizes are one product of stacked matrices.
-
-Whole tables that were measured, one by one, with noise of different sizes.
 """
 
 import math

@@ -1,7 +1,5 @@
 """Relaxed rows: synthetic records as weights, and what they answer.
 
-Relaxed rows: synthetic records of distributions in place of codes, and their answers.
-
 A relaxed row x has one distribution x_i over the classes of each attribute [RAP]. It answers a
 query by the expected answer of a record drawn from these distributions independently: with
 p_i = f_i . x_i for the predicate f_i on attribute i, a product answers prod_i p_i, and "at least r

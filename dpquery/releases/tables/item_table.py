@@ -1,14 +1,8 @@
 """The rows of an item's file, labelled or numbered.
 
-The file of one workload item with columns of labels: a row says in words what it counts.
-
-The rows of one item's file, in batches of bounded size, whatever its columns are.
-
 Rows come in domain order: tables in spec order, and in each the C-order product of its axes'
 queries. Every query has a row whatever its answer, so neither the number of rows nor their order
 says anything about the data.
-
-The columns `published` and `suppressed`: estimates that rules leave out or round.
 
 The rules look at the estimate and its standard error, which stand in the same row: what they leave
 out is not hidden. They are for the readers of a printed table, and protect nobody.

@@ -1,7 +1,5 @@
 """The columns that say which values of an attribute a row is about.
 
-The columns that show the queries on one attribute: labels and, where it is ordered, range ends.
-
 An attribute that an item asks for code by code in every table is one typed column. Any other use
 (ranges, groups, totals, an `other` row, tables without the attribute) is a column of labels, to
 which whole numbers, dates and numbers of rows add `_from` and `_to`, first and last whole number or
@@ -9,8 +7,6 @@ day, and bins `_from` and `_below`, the edges of a half-open range; null where t
 range. Listed
 values whose labels are not their codes add `_code`: the code of a row that is one value, and null
 elsewhere. Those of a hierarchy add `_code` and `_level`, for rows that are one group of a level.
-
-The columns that show one attribute, filled for the rows of a batch.
 
 A query's values come in runs of one length, the rows of the axes after its axis, again and again:
 so they are repeated and copied, and never looked up row by row.

@@ -1,7 +1,5 @@
 """Items of very many tables, and derived items, as rows.
 
-The files of an item of very many tables: numbers alone in one, the labels of its rows in two.
-
 Where an item has more tables than MAX_LABELLED_TABLES, columns that say for every row what it
 counts would be most of its file: one for every attribute of the item, of which a table has two or
 three. Its rows are numbered instead, by table and by cell, and two small files say what the
@@ -9,8 +7,6 @@ numbers mean: which attributes each table has, and how the values of each are ca
 
 The cells of a table are the C-order product of its axes' queries: that on an axis is the
 (cell // stride) % size-th of its list of labels.
-
-The file of one derived item: labels as in the files of items, then figures of the statistic.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,16 +1,10 @@
 r"""Powers of a query's coefficients, and covariances of pairs of queries.
 
-Powers of an r-of-k query's coefficients, as sums of outer products over the rows of a block.
-
 Under marginals and cores the part of a query in a set b of attributes is one difference of the
 threshold in b, taken at the levels of the other predicates: squared or to the fourth power it stays
 one number wherever those levels are one number a table. Attributes whose predicates have several
 levels, and strategies that mix a query with the total, take powers of a sum of k + 1 products, with
 one term for each choice of `order` of them.
-
-Figures of every row of a block, as sums of outer products: their total, and written out.
-
-Pairs of queries, and what bilinear forms of one attribute make of their predicates.
 
 The covariance of two answers is q C r' with C that of the cells. Where C is a sum of Kronecker
 products of symmetric matrices, it is a sum of products over attributes of q_i M_i r_i', and each is

@@ -1,7 +1,5 @@
 """Square roots of Grams in O(n), and as sums over poles.
 
-Square roots of Grams whose inverse is tridiagonal: prefix sums and all ranges.
-
 V^-1 of both holds 2 between two -1 along the diagonal, up to scale and one corner. With
 D = diag(v)^(1/2) then (D V D)^(1/2) = K^(-1/2) for the tridiagonal K = D^-1 V^-1 D^-1, and the
 quadrature of Hale, Higham and Trefethen (SIAM J. Numer. Anal. 46, 2008) writes that as a sum of a

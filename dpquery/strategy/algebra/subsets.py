@@ -1,7 +1,5 @@
 """Families of attribute sets, and sums along inclusion.
 
-Families of attribute sets, and sums along inclusion.
-
 The full family of d attributes uses fast zeta transforms, O(d 2^d). Any other family lists the
 subsets below each of its sets once, as integers, so a hundred attributes cost only the sets that a
 workload needs.

@@ -1,7 +1,5 @@
 """One descent within plan's time; Grams by parameters; what one attribute was given.
 
-Parametrised Grams of one attribute: their inverses, levels, rests and gradients.
-
 A selector that optimises what is measured of an attribute sees it through M = G^-1, G = A'A with
 columns of norm one, and through two numbers for each Gram matrix V of the workload:
     level g'Vg / mu^2  and  rest tr(M V) - g'Vg / mu,  g = M 1, mu = 1'g  ([MATH] 6 and 7).

@@ -4,8 +4,6 @@ With losses L_k and budget shares beta_k the loss is sum_k L_k / beta_k^2 while 
 alone. Shares of an L1 budget add to one: beta_k goes with L_k^(1/3). Shares of an
 L2 budget have squares that add to one: beta_k^2 goes with L_k^(1/2).
 
-Which blocks of a workload one product strategy should serve: greedy merging for OPT_+.
-
 Every attribute gets a few factors in advance, by OPT_0 for each of its Grams V alone and with the
 total, V + c 11'. Restricted to them, the best product for a group of blocks is found by comparing
 numbers, tr(X^-1 V) of each factor with each Gram, so that all pairs of groups can be priced. Losses
@@ -37,6 +35,7 @@ from dpquery.strategy.strategy import Noise
 
 TOTALS = (0.0, 0.1, 1.0, 10.0)  # trace of 11' in proportion to that of V
 GROUP_SWEEPS = 3
+DIVISOR = 16  # an attribute of n classes gets n // 16 p-Identity rows
 MERGED_CELLS = 1 << 22  # of the table under a merged group
 LEAST_GAIN = 1e-6  # of a merge, in proportion to the sum: less is rounding
 CHUNK = 64  # pairs priced at once
@@ -64,7 +63,6 @@ def palettes(
     *,
     noise: Noise,
     rng: PublicGenerator,
-    divisor: int = 16,
 ) -> tuple[Palette, ...]:
     """Select the factors of every attribute in advance."""
     attribute_palettes, in_time = [], True
@@ -83,7 +81,7 @@ def palettes(
                     even if is_mixture(goal) else goal,
                     noise=noise,
                     rng=rng,
-                    p=max(1, n // divisor),
+                    p=max(1, n // DIVISOR),
                     max_iterations=TRIAL_ITERATIONS,
                 )
                 factors.append(selected)

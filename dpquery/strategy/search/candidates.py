@@ -3,8 +3,6 @@
 A candidate is a function of the workload alone. It raises UnsupportedWorkloadError, with the reason
 as its message, where it cannot be measured or has nothing to offer.
 
-Candidates for a goal: strategies selected for weights of queries that lower the score.
-
 The least score of a goal is the largest least weighted error over all weights of queries (minimax).
 For cores and Gaussian noise the weights for fixed cores come from a convex problem (`goals`) and
 cores are selected anew for them, in turn. Any other candidate is selected for weights that go up

@@ -7,8 +7,6 @@ not begun are named with their reason.
 
 Where there is a choice between two kinds of noise, both have their quick candidates first, and one
 that is far from being taken then has no long searches (`Reach`).
-
-Work on several kinds of noise: one after another, or the last of them in another process.
 """
 
 import math

@@ -1,9 +1,4 @@
-"""Strategies over classes of cells (OPT_C) and over orbits of codes (OPT_S).
-
-Classes of cells that no query tells apart, measured as the codes of one attribute (OPT_C).
-
-Rows that treat interchangeable codes alike, over the cells of several attributes (OPT_S).
-"""
+"""Strategies over classes of cells (OPT_C) and over orbits of codes (OPT_S)."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 r"""The workload's own queries (the plain Laplace or Gaussian mechanism).
 
-Queries answered as combinations of the rows of one measured block.
-
 Where a strategy is the workload's own queries, a question is answered from the rows of one of its
 blocks: by the same rows where the block has them, else by the shortest combination of its rows,
 C F = Q for each attribute. With t F = 1 for the total, an r-of-k block is then

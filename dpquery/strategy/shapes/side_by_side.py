@@ -2,8 +2,6 @@
 
 Products are solved together where that is small enough. Parts of any other shape answer their own
 blocks alone, from what they measured themselves.
-
-A strategy over classes of codes: for a part of a workload that does not tell all codes apart.
 """
 
 import math

@@ -6,15 +6,11 @@ marginals of factors A ([MATH] 7) that is, with g = (A'A)^-1 1 and mu = 1'g,
     z = g / mu,  H = ((A'A)^-1 - g g' / mu) / mu,
 which for the cells themselves (A = I, mu = n) is z = 1/n, H = (I - 11'/n) / n.
 
-Variances of tables whose queries all have the same one: one number a table, all at once.
-
 The marginals of a workload are such tables, by the hundred thousand. Under marginals and under
 cores the variance of a query over attributes S is sum_{b <= S} share_b prod_{i in b} v_i
 prod_{i in S \ b} u_i^2 ([MATH] 6, 7): where u_i and v_i are one number for all predicates of an
 attribute, it is a number for the whole table. In an r-of-k block the u_i^2 of what is counted give
 way to the squared difference of the threshold in b.
-
-Cores: the rows measured of one attribute beside its total.
 
 A core F has n - 1 independent rows (or more of that rank) and one null vector z, scaled to
 1'z = 1. With Q = I - z 1', R = Q F^+ and H = R R' a count vector is x = z 1'x + R F x, so a query q
