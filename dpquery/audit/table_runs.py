@@ -40,6 +40,8 @@ SETS: tuple[Subset, ...] = ((0,), (1,), (0, 1))
 """Age, sex, and both: all tables of a town."""
 WEIGHTS = (512, 512, 1024)
 """Two blocks share one attribute each with the first two, and two each with the last."""
+MEASURED_ITEMS = 2
+"""Both items ask for both attributes: the distance of the last table is measured for either."""
 _OFF = (6, -9, 1)  # how much less the public side has in the first cell of each table
 
 
@@ -51,19 +53,21 @@ class TableRun:
     numbers: tuple[int, ...]  # of the table of each round
     levels: tuple[int, ...]  # of each round
     counts: tuple[Ints, ...]  # of each round, in grid steps
+    distances: Ints  # noisy, of each item, in grid steps
 
     @classmethod
     def read(cls, values: Ints) -> "TableRun":
-        """Read a committed vector: rounds follow each other to its end."""
+        """Read a committed vector: rounds follow each other to its closing part."""
         sizes, end = (4, 2, 8), 6
         numbers, levels, counts = [], [], []
+        values, distances = values[: -1 - MEASURED_ITEMS], values[-MEASURED_ITEMS:]
         while end < len(values):
             number, level = (int(value) for value in values[end : end + 2])
             numbers.append(number)
             levels.append(level)
             counts.append(values[end + 2 : end + 2 + sizes[number]])
             end += 2 + sizes[number]
-        return cls(values[:6], tuple(numbers), tuple(levels), tuple(counts))
+        return cls(values[:6], tuple(numbers), tuple(levels), tuple(counts), distances)
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,24 @@ class TableLaw:
     town: Town
 
     @property
+    def closing(self) -> Fraction:
+        """The rho of the distances of all items."""
+        return self.rho / 50
+
+    @property
     def unit(self) -> Fraction:
         """The rho of a round at level 0: sixteen rounds for each of two attributes."""
-        return self.rho / 32
+        return (self.rho - self.closing) / 32
+
+    @property
+    def distance_move(self) -> int:
+        """How much neighbours move a distance: every record by a count, replaced ones by two."""
+        return self.town.limit * (2 if self.town.replace else 1)
+
+    @property
+    def distance_std(self) -> float:
+        """Of the noise on each distance, in counts."""
+        return self.distance_move / math.sqrt(2 * self.closing / MEASURED_ITEMS)
 
     @property
     def move(self) -> int:
@@ -94,7 +113,7 @@ class TableLaw:
 
     def costs(self, levels: Sequence[int]) -> list[Fraction]:
         """Return the rho of rounds at some levels; what they leave is not their sum, if damaged."""
-        left, costs = self.rho - 2 * Fraction(9, 10) * self.unit, []
+        left, costs = self.rho - self.closing - 2 * Fraction(9, 10) * self.unit, []
         for level in levels:
             cost = 4**level * self.unit
             costs.append(left if left - cost < cost else cost)
@@ -152,7 +171,11 @@ def draws_of_tables(
             public.add(Round(np.array([number]), given, counts / STEPS_IN_A_COUNT, std, UNSPENT))
             moved = float(np.abs(public.answers(number) - before).sum())
             level = given + (moved <= math.sqrt(2 / math.pi) * std * len(counts))
-        likelihoods.append(log_likelihood)
+        released = np.rint(STEPS_IN_A_COUNT * public.answers(2)).astype(np.int64)
+        distance = int(np.abs(STEPS_IN_A_COUNT * true[2] - released).sum())
+        noise = (run.distances - distance) / (STEPS_IN_A_COUNT * law.distance_std)
+        residuals.append(noise)
+        likelihoods.append(log_likelihood - float((noise**2).sum()) / 2)
     return TableDraws(
         np.concatenate(residuals),
         RunDraws(np.array(scores), np.array(chances), np.array(outcomes)),
@@ -233,10 +256,13 @@ def drawn_by(bench: Bench, law: TableLaw, runs: int) -> list[TableDraws]:
 def tables_charge(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     """Compare the rho of a run's parts with what was charged, and when."""
     costs, facts = law.costs(TableRun.read(released.values).levels), facts_of_tables(released)
-    whole = 2 * Fraction(9, 10) * law.unit + sum(costs) == law.rho and min(costs) >= law.unit
+    parts = 2 * Fraction(9, 10) * law.unit + sum(costs) + law.closing
+    whole = parts == law.rho and min(costs) >= law.unit
     measured = [law.move / (2 * Fraction(std) ** 2) for std in facts.noise_std]
     first = 2 * law.move / (2 * Fraction(facts.one_way_std) ** 2)
-    total = first + sum(measured) / Fraction(9, 10)
+    squares = [Fraction(each.std) ** 2 for each in facts.distances]
+    closing = sum(law.distance_move**2 / (2 * square) for square in squares)
+    total = first + sum(measured) / Fraction(9, 10) + closing
     finding = charge_finding(TABLES_SPENT, town, [released], [total])
     return replace(finding, passed=finding.passed and whole)
 
@@ -254,6 +280,7 @@ def tables_figures(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     stds = [law.std(cost * Fraction(9, 10)) for cost in costs]
     pairs = [(facts.one_way_std, law.first_std), (facts.candidates, 3)]
     pairs += list(zip(facts.noise_std, stds, strict=True))
+    pairs += [(each.std, law.distance_std) for each in facts.distances]
     return figures_finding(TABLES_PUBLISHED, town, pairs)
 
 

@@ -200,6 +200,14 @@ class ShiftedFit:
         table = start[chosen[0]] if chosen.ndim == 1 else [start[k][row] for k, row in chosen]
         self._moves = np.append(self._moves, measured.noisy - table)
 
+    def released_table(self, number: int) -> Floats:
+        """Return what would be released for a table, (m,): what it has in the end."""
+        return self.answers(number)
+
+    def digest(self) -> int:
+        """Return a number that goes with it: there is nothing to tell apart."""
+        return 0
+
 
 REHEARSED = Rehearsal(
     epsilon=EPSILON,
@@ -245,7 +253,9 @@ class Bench:
                 workload, town.settings, privacy=privacy, guarantee=promised, rows=rows
             )
             return cls(town, folder, RoundsQuery(spec, compiled, rap, 1, begin))
-        tables = table_rounds(workload, privacy=privacy, guarantee=promised, rows=rows)
+        tables = table_rounds(
+            workload, privacy=privacy, guarantee=promised, rows=rows, items=compiled.items
+        )
         return cls(town, folder, RoundsQuery(spec, compiled, tables, 1, begin))
 
     def vectors(self, file: str, number: int) -> list[Ints]:

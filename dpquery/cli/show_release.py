@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from dpquery.arrays import Ints
 from dpquery.cli.screen import Grid
 from dpquery.commands.defaults import RELEASE_PATH
 from dpquery.commands.release import ReleaseReport
@@ -261,7 +262,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     if isinstance(mechanism, LinearMechanism):
         worth = _linear_text(mechanism)
     else:
-        worth = _relaxed_text(mechanism)
+        worth = _relaxed_text(mechanism, done.measured.values)
     account, parent = done.account, done.parent
     if exact:
         budget = exact_words(account, parent=parent)
@@ -311,8 +312,11 @@ def _linear_text(mechanism: LinearMechanism) -> str:
     )
 
 
-def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism") -> str:
+def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism", values: Ints) -> str:
     simulated, name = mechanism.simulated, mechanism.planned.name
+    run = mechanism.query.rounds.measured(values)
+    if words := "; ".join(each.words(run.total) for each in mechanism.distances(run)):
+        return f"{name}: no error bars; measured with noise (95 %): {words}"
     if simulated is None:
         return f"{name}: no error bars, and the plan simulated no errors at this epsilon and delta"
     return (
@@ -325,7 +329,8 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
     """Return what `release --json` prints; budget amounts are exact decimal text.
 
     Of RAP and adaptive measurement nobody knows the errors: `rmse` and `max_std_error` are null,
-    and what the plan simulated is under `simulated`.
+    and what the plan simulated is under `simulated`; how far the tables of an adaptive run are off,
+    as it was measured with noise, under `distances`.
     """
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     return {
@@ -337,7 +342,7 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
         **(
             _linear_json(mechanism)
             if isinstance(mechanism, LinearMechanism)
-            else _relaxed_json(mechanism)
+            else _relaxed_json(mechanism, done.measured.values)
         ),
         **({} if done.nearer is None else {"nearer": {"rmse": done.nearer[0]}}),
         "free": done.free,
@@ -362,15 +367,16 @@ def _linear_json(mechanism: LinearMechanism) -> dict[str, object]:
     }
 
 
-def _relaxed_json(mechanism: "RapMechanism | AdaptiveMechanism") -> dict[str, object]:
+def _relaxed_json(mechanism: "RapMechanism | AdaptiveMechanism", values: Ints) -> dict[str, object]:
     simulated = None if mechanism.simulated is None else vars(mechanism.simulated)
+    distances = mechanism.distances(mechanism.query.rounds.measured(values))
     facts = {
         "strategy": mechanism.planned.name,
         "noise": "gaussian",
         "rmse": None,
         "max_std_error": None,
     }
-    return facts | {"simulated": simulated}
+    return facts | {"simulated": simulated, "distances": [vars(each) for each in distances]}
 
 
 def answer_text(done: "AnswerReport") -> str:

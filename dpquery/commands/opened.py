@@ -156,7 +156,8 @@ class Release(PublishedTables):
             return None
         epsilon, delta = parse_epsilon(str(promised.epsilon)), parse_delta(str(promised.delta))
         request = ReleaseRequest(epsilon, delta, noise=None, columns=(), release=1)
-        mechanism = adaptive_mechanism(self.plan, self.spec, request)
+        edition = 3 if run.distances else 2
+        mechanism = adaptive_mechanism(self.plan, self.spec, request, edition=edition)
         path = self.directory / MEASUREMENTS_FILE
         try:
             labels = mechanism.labels_of(run.rounds)

@@ -346,8 +346,13 @@ def _rap_rounds(rounds: RapRounds) -> str:
 
 
 def _table_rounds(rounds: TableRounds) -> str:
-    """Write the budget and the candidates of an adaptive run."""
-    candidates = rounds.candidates
+    """Write the budget and candidates of an adaptive run, and what its closing part measures."""
+    candidates, closing = rounds.candidates, {}
+    if rounds.measured_items:
+        closing = {
+            "closing_rho": write_fraction(rounds.closing_rho),
+            "distances": write_series(map(write_numbers, rounds.measured_items)),
+        }
     return write_record(
         "AdaptiveTables",
         guarantee=_guarantee(rounds.guarantee),
@@ -361,6 +366,7 @@ def _table_rounds(rounds: TableRounds) -> str:
         subsets=write_series(map(write_numbers, candidates.subsets)),
         sizes=write_numbers(candidates.sizes),
         weights=write_numbers(candidates.weights),
+        **closing,
     )
 
 

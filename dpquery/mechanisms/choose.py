@@ -45,7 +45,7 @@ def chosen_mechanism(
 
         if mechanism == "rap":
             return fitted.rap_mechanism(plan, spec, request)
-        return fitted.adaptive_mechanism(plan, spec, request, ledger)
+        return fitted.adaptive_mechanism(plan, spec, request, ledger=ledger)
     return linear_mechanism(plan, spec, with_closest(plan, request), ledger=ledger)
 
 

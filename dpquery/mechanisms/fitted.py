@@ -20,7 +20,7 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
-from dpquery.measurement.rounds.run import GRID_BITS, MeasuredRun, PublicFit
+from dpquery.measurement.rounds.run import GRID_BITS, STEPS, MeasuredRun, PublicFit
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.mechanisms.content import (
     ReleaseContent,
@@ -38,6 +38,7 @@ from dpquery.progress import report_progress
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
     UnbiasedAnswers,
+    digest_of_rows,
     released_rows,
     tables_of_run,
 )
@@ -51,7 +52,7 @@ from dpquery.releases.folder.noisy_files import (
     values_digest,
 )
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, StrategyFacts, manifest_of
-from dpquery.releases.manifest_facts import AdaptiveFacts, RapFacts, SimulatedFacts
+from dpquery.releases.manifest_facts import AdaptiveFacts, DistanceFacts, RapFacts, SimulatedFacts
 from dpquery.spec.spec import Item, Spec
 from dpquery.strategy.algebra.subsets import Subset
 
@@ -164,12 +165,18 @@ class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
         """Return what the run is made of, as JSON values."""
 
     @abstractmethod
-    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> RapFacts | AdaptiveFacts:
+    def _facts(
+        self, run: MeasuredRun, rows: RelaxedRows, shared: _SharedFacts
+    ) -> RapFacts | AdaptiveFacts:
         """Return what the manifest says of the run."""
 
     def unbiased(self, values: Ints) -> UnbiasedAnswers | None:
         """Return what was measured says by itself: nothing but of whole tables."""
         return None
+
+    def distances(self, run: MeasuredRun) -> tuple[DistanceFacts, ...]:
+        """Return how far the released tables are from the true ones, as far as it was measured."""
+        return ()
 
     @cached_property
     def simulated(self) -> SimulatedFacts | None:
@@ -200,6 +207,7 @@ class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
         declared = None if rounds.total is not None or rounds.rows is None else rounds.rows.count
         facts = self._facts(
             run,
+            rows,
             _SharedFacts(
                 noise_std=tuple(each.std for each in run.rounds),
                 relaxed_rows=len(rows.values),
@@ -271,7 +279,7 @@ class RapMechanism(FittedMechanism[PlannedRap, RapRounds]):
     def _settings(self) -> object:
         return encode_settings(self.query.rounds.settings)
 
-    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> RapFacts:
+    def _facts(self, run: MeasuredRun, rows: RelaxedRows, shared: _SharedFacts) -> RapFacts:
         rounds, settings = self.query.rounds, self.query.rounds.settings
         return RapFacts(
             **shared,
@@ -302,7 +310,29 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
         for number, name in enumerate(rounds):
             labels.append(MeasurementLabel(f"round {number + 1}: table and level", 1, 2))
             labels.append(MeasurementLabel(f"round {number + 1}: {name}", 1, sizes[name]))
+        if length := self.query.rounds.closing_length:
+            labels.append(MeasurementLabel("number of the released rows", 1, 1))
+            labels.append(MeasurementLabel("distances of tables, summed", 1, length - 1))
         return tuple(labels)
+
+    def distances(self, run: MeasuredRun) -> tuple[DistanceFacts, ...]:
+        """Return how far the released tables are from the true ones, by item, with noise."""
+        rounds, names = self.query.rounds, [item.name for item in self.query.spec.items]
+        asked = rounds.candidates.asked
+        named = names if len(asked) == len(names) > 1 else [""] * len(asked)
+        measured = [
+            (name, len(tables)) for name, tables in zip(named, asked, strict=True) if tables
+        ]
+        sums = [] if run.closing is None else run.closing[1:].tolist()
+        return tuple(
+            DistanceFacts(
+                name,
+                tables,
+                summed / (STEPS * tables),
+                rounds.distance_scale(tables) / (STEPS * tables),
+            )
+            for (name, tables), summed in zip(measured, sums, strict=bool(sums))
+        )
 
     def unbiased(self, values: Ints) -> UnbiasedAnswers:
         """Return what the tables that were measured say by themselves; ValueError for no run."""
@@ -321,7 +351,7 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
     def _settings(self) -> object:
         return [list(subset) for subset in self.query.rounds.candidates.subsets]
 
-    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> AdaptiveFacts:
+    def _facts(self, run: MeasuredRun, rows: RelaxedRows, shared: _SharedFacts) -> AdaptiveFacts:
         candidates = self.query.rounds.candidates
         return AdaptiveFacts(
             **shared,
@@ -329,6 +359,8 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
             one_way=candidates.one_way,
             one_way_std=run.first_std,
             rounds=tuple(self._names(run)),
+            distances=self.distances(run),
+            refitted=run.closing is not None and int(run.closing[0]) != digest_of_rows(rows),
         )
 
     def _names(self, run: MeasuredRun) -> list[str]:
@@ -369,9 +401,14 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
 
 
 def adaptive_mechanism(
-    plan: Plan, spec: Spec, request: ReleaseRequest, ledger: Ledger | None = None
+    plan: Plan,
+    spec: Spec,
+    request: ReleaseRequest,
+    *,
+    ledger: Ledger | None = None,
+    edition: int = 3,
 ) -> AdaptiveMechanism:
-    """Return the mechanism for a request; of the first edition where the ledger has such a run.
+    """Return the mechanism for a request; of an older edition where the ledger has such a run.
 
     Raises:
         SpecError: the plan holds no adaptive measurement, or the request does not fit them.
@@ -389,6 +426,7 @@ def adaptive_mechanism(
         privacy=spec.privacy,
         guarantee=_guarantee(request, spec, planned.name),
         rows=spec.dataset.rows,
+        items=compiled.items,
     )
 
     fits: list[AdaptiveFit] = []
@@ -397,10 +435,11 @@ def adaptive_mechanism(
         fits.append(AdaptiveFit(rounds, run))
         return fits[-1]
 
+    rounds = replace(rounds, edition=edition)
     query = RoundsQuery(spec, compiled, rounds, request.release, start)
-    first = replace(query, rounds=replace(rounds, edition=1))
-    if ledger is not None and ledger.first_charged([first.key]) is not None:
-        query = first
+    older = [replace(query, rounds=replace(rounds, edition=k)) for k in range(1, edition)]
+    if ledger is not None:
+        query = next((q for q in older if ledger.first_charged([q.key]) is not None), query)
     return AdaptiveMechanism(plan, planned, query, fits)
 
 

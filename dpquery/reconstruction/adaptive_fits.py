@@ -11,6 +11,7 @@ are in closed form ([MATH] 6, 10.9). It holds the tables that were measured and 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class AdaptiveFit:
         self._rounds, self._total = rounds, run.total
         self._class_counts = rounds.workload.shape_of_domain
         self._measured = tables_of_run(rounds, replace(run, rounds=()))
+        self._released: RelaxedRows | None = None
         self.model = FittedRows(self._class_counts, self._measured, self._total, closer=True)
 
     @property
@@ -59,6 +61,7 @@ class AdaptiveFit:
 
     def add(self, measured: Round) -> None:
         """Take in a measured table, and fit again."""
+        self._released = None
         self._measured.append(_table_of(self._rounds, measured))
         self.model = FittedRows(
             self._class_counts, self._measured, self._total, self.model, closer=True
@@ -71,9 +74,25 @@ class AdaptiveFit:
         tables were selected, go on. They err in different places, so that their mean errs less
         than either: it is that of the rows of both ([MATH] 10.8).
         """
-        afresh = FittedRows(self._class_counts, self._measured, self._total)
-        values = np.concatenate([afresh.rows.values, self.model.rows.values])
-        return RelaxedRows(self._class_counts, values)
+        if self._released is None:
+            afresh = FittedRows(self._class_counts, self._measured, self._total)
+            values = np.concatenate([afresh.rows.values, self.model.rows.values])
+            self._released = RelaxedRows(self._class_counts, values)
+        return self._released
+
+    def released_table(self, number: int) -> Floats:
+        """Return what is released for the candidate of a number, (cells,) counts."""
+        block = self._rounds.blocks[number]
+        return self._total * self.released().answer(block).ravel().astype(np.float64)
+
+    def digest(self) -> int:
+        """Return 63 bits of a hash of the rows that are released."""
+        return digest_of_rows(self.released())
+
+
+def digest_of_rows(rows: RelaxedRows) -> int:
+    """Return 63 bits of the SHA-256 of rows, by their little-endian 32-bit floats."""
+    return int.from_bytes(sha256(rows.values.astype("<f4").tobytes()).digest()[:8]) >> 1
 
 
 def released_rows(rounds: TableRounds, run: MeasuredRun, seen: AdaptiveFit | None) -> RelaxedRows:
@@ -82,17 +101,17 @@ def released_rows(rounds: TableRounds, run: MeasuredRun, seen: AdaptiveFit | Non
     Args:
         rounds: what was measured.
         run: the whole run.
-        seen: the fit of all rounds but the last, where it is there; it is made again otherwise.
+        seen: the fit of all rounds, or of all but the last, where it is there; it is made again
+            otherwise.
     """
     if rounds.edition == 1:
         shape = rounds.workload.shape_of_domain
         return FittedRows(shape, tables_of_run(rounds, run), run.total).rows
     fit = seen
-    if fit is None or fit.rounds != len(run.rounds) - 1:
+    if fit is None or fit.rounds < len(run.rounds) - 1:
         fit = AdaptiveFit(rounds, run)
-        for measured in run.rounds[:-1]:
-            fit.add(measured)
-    fit.add(run.rounds[-1])
+    for measured in run.rounds[fit.rounds :]:
+        fit.add(measured)
     return fit.released()
 
 

@@ -11,11 +11,12 @@ The public facts that a release relies on: for release.json, the statement and t
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Annotated
 
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.reconstruction.checks import LEAST_CHANCE
-from dpquery.releases.words import count, figure, one_line
+from dpquery.releases.words import count, figure, one_line, percent
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.item_fields import NAME
 from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, StackedSet
@@ -28,6 +29,10 @@ ItemName = Annotated[str, Matching(NAME)]
 FigureAboveZero = Annotated[float, Within(LEAST_FIGURE, MOST)]
 """Above zero: its logarithm, and its square, must still be numbers."""
 FigureFromZero = Annotated[float, Within(LEAST_FIGURE, MOST, or_zero=True)]
+
+
+Z_95 = NormalDist().inv_cdf(0.975)
+MOST_SHARE = 1.0  # of the records: a distance that may be larger says nothing of the tables
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,34 @@ class RapFacts:
 
 
 @dataclass(frozen=True)
+class DistanceFacts:
+    """How far the released tables of an item are from those of the records, measured with noise."""
+
+    item: str  # its name; empty where all items are measured together
+    tables: Count  # how many different tables it asks for that were measured
+    # the sum over the cells of a table of |released - true|, the mean over the tables, in counts,
+    # with noise: it may be below 0
+    distance: float
+    std: FigureAboveZero  # standard deviation of that noise
+
+    def words(self, total: float) -> str:
+        """Return the same as a share of so many records, with its 95 % interval.
+
+        >>> DistanceFacts("pairs", 15, 210.0, 5.0).words(1000.0)
+        'the errors of all cells of a table of pairs add up to 20 % to 22 % of the records'
+        >>> DistanceFacts("pairs", 15, 210.0, 500.0).words(1000.0)
+        'the records are too few for the errors measured on pairs to say anything'
+        """
+        low, high = ((self.distance + z * self.std) / total for z in (-Z_95, Z_95))
+        if high > MOST_SHARE:
+            measured = f"on {self.item} " if self.item else ""
+            return f"the records are too few for the errors measured {measured}to say anything"
+        share = f"{percent(low)} to {percent(high)}" if low > 0 else f"{percent(high)} at most"
+        of = f" of {self.item}" if self.item else ""
+        return f"the errors of all cells of a table{of} add up to {share} of the records"
+
+
+@dataclass(frozen=True)
 class AdaptiveFacts:
     """A run of adaptive measurement: what was chosen and measured, and the resulting rows."""
 
@@ -236,6 +269,11 @@ class AdaptiveFacts:
     unbiased: Annotated[int, Within(0, LARGEST_INTEGER)] = 0
     # root mean square of the standard errors of these; None where there are none
     unbiased_rmse: FigureAboveZero | None = None
+    # how far the released tables are from the true ones, by item; none of an older dpquery
+    distances: Annotated[tuple[DistanceFacts, ...], UNWRITTEN] = ()
+    # whether the rows were fitted again, on another machine, and are not to the last digit those
+    # that the distances are of
+    refitted: Annotated[bool, UNWRITTEN] = False
 
 
 READING_DERIVED = """\

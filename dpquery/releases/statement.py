@@ -44,8 +44,14 @@ def rmse_name(simulated: SimulatedFacts) -> str:
     return "weighted RMSE" if simulated.weighted else "RMSE"
 
 
-def simulated_words(run: RapFacts | AdaptiveFacts, *, spread_as: str = " (spread {})") -> str:
-    """Return the errors in the plan's simulation, and that these were not measured."""
+def error_words(run: RapFacts | AdaptiveFacts, *, spread_as: str = " (spread {})") -> str:
+    """Return what is known of errors: as measured with noise, else in the plan's simulation."""
+    if isinstance(run, AdaptiveFacts) and run.distances:
+        again = (
+            "; these rows were fitted again, and differ from those measured in their last digits"
+        )
+        words = "; ".join(distance.words(run.total) for distance in run.distances)
+        return f"measured with noise (95 %): {words}{again * run.refitted}"
     simulated = run.simulated
     if simulated is None:
         return "errors are unknown; none were simulated for these questions at this guarantee"
@@ -60,6 +66,23 @@ def simulated_words(run: RapFacts | AdaptiveFacts, *, spread_as: str = " (spread
         f"{figure(simulated.max_error)}{largest} in {count(simulated.repetitions, 'run')} on "
         f"{one_line(simulated.proxy)}"
     )
+
+
+OF_OTHER_DATA = (
+    " What other data say is to be expected if the records resemble them. A file of them is public "
+    "by the word of whoever planned the release: nothing here protects it."
+)
+MEASURED_ERROR = (
+    " How far the released tables are from those of the records was measured last, with noise, as "
+    "a part of the run: the mean over tables moves by no more than the counts of one table do, "
+    "however many tables there are. Half of it is the share of the records that would have to be "
+    "in other cells."
+)
+
+
+def measured_errors(run: RapFacts | AdaptiveFacts) -> bool:
+    """Return whether the errors of a run were measured."""
+    return isinstance(run, AdaptiveFacts) and bool(run.distances)
 
 
 def relaxed_words(manifest: Manifest) -> str:
@@ -85,10 +108,8 @@ def relaxed_words(manifest: Manifest) -> str:
         f"the whole run: {paid} is paid for in zero-concentrated differential privacy, and its ρ "
         f"was charged at once, before anything was measured. "
         f"{_source_words(manifest, stds, chosen=chosen)}\n\n"
-        f"What is known of the errors: {simulated_words(run, spread_as=spread_as)}."
-        + " What other data say is to be expected if the records resemble them. A file of them is "
-        "public by the word of whoever planned the release: nothing here protects it."
-        * (run.simulated is not None)
+        f"What is known of the errors: {error_words(run, spread_as=spread_as)}."
+        + (MEASURED_ERROR if measured_errors(run) else OF_OTHER_DATA * (run.simulated is not None))
     )
 
 

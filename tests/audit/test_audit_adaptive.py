@@ -1,6 +1,7 @@
 """The audit of adaptive measurement passes what is sound, and mistakes planted here fail it."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +27,7 @@ from dpquery.audit.table_runs import (
     tables_figures,
     true_tables,
 )
-from dpquery.audit.towns import TOWNS, released_run
+from dpquery.audit.towns import TOWNS, ShiftedFit, released_run
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.rounds import tables as table_rounds
 from dpquery.measurement.rounds.tables import TableRounds
@@ -75,6 +76,8 @@ def test_the_law_is_that_of_the_budget(town, tmp_path):
     law, budget = law_of(bench), bench.query.rounds
     assert law.unit == budget.unit
     assert law.first_std == pytest.approx(budget.first_std, rel=1e-12)
+    assert law.closing == budget.closing_rho
+    assert budget.distance_scale(1) / 1024 == pytest.approx(law.distance_std, rel=1e-12)
     left = budget.rounds_rho
     for level, cost in enumerate(law.costs([0, 1, 2])):
         spent = budget.round(level, left)
@@ -142,6 +145,25 @@ def test_a_sensitivity_that_forgets_the_replaced_record_is_seen_at_once(tmp_path
     assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(REPLACED, tmp_path, runs=50)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(("town", "forgotten"), [(PERSONS, "records"), (REPLACED, "replace")])
+def test_a_distance_whose_sensitivity_forgets_something_is_seen_at_once(
+    town, forgotten, tmp_path, monkeypatch
+):
+    def forgetful(rounds, tables):
+        moved = {"records": rounds.records, "replace": 2 if rounds.replace else 1} | {forgotten: 1}
+        return (tables * moved["records"] * moved["replace"]) ** 2 << 20
+
+    monkeypatch.setattr(TableRounds, "distance_sensitivity", forgetful)
+    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(town, tmp_path, runs=50)
+
+
+@pytest.mark.nightly
+def test_a_distance_of_other_tables_than_those_released_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(ShiftedFit, "released_table", lambda fit, number: fit.answers(number) + 40)
+    assert claims_that_fail(ROWS, tmp_path, runs=50) == {LAW_OF_TABLES}
+
+
 @pytest.mark.slow
 def test_a_draw_that_is_too_sharp_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(
@@ -164,7 +186,7 @@ def test_noise_that_is_too_narrow_is_seen(tmp_path, monkeypatch):
         run = real(values)
         true = np.concatenate(true_tables(ROWS, ROWS.rows)[:2]) * 1024
         first = np.rint(true + 0.7 * (run.first - true)).astype(np.int64)
-        return table_runs.TableRun(first, run.numbers, run.levels, run.counts)
+        return replace(run, first=first)
 
     monkeypatch.setattr(table_runs.TableRun, "read", narrow)
     assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=150)

@@ -260,6 +260,11 @@ TABLES = TableRounds(
 )
 
 
+MEASURED_TABLES = replace(
+    TABLES, edition=3, candidates=replace(TABLES.candidates, asked=((0, 2), (), (2,)))
+)
+
+
 def compiled_of(workload=WORKLOAD, classes=CLASSES):
     """A workload over classes, as one item."""
     return CompiledSpec(workload, classes, (range(len(workload.blocks)),))
@@ -303,6 +308,7 @@ RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "adaptive, persons": in_rounds(replace(TABLES, records=3), PERSON),
     "adaptive, release 2": in_rounds(TABLES, release=2),
     "adaptive, second edition": in_rounds(replace(TABLES, edition=2)),
+    "adaptive, third edition": in_rounds(MEASURED_TABLES),
 }
 
 

@@ -125,6 +125,12 @@ class Guess:
         self.heard.append((number, measured.noisy.tolist(), measured.std))
         self.moves[number] = 1 - self.moves.get(number, 0)
 
+    def released_table(self, number):
+        return self.answers(number) + 2
+
+    def digest(self):
+        return 7
+
 
 def ask_tables(
     spec=SPEC, *, epsilon=1, delta="1e-6", release=1, restless=0.0, start=None, rows=None

@@ -13,7 +13,15 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pinned import ADAPTIVE, CLASSES, LAPLACE, PERSON, RELEASES, TABLES, compiled_of
+from pinned import (
+    ADAPTIVE,
+    CLASSES,
+    LAPLACE,
+    MEASURED_TABLES,
+    PERSON,
+    RELEASES,
+    compiled_of,
+)
 
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.curator import LinearQuery
@@ -100,6 +108,7 @@ KEYS = {
     "adaptive, replaced": "b2755ef2c1399e9c7e4f65849886328dd8decc93e11fc696f9bc5b4a40efc099",
     "adaptive, persons": "4a385747e001192bfaf274e9721994e1bfc89fcadef2d3c57290a85bc2b86f2c",
     "adaptive, release 2": "2477e5cd22f23b2900f64a4e3e6f7f3248e4f0cbec33dd5d28c52f724418a7ce",
+    "adaptive, third edition": "b55aa228a2eef3092c9caa0cdb3418d62c91cafa19a7a03b9ceac8a703009b3a",
     "adaptive, second edition": "6fa305ff423e912444dc88ca4b4c8b3d920156ce8147408bb828a3d9a86e00a0",
 }
 
@@ -278,7 +287,7 @@ RAP = {
 ADAPTIVE_RUN = {
     "spec": PARSED,
     "compiled": CompiledSpec(None, CLASSES, ()),
-    "rounds": replace(TABLES, workload=None),
+    "rounds": replace(MEASURED_TABLES, workload=None),
     "release": 1,
 }
 PREDICATES = (IdentitySet(3), TotalSet(3), PrefixSet(3, 3), AllRangesSet(3, 3), WidthSet(3, 3, 1))

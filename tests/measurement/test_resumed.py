@@ -33,7 +33,13 @@ from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement
 from dpquery.measurement.rounds.chance import ExactChance, differences_of
 from dpquery.measurement.rounds.queries import all_places, family_sizes, squared_move
 from dpquery.measurement.rounds.run import GRID_BITS, Round
-from dpquery.measurement.rounds.tables import MEASURED_SHARE, ROUNDS_PER_ATTRIBUTE, penalties_of
+from dpquery.measurement.rounds.tables import (
+    CLOSING_SHARE,
+    MEASURED_SHARE,
+    ROUNDS_PER_ATTRIBUTE,
+    penalties_of,
+    steps_apart,
+)
 from dpquery.plan_file.rehearsals import RapSettings, encode_settings
 from dpquery.spec.spec import Rows
 
@@ -199,7 +205,7 @@ def test_a_run_whose_fit_fails_goes_on_from_its_tables_at_no_charge(data):
 
     question = ask_tables(start=start)
     heard, values = heard_of_a_run_that_falls_three_times(data, question, runs)
-    assert [len(run) - 3 for run in heard] == [1, 4, 9, 44]  # the last is fitted from the ledger
+    assert [len(run) - 3 for run in heard] == [1, 4, 9, 45]
     assert all(run == heard[-1][: len(run)] for run in heard)
     assert len(question.rounds.measured(values).rounds) == 45
 
@@ -236,7 +242,7 @@ def test_the_levels_of_earlier_rounds_are_taken_from_what_was_committed(data):
     assert levels[:5] == [0] * 5
     assert levels[5:] == list(range(1, len(levels) - 4))
     spent = question.rounds.first_rho + sum(each.spent.rho for each in outcome.rounds)
-    assert spent == question.guarantee.amount
+    assert spent + question.rounds.closing_rho == question.guarantee.amount
 
 
 # Damage.
@@ -517,6 +523,7 @@ RULES = {
 }
 
 RULES["adaptive/2"] = RULES["adaptive/1"]  # another release is made of the same run
+RULES["adaptive/3"] = RULES["adaptive/2"] | {"closing": (1, 50), "apart": 4 + 1024}
 
 
 def test_what_a_run_of_rap_asks_or_commits_changes_only_with_the_tag_in_its_key():
@@ -555,6 +562,8 @@ def test_what_an_adaptive_run_asks_or_commits_changes_only_with_the_tag_in_its_k
         "costs": [each.rho / rounds.unit for each in spent],
         "penalties": penalties_of(rounds.candidates, 2.5),
         "layout": rounds.written(round_of(np.array([3]), 2)).tolist(),
+        "closing": CLOSING_SHARE.as_integer_ratio(),
+        "apart": steps_apart(np.array([0, 3]), np.array([0.0036, 2.0])),
     } == RULES[rounds.layout]
 
 

@@ -27,7 +27,7 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rounds import tables
 from dpquery.measurement.rounds.chance import ExactChance
 from dpquery.measurement.rounds.run import STEPS, MeasuredRun, run_rounds
-from dpquery.measurement.rounds.tables import MEASURED_SHARE, table_rounds
+from dpquery.measurement.rounds.tables import MEASURED_SHARE, steps_apart, table_rounds
 from dpquery.progress import reporting
 from dpquery.spec.spec import Rows
 
@@ -39,7 +39,7 @@ ALL = [SPEC, REPLACE, DECLARED, PERSON]
 
 def spent_by(levels, budget):
     """The rho of all parts of a run whose levels rise where they are told to."""
-    left, level, total = budget.rounds_rho, 0, budget.first_rho
+    left, level, total = budget.rounds_rho, 0, budget.first_rho + budget.closing_rho
     parts = []
     for rise in levels:
         spent = budget.round(level, left)
@@ -85,7 +85,8 @@ def test_the_noise_of_every_part_costs_its_share_and_no_more(spec):
 def test_a_level_higher_costs_four_times_as_much_for_half_the_noise():
     budget = ask_tables().rounds
     low, high = (budget.round(level, budget.rounds_rho) for level in (0, 1))
-    assert high.rho == 4 * low.rho == 4 * budget.guarantee.amount / 48
+    left = budget.guarantee.amount * Fraction(49, 50)  # the rest measures how far off it is
+    assert high.rho == 4 * low.rho == 4 * left / 48
     assert budget.std(high) == pytest.approx(budget.std(low) / 2, rel=1e-12)
     assert float(high.rate / low.rate) == pytest.approx(2, rel=1e-12)
     assert budget.first_rho == 3 * low.measurement_rho
@@ -113,6 +114,61 @@ def test_no_neighbour_moves_a_table_by_more_than_is_paid_for(spec):
             for block in question.rounds.blocks:
                 worst = max(worst, int(((old(block) - new(block)) ** 2).sum()))
     assert worst << 20 == question.rounds.table_sensitivity
+
+
+@pytest.mark.parametrize("spec", ALL)
+def test_no_neighbour_moves_a_distance_by_more_than_is_paid_for(spec):
+    """Whatever is released: with the changed cells far above or below, the bound is reached."""
+    question, chance = ask_tables(spec), np.random.default_rng(0)
+    rounds = question.rounds
+    (numbers,) = rounds.measured_items
+    codes, worst = [(0, 0, 0), (5, 1, 2), (0, 1, 1)], 0
+    for before in codes:
+        for after in codes if "replace" in spec else [None]:
+            old = exact_tables(question, [(1, 0, 0), *[before] * rounds.records])
+            new = exact_tables(question, [(1, 0, 0), *[after] * (rounds.records if after else 0)])
+            far = [exact_tables(question, [before] * 10**3)(rounds.blocks[k]) for k in numbers]
+            wild = [chance.normal(0, 3, size=table.shape) for table in far]
+            for released in (far, wild, [np.full(table.shape, np.nan) for table in far]):
+                moved = sum(
+                    steps_apart(new(rounds.blocks[k]), table)
+                    - steps_apart(old(rounds.blocks[k]), table)
+                    for k, table in zip(numbers, released, strict=True)
+                )
+                worst = max(worst, abs(moved))
+    assert worst**2 == rounds.distance_sensitivity(len(numbers))
+
+
+def test_a_distance_is_that_of_what_is_released_with_the_noise_that_is_paid_for(data):
+    """Of 200 runs: the mean and the spread of the noise are what they are said to be."""
+    question = ask_tables()
+    rounds, path = question.rounds, open_ledger(data.parent, question)
+    exact, (numbers,) = (
+        exact_tables(question, [(a, "FM".index(s), "abc".index(j)) for a, s, j in ROWS]),
+        rounds.measured_items,
+    )
+    outcome = rounds.measured(measured(data, question, path).values)
+    guess = Guess(rounds, outcome)
+    apart = [np.abs(exact(rounds.blocks[k]) - guess.released_table(k)).sum() for k in numbers]
+    drawn = [int(rounds.closing(exact, guess, ExactChance())[1]) for _ in range(200)]
+    noise = (np.array(drawn) / STEPS - sum(apart)) / (rounds.distance_scale(len(numbers)) / STEPS)
+    assert abs(noise.mean()) < 5 / math.sqrt(200)
+    assert noise.std() == pytest.approx(1, abs=0.25)
+    cost = rounds.distance_sensitivity(len(numbers)) / (
+        2 * rounds.distance_scale(len(numbers)) ** 2
+    )
+    assert cost == pytest.approx(float(rounds.closing_rho), rel=1e-9)
+    assert rounds.closing_rho == rounds.guarantee.amount / 50
+
+
+def test_of_more_items_than_eight_the_distance_is_measured_together():
+    workload = ask_tables().compiled.workload
+    sets = [block.attributes for block in workload.blocks]
+    for items, groups in (([[0], [1, 2]], 2), ([[k % 3] for k in range(9)], 1), ([], 1)):
+        candidates = tables.candidate_tables(workload, items)
+        asked = [{candidates.subsets[k] for k in numbers} for numbers in candidates.asked]
+        alone = [{sets[k] for k in places} for places in items]
+        assert asked == (alone if groups > 1 else [set(sets)])
 
 
 # What is refused, and when.
@@ -148,7 +204,7 @@ def test_the_level_rises_where_a_table_moved_the_model_by_no_more_than_its_noise
     assert len(moving.rounds) == 45 > len(still.rounds)  # 48 units, of which 2.7 went before
     for outcome, budget in ((still, question.rounds), (moving, restless.rounds)):
         assert budget.first_rho + sum(each.spent.rho for each in outcome.rounds) == (
-            budget.guarantee.amount
+            budget.guarantee.amount - budget.closing_rho
         )
 
 
@@ -255,7 +311,9 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
         assert values[end : end + 2].tolist() == [number, level]
         end += 2 + sizes[number]
         np.testing.assert_array_equal(values[end - sizes[number] : end], each.noisy * STEPS)
-    assert end == len(values)
+    assert values[end] == 7  # what the guess says goes with all that it releases
+    assert end + 2 == len(values)
+    assert outcome.closing.tolist() == values[end:].tolist()
 
 
 def test_nothing_but_noisy_values_reaches_the_model_the_ledger_or_the_screen(

@@ -62,8 +62,8 @@ LEVEL = "dpquery.measurement.rounds.chance", "ExactChance", "level"
 
 def draws_of(question, values):
     """How many things each round draws; all rounds together cost what the run is charged."""
-    rounds = question.rounds.measured(values).rounds
-    costs = [question.rounds.first_rho, *(each.spent.rho for each in rounds)]
+    budget, rounds = question.rounds, question.rounds.measured(values).rounds
+    costs = [budget.first_rho, *(each.spent.rho for each in rounds), budget.closing_rho]
     assert sum(costs) == question.guarantee.amount
     return [len(each.chosen) for each in rounds]
 
@@ -102,7 +102,7 @@ KINDS = {
     "tables": Kind(
         ask_tables,
         True,
-        ((tables, "draw_table"), (Guess, "add")),
+        ((tables, "draw_table"), (Guess, "add"), (Guess, "released_table")),
         rehearse_tables,
         ("dpquery.reconstruction.adaptive_fits", "AdaptiveFit", "add"),
     ),
@@ -202,7 +202,8 @@ def ends_well(kind, question, folder, monkeypatch):
     else:
         there = np.concatenate([np.zeros(0, np.int64), *parts])
         assert done[: len(there)].tolist() == there.tolist()
-        assert drawn["add_noise"] == 1 + len(rounds) - len(parts)
+        closing = len(question.rounds.measured_items) if kind.ends_apart else 0
+        assert drawn["add_noise"] == 1 + len(rounds) + closing - len(parts)
         assert drawn["level"] == sum(rounds[max(0, len(parts) - 1) :])
     with Ledger.open(folder / "state" / "ledger.db", create=False) as ledger:
         history = [event.kind for event in ledger.history()]

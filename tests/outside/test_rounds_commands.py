@@ -1,6 +1,7 @@
 """RAP and adaptive measurement by the commands: charged once, free again, honest of errors."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -16,7 +17,6 @@ from rounds import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, rehearse_tab
 from specs import unhashed
 from town import ANY_PLAN, CSV, contents, kinds, ok, plan_town, refused, renew, spent
 
-from dpquery.measurement.rounds.tables import table_rounds
 from dpquery.mechanisms import fitted
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan
@@ -136,15 +136,18 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
     ok(*RELEASE)
     text = ok("error-report").out
     assert "no error bars" in text
-    assert "simulated, not measured: weighted RMSE 4.5" in text
+    adaptive = kind.name == "adaptive"
+    known = (
+        "measured with noise (95 %)" if adaptive else "simulated, not measured: weighted RMSE 4.5"
+    )
+    assert known in text
     assert "unknown" in text
     assert "flagged" not in text
     document = json.loads(ok("error-report", "--json").out)
     assert {item["rmse"] for item in document["items"]} == {None}
     page = Path("report.html").read_text()
     assert "no error bars" in page
-    adaptive = kind.name == "adaptive"
-    assert ("Adaptive measurement" in page) == adaptive
+    assert ("Adaptive measurement" in page) == ("Measured distance" in page) == adaptive
     assert ("relaxed adaptive projection" in page.lower()) != adaptive
     Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
     assert "no error bars" in ok("answer", "release", "more.yaml").out
@@ -192,7 +195,10 @@ def test_a_plan_without_it_refuses_it_and_names_the_remedy(gaussian_town, name):
 
 def test_at_another_epsilon_nothing_is_simulated(kind):
     done = ok("release", "data.csv", "--epsilon", "0.5", "--mechanism", kind.name)
-    assert f"{kind.strategy}: no error bars, and the plan simulated no errors" in done.out
+    known = ", and the plan simulated no errors"
+    if kind.name == "adaptive":
+        known = "; measured with noise (95 %): "
+    assert f"{kind.strategy}: no error bars{known}" in done.out
     assert kind.run().simulated is None
 
 
@@ -342,12 +348,22 @@ def test_the_manifest_and_the_statement_say_what_was_chosen_and_measured(town):
     classes = compiled().workload.shape_of_domain
     tables = [[names.index(name) for name in table.split(" x ")] for table in run.rounds]
     sizes = [2 + math.prod(classes[i] for i in table) for table in tables]
-    assert len(pd.read_parquet("release/measurements.parquet")) == sum(classes) + sum(sizes)
+    closing = 1 + len(run.distances)
+    noisy = pd.read_parquet("release/measurements.parquet")
+    assert len(noisy) == sum(classes) + sum(sizes) + closing
+    assert [each.item for each in run.distances] == [item.name for item in spec().items]
+    for each in run.distances:
+        assert each.words(run.total) in words
+    assert not run.refitted
 
 
-def test_a_run_of_the_first_edition_is_released_again_free_and_as_it_was(town, monkeypatch):
+@pytest.mark.parametrize(("edition", "number"), [(1, 300), (2, 600)])
+def test_a_run_of_an_older_edition_is_released_again_free_and_as_it_was(
+    town, monkeypatch, edition, number
+):
     with monkeypatch.context() as patch:
-        patch.setattr(fitted, "table_rounds", first_edition)
+        older = functools.partial(fitted.adaptive_mechanism, edition=edition)
+        patch.setattr(fitted, "adaptive_mechanism", older)
         ok("release", "data.csv", "--epsilon", "1", "--out", "old")
     paid = spent()
     ok("release", "data.csv", "--epsilon", "1", "--out", "again")
@@ -356,14 +372,31 @@ def test_a_run_of_the_first_edition_is_released_again_free_and_as_it_was(town, m
         assert Path("again", name).read_bytes() == Path("old", name).read_bytes()
     ok("release", "data.csv", "--epsilon", "1", "--out", "new", "--release-number", "2")
     assert float(spent()) == pytest.approx(2 * float(paid))
-    rows = [read_manifest(Path(name)).adaptive.relaxed_rows for name in ("old", "new")]
-    assert rows == [300, 600]
-    ok("answer", "new", "workload.yaml", "--out", "later")
+    old, new = (read_manifest(Path(name)).adaptive for name in ("old", "new"))
+    assert (old.relaxed_rows, old.distances) == (number, ())
+    assert (new.relaxed_rows, len(new.distances)) == (600, len(spec().items))
+    assert "distances" not in json.loads(Path("old/release.json").read_text())["adaptive"]
+    for name in ("old", "new"):
+        ok("answer", name, "workload.yaml", "--out", f"{name}-later")
+    assert read_manifest(Path("new-later")).adaptive.distances == ()
 
 
-def first_edition(*given, **named):
-    """The rounds of a run as they were before the mean of two fits was released."""
-    return dataclasses.replace(table_rounds(*given, **named), edition=1)
+def test_rows_that_are_fitted_otherwise_than_those_that_were_measured_are_said_to_be(
+    town, monkeypatch
+):
+    """As on another machine, whose arithmetic rounds otherwise."""
+    ok(*RELEASE)
+    real = fitted.released_rows
+
+    def otherwise(*given):
+        rows = real(*given)
+        return dataclasses.replace(rows, values=np.nextafter(rows.values, np.float32(1)))
+
+    monkeypatch.setattr(fitted, "released_rows", otherwise)
+    ok(*RELEASE, "--out", "again")
+    assert "fitted again" in Path("again/statement.md").read_text()
+    assert read_manifest(Path("again")).adaptive.refitted
+    assert "fitted again" not in Path("release/statement.md").read_text()
 
 
 @pytest.mark.nightly

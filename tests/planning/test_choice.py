@@ -19,7 +19,7 @@ from dpquery.planning.compare_mechanisms import ColumnRehearsal, MechanismReques
 from dpquery.planning.rehearsal import runs
 from dpquery.reconstruction.relaxed.fits import RapProjection
 from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
-from dpquery.releases.statement import simulated_words
+from dpquery.releases.statement import error_words
 
 REHEARSED = dataclasses.replace(
     rounds.REHEARSED,
@@ -161,7 +161,7 @@ def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
     assert "takes 0.00%" not in printed  # of the budget: something is spent
     facts = dict.fromkeys(("rmse", "rmse_spread", "max_error", "max_error_spread"), 1.0)
     rap = RapFacts(1, 1, 1, 1.0, 1.0, 1.0, (1.0,), SimulatedFacts("it", 1, **facts))
-    assert simulated_words(rap).endswith("RMSE 1 and largest error 1 in 1 run on it")
+    assert error_words(rap).endswith("RMSE 1 and largest error 1 in 1 run on it")
 
 
 # Where nothing is rehearsed.

@@ -43,7 +43,7 @@ counts. Where all queries are measured at once there are no numbers, and the cou
 workload's order.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -205,7 +205,7 @@ class RapRounds(Rounds):
         places = measured.chosen if self.settings.adaptive else measured.chosen[:0]
         return offsets(self.workload)[places[:, 0]] + places[:, 1]
 
-    def read(self, parts: Sequence[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
+    def read(self, parts: Iterable[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
         """Yield rounds of queries of the workload, none of them twice; or ValueError."""
         starts = offsets(self.workload)
         seen: set[int] = set()

@@ -95,8 +95,11 @@ class RoundsQuery(Generic[SomeRounds]):
             draft.append(parts[-1])
             of = "" if rounds.number is None else f" of {rounds.number} rounds"
             report_progress(f"{rounds.name}: {len(parts) - 1}{of} measured")
-            if this_round.spent.last:
+            if this_round.spent.last and not rounds.closing_length:
                 break  # it is not fitted here: reconstruction fits it, from the ledger
+        if rounds.closing_length:
+            parts.append(rounds.closing(exact, fit, chance))
+            draft.append(parts[-1])
         return np.concatenate(parts)
 
     def _parts(self, draft: PartialMeasurement) -> list[Ints]:

@@ -4,21 +4,23 @@ What may be chosen is for the run to say: RAP's single queries (see queries), or
 tables). The whole run is one mechanism of rho-zCDP, fixed before the data is opened. Its parts are
 chosen adaptively, and their rho adds up [BS16]:
 
-    rho = rho of the first part + the sum over rounds of (rho of the choice + rho of measuring it).
+    rho = rho of the first part + the sum over rounds of (rho of the choice + rho of measuring it)
+          + rho of the closing part, where there is one.
 
 A run is committed as one vector of int64, all counts in steps of 2^-10: the first part, then each
-round: what was chosen, and its noisy counts. The fit, the public side, is given noisy values alone
-and is never stored: it follows from this, as does the total that answers are scaled to.
+round: what was chosen, and its noisy counts; then the closing part. The fit, the public side, is
+given noisy values alone and is never stored: it follows from this, as does the total that answers
+are scaled to.
 """
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,11 +82,8 @@ class MeasuredRun:
     first: tuple[Floats, ...]  # noisy counts of the blocks that are measured before all rounds
     first_std: float  # standard deviation of their noise, in counts
     rounds: tuple[Round, ...] = ()  # in order
-
-    @property
-    def finished(self) -> bool:
-        """Whether its last round is there."""
-        return bool(self.rounds) and self.rounds[-1].spent.last
+    closing: Ints | None = None  # what it ends with; None where it has no such part, or not yet
+    finished: bool = False  # whether all of it is there
 
 
 class PublicFit(Protocol):
@@ -99,6 +98,19 @@ class PublicFit(Protocol):
 
     def add(self, measured: Round) -> None:
         """Add the noisy answers of a round to what is fitted, and fit again."""
+        ...
+
+
+@runtime_checkable
+class ReleasedFit(PublicFit, Protocol):
+    """A fit of which what will be released is known when the last round is done."""
+
+    def released_table(self, number: int) -> Floats:
+        """Return what is released for the block of a number, (m,) counts."""
+        ...
+
+    def digest(self) -> int:
+        """Return a number of 63 bits that goes with all that is released."""
         ...
 
 
@@ -172,7 +184,7 @@ class Rounds(ABC):
         """Return what a committed vector says of a round before its counts."""
 
     @abstractmethod
-    def read(self, parts: Sequence[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
+    def read(self, parts: Iterable[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
         """Yield what each round chose, its level and its counts in grid steps; or ValueError."""
 
     @abstractmethod
@@ -200,6 +212,20 @@ class Rounds(ABC):
     def number(self) -> int | None:
         """How many there are; None where that is not known beforehand."""
         return None
+
+    @property
+    def closing_rho(self) -> Fraction:
+        """What the closing part costs."""
+        return Fraction(0)
+
+    @property
+    def closing_length(self) -> int:
+        """How many values the closing part has; 0 where there is none."""
+        return 0
+
+    def closing(self, exact: TrueAnswers, fit: PublicFit, chance: Chance) -> Ints:
+        """Return the closing part, after the fit was given the last round."""
+        return np.zeros(0, dtype=np.int64)
 
     def told(self, fit: PublicFit, measured: Round) -> int:
         """Give a round to the fit, and return the level of the next one."""
@@ -251,21 +277,26 @@ class Rounds(ABC):
         Raises:
             ValueError: no run of these rounds has such parts.
         """
-        first, *rest = parts
-        sizes = [block.queries for block in self.first_blocks] or [1]
+        pending = iter(parts)
+        first, sizes = next(pending), [block.queries for block in self.first_blocks] or [1]
         if len(first) != sum(sizes):
             raise ValueError("a first part that is none")
         rounds: list[Round] = []
         left = self.rounds_rho
-        for chosen, level, steps in self.read(rest):
-            if left == 0:
-                raise ValueError("a round after the last")
+        for chosen, level, steps in self.read(pending):
             spent = self.round(level, left)
             std = self.scale(spent.measurement_rho, self.sensitivity(chosen)) / STEPS
             rounds.append(Round(chosen, level, steps / STEPS, std, spent))
             left -= spent.rho
+            if left == 0:
+                break
+        closing, more = next(pending, None), next(pending, None)
+        if more is not None or (closing is not None and len(closing) != self.closing_length):
+            raise ValueError("a part after the last")
         tables = tuple(np.split(first / STEPS, list(accumulate(sizes))[:-1]))
-        return MeasuredRun(*self._total(tables), tables, self.first_std, tuple(rounds))
+        finished = left == 0 and (closing is not None or not self.closing_length)
+        total, std = self._total(tables)
+        return MeasuredRun(total, std, tables, self.first_std, tuple(rounds), closing, finished)
 
     def measured(self, values: Ints) -> MeasuredRun:
         """Return what a committed vector holds.
@@ -274,9 +305,11 @@ class Rounds(ABC):
             ValueError: it is not of this layout, or does not spend its rho exactly.
         """
         ends = [sum(block.queries for block in self.first_blocks) or 1]
-        while ends[-1] < len(values):
+        while ends[-1] < len(values) - self.closing_length:
             ends.append(ends[-1] + self.length(values[ends[-1] :]))
-        measured = self.decoded(np.split(values, ends[:-1]))
+        if not self.closing_length:
+            ends.pop()
+        measured = self.decoded(np.split(values, ends))
         if not measured.finished:
             raise ValueError("these are not the values of this run: they do not spend its charge")
         return measured

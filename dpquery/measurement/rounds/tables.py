@@ -29,14 +29,27 @@ all leave one cell for one other. So s_t moves by at most w_t S, up or down, and
 scores are apart by at most 2 S max_t w_t: `TableRounds.round` takes the sharpest eta with which the
 draw costs its share.
 
+The closing part says how far what is released is off. With R_t the released table of t, fixed by
+then and public, r_t the same in whole grid steps, and A the tables that an item asks for, it is
+
+    S = sum over t in A of || 2^10 M_t - r_t ||_1, with noise.
+
+A record that comes or goes adds to one cell of each M_t, or takes from it: by the triangle
+inequality no norm moves by more than 2^10, and S by no more than 2^10 |A|, whatever was released; a
+replaced one moves it by twice that, and D records of a person by D times as much. So the mean over
+tables of the distance moves by at most D, or 2 D, however many tables there are ([MATH] 10.8). S is
+cut off at 2^62 before its noise, which moves no S further apart.
+
 What is committed: the noisy tables of one attribute, in the order of the candidates; then for each
-round the number of its table, its level, and the noisy counts of the table, cell by cell in order.
+round the number of its table, its level, and the noisy counts of the table, cell by cell in order;
+then 63 bits of the hash of what is released, by which a fit that is made again is known to be the
+one that was measured, and S of each item.
 What a round cost follows from the levels of all rounds up to it, which are committed for that: a
 fit made anew on another machine may differ in its last bits, and what was spent must not.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -45,7 +58,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.arrays import Ints
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_ADAPTIVE_CELLS, MAX_ADAPTIVE_CLASSES, MAX_ADAPTIVE_TABLES
 from dpquery.measurement.accounting import Guarantee
@@ -54,6 +67,7 @@ from dpquery.measurement.rounds.run import (
     GRID_BITS,
     STEPS,
     PublicFit,
+    ReleasedFit,
     Round,
     RoundBudget,
     Rounds,
@@ -74,6 +88,12 @@ MOST_FITTED_ROWS = 512  # relaxed rows that a fit holds at most
 MOST_CANDIDATE_CELLS = 10_000
 """Cells of a candidate of several attributes at most: larger ones say little in any round."""
 LARGEST_WEIGHT = 1 << 10
+CLOSING_SHARE = Fraction(1, 50)
+"""Of the budget: what measuring the distance of the released tables from the true ones costs."""
+MOST_MEASURED_ITEMS = 8
+"""Of more items the distance is measured together: each alone would have much of the noise."""
+LARGEST_DISTANCE = 1 << 62  # in grid steps
+LARGEST_RELEASED = 1 << 34  # count of a cell that is told apart from larger ones
 
 
 @dataclass(frozen=True)
@@ -83,6 +103,9 @@ class CandidateTables:
     subsets: tuple[Subset, ...]  # attributes of each, ascending; those of one attribute come first
     sizes: tuple[int, ...]  # cells of each
     weights: tuple[int, ...]  # of each in a draw, at least 1
+    # the numbers of those that each item asks for, or that all do together; empty for one that asks
+    # for none that may be measured
+    asked: tuple[tuple[int, ...], ...] = ()
 
     @property
     def one_way(self) -> int:
@@ -95,8 +118,9 @@ class TableRounds(Rounds):
     """Rounds that measure one whole table each, until the budget is spent."""
 
     candidates: CandidateTables  # the tables that may be measured
-    # 2 releases the mean of the last fit and of one made afresh, 1 the latter alone
-    edition: int = 2
+    # 3 measures how far off its tables are, 2 and 3 release the mean of the last fit and of one
+    # made afresh, 1 the latter alone
+    edition: int = 3
 
     name: ClassVar[str] = "adaptive measurement"
     key: ClassVar[str] = "adaptive"
@@ -127,7 +151,8 @@ class TableRounds(Rounds):
     @property
     def unit(self) -> Fraction:
         """u: the rho of a round at level 0."""
-        return self.guarantee.amount / (ROUNDS_PER_ATTRIBUTE * self.candidates.one_way)
+        left = self.guarantee.amount - self.closing_rho
+        return left / (ROUNDS_PER_ATTRIBUTE * self.candidates.one_way)
 
     @property
     def first_rho(self) -> Fraction:
@@ -153,7 +178,53 @@ class TableRounds(Rounds):
     @property
     def rounds_rho(self) -> Fraction:
         """What all rounds together spend."""
-        return self.guarantee.amount - self.first_rho
+        return self.guarantee.amount - self.first_rho - self.closing_rho
+
+    @property
+    def measured_items(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the tables whose distance is measured together, item by item."""
+        return tuple(filter(None, self.candidates.asked)) if self.edition > 2 else ()
+
+    @property
+    def closing_rho(self) -> Fraction:
+        """What measuring the distance of released tables costs."""
+        return CLOSING_SHARE * self.guarantee.amount if self.measured_items else Fraction(0)
+
+    @property
+    def closing_length(self) -> int:
+        """A number that goes with what is released, and a distance for each item."""
+        return 1 + len(self.measured_items) if self.measured_items else 0
+
+    def distance_sensitivity(self, tables: int) -> int:
+        """Return the squared sensitivity of the summed distance of so many tables, in grid steps.
+
+        It is one number, so that its L1 and L2 sensitivity are the same.
+        """
+        return (tables * self.records * (2 if self.replace else 1)) ** 2 << 2 * GRID_BITS
+
+    def distance_scale(self, tables: int) -> float:
+        """Return the scale of the noise on it, in grid steps."""
+        rho = self.closing_rho / len(self.measured_items)
+        return self.scale(rho, self.distance_sensitivity(tables))
+
+    def closing(self, exact: TrueAnswers, fit: PublicFit, chance: Chance) -> Ints:
+        """Return a number that goes with what is released, and how far off it is, with noise."""
+        if not isinstance(fit, ReleasedFit):
+            raise TypeError("a fit that does not say what is released")
+        values = [np.array([fit.digest()], dtype=np.int64)]
+        for numbers in self.measured_items:
+            off = sum(
+                steps_apart(exact(self.blocks[number]), fit.released_table(number))
+                for number in numbers
+            )
+            noisy = chance.add_noise(
+                np.array([min(off, LARGEST_DISTANCE)], dtype=np.int64),
+                budget=self.part(self.closing_rho / len(self.measured_items)),
+                sensitivity=self.distance_sensitivity(len(numbers)),
+                scale=self.distance_scale(len(numbers)),
+            )
+            values.append(noisy)
+        return np.concatenate(values)
 
     def round(self, level: int, left: Fraction) -> RoundBudget:
         """Return what a round at a level spends, the last one all that is left."""
@@ -206,7 +277,7 @@ class TableRounds(Rounds):
         """Return the number of the table of a round, and its level."""
         return np.array([measured.chosen[0], measured.level], dtype=np.int64)
 
-    def read(self, parts: Sequence[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
+    def read(self, parts: Iterable[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
         """Yield rounds of candidates, at levels that follow each other; or ValueError."""
         levels = {0}
         for values in parts:
@@ -228,7 +299,7 @@ class TableRounds(Rounds):
     def at(self, guarantee: Guarantee, privacy: Privacy) -> "TableRounds":
         """Return the same run under another guarantee."""
         rounds = table_rounds(self.workload, privacy=privacy, guarantee=guarantee, rows=self.rows)
-        return replace(rounds, edition=self.edition)
+        return replace(rounds, edition=self.edition, candidates=self.candidates)
 
     @property
     def selects(self) -> bool:
@@ -238,12 +309,17 @@ class TableRounds(Rounds):
     @property
     def sizes(self) -> Sequence[int]:
         """How many numbers a draw of noise takes, ascending."""
-        candidates = self.candidates
-        return sorted({sum(candidates.sizes[: candidates.one_way]), *candidates.sizes})
+        candidates, closing = self.candidates, [1] * bool(self.measured_items)
+        return sorted({sum(candidates.sizes[: candidates.one_way]), *candidates.sizes, *closing})
 
 
 def table_rounds(
-    workload: Workload, *, privacy: Privacy, guarantee: Guarantee, rows: Rows | None
+    workload: Workload,
+    *,
+    privacy: Privacy,
+    guarantee: Guarantee,
+    rows: Rows | None,
+    items: Sequence[Sequence[int]] = (),
 ) -> TableRounds:
     """Return the rounds of an adaptive run under a guarantee.
 
@@ -253,6 +329,8 @@ def table_rounds(
         guarantee: of Gaussian noise, from `accounting.guarantee`.
         rows: the declared number of rows, if there is one; it is the total only where it is exact
             and records are replaced.
+        items: the positions of the blocks of each item; the distance from the true tables is
+            measured for each, or for all together where they are not given, or are many.
 
     Privacy:
         The parts of every run add up to guarantee.amount, all of them exact fractions.
@@ -276,25 +354,26 @@ def table_rounds(
         replace=privacy.neighbours == "replace",
         total=declared_total(privacy, rows),
         rows=rows,
-        candidates=candidate_tables(workload),
+        candidates=candidate_tables(workload, items),
     )
     left = rounds.rounds_rho
     cheapest, all_left = rounds.round(0, left), rounds.round(left // rounds.unit, left)
     stds = [rounds.first_std, rounds.std(cheapest), rounds.std(all_left)]
-    rounds.check_noise([std * STEPS for std in stds], cheapest.rate)
+    closing = [rounds.distance_scale(len(numbers)) for numbers in rounds.measured_items]
+    rounds.check_noise([*(std * STEPS for std in stds), *closing], cheapest.rate)
     return rounds
 
 
-def candidate_tables(workload: Workload) -> CandidateTables:
-    """Return the tables that may be measured for a workload.
+def candidate_tables(workload: Workload, items: Sequence[Sequence[int]] = ()) -> CandidateTables:
+    """Return the tables that may be measured for a workload of these items.
 
     Raises:
         UnsupportedWorkloadError: the questions ask for one table only, or for too many.
     """
     shape = workload.shape_of_domain
     asked: dict[Subset, Fraction] = {}
-    for block, weight in zip(workload.blocks, workload.weights, strict=True):
-        attributes = tuple(i for i in block.attributes if shape[i] > 1)
+    of_blocks = [tuple(i for i in b.attributes if shape[i] > 1) for b in workload.blocks]
+    for attributes, weight in zip(of_blocks, workload.weights, strict=True):
         asked[attributes] = asked.get(attributes, Fraction(0)) + Fraction(weight)
     asked.pop((), None)
     products = all(block.is_product for block in workload.blocks)
@@ -309,11 +388,18 @@ def candidate_tables(workload: Workload) -> CandidateTables:
         for i in attributes:
             of_attribute[i] += summed
     shared = [sum(of_attribute[i] for i in subset) for subset in subsets]
+    numbers = {subset: number for number, subset in enumerate(subsets)}
     largest = max(shared)
     return CandidateTables(
         subsets,
         tuple(math.prod(shape[i] for i in subset) for subset in subsets),
         tuple(max(1, round(LARGEST_WEIGHT * each / largest)) for each in shared),
+        tuple(
+            tuple(sorted(numbers[s] for s in {of_blocks[k] for k in places} & numbers.keys()))
+            for places in (
+                items if 0 < len(items) <= MOST_MEASURED_ITEMS else [range(len(of_blocks))]
+            )
+        ),
     )
 
 
@@ -406,6 +492,17 @@ def distances(
         differences = np.abs(differences_of(exact, synthetic))
         apart += np.add.reduceat(differences, [0, *ends[:-1]]).tolist()
     return apart
+
+
+def steps_apart(exact: Ints, released: Floats) -> int:
+    """Return the L1 distance of true counts from released ones, in grid steps: confidential.
+
+    Released counts are rounded to the grid; they may be any number, and are cut off so that no sum
+    is past 64 bits.
+    """
+    least, most = -LARGEST_RELEASED * STEPS, LARGEST_RELEASED * STEPS
+    steps = np.clip(np.rint(np.nan_to_num(released) * STEPS), least, most).astype(np.int64)
+    return int(np.abs((exact << GRID_BITS) - steps).sum())
 
 
 def penalties_of(candidates: CandidateTables, std: float) -> list[int]:

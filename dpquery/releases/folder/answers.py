@@ -134,7 +134,9 @@ def answers_manifest(
         measurements="",
         extra=(),
         rap=None if of.rap is None else replace(of.rap, simulated=None),
-        adaptive=None if of.adaptive is None else replace(of.adaptive, simulated=None),
+        adaptive=None
+        if of.adaptive is None
+        else replace(of.adaptive, simulated=None, distances=()),
         answered=AnsweredFacts(of.key, of.measurements, guessed=guessed),
     )
 

@@ -37,7 +37,7 @@ from dpquery.releases.report.answers import (
 )
 from dpquery.releases.report.derived import DerivedReport, read_derived_item
 from dpquery.releases.report.numbered import Names
-from dpquery.releases.statement import guarantee_line, simulated_words
+from dpquery.releases.statement import error_words, guarantee_line
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA, lower_median
 from dpquery.releases.words import count, figure, html_table, level_text, percent, within
 from dpquery.spec.columns import Attribute, Boolean
@@ -487,7 +487,7 @@ def headline(report: Report) -> list[str]:
 def worth(report: Report) -> str:
     """Return the error of all answers, as far as it is known, in words."""
     if (fitted := report.manifest.fitted) is not None:
-        return f"answers are biased and have no error bars; {simulated_words(fitted)}"
+        return f"answers are biased and have no error bars; {error_words(fitted)}"
     return (
         f"root mean square error {figure(report.rmse or 0.0)}{over_units(report.manifest.items)}; "
         f"{percent(report.flagged_share or 0.0)} of all answers are flagged; "

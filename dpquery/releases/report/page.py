@@ -6,19 +6,19 @@ from pathlib import Path
 
 from dpquery.releases.extra_columns import extra_note
 from dpquery.releases.manifest import Manifest
-from dpquery.releases.manifest_facts import over_units
+from dpquery.releases.manifest_facts import AdaptiveFacts, over_units
 from dpquery.releases.report.axes import TickWriter, breaking, number_ticks, percent_ticks, written
 from dpquery.releases.report.figures import GOOD_RECORDS, ItemReport, Report, optimality, to_rows
 from dpquery.releases.report.marks import Mark, points, privacy_curve
 from dpquery.releases.report.sections import derived_section, item_section, pill
 from dpquery.releases.statement import (
     BIASED,
+    error_words,
     guarantee_line,
     measured_count,
     neighbour_words,
     odds_words,
     rmse_name,
-    simulated_words,
     unit_words,
 )
 from dpquery.releases.tables.errors import NOISY, VERY_NOISY
@@ -392,7 +392,13 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
     fitted, name = report.manifest.fitted, f"<b>{escape(strategy.name)}</b>"
     if fitted is not None or report.rmse is None or report.flagged_share is None:
         tiles = [("Error", "<b>unknown</b>", "no error bars")]
-        if fitted is not None and fitted.simulated is not None:
+        if isinstance(fitted, AdaptiveFacts) and fitted.distances:
+            worst = max(fitted.distances, key=lambda each: each.distance)
+            share = percent(max(worst.distance, 0.0) / fitted.total)
+            tiles = [
+                ("Measured distance", f"<b>{share}</b>", "of the records in a table; no error bars")
+            ]
+        elif fitted is not None and fitted.simulated is not None:
             seen = fitted.simulated
             main = f"<b>{figure(seen.rmse)}</b>"
             tiles.append((f"Simulated {rmse_name(seen)}", main, "counts, on other data"))
@@ -412,7 +418,7 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
 def _error_charts(report: Report) -> str:
     if (fitted := report.manifest.fitted) is not None:
         biased = escape(BIASED.replace("**", ""))
-        return f"<p>{biased}</p><p>{escape(_sentence(simulated_words(fitted)))}</p>"
+        return f"<p>{biased}</p><p>{escape(_sentence(error_words(fitted)))}</p>"
     charts = []
     for unit in dict.fromkeys(i.summed and i.summed.of for i in report.items):
         errors = [(i.title, i.rmse) for i in report.items if (i.summed and i.summed.of) == unit]
