@@ -63,7 +63,7 @@ def test_block_sums_and_their_gradient_equal_loops():
     for weight, index in zip(V.weights, V.index, strict=True):
         used = tuple(i for i in range(3) if index[i])
         for b in (b for k in range(len(used) + 1) for b in combinations(used, k)):
-            coefs = [c[blocks.slot(i, index[i], i in b)] for i in used]
+            coefs = [c[blocks.places(i)[i in b]][index[i]] for i in used]
             expected[b] += weight * math.prod(coefs)
     assert blocks.sums(c) == pytest.approx(list(expected.values()))
     by_sums = rng.random(len(blocks.subsets))

@@ -84,7 +84,7 @@ def slow_sums(V, blocks, c):
     for weight, index in zip(V.weights, V.index, strict=True):
         used = tuple(int(i) for i in np.flatnonzero(index))
         for b in subsets_of(tuple(i for i in used if V.shape_of_domain[i] > 1)):
-            coefs = [c[blocks.slot(i, index[i], i in b)] for i in used]
+            coefs = [c[blocks.places(i)[i in b]][index[i]] for i in used]
             sums[b] += weight * math.prod(coefs)
     return np.array(list(sums.values()))
 

@@ -296,9 +296,10 @@ class BlockSums:
         kept = np.where(index > 0, self.offsets[alone] + 2 * index, self.size - 1)
         self.alone = np.asarray(kept[:, (index > 0).any(axis=0)])
 
-    def slot(self, i: int, matrix: int, inside: bool) -> int:
-        """Return where c(i, matrix, inside) stands in the flat vector."""
-        return int(self.offsets[i]) + 2 * int(matrix) + int(inside)
+    def places(self, i: int) -> tuple[slice, slice]:
+        """Return where c(i, V, 0) and c(i, V, 1) of all matrices stand in the flat vector."""
+        start, stop = int(self.offsets[i]), int(self.offsets[i + 1])
+        return slice(start, stop, 2), slice(start + 1, stop, 2)
 
     def sums(self, c: Floats) -> Floats:
         """Return S_b for every subset. c: (size,) with a one at its end."""
@@ -359,10 +360,9 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
     ):
         zero = np.array([total_sum(V) / n**2 for V in grams_of_attribute])
         whole = np.array([trace(V) / n for V in grams_of_attribute])
-        start, stop = int(blocks.offsets[i]), int(blocks.offsets[i + 1])
-        beside = whole - zero
-        c[start:stop:2] = zero
-        c[start + 1 : stop : 2] = np.where(np.abs(beside) > CANCELLATION * np.abs(whole), beside, 0)
+        (outside, inside), rest = blocks.places(i), whole - zero
+        c[outside] = zero
+        c[inside] = np.where(np.abs(rest) > CANCELLATION * np.abs(whole), rest, 0.0)
     sums = blocks.sums(c)
     kept = np.flatnonzero(sums > CANCELLATION * blocks.magnitudes(c))
     return {blocks.subsets[k]: float(sums[k]) for k in kept}

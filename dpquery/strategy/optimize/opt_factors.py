@@ -124,18 +124,13 @@ class FactorsProblem:
             levels = np.array([total_sum(V) / n**2 for V in matrices])
             traces = np.array([trace(V) / n for V in matrices])
             rests = np.where(traces - levels > 1e-12 * traces, traces - levels, 0.0)
-            self._put(self.base, i, levels, rests)
+            outside, inside = self.blocks.places(i)
+            self.base[outside], self.base[inside] = levels, rests
         self.grams = cache(self._grams)
 
     def _grams(self, i: int) -> Floats:
         stacked = np.stack([array_of(V) for V in self.gram.matrices[i]])
         return np.asarray((stacked + stacked.transpose(0, 2, 1)) / 2)
-
-    def _put(self, c: Floats, i: int, levels: Floats, rests: Floats) -> None:
-        c[self._slice(i, False)], c[self._slice(i, True)] = levels, rests
-
-    def _slice(self, i: int, inside: bool) -> slice:
-        return slice(int(self.blocks.offsets[i]) + inside, int(self.blocks.offsets[i + 1]), 2)
 
     def loss(self, theta: Floats, roots: Roots) -> tuple[float, Floats, Roots]:
         """Return log loss (infinite where unsupported) and its gradients by theta and by roots."""
@@ -143,7 +138,8 @@ class FactorsProblem:
         moments = {i: Moments(point.inverse, self.grams(i)) for i, point in points.items()}
         c, mu = self.base.copy(), self.sizes.copy()
         for i, moments_i in moments.items():
-            self._put(c, i, moments_i.levels, moments_i.rests / moments_i.mu)
+            outside, inside = self.blocks.places(i)
+            c[outside], c[inside] = moments_i.levels, moments_i.rests / moments_i.mu
             mu[self.attributes.index(i)] = moments_i.mu
         share = np.exp(-(self.member @ np.log(mu)))
         kappa = self.lattice.superset_sums(theta**2 * share)
@@ -157,17 +153,16 @@ class FactorsProblem:
         norm = float(theta.sum())
         by_mu = (theta**2 * spread) @ self.member / mu
         by_c = self.blocks.gradient(c, inverse[self.rows] / error)
-        by_roots = {
-            i: points[i].gradient(self._by_inverse(i, moments_i, by_c, by_mu))
-            for i, moments_i in moments.items()
-        }
+        by_roots = {}
+        for i, moments_i in moments.items():
+            outside, inside = self.blocks.places(i)
+            by_rests = by_c[inside] / moments_i.mu
+            by_rest_of_mu = float(by_rests @ moments_i.rests) / moments_i.mu
+            by_this_mu = float(by_mu[self.attributes.index(i)]) - by_rest_of_mu
+            by_inverse = moments_i.gradient(by_c[outside], by_rests, by_this_mu)
+            by_roots[i] = points[i].gradient(by_inverse)
         by_theta = 2 / norm - 2 * theta * spread
         return 2 * math.log(norm) + math.log(error), by_theta, by_roots
-
-    def _by_inverse(self, i: int, moments: Moments, by_c: Floats, by_mu: Floats) -> Floats:
-        by_rests = by_c[self._slice(i, True)] / moments.mu
-        by_this_mu = float(by_mu[self.attributes.index(i)] - by_rests @ moments.rests / moments.mu)
-        return moments.gradient(by_c[self._slice(i, False)], by_rests, by_this_mu)
 
     def weights(self, real: dict[Subset, float]) -> Floats:
         """Return weights of subsets as a vector; those that are not allowed as zeros."""

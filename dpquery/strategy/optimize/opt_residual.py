@@ -27,7 +27,7 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import product
-from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.operators.gram import Gram, Matrix, array_of, classes, is_mixture, total_sum, trace
 from dpquery.progress import reporting, time_left
 from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.orbits import above_rounding
@@ -78,10 +78,8 @@ class ResidualProblem:
                 stacked = np.stack([array_of(V) for V in matrices])
                 self.grams[i] = (stacked + stacked.transpose(0, 2, 1)) / 2
                 self.active.append(i)
-            for u, V in enumerate(matrices):
-                level = total_sum(V) / n**2
-                self.base[self.blocks.slot(i, u, False)] = level
-                self.base[self.blocks.slot(i, u, True)] = (1 - 1 / n) * (trace(V) - n * level)
+            outside, inside = self.blocks.places(i)
+            self.base[outside], self.base[inside] = _centred(matrices)
 
     def loss(self, flat: Floats) -> tuple[float, Floats]:
         """Return log loss and its gradient. flat: the square roots C_i of all active cores."""
@@ -89,9 +87,8 @@ class ResidualProblem:
         moments = {i: Moments(root.inverse, self.grams[i]) for i, root in roots.items()}
         c = self.base.copy()
         for i, moments_i in moments.items():
-            start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
-            c[start:stop:2] = moments_i.levels
-            c[start + 1 : stop : 2] = (1 - 1 / moments_i.mu) * moments_i.rests
+            outside, inside = self.blocks.places(i)
+            c[outside], c[inside] = moments_i.levels, (1 - 1 / moments_i.mu) * moments_i.rests
         S = np.maximum(self.blocks.sums(c), 0.0) * self.paid
         root = np.sqrt(S)
         total = float(root.sum())
@@ -101,8 +98,8 @@ class ResidualProblem:
         by_c = self.blocks.gradient(c, by_sums)
         pieces = []
         for i, moments_i in moments.items():
-            start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
-            by_levels, by_residuals = by_c[start:stop:2], by_c[start + 1 : stop : 2]
+            outside, inside = self.blocks.places(i)
+            by_levels, by_residuals = by_c[outside], by_c[inside]
             by_mu = float(by_residuals @ moments_i.rests) / moments_i.mu**2
             by_inverse = moments_i.gradient(by_levels, by_residuals * (1 - 1 / moments_i.mu), by_mu)
             pieces.append(roots[i].gradient(by_inverse).ravel())
@@ -120,6 +117,13 @@ class ResidualProblem:
     def start(self, roots: dict[int, Floats]) -> Floats:
         """Flatten one root an active attribute."""
         return np.concatenate([roots[i].ravel() for i in self.active])
+
+
+def _centred(matrices: Sequence[Matrix]) -> tuple[Floats, Floats]:
+    """Return c_0 and c_1 of every matrix of an attribute under the centered core, G = I."""
+    n = classes(matrices[0])
+    levels = np.array([total_sum(V) for V in matrices]) / n**2
+    return levels, (1 - 1 / n) * (np.array([trace(V) for V in matrices]) - n * levels)
 
 
 def opt_residual(gram: Gram, *, total_free: bool = False) -> ResidualSelection:
@@ -209,9 +213,9 @@ def best_weights(
     for i, (core, matrices) in enumerate(zip(cores, gram.matrices, strict=True)):
         if core is not None:
             costs[i] = float(core.factor.column_norms(power).max())
-        for u, V in enumerate(matrices):
-            level, residual = (total_sum(V), 0.0) if core is None else core.traces(V)
-            c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
+        outside, inside = blocks.places(i)
+        of_core = [(total_sum(V), 0.0) if core is None else core.traces(V) for V in matrices]
+        c[outside], c[inside] = np.array(of_core).T
     price = member_products(blocks.subsets, costs)
     errors = np.maximum(blocks.sums(c), 0.0)
     places = {b: place for place, b in enumerate(blocks.subsets)}
@@ -219,8 +223,7 @@ def best_weights(
         within, norms = c.copy(), costs.copy()
         for i, core in of_block.items():
             norms[i] = float(core.factor.column_norms(power).max())
-            for u, V in enumerate(gram.matrices[i]):
-                within[blocks.slot(i, u, True)] = core.traces(V)[1]
+            within[blocks.places(i)[1]] = [core.traces(V)[1] for V in gram.matrices[i]]
         errors[places[b]] = max(float(blocks.sums(within)[places[b]]), 0.0)
         price[places[b]] = math.prod(float(norms[i]) for i in b)
     if change != "enters" and noise == "gaussian":
@@ -442,24 +445,14 @@ class _Search:
     ) -> None:
         self.sums, self.axes = sums, axes
         self.duals = {i: np.ones(len(axis.spread)) for i, axis in axes.items()}
-        self.slots = {
-            i: np.array([sums.slot(i, u, True) for u in range(len(matrices))])
-            for i, matrices in enumerate(gram.matrices)
-        }
         self.c = np.ones(sums.size)
         for i, (core, matrices) in enumerate(zip(cores, gram.matrices, strict=True)):
-            n = gram.shape_of_domain[i]
-            if i in axes:
-                self.c[self.slots[i] - 1] = axes[i].levels
-                self.c[self.slots[i]] = axes[i].traces(axes[i].start)
-            elif core is None or n == 1:
-                levels = np.array([total_sum(V) for V in matrices]) / n**2
-                rests = np.array([trace(V) for V in matrices]) - n * levels
-                self.c[self.slots[i] - 1], self.c[self.slots[i]] = levels, (1 - 1 / n) * rests
-            else:
-                axis = _Axis.of(core, [array_of(V) for V in matrices])
-                self.c[self.slots[i] - 1] = axis.levels
-                self.c[self.slots[i]] = axis.traces(axis.start)
+            outside, inside = sums.places(i)
+            if core is None or gram.shape_of_domain[i] == 1:
+                self.c[outside], self.c[inside] = _centred(matrices)
+                continue
+            axis = axes.get(i) or _Axis.of(core, [array_of(V) for V in matrices])
+            self.c[outside], self.c[inside] = axis.levels, axis.traces(axis.start)
         self.roots = np.sqrt(np.maximum(sums.sums(self.c), 0.0))
 
     def chosen(self) -> Iterator[tuple[Subset, dict[int, Floats]]]:
@@ -482,13 +475,13 @@ class _Search:
         for _ in range(SWEEPS if len(self.sums.subsets[place]) > 1 else 1):
             swept = reached
             for i in several:
-                weights = self.sums.gradient(c, unit)[self.slots[i]]
+                weights = self.sums.gradient(c, unit)[self.sums.places(i)[1]]
                 enough = reached * (1 - CORE_GAIN)
                 C, self.duals[i] = self.axes[i].best(weights, self.duals[i], enough)
                 traces = self.axes[i].traces(C)
                 if float(weights @ traces) < enough:
                     reached, cores[i] = float(weights @ traces), C
-                    c[self.slots[i]] = traces
+                    c[self.sums.places(i)[1]] = traces
             if reached > swept * (1 - CORE_GAIN):
                 break
         self.roots[place] = math.sqrt(max(reached, 0.0))
