@@ -194,9 +194,10 @@ def closest_words(report: PlanReport) -> list[str]:
         return []
     best = closest.best
     if fitted is not None:
+        measures = "; a release measures how far off its tables are" * (fitted.key == "adaptive")
         return [
             f"closest answers: those of {fitted.name} have an error of about {figure(fitted.rmse)} "
-            f"(simulated on {fitted.proxy}{_on_data(fitted.key, fitted.proxy)})"
+            f"(simulated on {fitted.proxy}{_on_data(fitted.key, fitted.proxy)}){measures}"
         ]
     return [
         f"closest answers: the column `{best.column}` has an error of about {figure(best.rmse)} "
