@@ -1,7 +1,7 @@
 """Counting the sample's rows on every engine, beside its own group-by: `make bench-engines`.
 
-    bench_engines.py 1000000             rows of the sample's spec, all columns text
-    bench_engines.py 1000000 duckdb      of one engine alone
+    bench_engines.py 1000000                rows of the sample's spec, all columns text
+    bench_engines.py 1000000 duckdb ours    of one engine alone, without its own group-by
 
 Each figure is of a process of its own: CPU seconds of it, of those below it and of the server, the
 most memory of it and of the engine's processes in MB (on Linux). Ours codes every text; the
@@ -109,6 +109,21 @@ OWN = {
     "spark": by_spark,
     "connect": by_connect,
 }
+NAMES = {
+    "parquet": "Parquet; Polars",
+    "duckdb": "DuckDB",
+    "sqlite": "SQLite",
+    "adbc": "PostgreSQL, by ADBC",
+    "spark": "Spark on two cores, with its start",
+    "connect": "Spark Connect, without the server's start",
+}
+MOVED = {
+    "parquet": "5 GB, of 5 bytes a row",
+    "duckdb": "9 GB",
+    "sqlite": "85 GB",
+    "adbc": "130 GB, sent here: texts, and 4 bytes a value",
+    "spark": "5 GB; sent 24 bytes a cell and partition, 1 GB in all at 128 MB each; 16 MB here",
+}
 NEEDED = {"parquet": "polars", "duckdb": "duckdb", "adbc": "adbc_driver_postgresql"}
 NEEDED |= {"spark": "pyspark", "connect": "grpc"}
 
@@ -199,7 +214,30 @@ def running(kind, folder):
         yield 0
 
 
-def main(sizes, kinds):
+def shown(stored):
+    """Return the page's line of each engine, of the figures that were stored."""
+    found = {(own["engine"], own["counts"], own["rows"]): own for own in stored}
+    for kind, name in NAMES.items():
+        cells = [name]
+        for counts in ("dpquery", "engine"):
+            of_it = [own for rows in SIZES if (own := found.get((kind, counts, rows)))]
+            cells.append(" / ".join(f"{own['cpu_s']:.3g}" for own in of_it))
+            here, there = of_it[-1]["mb"] / 1000, of_it[-1]["engine_mb"] / 1000
+            cells.append(f"{here:.2f} + {there:.2f}" if there else f"{here:.2f}")
+        yield f"| {' | '.join(cells)} |"
+
+
+def on_paper(stored):
+    """Return the page's line of each engine for 10^9 rows: what a million more take, and bytes."""
+    of_ours = {
+        (own["engine"], own["rows"]): own["cpu_s"] for own in stored if own["counts"] != "engine"
+    }
+    for kind, moved in MOVED.items():
+        million = (of_ours[kind, 5_000_000] - of_ours[kind, 1_000_000]) / 4
+        yield f"| {re.split('[,;]| on', NAMES[kind])[0]} | {million / 3.6:.1g} | {moved} |"
+
+
+def main(sizes, kinds, *, alone):
     """Print and store a line for each size and engine, ours and its own."""
     spawned = multiprocessing.get_context("spawn")
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--master local[2] pyspark-shell"
@@ -211,7 +249,7 @@ def main(sizes, kinds):
             continue
         with tempfile.TemporaryDirectory() as place, running(kind, Path(place)) as server:
             location = written(rows, Path(place), kind)
-            for counts, count in (("dpquery", ours), ("engine", OWN[kind])):
+            for counts, count in (("dpquery", ours), ("engine", OWN[kind]))[: 2 - alone]:
                 out = spawned.SimpleQueue()
                 process = spawned.Process(target=measured, args=(count, location, server, out))
                 process.start()
@@ -226,5 +264,6 @@ def main(sizes, kinds):
 
 
 if __name__ == "__main__":
-    given = [int(own) for own in sys.argv[1:] if own.isdigit()]
-    main(given or SIZES, [own for own in sys.argv[1:] if not own.isdigit()] or [*OWN])
+    words = sys.argv[1:]
+    kinds = [own for own in OWN if own in words] or [*OWN]
+    main([int(own) for own in words if own.isdigit()] or SIZES, kinds, alone="ours" in words)

@@ -2,6 +2,7 @@
 
 import json
 
+import bench_engines
 from bench_strategies import HEAD, RESULTS, ROOT, Row, line
 
 SHORT = ROOT / "dpquery" / "docs" / "benchmarks.md"
@@ -27,6 +28,16 @@ def test_the_page_shows_the_strategies_that_were_measured():
     shown = start.partition("\n\n")[0].splitlines()
     assert len(shown) > 10
     assert set(shown) <= set(map(line, rows))
+
+
+def test_the_page_of_sources_shows_the_engines_that_were_measured():
+    stored = json.loads(bench_engines.RESULTS.read_text(encoding="utf-8"))
+    text = (ROOT / "dpquery" / "docs" / "sources.md").read_text(encoding="utf-8")
+    for lines in (bench_engines.shown(stored), bench_engines.on_paper(stored)):
+        assert "\n" + "\n".join(lines) + "\n\n" in text
+    taken = {(own["engine"], own["rows"], own["counts"]): own["cpu_s"] for own in stored}
+    for (kind, rows, counts), seconds in taken.items():
+        assert counts == "engine" or seconds <= 2 * taken.get((kind, rows, "engine"), seconds)
 
 
 def test_every_measured_row_is_above_its_bound_and_not_above_what_is_published():
