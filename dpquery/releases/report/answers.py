@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.releases.manifest_facts import ItemFacts
 from dpquery.releases.report.numbered import Names, labelled_rows
+from dpquery.releases.tables.errors import lower_median
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
 from dpquery.untrusted.parquet import opened
 
@@ -132,6 +133,12 @@ class ItemCells:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = (high - low) / np.abs(high + low)
         return np.where(high == low, 0.0, share)
+
+    @property
+    def half(self) -> float | None:
+        """The median half of a noise interval; None where none is known."""
+        known = (self.high - self.low)[~np.isnan(self.low)] / 2
+        return lower_median(known) if known.size else None
 
     @cached_property
     def by_reliability(self) -> Ints:

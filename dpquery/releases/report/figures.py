@@ -168,10 +168,14 @@ class ItemReport:
             return None, worst
         if self.cells.whole:
             return lower_median(halves), worst
-        wider = NormalDist().inv_cdf((1 + self.level) / 2)
         if worst is not None and self.worst_rel_error:
-            wider = worst / self.worst_rel_error
-        return self.median_rel_error * wider, worst
+            return self.median_rel_error * worst / self.worst_rel_error, worst
+        return self.median_rel_error * self.wider, worst
+
+    @property
+    def wider(self) -> float:
+        """Times a standard error that half of a normal noise interval is."""
+        return NormalDist().inv_cdf((1 + self.level) / 2)
 
     @property
     def summed(self) -> SummedFacts | None:
@@ -198,11 +202,8 @@ class ItemReport:
         """What the answers are worth together."""
         half = None
         if self.median_std_error is not None:
-            known = self.cells.high - self.cells.low
-            known = known[~np.isnan(known)] / 2
-            wider = NormalDist().inv_cdf((1 + self.level) / 2)
-            whole = self.cells.whole and known.size
-            half = lower_median(known) if whole else self.median_std_error * wider
+            half = self.cells.half if self.cells.whole else None
+            half = self.median_std_error * self.wider if half is None else half
         return Judgement(self.flagged_share, self.median_rel_error, half, self.summed is None)
 
     @property
@@ -243,19 +244,15 @@ class ItemReport:
         levels = cells.levels if cells.whole and cells.error_bars else []
         if len(levels) < 2:
             return ()
-        wider = NormalDist().inv_cdf((1 + self.level) / 2)
         reports = []
         for name, rows in levels[:MOST_LEVELS]:
             part = cells.take(rows)
             flagged = float(part.flagged.mean())
             widths = part.half_widths
             typical = lower_median(widths) if widths.size else np.inf
-            halves = (part.high - part.low) / 2
-            known = halves[~np.isnan(halves)]
-            half = lower_median(known) if widths.size and known.size else None
             bounded = typical if np.isfinite(typical) else None
-            relative = None if bounded is None else bounded / wider
-            worth = Judgement(flagged, relative, half, self.summed is None)
+            relative = None if bounded is None else bounded / self.wider
+            worth = Judgement(flagged, relative, part.half, self.summed is None)
             reports.append(LevelReport(name, len(rows), bounded, worth))
         return tuple(reports)
 
