@@ -5,8 +5,6 @@
 Nothing here opens data or a ledger: what comes out is a function of what is published already, so
 it takes nothing of any budget.
 
-Questions that a release cannot answer, each reported at its place, all of them at once.
-
 Of a release by least squares there are two kinds. Codes that no question of its spec distinguished
 were counted as one, and no later question can split them. And what was measured spans some tables
 and not others. A release by RAP has a guess at everything, as long as it fits into memory.

@@ -1,7 +1,5 @@
 """The key of a release: a canonical text of all that changes what is measured.
 
-The key of a release: the name under which the ledger holds what was measured and paid for.
-
 Releases of one key are one release, charged once and of the same noise. So a key holds all that is
 charged for: whose records, how their columns are coded and counted, who is protected, what is
 measured, how it is made private, and the number of the release. Requests that differ in any of it

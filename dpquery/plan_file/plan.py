@@ -5,8 +5,6 @@ dpquery.plan: the spec, the compared candidates and the chosen integer strategie
 A plan is input from outside when it is read: every number in it is checked against the spec that it
 contains, and the sensitivity is never read from it but computed anew.
 
-The shapes of strategies, by the name that a plan calls them.
-
 Strategies read back from JSON values: integers only, each checked against the workload.
 
 What is read may be hostile. It can make a release fail before the charge, never make it false: the

@@ -5,8 +5,6 @@ What a plan holds of mechanisms whose answers have no error bars, as they were r
 Relaxed Adaptive Projection (RAP) has settings: how many rounds, how many queries in each. Adaptive
 tables have none. All of it is public and fixed in advance, and what is decoded may be hostile.
 
-The rehearsal of answers that may be biased, as a plan keeps it: what errs least.
-
 A plan is input from outside when it is read: what is decoded here may be hostile.
 """
 

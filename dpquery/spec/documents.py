@@ -5,8 +5,6 @@ The JSON Schema (draft 7) of a spec: what an editor completes, checks and shows 
 It refuses nothing that the parser takes, and as much of the rest as one can say without looking at
 two places at once: names, ranges against the domain and repeated attributes are the parser's.
 
-The reference page of the spec, docs/spec.md: every key, from the table of fields.
-
 The specs that `dpquery init` writes: a short one, and one with every key, commented.
 
 starter.yaml holds its lines. Where one ends in `#: mapping.key`, the table of fields has the

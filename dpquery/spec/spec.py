@@ -1,9 +1,4 @@
-"""The spec as an object: items and tables, privacy, budget, derived items, public facts.
-
-What a spec says, once parsed: dataset, privacy, budget, domain and the workload's items.
-
-What is known of the records without looking at them: public facts that a spec declares.
-"""
+"""The spec as an object: items and tables, privacy, budget, derived items, public facts."""
 
 import math
 from collections.abc import Mapping

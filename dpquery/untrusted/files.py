@@ -1,7 +1,5 @@
 """Files from outside, read within bounds, and files replaced whole.
 
-Files from outside: regular ones, and no more of them than can be held.
-
 Replace a file whole or not at all: a draft beside it takes its place once it is written.
 
 What a file is by its first bytes, where a program writes the same ones into every such file.

@@ -1,9 +1,7 @@
 """The files of noisy values: measurements.parquet and relaxed_rows.parquet.
 
-The file measurements.parquet: the noisy values behind a release, as the ledger has them.
-
-They are public, being all that the noise was added for: whoever has them and the plan can compute
-every answer of the release again, and answers to further questions.
+Noisy values are public, being all that the noise was added for: whoever has them and the plan can
+compute every answer of the release again, and answers to further questions.
 
 The file of relaxed rows: one row a relaxed record, one column a class of values.
 

@@ -1,7 +1,5 @@
 """Synthetic records, written as CSV.
 
-The CSV file of synthetic records of a RAP release, which its spec reads back.
-
 The columns are those that the spec declares, in its order: listed values as they stand in the data,
 whole numbers as digits, a bin by its middle, a period by its first day, yes and no by the first
 text of each, the code of other texts by a text that nothing else accepts. Where the unit is a

@@ -9,8 +9,6 @@ A release that comes out byte for byte as it is already there stays as it is, bu
 stamp of release.json: it is then newer than its prerequisites, so that Make settles, while files
 made from the tables are not made again.
 
-Folders that are whole or not there, whatever happens while they are written.
-
 Everything is written into `.<name>.writing` beside the target, which no other user may enter, and
 is on disk before it moves into place in two renames: the earlier folder out, the new one in.
 Between the two the target is missing for an instant; if a run dies in it, the next one puts the

@@ -1,7 +1,5 @@
 """Tables as CSV files.
 
-The tables of a release as a package has them: each with its columns, read back in batches.
-
 The tables of a release as CSV: UTF-8, commas, a header, and CSV on the Web metadata beside.
 
 A cell that a spreadsheet would take for a formula has an apostrophe before it: a text that begins

@@ -1,7 +1,5 @@
 """The folder of a package, written whole.
 
-Write a package: the files of a release as they are, and beside them what describes them.
-
 All of it follows from the release's folder, so it is free, at any time, and the same release gives
 the same bytes. A package is a release too: `answer` and `error-report` read it.
 

@@ -1,9 +1,4 @@
-"""Derived items and public populations, read.
-
-The `derived` section: statistics made of the noisy answers of items.
-
-Files of public numbers, such as populations: one for every row of a table.
-"""
+"""Derived items and public populations, read."""
 
 import csv
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The table of fields: sections and columns.
 
-The table of fields: every key that a spec may have, what it holds and what it means.
-
 A class is a kind of mapping and an entry in it is a field. The parser, the JSON Schema, the
 comments of the starter and the reference page docs/spec.md all come from here, so that a new field
 is one entry, and what the reader of that mapping makes of `given.field`.
@@ -9,10 +7,6 @@ is one entry, and what the reader of that mapping makes of `given.field`.
 A field is required (`Field`), a `choice` of several, `optional` (None where it is left out) or
 `defaulted`. Then come its form, with the words that messages use; its default, if it has one; what
 it means; and an example.
-
-The part of the table of fields on how the texts of a column write dates and numbers.
-
-An entry here is as one in `fields`, which takes up all of these.
 """
 
 from dataclasses import replace

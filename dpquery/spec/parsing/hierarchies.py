@@ -1,11 +1,9 @@
 """Hierarchies: levels of values, in the spec or in files.
 
-Hierarchies of values in a file beside the spec: a value a line, with the groups it lies in.
-
-The first line names the columns. Of a level that the spec names, `county` say, the column of that
-name has the codes and `county_label`, if there is one, the labels. Other columns do not count. The
-values are those of the lowest level. Each list of levels is a hierarchy: every group of a level
-lies in one group of the level before it.
+In a file a value stands on a line, and the first line names the columns. Of a level that the spec
+names, `county` say, the column of that name has the codes and `county_label`, if there is one, the
+labels. Other columns do not count. The values are those of the lowest level. Each list of levels is
+a hierarchy: every group of a level lies in one group of the level before it.
 
 Questions by the levels of a hierarchy: every county, the counties of one state, one state.
 """

@@ -1,11 +1,5 @@
 """The table of fields: items, derived items and publication.
 
-The part of the table of fields on statistics that are derived from items.
-
-An entry here is as one in `fields`, which takes up all of these.
-
-The part of the table of fields on what is printed and what readers are told.
-
 An entry here is as one in `fields`, which takes up all of these.
 """
 

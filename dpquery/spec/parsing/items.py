@@ -1,7 +1,5 @@
 """Items as tables: products, marginals, ranges, sums, rows of persons.
 
-The `workload` section of a spec: named items, each expanded to its tables.
-
 Sums: a whole number of every record, of one attribute, added up over what is asked of others.
 
 Items that ask how many rows persons have, and the attribute beside the domain that they need.

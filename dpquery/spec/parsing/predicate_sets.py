@@ -1,10 +1,6 @@
 """From a question on one attribute to a predicate set.
 
-Predicate sets and conditions of a spec, from the attribute's own values to its codes.
-
 What the items of a workload may refer to: the declared attributes, by name and once each.
-
-Limits of the tables that items expand to: queries of one table, and number of tables.
 """
 
 import math

@@ -1,7 +1,5 @@
 """The sections dataset, privacy, budget, publication and public facts, read.
 
-The sections of a spec about its people and its output, from what was read of them.
-
 Public facts: the section `impossible` of a spec, and `known` of its items.
 
 Specs in plans of format 1, in which what is left out meant something else.

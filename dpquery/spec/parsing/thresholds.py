@@ -1,7 +1,5 @@
 """Questions of at least r of k, and sets of attributes drawn at random.
 
-Thresholds: records that meet at least r targets, over listed attributes or over random sets.
-
 Random sets of attributes, the same on every machine: exact draws from hashes, in integers.
 
 A set of k attributes is drawn with probability in proportion to the product of its attributes'
