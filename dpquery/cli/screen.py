@@ -182,21 +182,13 @@ def print_grids(grids: Sequence["Grid"]) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """A titled table with notes below it.
+    """A titled table with notes below it."""
 
-    Attributes:
-        title: above the table.
-        columns: their names.
-        rows: cells as text.
-        notes: lines below the table.
-        strong: index of the row to stress.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    strong: int | None = None
+    title: str  # above the table
+    columns: tuple[str, ...]  # their names
+    rows: tuple[tuple[str, ...], ...]  # cells as text
+    notes: tuple[str, ...] = ()  # lines below the table
+    strong: int | None = None  # index of the row to stress
 
     def numeric(self) -> list[bool]:
         """Return which columns hold numbers alone."""

@@ -1,7 +1,5 @@
 """What check and audit print.
 
-What the audit found, as tables and as JSON, and how far it goes.
-
 What `check` prints, as plain rows; made of the records: private, as they are.
 """
 

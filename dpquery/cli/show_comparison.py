@@ -1,13 +1,4 @@
-"""What is printed of rehearsals, of comparisons, of budgets and of who is counted.
-
-What `plan` prints of rehearsals on public populations: columns beside estimates, RAP, tables.
-
-What `compare` prints: the expected errors of two plans side by side.
-
-The declared domain as `plan` prints it: every attribute, its values, and what others do.
-
-What `plan` says of the budget, of other noise and of the risk, in a line each.
-"""
+"""What is printed of rehearsals, of comparisons, of budgets and of who is counted."""
 
 import math
 

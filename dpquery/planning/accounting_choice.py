@@ -1,12 +1,9 @@
 """Which way of adding up losses a dataset is given, and which noise is far from being taken.
 
-What a dataset's losses are added up as, where its spec leaves that open.
-
-It is said once, by the first plan, and stays: a sum that bounds the loss is of one kind from the
-first charge to the last. Gaussian noise of linear strategies is cheapest in GDP, and Laplace noise
-in zCDP, which is also what RAP is charged in. So the mechanism that the plan chose decides.
-
-Which of two kinds of noise is far from being taken for a release, by what both have so far.
+What losses are added up as is said once, by the first plan, and stays: a sum that bounds the loss
+is of one kind from the first charge to the last. Gaussian noise of linear strategies is cheapest in
+GDP, and Laplace noise in zCDP, which is also what RAP is charged in. So the mechanism that the plan
+chose decides.
 
 A release takes the kind of noise that errs less at an equal share of the budget (accounting.md).
 So a kind of noise is far from being taken where it errs `LEAD` times as much at the guarantee that
@@ -45,16 +42,11 @@ SUMS: dict[Accounting, str] = {"zcdp": "rho of zCDP", "gdp": "mu^2 of GDP"}
 
 @dataclass(frozen=True)
 class Counted:
-    """What losses are added up as.
+    """What losses are added up as."""
 
-    Attributes:
-        accounting: in one word.
-        reason: why; empty where the spec says so.
-        settled: whether the spec, the record or the user said so, and not the choice of a plan.
-    """
-
-    accounting: Accounting
-    reason: str = ""
+    accounting: Accounting  # in one word
+    reason: str = ""  # why; empty where the spec says so
+    # whether the spec, the record or the user said so, and not the choice of a plan
     settled: bool = True
 
     @property
@@ -173,23 +165,16 @@ SHARES = (0.01, 0.1, 1.0)  # of the budget at which kinds of noise are compared,
 
 @dataclass(frozen=True, eq=False)
 class Rivals:
-    """Compares two kinds of noise at equal shares of the budgets that a plan may be charged to.
+    """Compares two kinds of noise at equal shares of the budgets that a plan may be charged to."""
 
-    Attributes:
-        spec: declares the unit.
-        compiled: its workload.
-        funds: the accounts that a release is charged to, by what losses are added up as: by one
-            thing, or where the plan decides by that in which each kind of noise is cheapest.
-        epsilon: that the plan is asked for.
-        delta: of the guarantee.
-        any_share: whether nobody named them: a release may then well take more of the budget.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
+    spec: Spec  # declares the unit
+    compiled: CompiledSpec  # its workload
+    # the accounts that a release is charged to, by what losses are added up as: by one thing, or
+    # where the plan decides by that in which each kind of noise is cheapest
     funds: Mapping[Accounting, Funds]
-    epsilon: Fraction
-    delta: Fraction
+    epsilon: Fraction  # that the plan is asked for
+    delta: Fraction  # of the guarantee
+    # whether nobody named them: a release may then well take more of the budget
     any_share: bool = True
     _offers: dict["Candidate", _Offer] = field(default_factory=dict, init=False)
 

@@ -1,7 +1,5 @@
 """Linear columns, RAP and adaptive measurement rehearsed alike, and which is preferred.
 
-The choice between linear strategies and those whose errors are simulated.
-
 A linear strategy's error is known exactly before any data are seen; RAP's depends on the data, so
 that it is rehearsed on a public proxy. Looking at the private data to choose is not an option: the
 choice itself would depend on them.
@@ -86,18 +84,13 @@ PRIOR_MARGINS, PROXY_MARGIN = {"rap": 0.7, "adaptive": 1.0}, 0.9
 
 @dataclass(frozen=True)
 class MechanismRequest:
-    """The mechanisms to compare, and the proxy to rehearse RAP on.
+    """The mechanisms to compare, and the proxy to rehearse RAP on."""
 
-    Attributes:
-        mechanism: "linear" rehearses nothing; "rap" prefers RAP whatever it reaches, and
-            "adaptive" adaptive measurement, which alone is rehearsed otherwise.
-        proxy: a public CSV file or an earlier release; None for the default prior.
-        search: whether RAP's settings are searched on the proxy, and RAP is compared.
-    """
-
+    # "linear" rehearses nothing; "rap" prefers RAP whatever it reaches, and "adaptive" adaptive
+    # measurement, which alone is rehearsed otherwise
     mechanism: MechanismChoice = "auto"
-    proxy: Path | None = None
-    search: bool = False
+    proxy: Path | None = None  # a public CSV file or an earlier release; None for the default prior
+    search: bool = False  # whether RAP's settings are searched on the proxy, and RAP is compared
 
     @property
     def named(self) -> bool:
@@ -123,16 +116,11 @@ LINEAR = MechanismRequest("linear")
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """What is rehearsed.
+    """What is rehearsed."""
 
-    Attributes:
-        columns: public populations to compare columns of answers on; none where estimates are
-            wanted.
-        rap: what the rehearsal of RAP needs; or why there is none, empty for no remark.
-    """
-
+    # public populations to compare columns of answers on; none where estimates are wanted
     columns: tuple[Proxy, ...]
-    rap: Stage | str
+    rap: Stage | str  # what the rehearsal of RAP needs; or why there is none, empty for no remark
 
 
 def stages_for(
@@ -443,23 +431,15 @@ BIASED_COLUMNS: tuple[BiasedColumn, ...] = ("consistent", "shrunk")
 
 @dataclass(frozen=True, eq=False)
 class ColumnRehearsal:
-    """Compares the columns of a plan's strategies on public populations.
+    """Compares the columns of a plan's strategies on public populations."""
 
-    Attributes:
-        spec: what is asked.
-        compiled: the same.
-        proxies: the populations, one for each run in turn; without any nothing is compared.
-        objective: what is minimised.
-        flaw_of: see `select`.
-        time_limit: CPU seconds for all runs.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
+    spec: Spec  # what is asked
+    compiled: CompiledSpec  # the same
+    # the populations, one for each run in turn; without any nothing is compared
     proxies: tuple[Proxy, ...]
-    objective: Objective
-    flaw_of: Flaw
-    time_limit: float
+    objective: Objective  # what is minimised
+    flaw_of: Flaw  # see `select`
+    time_limit: float  # CPU seconds for all runs
 
     def compared(
         self,

@@ -58,22 +58,16 @@ class AtShare:
 
 @dataclass(frozen=True, eq=False)
 class SelectionAtBudget:
-    """A planned selection under a guarantee.
+    """A planned selection under a guarantee."""
 
-    Attributes:
-        selection: its figures times `std` are in counts.
-        std: see `unit_std`.
-        share: what one such release takes of the whole budget; infinite where its noise cannot be
-            drawn, or not be charged to it.
-        epsilon: of the guarantee.
-        equal: what it buys with the share that the cheapest selection takes; None where no epsilon
-            costs that little.
-    """
-
-    selection: PlannedSelection
-    std: float
+    selection: PlannedSelection  # its figures times `std` are in counts
+    std: float  # see `unit_std`
+    # what one such release takes of the whole budget; infinite where its noise cannot be drawn, or
+    # not be charged to it
     share: float
-    epsilon: Fraction
+    epsilon: Fraction  # of the guarantee
+    # what it buys with the share that the cheapest selection takes; None where no epsilon costs
+    # that little
     equal: AtShare | None
 
     @property
@@ -136,17 +130,11 @@ def selection_std(
 
 @dataclass(frozen=True, eq=False)
 class SolutionCheck:
-    """Finds flaws in the answers that a strategy would give to a spec's workload at a guarantee.
+    """Finds flaws in the answers that a strategy would give to a spec's workload at a guarantee."""
 
-    Attributes:
-        compiled: the workload.
-        units: for each kind of noise see `unit_std`.
-        change: what a record does between neighbours.
-    """
-
-    compiled: CompiledSpec
-    units: Mapping[Noise, float]
-    change: RecordChange
+    compiled: CompiledSpec  # the workload
+    units: Mapping[Noise, float]  # for each kind of noise see `unit_std`
+    change: RecordChange  # what a record does between neighbours
 
     def __call__(self, strategy: Strategy) -> str:
         """Return what is wrong, in words; nothing where the strategy is sound."""
@@ -179,18 +167,12 @@ class BudgetShares:
 
     How much of it is spent plays no part, only whether all of that is pure: once a release is not,
     Laplace noise is charged in the currency alone.
-
-    Attributes:
-        spec: declares the unit.
-        workload: what the strategies answer.
-        delta: of the guarantees.
-        funds: the accounts that a release is charged to.
     """
 
-    spec: Spec
-    workload: Workload
-    delta: Fraction
-    funds: Funds
+    spec: Spec  # declares the unit
+    workload: Workload  # what the strategies answer
+    delta: Fraction  # of the guarantees
+    funds: Funds  # the accounts that a release is charged to
     _calibrated: dict[PlannedSelection, tuple[Strategy, Calibration]] = field(
         default_factory=dict, init=False
     )
@@ -300,15 +282,11 @@ def prices(plan: Plan, shares: BudgetShares, *, epsilon: Fraction) -> tuple[Sele
 
 @dataclass(frozen=True)
 class Exchange:
-    """What two kinds of noise buy with each other's share of the budget.
+    """What two kinds of noise buy with each other's share of the budget."""
 
-    Attributes:
-        other: what the other noise buys with the share that the better one takes.
-        better: what the better noise buys with the share that the other one takes; None as well
-            where that is more than the whole budget.
-    """
-
-    other: AtShare | None
+    other: AtShare | None  # what the other noise buys with the share that the better one takes
+    # what the better noise buys with the share that the other one takes; None as well where that is
+    # more than the whole budget
     better: AtShare | None
 
 

@@ -1,7 +1,5 @@
 """Public facts in a plan: refused, relied on, and put in words.
 
-Public facts that leave nothing to measure, or contradict one another: refused, with their place.
-
 Nothing here looks at data: what is held against each other is what the spec and its files say.
 
 Selections whose figures know the public facts of a spec: what a release will state.

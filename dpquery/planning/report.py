@@ -1,7 +1,5 @@
 """What a plan comes to at a budget: the report that commands print.
 
-A plan with its figures in counts, at one guarantee: what the commands print of it.
-
 What another objective would buy: a compared strategy that it prefers, and the price of it.
 
 Compile a spec whose tables are all small enough to be counted.
@@ -53,55 +51,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlanReport:
-    """A plan priced at one guarantee: the better noise first.
+    """A plan priced at one guarantee: the better noise first."""
 
-    Attributes:
-        spec: what was planned.
-        plan: the plan.
-        epsilon: of the guarantee; where there are targets, the least that meets them.
-        delta: of the guarantee.
-        priced: the selections there.
-        least: for each noise the least epsilon that meets the targets, if there are any.
-        reached: the targets with what the better noise reaches.
-        sweep: the selections at each requested epsilon.
-        rooms: for each noise that can be drawn what the budget has room for, at this time.
-        single: the better noise at the largest epsilon that the budget has room for, where that is
-            more than this one.
-        exchanges: for each other noise what it and the better one buy with each other's share.
-        worth: what each item is worth under the better noise, and what would make it better.
-        counted: what losses are added up as and why, where the spec leaves it open.
-        derived: the targets on derived items with what the better noise is expected to reach.
-        derived_words: how that is known.
-        facts: what public facts do to the errors, in words; none where there are none.
-        total: the expected error of the number of all records, where no item asks for it and those
-            without a declared value are in it; None otherwise, and where it has no answer.
-        remark: what rehearsals left unfinished, or why there are none; see plan.relaxed and
-            plan.closest.
-        nearer: about the error of the best guess, simulated, where estimates are asked for and it
-            is far less than theirs.
-        new: what was put on record for the first time: the dataset, its parent.
-    """
-
-    spec: Spec
-    plan: Plan
-    epsilon: Fraction
-    delta: Fraction
-    priced: tuple[SelectionAtBudget, ...]
+    spec: Spec  # what was planned
+    plan: Plan  # the plan
+    epsilon: Fraction  # of the guarantee; where there are targets, the least that meets them
+    delta: Fraction  # of the guarantee
+    priced: tuple[SelectionAtBudget, ...]  # the selections there
+    # for each noise the least epsilon that meets the targets, if there are any
     least: tuple[LeastEpsilon, ...]
-    reached: tuple[Reached, ...]
-    sweep: tuple[Sweep, ...]
+    reached: tuple[Reached, ...]  # the targets with what the better noise reaches
+    sweep: tuple[Sweep, ...]  # the selections at each requested epsilon
+    # for each noise that can be drawn what the budget has room for, at this time
     rooms: Mapping[Noise, Room]
+    # the better noise at the largest epsilon that the budget has room for, where that is more than
+    # this one
     single: SelectionAtBudget | None
+    # for each other noise what it and the better one buy with each other's share
     exchanges: Mapping[Noise, Exchange]
+    # what each item is worth under the better noise, and what would make it better
     worth: PlanWorth
-    counted: str = ""
+    counted: str = ""  # what losses are added up as and why, where the spec leaves it open
+    # the targets on derived items with what the better noise is expected to reach
     derived: tuple[DerivedReached, ...] = ()
-    derived_words: tuple[str, ...] = ()
+    derived_words: tuple[str, ...] = ()  # how that is known
+    # what public facts do to the errors, in words; none where there are none
     facts: tuple[str, ...] = ()
+    # the expected error of the number of all records, where no item asks for it and those without a
+    # declared value are in it; None otherwise, and where it has no answer
     total: float | None = None
+    # what rehearsals left unfinished, or why there are none; see plan.relaxed and plan.closest
     remark: str = ""
+    # about the error of the best guess, simulated, where estimates are asked for and it is far less
+    # than theirs
     nearer: float | None = None
-    new: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()  # what was put on record for the first time: the dataset, its parent
 
     def remarked(self, remark: str) -> "PlanReport":
         """Return the report with one more remark, if that is one."""
@@ -191,21 +175,14 @@ def _errors_in_counts(priced: SelectionAtBudget, figures: CandidateFigures) -> l
 
 @dataclass(frozen=True)
 class Terms:
-    """What a report is asked for.
+    """What a report is asked for."""
 
-    Attributes:
-        epsilon: of the guarantee; None for 1, or for the least that meets the plan's targets.
-        delta: of the guarantee.
-        sweep: other epsilons at which errors are wanted.
-        judged_on: the records that items are judged on.
-        derived: targets on derived items; None without any.
-    """
-
+    # of the guarantee; None for 1, or for the least that meets the plan's targets
     epsilon: Fraction | None
-    delta: Fraction
-    sweep: Sequence[Fraction]
-    judged_on: JudgedOn
-    derived: DerivedTargets | None = None
+    delta: Fraction  # of the guarantee
+    sweep: Sequence[Fraction]  # other epsilons at which errors are wanted
+    judged_on: JudgedOn  # the records that items are judged on
+    derived: DerivedTargets | None = None  # targets on derived items; None without any
 
 
 def report_of(
@@ -267,19 +244,12 @@ MUCH_LESS, LITTLE_MORE = 0.7, 0.5
 
 @dataclass(frozen=True)
 class Trade:
-    """A compared strategy that another objective prefers, at unit noise.
+    """A compared strategy that another objective prefers, at unit noise."""
 
-    Attributes:
-        name: of the strategy.
-        figure: what the other objective minimises.
-        in_place_of: the same of the chosen strategy.
-        costs: how much larger what the plan minimised is, as a share.
-    """
-
-    name: str
-    figure: float
-    in_place_of: float
-    costs: float
+    name: str  # of the strategy
+    figure: float  # what the other objective minimises
+    in_place_of: float  # the same of the chosen strategy
+    costs: float  # how much larger what the plan minimised is, as a share
 
 
 def trade_of(selection: PlannedSelection, objective: Objective) -> Trade | None:

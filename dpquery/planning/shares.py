@@ -28,21 +28,13 @@ BY_SHARES = "Shares"
 
 @dataclass(frozen=True)
 class ShareSearch:
-    """How strategies of parts are searched for.
+    """How strategies of parts are searched for."""
 
-    Attributes:
-        objective: what is minimised.
-        seed: of the optimisers' starting points.
-        time_limit: CPU seconds for each kind of noise, for all parts together.
-        jobs: processes to use.
-        change: what one record does between neighbours.
-    """
-
-    objective: Objective
-    seed: int
-    time_limit: float
-    jobs: int
-    change: RecordChange
+    objective: Objective  # what is minimised
+    seed: int  # of the optimisers' starting points
+    time_limit: float  # CPU seconds for each kind of noise, for all parts together
+    jobs: int  # processes to use
+    change: RecordChange  # what one record does between neighbours
 
 
 def share_groups(

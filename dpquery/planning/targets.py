@@ -1,13 +1,10 @@
 """Targets on items and on derived items: the least epsilon that meets them.
 
-Targets for errors, the least epsilon that meets them, and errors against epsilon.
-
 A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals). That
 ratio does not depend on the guarantee: the least epsilon is where the unit noise is its inverse.
 
-Targets on derived statistics: the least epsilon that meets them, by trials on public records.
-
-The strategy is chosen for the items and their targets; these say how much noise it may have.
+The strategy is chosen for the items and their targets; those of derived items say how much noise it
+may have.
 """
 
 import math
@@ -61,21 +58,13 @@ LEAST_TRIED_NOISE, MOST_TRIED_NOISE = 1e-6, 1e12  # unit noise that is tried at 
 
 @dataclass(frozen=True)
 class DerivedReached:
-    """A target on a derived item and the figure that is expected, in the item's own unit.
+    """A target on a derived item and the figure that is expected, in the item's own unit."""
 
-    Attributes:
-        target: what was asked for.
-        figure: infinite where rows are lost in noise.
-        rows: of the item.
-        lost: how many of them are lost in noise.
-        unknown: how many have no value in the population, and are left out.
-    """
-
-    target: Target
-    figure: float
-    rows: int
-    lost: int
-    unknown: int
+    target: Target  # what was asked for
+    figure: float  # infinite where rows are lost in noise
+    rows: int  # of the item
+    lost: int  # how many of them are lost in noise
+    unknown: int  # how many have no value in the population, and are left out
 
     @property
     def met(self) -> bool:
@@ -377,17 +366,11 @@ class Reached:
 
 @dataclass(frozen=True)
 class LeastEpsilon:
-    """The least epsilon at which one kind of noise meets all targets.
+    """The least epsilon at which one kind of noise meets all targets."""
 
-    Attributes:
-        noise: the kind of noise.
-        epsilon: rounded up to DIGITS digits.
-        share: what a release at it takes of the whole budget.
-    """
-
-    noise: str
-    epsilon: Fraction
-    share: float
+    noise: str  # the kind of noise
+    epsilon: Fraction  # rounded up to DIGITS digits
+    share: float  # what a release at it takes of the whole budget
 
 
 @dataclass(frozen=True)

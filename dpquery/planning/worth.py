@@ -49,26 +49,18 @@ TARGET = 0.2  # of the average answer: a standard error that leaves most answers
 
 @dataclass(frozen=True)
 class ItemWorth:
-    """What the answers of an item are expected to be worth, in counts or the unit of its sums.
+    """What the answers of an item are expected to be worth, in counts or the unit of its sums."""
 
-    Attributes:
-        name: of the item.
-        queries: how many answers it has.
-        rmse: their expected root mean square error.
-        share: the mean answer over the number of all records, where these are spread evenly over
-            all values; None of sums and thresholds.
-        records: how many there are, about; None where nobody said.
-        noise: what is added.
-        judged: what is made of the errors on each population; nothing without `records`, for rows
-            of persons, and for items with very many answers.
-    """
-
-    name: str
-    queries: int
-    rmse: float
+    name: str  # of the item
+    queries: int  # how many answers it has
+    rmse: float  # their expected root mean square error
+    # the mean answer over the number of all records, where these are spread evenly over all values;
+    # None of sums and thresholds
     share: float | None
-    records: int | None
-    noise: Noise
+    records: int | None  # how many there are, about; None where nobody said
+    noise: Noise  # what is added
+    # what is made of the errors on each population; nothing without `records`, for rows of persons,
+    # and for items with very many answers
     judged: tuple[Judgement, ...]
 
     @property
@@ -125,21 +117,13 @@ class ItemWorth:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What a larger weight of an item does, by quick searches with and without it.
+    """What a larger weight of an item does, by quick searches with and without it."""
 
-    Attributes:
-        item: its name.
-        weight: to write into the spec.
-        rmse: that of the item with this weight, about.
-        others: by how much another item is worse at most, as a share.
-        within: half of a 95 % interval around a typical answer of the item.
-    """
-
-    item: str
-    weight: float
-    rmse: float
-    others: float
-    within: float
+    item: str  # its name
+    weight: float  # to write into the spec
+    rmse: float  # that of the item with this weight, about
+    others: float  # by how much another item is worse at most, as a share
+    within: float  # half of a 95 % interval around a typical answer of the item
 
     @property
     def cheap(self) -> bool:
@@ -149,41 +133,27 @@ class Weighed:
 
 @dataclass(frozen=True)
 class WorstItem:
-    """What there is to know of the item with the largest RMSE, of sums over their unit.
+    """What there is to know of the item with the largest RMSE, of sums over their unit."""
 
-    Attributes:
-        name: of the item.
-        rmse: its expected root mean square error, in counts or in the unit of its sums.
-        alone: that of a quick strategy for this item alone, or `rmse` where that is less.
-        doubled: what all errors of the plan are multiplied by at twice the epsilon.
-        average: the mean of its answers; None where the number of records is not declared.
-    """
-
-    name: str
-    rmse: float
-    alone: float
-    doubled: float
+    name: str  # of the item
+    rmse: float  # its expected root mean square error, in counts or in the unit of its sums
+    alone: float  # that of a quick strategy for this item alone, or `rmse` where that is less
+    doubled: float  # what all errors of the plan are multiplied by at twice the epsilon
+    # the mean of its answers; None where the number of records is not declared
     average: float | None
 
 
 @dataclass(frozen=True)
 class DerivedWorth:
-    """What a derived item is expected to be worth, tried on the population of all items.
+    """What a derived item is expected to be worth, tried on the population of all items."""
 
-    Attributes:
-        name: of the item.
-        kind: of the statistic: share, ratio, mean, difference, rate or quantiles.
-        rows: how many it has.
-        within: half of a 95 % interval of the median row, in its own unit; None where no row has a
-            value there.
-        lost: how many rows are likely to have no estimate, being lost in noise.
-    """
-
-    name: str
-    kind: str
-    rows: int
+    name: str  # of the item
+    kind: str  # of the statistic: share, ratio, mean, difference, rate or quantiles
+    rows: int  # how many it has
+    # half of a 95 % interval of the median row, in its own unit; None where no row has a value
+    # there
     within: float | None
-    lost: int
+    lost: int  # how many rows are likely to have no estimate, being lost in noise
 
 
 class JudgedOn:
@@ -261,23 +231,14 @@ class JudgedOn:
 
 @dataclass(frozen=True)
 class PlanWorth:
-    """What a plan's items are worth, and which are weakest.
+    """What a plan's items are worth, and which are weakest."""
 
-    Attributes:
-        items: in the order of the spec.
-        derived: the derived items likewise, where they were tried.
-        worst: the one with the largest error.
-        weakest: the one with the largest error for its size.
-        weighed: what a larger weight of either does, where one helps.
-        judged_on: the records that items are judged on, in words; empty where they are not.
-    """
-
-    items: tuple[ItemWorth, ...]
-    derived: tuple[DerivedWorth, ...]
-    worst: WorstItem
-    weakest: ItemWorth
-    weighed: tuple[Weighed, ...]
-    judged_on: str
+    items: tuple[ItemWorth, ...]  # in the order of the spec
+    derived: tuple[DerivedWorth, ...]  # the derived items likewise, where they were tried
+    worst: WorstItem  # the one with the largest error
+    weakest: ItemWorth  # the one with the largest error for its size
+    weighed: tuple[Weighed, ...]  # what a larger weight of either does, where one helps
+    judged_on: str  # the records that items are judged on, in words; empty where they are not
 
     @property
     def target(self) -> float:

@@ -131,63 +131,42 @@ class GuaranteeFacts:
 
 @dataclass(frozen=True)
 class NoiseFacts:
-    """The noise on every measured row.
+    """The noise on every measured row."""
 
-    Attributes:
-        scale: in grid steps of 2^shift.
-        shift: of the grid.
-        sensitivity: what it hides, in grid steps: D1, or D2 squared; where there were rounds, this
-            and the scale are those of the round with the most noise.
-        source: what drew it; where that was not kept, there was OpenDP alone.
-    """
-
-    scale: FigureAboveZero
-    shift: Annotated[int, Within(-WIDEST_SHIFT, WIDEST_SHIFT)]
+    scale: FigureAboveZero  # in grid steps of 2^shift
+    shift: Annotated[int, Within(-WIDEST_SHIFT, WIDEST_SHIFT)]  # of the grid
+    # what it hides, in grid steps: D1, or D2 squared; where there were rounds, this and the scale
+    # are those of the round with the most noise
     sensitivity: Annotated[str, Matching("[0-9]{1,1000}")]
-    source: str = "OpenDP"
+    source: str = "OpenDP"  # what drew it; where that was not kept, there was OpenDP alone
 
 
 @dataclass(frozen=True)
 class StrategyFacts:
-    """The strategy and its errors, in counts at this release's guarantee.
+    """The strategy and its errors, in counts at this release's guarantee."""
 
-    Attributes:
-        name: the strategy's.
-        kind: its shape, by the plan's word for it.
-        rmse: root mean square standard error of all answers; None where the errors depend on the
-            data and are not known.
-        max_std_error: largest standard error of any query; None likewise.
-        lower_bound: no strategy has a smaller rmse, as the workload weighs its queries; None where
-            no bound is known.
-        bound_kind: what proves the bound.
-        ratio: rmse, as the workload weighs its queries, over lower_bound.
-        sha256: of the strategy as the plan holds it.
-    """
-
-    name: str
-    kind: str
+    name: str  # the strategy's
+    kind: str  # its shape, by the plan's word for it
+    # root mean square standard error of all answers; None where the errors depend on the data and
+    # are not known
     rmse: FigureAboveZero | None
-    max_std_error: FigureAboveZero | None
+    max_std_error: FigureAboveZero | None  # largest standard error of any query; None likewise
+    # no strategy has a smaller rmse, as the workload weighs its queries; None where no bound is
+    # known
     lower_bound: FigureAboveZero | None
-    bound_kind: str
-    ratio: FigureAboveZero | None
-    sha256: Digest
+    bound_kind: str  # what proves the bound
+    ratio: FigureAboveZero | None  # rmse, as the workload weighs its queries, over lower_bound
+    sha256: Digest  # of the strategy as the plan holds it
 
 
 @dataclass(frozen=True)
 class CountedFacts:
-    """What became of values that are not declared: the attributes by what they do with these.
+    """What became of values that are not declared: the attributes by what they do with these."""
 
-    Attributes:
-        count: those under which such a record is in totals alone.
-        show: those that show it as `other`.
-        drop: those that leave the whole record out.
-        rows: most rows of a person that a table tells from more; left out of the file if 0.
-    """
-
-    count: tuple[str, ...]
-    show: tuple[str, ...]
-    drop: tuple[str, ...]
+    count: tuple[str, ...]  # those under which such a record is in totals alone
+    show: tuple[str, ...]  # those that show it as `other`
+    drop: tuple[str, ...]  # those that leave the whole record out
+    # most rows of a person that a table tells from more; left out of the file if 0
     rows: Annotated[int, Within(0, LARGEST_INTEGER), UNWRITTEN] = 0
 
 
@@ -210,38 +189,25 @@ class EmptyFacts:
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """An extra column of every item's file: what was made of the estimates.
+    """An extra column of every item's file: what was made of the estimates."""
 
-    Attributes:
-        name: the column's.
-        asked: as it was asked for: the name, with its option if it has one.
-        meaning: what it holds, in words.
-        empty: where it holds nothing.
-        expected_rmse: its root mean square error, where it can be estimated from noisy values.
-    """
-
-    name: str
-    asked: str
-    meaning: str
-    empty: tuple[EmptyFacts, ...]
+    name: str  # the column's
+    asked: str  # as it was asked for: the name, with its option if it has one
+    meaning: str  # what it holds, in words
+    empty: tuple[EmptyFacts, ...]  # where it holds nothing
+    # its root mean square error, where it can be estimated from noisy values
     expected_rmse: Annotated[float | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
 class AnsweredFacts:
-    """What answers to later questions were computed from: the same plan and its noisy values.
+    """What answers to later questions were computed from: the same plan and its noisy values."""
 
-    Attributes:
-        release: key of the release.
-        measurements: digest of its noisy values.
-        charged: the budget that the questions took: nothing.
-        guessed: attributes some of whose values the questions distinguish, and the release does
-            not: such values were taken to be equally likely.
-    """
-
-    release: Digest
-    measurements: Digest
-    charged: str = "0"
+    release: Digest  # key of the release
+    measurements: Digest  # digest of its noisy values
+    charged: str = "0"  # the budget that the questions took: nothing
+    # attributes some of whose values the questions distinguish, and the release does not: such
+    # values were taken to be equally likely
     guessed: tuple[str, ...] = ()
 
 

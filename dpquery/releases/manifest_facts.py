@@ -1,13 +1,4 @@
-"""What the manifest says of items, of RAP runs and of public facts.
-
-The items of a release: their files, and what their answers add up.
-
-What release.json says of a run whose answers are read from relaxed rows.
-
-The facts on derived items: for release.json, for statement.md and for the screen.
-
-The public facts that a release relies on: for release.json, the statement and the screen.
-"""
+"""What the manifest says of items, of RAP runs and of public facts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

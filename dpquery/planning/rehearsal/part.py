@@ -49,15 +49,10 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class WorkloadPart:
-    """Some tables of a workload: all that ask nothing but of some attributes.
+    """Some tables of a workload: all that ask nothing but of some attributes."""
 
-    Attributes:
-        whole: the workload.
-        positions: of the tables, ascending.
-    """
-
-    whole: Workload
-    positions: tuple[int, ...]
+    whole: Workload  # the workload
+    positions: tuple[int, ...]  # of the tables, ascending
 
     @cached_property
     def attributes(self) -> frozenset[int]:

@@ -1,17 +1,13 @@
 """Public populations that stand in for the data in rehearsals.
 
-Made-up populations, on which plan rehearses what errs least where no public data are named.
-
-They depend on no private data, and describe no real population. What errs least hangs on how skewed
-a population is and on how its attributes depend on each other, so that there are three of them. In
-the first, records fall into latent classes, within which attributes are independent: it is the
-default prior. In the two others attributes form a tree, along which each follows its parent in a
-share of the records: a few follow closely and most hardly, as in surveys, where latent classes make
-all pairs depend on each other. Every attribute falls off from some code as a Zipf law, 1 / rank^s,
-with several exponents s by turns. The seed is fixed: they are the same for every user, and for
-every plan of the same domain.
-
-Public stand-ins for the data, on which plan rehearses mechanisms whose error depends on it.
+Made-up populations depend on no private data, and describe no real population. What errs least
+hangs on how skewed a population is and on how its attributes depend on each other, so that there
+are three of them. In the first, records fall into latent classes, within which attributes are
+independent: it is the default prior. In the two others attributes form a tree, along which each
+follows its parent in a share of the records: a few follow closely and most hardly, as in surveys,
+where latent classes make all pairs depend on each other. Every attribute falls off from some code
+as a Zipf law, 1 / rank^s, with several exponents s by turns. The seed is fixed: they are the same
+for every user, and for every plan of the same domain.
 
 Nothing here is private, and nothing of it may come from the data that is to be protected: a public
 CSV file in the declared schema, an earlier release of dpquery, or the made-up populations of
@@ -71,14 +67,10 @@ class LatentClasses:
 
     In the largest class an attribute falls off from its first code; in the others that code is
     drawn, which is what correlates attributes.
-
-    Attributes:
-        classes: how many.
-        exponents: of the attributes, by turns.
     """
 
-    classes: int
-    exponents: tuple[float, ...]
+    classes: int  # how many
+    exponents: tuple[float, ...]  # of the attributes, by turns
 
     def draw(self, shape: Sequence[int], records: int, rng: PublicGenerator) -> Ints:
         """Draw records over a domain of codes. (records, d) int64."""
@@ -97,15 +89,11 @@ class AttributeTree:
     """Attributes that each follow an earlier one, drawn, in a share of the records.
 
     Where an attribute follows its parent, its code stands as far up as that of the parent does.
-
-    Attributes:
-        follows: the share of the records, of the attributes by turns.
-        exponents: of the others, by turns.
-        longest: attributes of more codes fall off over all of them as one of so many does.
     """
 
-    follows: tuple[float, ...]
-    exponents: tuple[float, ...]
+    follows: tuple[float, ...]  # the share of the records, of the attributes by turns
+    exponents: tuple[float, ...]  # of the others, by turns
+    # attributes of more codes fall off over all of them as one of so many does
     longest: int = LARGEST_INTEGER
 
     def draw(self, shape: Sequence[int], records: int, rng: PublicGenerator) -> Ints:
@@ -373,18 +361,12 @@ MAX_SAMPLED_RECORDS = (
 
 @dataclass(frozen=True, eq=False)
 class Proxy:
-    """Public records to rehearse on.
+    """Public records to rehearse on."""
 
-    Attributes:
-        words: what the records are, for the report.
-        records: how many of them the tables count.
-        rows: how many records the dataset is declared to hold: answers are scaled to it.
-        table: returns the counts of a set of attributes, over classes of codes.
-    """
-
-    words: str
-    records: int
-    rows: int
+    words: str  # what the records are, for the report
+    records: int  # how many of them the tables count
+    rows: int  # how many records the dataset is declared to hold: answers are scaled to it
+    # returns the counts of a set of attributes, over classes of codes
     table: Callable[[Subset], Ints]
 
     def answers(self, block: Block | CellClassBlock) -> Ints:

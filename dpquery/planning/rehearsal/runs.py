@@ -5,8 +5,6 @@ RAP and adaptive measurement rehearsed on a public proxy: what their errors are 
 The loop is the curator's own (run_rounds in measurement), at the guarantee that is planned, with a
 seeded chance in place of the curator's: the same plan comes out the same every time.
 
-Linear strategies rehearsed on public populations: how far the columns beside the estimates err.
-
 The error of estimates is known exactly. That of the columns that give up being unbiased depends on
 the data, as RAP's does, so that they are simulated on the same populations.
 
@@ -139,24 +137,15 @@ class Rehearsed:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What a rehearsal needs, all of it public.
+    """What a rehearsal needs, all of it public."""
 
-    Attributes:
-        workload: the queries.
-        proxies: each stands in for the data, in one run after the other.
-        privacy: whom the release protects.
-        guarantee: the rho that is planned.
-        rows: the declared number of records.
-        end: CPU seconds of this process at which a rehearsal is broken off.
-        part: of the workload, that adaptive measurement is rehearsed on; None for all of it.
-    """
-
-    workload: Workload
-    proxies: tuple[Proxy, ...]
-    privacy: Privacy
-    guarantee: Guarantee
-    rows: Rows
-    end: float = math.inf
+    workload: Workload  # the queries
+    proxies: tuple[Proxy, ...]  # each stands in for the data, in one run after the other
+    privacy: Privacy  # whom the release protects
+    guarantee: Guarantee  # the rho that is planned
+    rows: Rows  # the declared number of records
+    end: float = math.inf  # CPU seconds of this process at which a rehearsal is broken off
+    # of the workload, that adaptive measurement is rehearsed on; None for all of it
     part: WorkloadPart | None = None
 
     @property
@@ -330,21 +319,13 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class LinearStage:
-    """What the rehearsal of a linear strategy needs, all of it public.
+    """What the rehearsal of a linear strategy needs, all of it public."""
 
-    Attributes:
-        spec: what is asked.
-        compiled: the same.
-        strategy: what is measured.
-        noise: the law of its noise.
-        noise_std: standard deviation of the noise on each measured row.
-    """
-
-    spec: Spec
-    compiled: CompiledSpec
-    strategy: Strategy
-    noise: Noise
-    noise_std: float
+    spec: Spec  # what is asked
+    compiled: CompiledSpec  # the same
+    strategy: Strategy  # what is measured
+    noise: Noise  # the law of its noise
+    noise_std: float  # standard deviation of the noise on each measured row
 
     @property
     def tables(self) -> Iterator[tuple[Table, int]]:
@@ -416,15 +397,11 @@ SELDOM = 0.05  # share of trials without an estimate from which a row counts as 
 
 @dataclass(frozen=True, eq=False)
 class RowErrors:
-    """Errors of a derived item's rows, in its own unit.
+    """Errors of a derived item's rows, in its own unit."""
 
-    Attributes:
-        std: (m,) root mean square of estimate less truth; NaN where the population has no truth.
-        lost: (m,) whether more than SELDOM of the trials have no estimate, being lost in noise.
-    """
-
+    # (m,) root mean square of estimate less truth; NaN where the population has no truth
     std: Floats
-    lost: Bools
+    lost: Bools  # (m,) whether more than SELDOM of the trials have no estimate, being lost in noise
 
 
 class DerivedTrials:

@@ -69,20 +69,13 @@ def _unexpected(node: Node, what: str) -> UnreadableError:
 
 @dataclass(frozen=True)
 class TextForm:
-    """A text, spaces around it removed as from the fields of a CSV file.
+    """A text, spaces around it removed as from the fields of a CSV file."""
 
-    Attributes:
-        what: what messages call it.
-        pattern: what the whole of it must match.
-        refusal: the message about one that does not, with {given} and {what}.
-        taken: texts that it must not be.
-        types: the JSON types that editors may see in it.
-    """
-
-    what: str
-    pattern: str = ""
-    refusal: str = ""
-    taken: tuple[str, ...] = ()
+    what: str  # what messages call it
+    pattern: str = ""  # what the whole of it must match
+    refusal: str = ""  # the message about one that does not, with {given} and {what}
+    taken: tuple[str, ...] = ()  # texts that it must not be
+    # the JSON types that editors may see in it
     types: tuple[str, ...] = ("string", "number", "boolean")
 
     def read(self, node: Node, problems: Problems) -> str:
@@ -103,25 +96,16 @@ class TextForm:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number.
+    """A number."""
 
-    Attributes:
-        what: what messages call it.
-        low: the least that it may be.
-        high: the most that it may be.
-        above: what it must exceed.
-        below: what it must stay under.
-        smallest: the least that it may be unless it is 0.
-        refusal: the message about a number outside, with {given} and {value}. Without one, reading
-            leaves the limits to a stricter check that knows more than the number.
-    """
-
-    what: str
-    low: Fraction | int | None = None
-    high: Fraction | int | None = None
-    above: int | None = None
-    below: int | None = None
-    smallest: Fraction | None = None
+    what: str  # what messages call it
+    low: Fraction | int | None = None  # the least that it may be
+    high: Fraction | int | None = None  # the most that it may be
+    above: int | None = None  # what it must exceed
+    below: int | None = None  # what it must stay under
+    smallest: Fraction | None = None  # the least that it may be unless it is 0
+    # the message about a number outside, with {given} and {value}. Without one, reading leaves the
+    # limits to a stricter check that knows more than the number
     refusal: str = ""
 
     kind: ClassVar[str] = "number"
@@ -360,23 +344,15 @@ class PairOf(Generic[_T]):
 
 @dataclass(frozen=True)
 class ByName(Generic[_T]):
-    """A mapping whose keys are names that the author gives, such as attributes.
+    """A mapping whose keys are names that the author gives, such as attributes."""
 
-    Attributes:
-        what: what messages call it.
-        item: the form of each value.
-        least: how many entries it has at least.
-        empty: the message about none; without one, they are counted where they mean something.
-        key: what a key is, for the reference page.
-        example: what to write instead of something else.
-    """
-
-    what: str
-    item: Form[_T]
-    least: int = 0
+    what: str  # what messages call it
+    item: Form[_T]  # the form of each value
+    least: int = 0  # how many entries it has at least
+    # the message about none; without one, they are counted where they mean something
     empty: str = ""
-    key: str = "attribute"
-    example: str = ""
+    key: str = "attribute"  # what a key is, for the reference page
+    example: str = ""  # what to write instead of something else
 
     def read(self, node: Node, problems: Problems) -> tuple[tuple[TextNode, _T], ...]:
         if not isinstance(node, MapNode):

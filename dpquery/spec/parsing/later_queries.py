@@ -31,17 +31,11 @@ _Section = Dataset | Privacy | Budget | FileFormat
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """Queries over the domain of an earlier release.
+    """Queries over the domain of an earlier release."""
 
-    Attributes:
-        spec: the release's, with these questions for its workload.
-        places: where each item stands.
-        problems: takes what is found to be wrong with them later.
-    """
-
-    spec: Spec
-    places: tuple[Place, ...]
-    problems: Problems
+    spec: Spec  # the release's, with these questions for its workload
+    places: tuple[Place, ...]  # where each item stands
+    problems: Problems  # takes what is found to be wrong with them later
 
 
 def load_questions(path: Path, *, of: Spec) -> Questions:

@@ -97,19 +97,12 @@ def optional(form: Form[_T], about: str, example: str) -> Field[_T | None]:
 
 
 class Fields:
-    """A mapping with fixed keys; each class of one is a `Form` too.
+    """A mapping with fixed keys; each class of one is a `Form` too."""
 
-    Attributes:
-        what: what messages call the mapping.
-        choice: what those messages call it that are about one of several keys.
-        fields: its fields by key.
-        kinds: the keys of which exactly one is given.
-    """
-
-    what: ClassVar[str]
-    choice: ClassVar[str]
-    fields: ClassVar[dict[str, Field[object]]]
-    kinds: ClassVar[list[str]]
+    what: ClassVar[str]  # what messages call the mapping
+    choice: ClassVar[str]  # what those messages call it that are about one of several keys
+    fields: ClassVar[dict[str, Field[object]]]  # its fields by key
+    kinds: ClassVar[list[str]]  # the keys of which exactly one is given
 
     def __init_subclass__(cls, *, what: str = "", choice: str = "") -> None:
         """Name the mapping in messages; `choice` only where that is another name."""

@@ -450,18 +450,14 @@ _ReadSet = Callable[[Node, Attribute], PredicateSet]
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """What the items of a workload may refer to.
+    """What the items of a workload may refer to."""
 
-    Attributes:
-        problems: takes every mistake.
-        declared: position and attribute by name; None where its declaration is at fault. Empty
-            where the whole domain is: then no name can be judged.
-        rows: position of `person_rows` and the attribute itself; None where the domain is a
-            release's that does not have it.
-    """
-
-    problems: Problems
+    problems: Problems  # takes every mistake
+    # position and attribute by name; None where its declaration is at fault. Empty where the whole
+    # domain is: then no name can be judged
     declared: Mapping[str, tuple[int, Attribute | None]]
+    # position of `person_rows` and the attribute itself; None where the domain is a release's that
+    # does not have it
     rows: tuple[int, Attribute] | None = None
 
     def person_rows(self, node: Node) -> tuple[int, Attribute]:
