@@ -129,7 +129,8 @@ class _Collector(AbstractContextManager[None, bool]):
 def near_in_folder(path: Path) -> str | None:
     """Return the name of the file that may have been meant by one that is missing, if any."""
     try:
-        beside = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
+        with os.scandir(path.parent) as entries:
+            beside = [entry.name for entry in entries if entry.is_file()]
     except (OSError, ValueError):
         beside = []
     # Endings apart, which are alike anyway; of two files of one name that with the same ending.

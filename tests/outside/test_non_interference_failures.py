@@ -63,6 +63,7 @@ def test_every_file_without_a_header_is_refused_in_the_same_words(town, record_p
     # As their first bytes say, which every file of the kind has.
     assert "encoding: utf-16" in messages.pop("UTF-16")
     assert "it is gzip: give it the suffix .gz" in messages.pop("gzip")
+    assert "it is empty: delete the empty lines above" in messages.pop("a line feed")
     assert len(set(messages.values())) == 1
     record_property("bad inputs", len(NO_HEADERS))
 
@@ -72,6 +73,7 @@ def test_every_header_without_a_declared_column_is_refused_in_the_same_words(tow
         name: failed_alike(header, charged=False) for name, header in WITHOUT_REGION.items()
     }
     assert "has the declared column region more than once;" in messages.pop("twice")
+    assert "it has them in other capitals" in messages.pop("another case")
     (message,) = set(messages.values())
     assert "lacks the declared column region;" in message
     assert message.count("region") == 1

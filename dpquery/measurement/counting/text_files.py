@@ -534,7 +534,7 @@ class TextFile(StoredFile):
             if delimiter != self.format.delimiter and all(names.count(n) == 1 for n in declared):
                 shown = "tab" if delimiter == "\t" else f'"{delimiter}"'
                 return f"{word}s separate them: set `file: {{delimiter: {shown}}}` in the spec"
-        if not line.strip():
+        if line and not line.strip():  # nothing at all stands for one that is too long
             return "it is empty: delete the empty lines above the column names"
         if line.lstrip()[:1] in (b"{", b"["):
             return "it seems to be JSON, as plans are: name the records, as CSV or Parquet"
