@@ -435,6 +435,7 @@ class OrbitRows(Factor):
     def column_counts(self) -> Ints:
         return np.array(self.exact_norms(0))
 
+    @cached_property
     def max_abs(self) -> int:
         return max(
             int(np.abs(core).max(initial=0)) * math.prod(n - 1 for n in self.within(b))
@@ -489,8 +490,9 @@ class Spread(Factor):
     def column_counts(self) -> Ints:
         return np.asarray(self.inner.column_counts()[self.classes])
 
+    @cached_property
     def max_abs(self) -> int:
-        return self.inner.max_abs()
+        return self.inner.max_abs
 
     def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         return self.inner.row_power_sums(self._summed(M), power)

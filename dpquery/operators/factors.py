@@ -90,6 +90,7 @@ class Factor(ABC):
             return self.column_norms(1)
         return np.asarray((self.dense() != 0).sum(axis=0))
 
+    @cached_property
     def max_abs(self) -> int:
         """Return the largest absolute entry, rounded up to an integer."""
         if self.zero_one:
@@ -98,7 +99,7 @@ class Factor(ABC):
 
     def growth(self) -> int:
         """Return how many times what is in X anything on the way to `matmat` may be at most."""
-        return self.max_abs() * self.shape[1]
+        return max(1, self.max_abs) * self.shape[1]
 
     def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         """Return sum_c |(F M)_rc|^power for every row r. M: (n, k)."""
@@ -267,6 +268,7 @@ class Centered(Factor):
     def growth(self) -> int:
         return 2 * self.shape[1]
 
+    @cached_property
     def max_abs(self) -> int:
         return self.shape[0] - 1
 
@@ -323,6 +325,7 @@ class PIdentity(Factor):
         B = self.rows.astype(np.float64)
         return np.diag(self.diagonal.astype(np.float64) ** 2) + B.T @ B
 
+    @cached_property
     def max_abs(self) -> int:
         peak = max(np.abs(self.diagonal).max(), np.abs(self.rows).max(initial=0))
         return int(np.ceil(peak))
@@ -370,8 +373,9 @@ class Stacked(Factor):
     def column_norms(self, power: int) -> Numbers:
         return np.asarray(sum(part.column_norms(power) for part in self.parts))
 
+    @cached_property
     def max_abs(self) -> int:
-        return max(part.max_abs() for part in self.parts)
+        return max(part.max_abs for part in self.parts)
 
     def row_powers(self, power: int) -> Floats:
         return np.concatenate([part.row_powers(power) for part in self.parts])
@@ -421,6 +425,7 @@ class Groups(Factor):
     def column_norms(self, power: int) -> Ints:
         return np.asarray(self.matrix.sum(axis=0), dtype=np.int64)
 
+    @cached_property
     def max_abs(self) -> int:
         return 1
 
@@ -473,13 +478,14 @@ class Valued(Factor):
 
     def column_norms(self, power: int) -> Numbers:
         """Return sum_i |F_ij|^power for every column: floats where whole numbers might not fit."""
-        fits = self.max_abs() ** power * self.shape[0] < 1 << 63
+        fits = self.max_abs**power * self.shape[0] < 1 << 63
         sizes = np.abs(self.values if fits else self.values.astype(np.float64))
         return np.asarray(sizes**power * self._met)
 
     def column_counts(self) -> Ints:
         return np.where(self.values != 0, self._met, 0)
 
+    @cached_property
     def max_abs(self) -> int:
         return int(np.abs(self.values[self._met > 0]).max(initial=0))
 
@@ -508,7 +514,7 @@ def counts_records(factor: Factor) -> bool:
     """Return whether all entries are 0 or 1: whether every row counts what meets a predicate."""
     if factor.zero_one:
         return True
-    whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs() <= 1
+    whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs <= 1
     return whole and int(factor.column_norms(1).sum()) == int(factor.row_sums.sum())
 
 

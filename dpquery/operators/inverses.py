@@ -78,7 +78,7 @@ def least_squares(factor: Factor) -> Callable[[Floats], Floats]:
             return np.asarray((above + C.T @ cho_solve(root, below - C @ above)) / d[:, None])
 
         return recover
-    scale, (Q, R) = float(factor.max_abs()), _orthogonal(factor)
+    scale, (Q, R) = float(factor.max_abs), _orthogonal(factor)
     if Q is None:
         return lambda answers: np.asarray(solve_triangular(R, answers) / scale)
     return lambda answers: np.asarray(solve_triangular(R, Q.T @ answers) / scale)
@@ -103,7 +103,7 @@ def inverse_gram(factor: Factor) -> Inverse:
             root, singular = lapack.dtrtri(_orthogonal(factor)[1])
             if singular:
                 raise np.linalg.LinAlgError("a factor without full column rank")
-            M = np.asarray(root @ root.T / float(factor.max_abs()) ** 2)
+            M = np.asarray(root @ root.T / float(factor.max_abs) ** 2)
     probes = np.cos(np.outer(np.arange(factor.shape[1]) + 1.0, (1.0, 2.0, 3.0)))
     back = factor.rmatmat(factor.matmat(inverse_times(M, probes)))
     if not float(np.abs(back - probes).max()) <= INVERSE_RESIDUAL:
@@ -117,7 +117,7 @@ def _orthogonal(factor: Factor) -> tuple[Floats | None, Floats]:
     They are held as long as the factor is: its inverse and its least squares both need them.
     """
     if factor not in _ORTHOGONAL:
-        A = factor.dense() / float(factor.max_abs())
+        A = factor.dense() / float(factor.max_abs)
         square = A.shape[0] == A.shape[1]
         triangular = square and not np.any(np.tril(A, -1))
         _ORTHOGONAL[factor] = (None, A) if triangular else np.linalg.qr(A)

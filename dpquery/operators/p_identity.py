@@ -62,6 +62,7 @@ class BlockPIdentity(Factor):
         over = self._spread((self.outer != 0).sum(axis=0))
         return np.asarray((self.diagonal != 0) + (self.inner != 0).sum(axis=0) + over)
 
+    @cached_property
     def max_abs(self) -> int:
         parts = (self.diagonal, self.inner, self.outer)
         return int(np.ceil(max(np.abs(part).max(initial=0) for part in parts)))

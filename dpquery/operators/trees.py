@@ -334,6 +334,7 @@ class Tree(Factor):
     def column_counts(self) -> Ints:
         return self._down([(weights != 0).astype(np.int64) for weights in self.weights])
 
+    @cached_property
     def max_abs(self) -> int:
         return int(np.ceil(max(float(weights.max()) for weights in self.weights)))
 
@@ -441,6 +442,7 @@ class Hierarchy(Factor):
     def column_counts(self) -> Ints:
         return np.full(self.shape[1], len(self.sizes))
 
+    @cached_property
     def max_abs(self) -> int:
         return max(self.weights)
 

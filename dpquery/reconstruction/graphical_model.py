@@ -205,7 +205,7 @@ def _scaled(
         if isinstance(factor, Identity):
             matrices.append(None)
             continue
-        entry = float(factor.max_abs())
+        entry = float(factor.max_abs)
         matrices.append(np.asarray(factor.dense(), dtype=np.float64) / entry)
         scale *= entry
     return noisy / scale, noise_std / scale, _Query(block.table_shape, tuple(matrices))

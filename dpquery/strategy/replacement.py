@@ -54,7 +54,7 @@ def factor_norms(factor: Factor, power: int) -> list[int]:
     """
     if isinstance(factor, OrbitRows):
         return factor.exact_norms(power)
-    if factor.max_abs() ** power * factor.shape[0] < 1 << 63:
+    if factor.max_abs**power * factor.shape[0] < 1 << 63:
         return [int(v) for v in factor.column_norms(power)]
     if isinstance(factor, Spread):
         norms = factor_norms(factor.inner, power)

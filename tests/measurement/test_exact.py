@@ -44,7 +44,7 @@ def check(measurement, table, shift=None):
     return answers
 
 
-@pytest.mark.parametrize("bits", [1, 8, 16])
+@pytest.mark.parametrize("bits", [1, 8, 16, 25])
 @pytest.mark.parametrize("attributes", [1, 2, 5])
 def test_answers_equal_python_integers_at_every_width(bits, attributes):
     rng = np.random.default_rng(bits * 10 + attributes)
@@ -54,7 +54,8 @@ def test_answers_equal_python_integers_at_every_width(bits, attributes):
             i: Dense(rng.integers(-(2**bits), 2**bits + 1, (n + 1, n))) for i, n in enumerate(shape)
         }
         measurement = WeightedBlock(int(rng.integers(1, 1000)), product(shape, factors))
-        check(measurement, rng.integers(0, 2 ** int(rng.integers(1, 30)), shape))
+        cells, records = math.prod(shape), 2 ** int(rng.integers(1, 37)) - 1
+        check(measurement, rng.multinomial(records, np.full(cells, 1 / cells)).reshape(shape))
 
 
 @pytest.mark.parametrize("weight", [1, 3 << 16, (1 << 20) - 1, 77 << 30])

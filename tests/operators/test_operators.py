@@ -197,7 +197,7 @@ def test_summaries_equal_the_matrix(factor, F):
         for size in (1, 2, 3, F.shape[1]):
             held = np.add.reduceat(F, np.arange(0, F.shape[1], size), axis=1)
             assert np.allclose(factor.gram_of_spans(size), held.T @ held)
-    assert np.abs(F).max() <= factor.max_abs() < np.abs(F).max() + 1
+    assert np.abs(F).max() <= factor.max_abs < np.abs(F).max() + 1
     assert np.abs(F).sum(axis=1).max() <= factor.growth()
     for power in (2, 4):
         assert np.allclose(factor.row_power_sums(A, power), (np.abs(F @ A) ** power).sum(axis=1))

@@ -59,7 +59,7 @@ def test_a_tree_is_its_dense_twin(seed):
     assert np.array_equal(tree.rmatmat(Y), A.T @ Y)
     assert np.array_equal(tree.gram(), A.T @ A)
     assert np.array_equal(tree.column_counts(), (A != 0).sum(axis=0))
-    assert tree.max_abs() == A.max()
+    assert tree.max_abs == A.max()
     assert np.array_equal(tree.row_squares, (A**2).sum(axis=1))
     for power in (1, 2, 3):
         assert np.array_equal(tree.column_norms(power), (A**power).sum(axis=0))

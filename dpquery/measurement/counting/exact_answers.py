@@ -1,13 +1,15 @@
 """Exact answers of integer strategies: no float ever touches a true count.
 
 The entries of a Kronecker product of rounded factors can need 80 bits and more. Answers are then
-computed in digits of 24 bits, one int64 array a digit, with carries after every factor, and cut
-down to a grid of 2^shift by flooring. Where the answers fit 62 bits before the weight is applied,
-only the product with the weight is computed in two parts. The path depends on the strategy alone.
+computed in digits of as many bits as the factors leave room for in int64, one array a digit and no
+more digits than the bits so far need, with carries after every factor, and cut down to a grid of
+2^shift by flooring. Where the answers fit 62 bits before the weight is applied, only the product
+with the weight is computed in two parts. The path depends on the strategy alone.
 """
 
 import math
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -20,14 +22,13 @@ from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_mat
 
 RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
-_DIGIT = 24
-_MASK = (1 << _DIGIT) - 1
+_LEAST_DIGIT = 24  # bits
 
 
 def largest_entry(measurement: WeightedColumns) -> int:
     """Return a bound on the absolute entries of a measurement's matrix."""
     block = measurement.block
-    largest = measurement.weight * math.prod(max(1, factor.max_abs()) for factor in block.factors)
+    largest = measurement.weight * math.prod(max(1, factor.max_abs) for factor in block.factors)
     if block.is_product or all(factor.zero_one for factor in block.factors):
         return largest  # of an r-of-k block: its rows count records that meet r predicates or not
     return largest * sum(abs(coef) for coef, _ in block.terms)
@@ -69,17 +70,22 @@ def _exact_answers(measurement: WeightedColumns, table: Ints, shift: int) -> Int
         return np.right_shift(answers, shift, out=answers)
     if _bits(replace(measurement, weight=1)) <= 62 and weight.bit_length() + shift <= 62:
         return _scaled(block.apply(table).ravel(), weight, shift)
-    count = bits // _DIGIT + 2
-    total = [np.zeros(block.row_shape, dtype=np.int64) for _ in range(count)]
+    width, twos = _digit_bits(measurement), _twos(weight)
+    total: list[Ints] = []
     for coef, mask in block.terms:
-        digits = _carried([table, *[np.zeros_like(table)] * (count - 1)])
-        for axis, (factor, inside) in enumerate(zip(block.factors, mask, strict=True)):
+        largest = (1 << RECORD_BITS) - 1
+        digits = _carried([table], width, RECORD_BITS)
+        for factor, inside in zip(block.factors[::-1], mask[::-1], strict=True):
             applied = factor if inside else Ones(*factor.shape)
-            digits = _carried([_along(applied, axis, digit) for digit in digits])
-        total = [partial + coef * digit for partial, digit in zip(total, digits, strict=True)]
-    odd, twos = _split(weight)
-    scaled = _carried([odd * digit for digit in _carried(total)])
-    return _floor_shift(scaled, shift - twos).ravel()
+            largest *= max(1, applied.max_abs)
+            digits = [_along_last(applied, digit) for digit in digits]
+            digits = _carried(digits, width, largest.bit_length())
+        pairs = zip_longest(total, digits, fillvalue=np.zeros((), np.int64))
+        total = [partial + coef * digit for partial, digit in pairs]
+    if weight >> twos > 1 or len(block.terms) > 1:
+        scaled = [(weight >> twos) * digit for digit in _carried(total, width, bits - twos)]
+        total = _carried(scaled, width, bits - twos)
+    return _floor_shift(total, width, shift - twos).ravel()
 
 
 def _scaled(answers: Ints, weight: int, shift: int) -> Ints:
@@ -98,9 +104,7 @@ def _scaled(answers: Ints, weight: int, shift: int) -> Ints:
 def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
     """Refuse strategy entries too wide for digits of 24 bits, before anything is charged."""
     for weighted in column_matrices(measurements):
-        factors = weighted.block.factors
-        growth = [_split(weighted.weight)[0], *(f.growth() for f in factors)]
-        if _bits(weighted) > 62 and max(growth).bit_length() + _DIGIT > 61:
+        if _bits(weighted) > 62 and _digit_bits(weighted) < _LEAST_DIGIT:
             raise UnsupportedWorkloadError(
                 "the plan's integers are too wide for exact arithmetic; run `dpquery plan` again"
             )
@@ -111,40 +115,47 @@ def _bits(measurement: WeightedColumns) -> int:
     return RECORD_BITS + largest_entry(measurement).bit_length()
 
 
-def _split(weight: int) -> tuple[int, int]:
-    """Return (odd, twos) with weight = odd * 2^twos."""
-    twos = (weight & -weight).bit_length() - 1
-    return weight >> twos, twos
+def _digit_bits(measurement: WeightedColumns) -> int:
+    """Return of how many bits digits are, so that 61 hold them times whatever is applied."""
+    block, weight = measurement.block, measurement.weight
+    signed = sum(abs(coef) for coef, _ in block.terms)
+    growth = max(weight >> _twos(weight), signed, *(factor.growth() for factor in block.factors))
+    return 61 - growth.bit_length()
 
 
-def _along(factor: Factor, axis: int, tensor: Ints) -> Ints:
-    """Return a factor applied along one axis; `check_width` ensures that 62 bits are enough."""
-    moved = np.moveaxis(tensor, axis, 0)
-    flat = factor.matmat(moved.reshape(moved.shape[0], -1))
-    return np.moveaxis(flat.reshape(-1, *moved.shape[1:]), 0, axis)
+def _twos(weight: int) -> int:
+    """Return how many times a weight can be halved."""
+    return (weight & -weight).bit_length() - 1
 
 
-def _carried(digits: list[Ints]) -> list[Ints]:
-    """Return the same number in digits of [0, 2^24), all but the last."""
-    out, carry = [], np.zeros_like(digits[0])
-    for digit in digits[:-1]:
-        carried = digit + carry
-        out.append(carried & _MASK)
-        carry = carried >> _DIGIT
-    return [*out, digits[-1] + carry]
+def _along_last(factor: Factor, tensor: Ints) -> Ints:
+    """Return a factor applied along the last axis, which becomes the first one."""
+    *others, n = tensor.shape
+    return factor.matmat(tensor.reshape(-1, n).T).reshape(-1, *others)
 
 
-def _floor_shift(digits: list[Ints], shift: int) -> Ints:
-    """Return floor(sum_k digits[k] 2^(24 k) / 2^shift), which is known to fit 62 bits.
+def _carried(digits: list[Ints], width: int, bits: int) -> list[Ints]:
+    """Return the same number of so many bits in digits of [0, 2^width), all but the last."""
+    missing = -(-bits // width) - len(digits)
+    out = [*digits, *[np.zeros((), np.int64)] * missing]
+    for k in range(len(out) - 1):
+        carry = out[k] >> width
+        out[k] = out[k] & ((1 << width) - 1)
+        out[k + 1] = out[k + 1] + carry
+    return out
+
+
+def _floor_shift(digits: list[Ints], width: int, shift: int) -> Ints:
+    """Return floor(sum_k digits[k] 2^(width k) / 2^shift), which is known to fit 62 bits.
 
     Sums are taken modulo 2^64, as int64 does: a digit 64 places up adds nothing, and the sign
     digits above cancel. Digits wholly below the cut only floor away.
     """
     total = np.zeros_like(digits[0])
     for k, digit in enumerate(digits):
-        place = _DIGIT * k - shift
+        place = width * k - shift
         if 0 <= place < 64:
             total = total + (digit << place)
-        elif -_DIGIT < place < 0 or (place < 0 and k == len(digits) - 1):
+        elif -width < place < 0 or (place < 0 and k == len(digits) - 1):
             total = total + (digit >> min(-place, 63))
     return total

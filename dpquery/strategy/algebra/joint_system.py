@@ -62,7 +62,7 @@ def axis_basis(n: int, factors: Sequence[Factor | None]) -> AxisBasis:
     """Return the basis of one attribute, given the factor of each part. None sums over it."""
     keys: list[Hashable] = [None if factor is None else factor.key for factor in factors]
     distinct = {factor.key: factor for factor in factors if factor is not None}
-    tops = {key: float(factor.max_abs()) for key, factor in distinct.items()}
+    tops = {key: float(factor.max_abs) for key, factor in distinct.items()}
     rows = {key: factor.dense() / tops[key] for key, factor in distinct.items()}
     if len(set(keys)) <= 2:
         merged = _merged_basis(n, rows, tops, keys)

@@ -356,7 +356,7 @@ class ProductStrategy(Strategy):
     def measurements(self) -> tuple[WeightedBlock, ...]:
         """The one product, scaled up where its entries are small."""
         factors = {i: self.factors[i] for i in self.attributes}
-        entry = math.prod(factor.max_abs() for factor in factors.values())
+        entry = math.prod(factor.max_abs for factor in factors.values())
         return (WeightedBlock(resolution(entry), product(self.shape, factors)),)
 
     @cached_property
