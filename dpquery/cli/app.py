@@ -1,9 +1,11 @@
 """The entry point: every failure is one message on stderr and an exit code."""
 
+import errno
 import json
 import os
 import re
 import sys
+from io import StringIO
 from typing import Annotated, Any
 
 import typer
@@ -39,10 +41,18 @@ PLAIN_WORDS = (
     ("Input should be less than or equal to", "it must be at most"),
     ("Input should be", "it must be"),
     ("Option ('.*') requires an argument", r"Missing value of \1"),
+    (
+        r"Got unexpected extra argument.*? \(([\d., ]+)\)",
+        r"\1 stands apart; write numbers without blanks, with commas between several: 0.1,0.5",
+    ),
     (r"Got unexpected extra argument.*? \((.*)\)", r"Too many arguments: leave out \1"),
     ("[Pp]ath ('.*') is not readable", r"you may not read \1: check its permissions with `ls -l`"),
 )
 """What libraries say of a value that is refused, as patterns, and what people do."""
+NO_SPACE = (
+    "no space is left where something was to be written: the output, or a temporary file; what the "
+    "ledger has charged stays charged (`dpquery ledger status`), and the same command again is free"
+)
 NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -128,6 +138,8 @@ def main() -> None:
         # One thread: small matrices run up to twenty times faster, and sums come out the same
         # whatever the machine, so that a plan does. Read when numpy is first imported.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    # A stream that the shell has closed is none at all.
+    sys.stdout, sys.stderr = (each or StringIO() for each in (sys.stdout, sys.stderr))
     write_words()
     be_quiet(False)
     if mistyped := _mistyped(sys.argv[1:]):
@@ -154,7 +166,9 @@ def main() -> None:
         if example and message.startswith(("Missing", "`")):
             message += f"; write it as in `dpquery {example.removeprefix('Example: dpquery ')}`"
         elif message.startswith("No such command") and not message.endswith("?"):
-            message += f"; there are {', '.join(examples)}"
+            group = [name for name, *_ in LEDGER_COMMANDS]
+            of_ledger = place.endswith(" ledger")
+            message += f"; there are {', '.join(group if of_ledger else [*examples, 'ledger'])}"
         _fail(f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`", 2)
     except DpqueryError as error:
         _fail(str(error), error.exit_code)
@@ -165,6 +179,9 @@ def main() -> None:
             _fail(_interrupted(), 130)
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            sys.stdout = StringIO()  # what was full may be the output, which is flushed at the end
+            _fail(NO_SPACE, 70)
         _fail(f"internal error ({type(error).__name__}); nothing more is shown: it may be data", 70)
 
 

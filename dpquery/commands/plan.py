@@ -73,6 +73,7 @@ from dpquery.planning.targets import (
 )
 from dpquery.planning.worth import JudgedOn
 from dpquery.progress import stage
+from dpquery.releases.budget_words import within_reason
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Accounting, Spec
@@ -150,7 +151,7 @@ def plan(
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, rows, out)
     spec, counted, compiled = _counted_spec(as_path(spec_path), ledger, request)
-    at_delta = spec.privacy.delta if named_delta is None else named_delta
+    at_delta = spec.privacy.delta if named_delta is None else within_reason(named_delta, spec)
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
     tried = derived_targets(on_derived, spec, compiled, request.proxy)
     stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)

@@ -47,10 +47,9 @@ from dpquery.plan_file.plan import ChangedFile, changed_since, plan_and_spec, re
 from dpquery.plan_file.rehearsals import MechanismChoice
 from dpquery.progress import stage
 from dpquery.reconstruction.columns import parse_columns
-from dpquery.releases.budget_words import delta_words
+from dpquery.releases.budget_words import large_delta, within_reason
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
 from dpquery.releases.report.published import PublishedTables
-from dpquery.spec.numbers import power
 from dpquery.spec.problems import near_in_folder, not_read, one_of, quoted
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import CHOICES as NOISES
@@ -179,7 +178,7 @@ def release(
     checked_count("release_number", release_number, least=1)
     content = _bytes_of(as_path(plan_path))
     plan, spec = plan_and_spec(content, Path(plan_path))
-    at_delta = spec.privacy.delta if delta is None else _named_delta(exact_delta(delta), spec)
+    at_delta = spec.privacy.delta if delta is None else within_reason(exact_delta(delta), spec)
     held, columns, located = _memory_for_persons(memory, spec), parse_columns(also), as_data(data)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
     with ExitStack() as claim:
@@ -215,28 +214,11 @@ def release(
     )
 
 
-def _named_delta(delta: Fraction, spec: Spec) -> Fraction:
-    """Return a delta, unless records may be published at it and the spec declares none so large."""
-    declared = max(spec.privacy.delta, spec.budget.delta)
-    if delta > declared and _large_delta(delta, spec):
-        raise SpecError(
-            f"--delta {power(float(delta))} is above the delta {power(float(declared))} that the "
-            "spec declares, and so large that records may be published as they are; leave it out"
-        )
-    return delta
-
-
-def _large_delta(delta: Fraction, spec: Spec) -> list[str]:
-    """Return the warning of a delta, by how many records the spec says there are; or nothing."""
-    rows = spec.dataset.rows
-    return delta_words(delta, spec.budget, None if rows is None else rows.count)
-
-
 def _warn_of_delta(delta: Fraction, query: Query) -> None:
     """Warn of a large delta before it is charged, also where Laplace noise leaves it unused."""
     pure = not query.guarantee.delta
     unused = "; this release has Laplace noise, which does not use it" if pure else ""
-    for words in _large_delta(delta, query.spec):
+    for words in large_delta(delta, query.spec):
         warnings.warn(f"{words}{unused}", LargeDeltaWarning, stacklevel=3)
 
 

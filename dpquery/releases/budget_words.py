@@ -6,13 +6,14 @@ from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 from functools import partial
 
+from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import UNIT, Price, units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
 from dpquery.releases.words import percent
 from dpquery.spec.numbers import power
-from dpquery.spec.spec import Budget
+from dpquery.spec.spec import Budget, Spec
 
 GROWS = "the cost grows about as epsilon squared: half of it costs a quarter"
 """Why half of an epsilon is not half of a budget that is counted in rho or mu^2."""
@@ -35,6 +36,23 @@ def delta_words(delta: Fraction, budget: Budget, records: int | None) -> list[st
         f"warning: delta {power(float(delta))} {above}: publishing some records as they are would "
         "keep such a promise; take a delta far below one in the number of records"
     ]
+
+
+def large_delta(delta: Fraction, spec: Spec) -> list[str]:
+    """Return the warning of a delta, by how many records the spec says there are; or nothing."""
+    rows = spec.dataset.rows
+    return delta_words(delta, spec.budget, None if rows is None else rows.count)
+
+
+def within_reason(delta: Fraction, spec: Spec) -> Fraction:
+    """Return a delta, unless records may be published at it and the spec declares none so large."""
+    declared = max(spec.privacy.delta, spec.budget.delta)
+    if delta > declared and large_delta(delta, spec):
+        raise SpecError(
+            f"--delta {power(float(delta))} is above the delta {power(float(declared))} that the "
+            "spec declares, and so large that records may be published as they are; leave it out"
+        )
+    return delta
 
 
 def growth_words(*accounts: Account | None) -> str:

@@ -428,14 +428,16 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     except ChangedError:
         raise SpecError(
-            f"{path} was changed after it was written; put it back as it was, or {RELEASE_AGAIN}"
+            f"{path} was changed after it was written; put it back, or move the folder "
+            f"away and {RELEASE_AGAIN}"
         ) from None
     except MisplacedError as wrong:
         raise SpecError(
-            f"{path} is damaged: its {wrong.place} is none that a release states; {RELEASE_AGAIN}"
+            f"{path} is damaged: its {wrong.place} is none that a release states; move the folder "
+            f"away and {RELEASE_AGAIN}"
         ) from None
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise SpecError(f"{path} is damaged; {RELEASE_AGAIN}") from None
+        raise SpecError(f"{path} is damaged; move the folder away and {RELEASE_AGAIN}") from None
     raise SpecError(
         f"{path} has format {version!r}, not {SCHEMA_VERSION!r}; "
         "read it with the version of dpquery that wrote it"

@@ -137,6 +137,19 @@ def _shown_on_a_terminal(pty):
     return shown.decode()
 
 
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [("> /dev/full", 70, "no space is left where something was to be written"), (">&-", 0, "")],
+)
+def test_an_output_that_takes_nothing_leaves_a_release_whole(released, shell, code, said):
+    command = [sys.executable, "-m", "dpquery", "release", "data.csv", "--epsilon", "1"]
+    piped = ["sh", "-c", f'"$@" --release-number 7 --out other {shell}', "sh", *command]
+    done = subprocess.run(piped, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, said in done.stderr) == (code, True), done
+    assert "internal error" not in done.stderr
+    assert Path("other/release.json").exists()
+
+
 def test_help_is_quick_because_no_heavy_module_is_imported_for_it():
     code = (
         "import sys, dpquery.cli.app; print(*sorted({name.split('.')[0] for name in sys.modules}))"

@@ -187,9 +187,9 @@ def test_a_name_that_no_file_can_have_is_refused(released, name):
 MISTAKES = [
     # (files to put or {old: new} to change in them, command, exit code, what is said)
     ({"release/release.json": {'"epsilon": 1.0': '"epsilon": 0.1'}}, "error-report release", 2,
-     "release/release.json was changed after it was written; put it back as it was, or run"),
+     "release/release.json was changed after it was written; put it back, or move the folder away"),
     ({"release/release.json": {'"level": 0.95': '"level": 0.5'}}, "package release", 2,
-     "release/release.json was changed after it was written; put it back as it was, or run"),
+     "release/release.json was changed after it was written; put it back, or move the folder away"),
     ({"s.yaml": {"[a, b]": "[0-9, 10-19, 80+]"}}, "lint s.yaml", 0,
      "s.yaml: the values of 'x' look like ranges of numbers, and count records that hold these"),
     ({"s.yaml": {"[a, b]": "[0-9, 10-19]", "id: ops": "id: other"}},
@@ -247,6 +247,10 @@ MISTAKES = [
      "this is no file of questions, but some other text: it lacks the keys workload; write"),
     ({}, "ledger history ops", 2,
      "Too many arguments: leave out ops; see `dpquery ledger history -h`"),
+    ({}, "ledger shwo", 2,
+     "No such command 'shwo'; there are status, history, verify, export, abandon; see"),
+    ({}, "plan s.yaml --sweep 0.1 0.5 1", 2,
+     "0.5 1 stands apart; write numbers without blanks, with commas between several: 0.1,0.5"),
     ({}, "ledger status --ledger no.db", 4,
      "there is no ledger at no.db; check the path in --ledger or DPQUERY_LEDGER, or, if"),
     ({}, "ledger status --ledger release", 4,
