@@ -207,7 +207,7 @@ def running(kind, folder):
             place = os.environ[PG].partition("host=")[2].partition("&")[0]
             yield int(Path(place, "data", "postmaster.pid").read_text().split()[0])
     elif kind == "connect":
-        with connect_server(folder) as address, pytest.MonkeyPatch.context() as patch:
+        with connect_server(folder) as (address, _), pytest.MonkeyPatch.context() as patch:
             patch.setenv("SPARK_REMOTE", address)
             yield os.getpid()
     else:

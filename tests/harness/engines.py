@@ -97,7 +97,7 @@ def spark_running(folder):
 
 @contextmanager
 def connect_server(folder):
-    """Yield the address of a Spark Connect server of the settings that a release asks for."""
+    """Yield the address and the number of a Spark Connect server, of the settings asked for."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -112,7 +112,8 @@ def connect_server(folder):
     name = "org.apache.spark.sql.connect.service.SparkConnectServer"
     server = subprocess.Popen(
         [home / "bin" / "spark-submit", "--class", name, *words, "spark-internal"],
-        env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
+        env={own: value for own, value in os.environ.items() if own != "SPARK_REMOTE"}
+        | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -122,7 +123,7 @@ def connect_server(folder):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             time.sleep(0.1)
-        yield f"sc://127.0.0.1:{port}"
+        yield f"sc://127.0.0.1:{port}", server.pid
     finally:
         server.terminate()
         server.wait()

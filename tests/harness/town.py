@@ -149,9 +149,9 @@ def start(*arguments, code=None):
     )
 
 
-def ended(process):
-    """Wait for a command started."""
-    out, err = process.communicate(timeout=600)  # on a machine that is busy
+def ended(process, seconds=600):
+    """Wait for a command started, long, since the machine may be busy."""
+    out, err = process.communicate(timeout=seconds)
     return Done(process.returncode, out, err)
 
 

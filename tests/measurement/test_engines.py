@@ -131,7 +131,7 @@ def test_by_spark_connect_specs_of_chance_are_counted_alike(tmp_path):
     places = as_parts_on_spark(made(), tmp_path), str(as_csv(made(), tmp_path))
     program = f"import sys; sys.path[:0] = {sys.path!r}; import test_engines as own; "
     program += f"from pathlib import Path; own.check_many({places[0]!r}, Path({places[1]!r}))"
-    with connect_server(tmp_path) as address:
+    with connect_server(tmp_path) as (address, _):
         variables = os.environ | {"SPARK_REMOTE": address}
         done = subprocess.run(
             [sys.executable, "-c", program], env=variables, capture_output=True, text=True

@@ -455,7 +455,7 @@ def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkey
     csv = csv.replace(CANARY.encode(), b"name", 1).replace(b"income,name,name", b"income,name")
     write_town("data.parquet", csv, rows=900)
     good = Path("data.parquet").read_bytes()
-    with connect_server(tmp_path) as address:
+    with connect_server(tmp_path) as (address, _):
         monkeypatch.setenv("SPARK_REMOTE", address)
         location = f"spark:{Path.cwd()}/data.parquet"
         Path("data.parquet").write_bytes(damaged(good))
@@ -472,6 +472,39 @@ def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkey
         monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
         lost = ended(start("release", location, *again))
         assert "check SPARK_REMOTE" in lost.err
+    assert spent() == "1"
+
+
+ENDS = """
+import os, signal
+from dpquery.measurement.counting.engines import spark
+
+def task(batches):
+    os.kill({}, signal.SIGKILL)
+    yield from batches
+
+real, words = spark._added_up, "word0 long, word1 long, word2 long"
+spark._added_up = lambda cells, counter: real(cells.mapInArrow(task, words), counter)
+"""
+"""Have the rows end the process of this number; each machine has the function as it is written."""
+
+
+@SPARK
+@pytest.mark.nightly
+def test_a_connect_server_that_ends_half_way_is_named_soon_and_costs_once(town, monkeypatch):
+    pytest.importorskip("grpc")
+    command = ("release", f"spark:{town}/data.parquet", "--epsilon", "1")
+    with connect_server(town) as (address, number):
+        monkeypatch.setenv("SPARK_REMOTE", address)
+        done = ended(start(*command, code=ENDS.format(number)), 120)
+    assert (done.code, done.out) == (DataError.exit_code, ""), done
+    assert "Spark ended" in done.err
+    assert len(done.err.splitlines()) == 1, done.err
+    assert (spent(), kinds()) == ("1", ["register", "reserve"])
+    with connect_server(town) as (address, _):
+        monkeypatch.setenv("SPARK_REMOTE", address)
+        done = ended(start(*command))
+    assert done.code == 0, done
     assert spent() == "1"
 
 

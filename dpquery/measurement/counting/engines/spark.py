@@ -109,9 +109,10 @@ def spark_session() -> "SparkSession":
             running = session_type.getActiveSession()
             if running is None and remote:
                 _knock(os.environ["SPARK_REMOTE"])
-            if running is None:
-                running = session_type.builder.getOrCreate() if remote else _started()
-        session = running.newSession()
+                running = session_type.builder.getOrCreate()
+                _forget(running)
+            session = (running or _started()).newSession()
+        _make_hasty(session)
         unlike = [f"{k}={v}" for k, v in _OF_THE_MACHINES.items() if session.conf.get(k, "") != v]
         for key, value in _OF_THE_QUERY.items():
             session.conf.set(key, value)
@@ -138,6 +139,28 @@ def _knock(address: str) -> None:
     if place.scheme == "sc":
         with socket.create_connection((place.hostname or "", place.port or _CONNECT_PORT), _SOON):
             pass
+
+
+def _make_hasty(session: "SparkSession") -> None:
+    """Have each request of a Connect session try for 8 s to reach its server, not for 10 minutes.
+
+    What it asks when it is stopped is one more.
+    """
+    from pyspark.sql import is_remote
+
+    if is_remote():
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=2000)])
+        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+
+
+def _forget(session: "SparkSession") -> None:
+    """Have a Connect session ask nothing more, and so wait for no server when the program ends."""
+    from pyspark.sql import is_remote
+
+    if is_remote():
+        session.client.close()
 
 
 def _started() -> "SparkSession":
@@ -220,6 +243,7 @@ def check_spark(locations: Sequence[str], declared: Sequence[str]) -> None:
     try:
         answer = _mapped(session.range(1), _version, "version string").toArrow()
         versions = answer.column(0).to_pylist()
+        _forget(session)
     except spark_errors():
         pass
     if versions != [__version__]:
