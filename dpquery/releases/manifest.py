@@ -35,6 +35,7 @@ from dpquery.releases.manifest_facts import (
 )
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.fields import IDENTIFIER
+from dpquery.spec.problems import near_in_folder, quoted
 from dpquery.spec.spec import Neighbours, Privacy, PublicationRules, Spec
 from dpquery.strategy.strategy import Law, Noise
 from dpquery.untrusted.files import read_outside
@@ -422,9 +423,12 @@ def read_manifest(directory: Path) -> Manifest:
             return manifest
         version = text_of(version)[:40]
     except (FileNotFoundError, NotADirectoryError):
+        near = None if directory.exists() else near_in_folder(directory)
+        remedy = "name the folder that `dpquery release` wrote"
+        remedy = remedy if near is None else f"did you mean {quoted(near)}?"
+        what = "a file and not" if directory.is_file() else "not"
         raise SpecError(
-            f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
-            "name the folder that `dpquery release` wrote"
+            f"{directory} is {what} a release folder: it has no {MANIFEST_FILE}; {remedy}"
         ) from None
     except ChangedError:
         raise SpecError(

@@ -127,10 +127,13 @@ class _Collector(AbstractContextManager[None, bool]):
 
 
 def near_in_folder(path: Path) -> str | None:
-    """Return the name of the file that may have been meant by one that is missing, if any."""
+    """Return the name that may have been meant by a missing one of the same kind, if any.
+
+    A name without an ending is taken for a folder's if there is such.
+    """
     try:
         with os.scandir(path.parent) as entries:
-            beside = [entry.name for entry in entries if entry.is_file()]
+            beside = [e.name for e in entries if e.is_file() or (not path.suffix and e.is_dir())]
     except (OSError, ValueError):
         beside = []
     # Endings apart, which are alike anyway; of two files of one name that with the same ending.

@@ -463,8 +463,8 @@ def scrubbed(path: Path) -> Iterator[None]:
         failure = _damaged(path)
     except OSError as error:
         failure = LedgerError(
-            f"the ledger at {path} cannot be used: {error.strerror}; check the permissions of its "
-            "folder, or name another with --ledger or DPQUERY_LEDGER"
+            f"the ledger at {path} cannot be used: {error.strerror}; make its folder, check the "
+            "folder's permissions, or name another with --ledger or DPQUERY_LEDGER"
         )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             failure = _no_room(path)

@@ -172,7 +172,8 @@ class _DomainReader:
         if not isinstance(node, MapNode):
             raise node.mistake(
                 f"expected what {quoted(key.text)} may hold, `boolean` or a mapping with "
-                f"{listed((*fields.kinds, 'merge'))}, found {described(node)}"
+                f"{listed((*fields.kinds, 'merge'))}, found {described(node)}; write it as in "
+                "{values: [a, b]} or {range: [0, 99]}"
             )
         what = f"attribute {quoted(key.text)}"
         given = fields.read(node, self._problems, what=what)

@@ -9,12 +9,18 @@ depends on it is skipped.
 from typing import ClassVar, Generic, Self, TypeVar, cast, overload
 
 from dpquery.spec.parsing.forms import Form, Schema, described_as, kind_of_node
-from dpquery.spec.parsing.yaml_nodes import MapNode, Node
+from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted, suggestion
 
 _T = TypeVar("_T")
 _NO_DEFAULT = object()
 _SHORT = 60  # characters of an example in a message
+
+AFTER_A_COMMA = (
+    "; in braces a comma begins another key: put a list into brackets, a text with commas into "
+    "quotes, and a point before decimals"
+)
+"""What to do about a key without a value that is no key."""
 
 
 class Field(Generic[_T]):
@@ -166,8 +172,10 @@ class Fields:
             if key.text in known:
                 self._nodes[key.text] = value
             else:
-                meant.add(nearest(key.text, known))
-                hint = suggestion(key.text, known)
+                near, hint = nearest(key.text, known), suggestion(key.text, known)
+                meant.add(near)
+                if near is None and isinstance(value, TextNode) and value.empty:
+                    hint += AFTER_A_COMMA
                 problems.add(key.place, f"{what} has no key {quoted(key.text)}{hint}")
         for name, field in known.items():
             if field.required and name not in self and name not in meant:
