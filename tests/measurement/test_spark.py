@@ -21,6 +21,7 @@ from data import assert_equal, moved, single, spec_of, written
 from engines import LOCAL, SPARK, connect_server, spark_running
 from scipy.stats import chisquare
 from test_stability import SPECS
+from test_text_sources import LOGS
 from town import CSV, PERSON_SPEC, SPEC, ended, kinds, ok, plan_town, run, spent, start
 
 from dpquery.exceptions import DataError
@@ -267,6 +268,23 @@ def test_what_is_no_table_of_rows_is_refused_before_the_charge(spark, tmp_path):
     zoned = pa.table({"age": pa.array([0], pa.timestamp("us", "Europe/Berlin"))})
     pq.write_table(zoned, tmp_path / "times.parquet")
     assert "moments, whose days differ" in refusal(f"spark:{tmp_path}/times.parquet")
+
+
+@SPARK
+@pytest.mark.parametrize("log", LOGS)
+def test_a_table_of_delta_or_iceberg_is_refused_unless_its_name_says_so(spark, tmp_path, log):
+    table, file = tmp_path / "t 1", tmp_path / "t 1" / LOGS[log]
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"age": [1]}), file)
+    spark.sql(f"CREATE TABLE logged_{len(log)} (age int) USING parquet LOCATION '{file.parent}'")
+    locations = [f"spark:{tmp_path}/*", f"spark:{tmp_path}/t*/{LOGS[log]}"]
+    locations += [f"spark:table=logged_{len(log)}"]
+    for location in locations:
+        check_header([location], AGE)
+    (table / log).parent.mkdir()
+    (table / log).touch()
+    for location in locations:
+        assert "is a table of Delta or Iceberg" in refusal(location)
 
 
 @SPARK

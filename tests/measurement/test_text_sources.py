@@ -6,6 +6,7 @@ The oracles are Python's csv module and the same rows written plainly.
 import csv
 import io
 import itertools
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -418,12 +419,26 @@ def test_a_file_that_is_named_twice_is_refused_however_it_is_named(folder, tmp_p
         refused([other, folder / "*.csv"], "named twice")
 
 
+LOGS = {"_delta_log/0.json": "sex=1/a.csv", "metadata/v1.metadata.json": "data/sex=1/a.csv"}
+"""What makes a folder a table whose files hold removed rows too, and where a file of it lies."""
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_a_table_of_delta_or_iceberg_is_refused_however_its_files_are_named(folder, tmp_path, log):
+    table, file = tmp_path / "table", tmp_path / "table" / LOGS[log]
+    file.parent.mkdir(parents=True)
+    shutil.copy(folder / "a.csv", file)
+    check_header(file, SPEC)
+    (table / log).parent.mkdir()
+    (table / log).touch()
+    for named in (table, file, file.parent, file.parent / "*.csv", tmp_path / "*"):
+        refused(named, f"{table} is a table of Delta or Iceberg, .*in Spark .*to Parquet")
+
+
 def test_what_is_no_data_is_named(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "a folder without files")
     refused(tmp_path, "holds the folder")
-    (tmp_path / "empty" / "_delta_log").mkdir()
-    refused(tmp_path / "empty", "is a Delta table, whose files hold removed rows too")
     refused(tmp_path / "*.parquet", "matches no file")
     refused([], "no data is named")
     (folder / "c.csv").write_text("sex,CANARY\n")

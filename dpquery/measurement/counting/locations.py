@@ -16,7 +16,7 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX, ArrowFile
 from dpquery.measurement.counting.databases import AdbcTable, DuckdbTable, SqliteTable
 from dpquery.measurement.counting.engines.spark import PREFIX as SPARK
-from dpquery.measurement.counting.sources import Source
+from dpquery.measurement.counting.sources import Source, check_no_log
 from dpquery.measurement.counting.text_files import CODECS, TextFile
 from dpquery.spec.spec import FileFormat
 
@@ -138,12 +138,10 @@ def _sources_at(location: Path, file: FileFormat) -> Iterator[Source]:
 
 def _files_at(location: Path) -> list[Path]:
     """Return the files that a path, a folder or a glob stands for."""
-    if os.path.isdir(location):  # unlike is_dir, whatever the name is
-        if os.path.isdir(location / "_delta_log"):
-            raise DataError(
-                f"{location} is a Delta table, whose files hold removed rows too; name it through "
-                "Spark's catalogue, or write its rows to Parquet"
-            )
+    is_folder = os.path.isdir(location)  # unlike is_dir, whatever the name is
+    whole = os.path.abspath(location)
+    check_no_log([f"{whole}/" if is_folder else whole], lambda own, log: any(Path(own).glob(log)))
+    if is_folder:
         inside = _listed(location)
         if location / "release.json" in inside:
             raise DataError(f"{location} is a release, by its release.json; name the records")

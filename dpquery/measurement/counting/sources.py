@@ -12,7 +12,7 @@ What to do about a file that is another kind than its suffix says, before the ch
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
@@ -203,6 +203,29 @@ def check_kind(kinds: Sequence[str], *, where: str) -> None:
     if "table" not in kinds:
         what = "is a view, in which one row may come to be many" if kinds else "does not exist"
         raise DataError(f"{where} {what}; name a table of the database")
+
+
+def check_no_log(files: Iterable[str], has: Callable[[str, str], bool]) -> None:
+    """Refuse files of a Delta or Iceberg table, known by the log beside or above them.
+
+    Args:
+        files: their paths; that of a folder ends in a slash.
+        has: whether a folder has what a pattern names.
+    """
+    folders: set[str] = set()
+    for file in files:
+        folder = os.path.dirname(file)
+        while "=" in os.path.basename(folder):  # a partition
+            folder = os.path.dirname(folder)
+        folders.add(folder)
+        if os.path.basename(folder) == "data":  # of Iceberg
+            folders.add(os.path.dirname(folder))
+    for folder in sorted(folders):
+        if any(has(folder, log) for log in ("_delta_log", "metadata/*.metadata.json")):
+            raise DataError(
+                f"{folder} is a table of Delta or Iceberg, whose files hold removed rows too; read "
+                "it by its table name in Spark (spark:table=NAME), or export it to Parquet"
+            )
 
 
 def sql_name(name: str) -> str:

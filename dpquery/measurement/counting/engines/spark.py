@@ -45,7 +45,7 @@ import pyarrow as pa
 from dpquery.arrays import Ints
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
-from dpquery.measurement.counting.sources import places_of
+from dpquery.measurement.counting.sources import check_no_log, places_of
 from dpquery.measurement.counting.tally import RecordTally
 from dpquery.version import __version__
 
@@ -212,7 +212,8 @@ def stop_if_ours(session: "SparkSession") -> None:
 _CONNECT_PORT, _SOON = 15002, 10.0  # of a Connect server unless said; seconds
 PREFIX = "spark:"
 _TABLE = "table="
-_PROVIDERS = {"parquet", "orc", "delta", "iceberg"}  # of rows; text has records that depend on more
+_OF_LOGS = {"delta", "iceberg"}
+_PROVIDERS = {"parquet", "orc", *_OF_LOGS}  # of rows; text has records that depend on more
 _OF_HIVE = {
     "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
     "org.apache.hadoop.hive.ql.io.orc.OrcInputFormat",
@@ -478,13 +479,30 @@ def _files(session: "SparkSession", place: str) -> list[str]:
             f"{PREFIX}{place} is no file, folder or glob of files that Spark can read, and "
             f"{PREFIX}{_TABLE}NAME is a table of its catalogue; give one or the other, in quotes"
         )
+    _check_no_log(session, [f"{place}/", *map(_as_pattern, files)])
     return files
+
+
+def _check_no_log(session: "SparkSession", files: Sequence[str]) -> None:
+    """Refuse patterns of files that belong to a table whose log says which rows it has."""
+
+    def has(folder: str, log: str) -> bool:
+        with suppress(*spark_errors()):  # where nothing is there
+            reader = session.read.schema("name string").option("recursiveFileLookup", "true")
+            return bool(reader.parquet(f"{folder}/{log}").inputFiles())
+        return False
+
+    check_no_log(files, has)
+
+
+def _as_pattern(name: str) -> str:
+    """Return the pattern of this name alone."""
+    return re.sub(r"([][{}*?\\])", r"\\\1", name)
 
 
 def _of_parquet(session: "SparkSession", files: Sequence[str]) -> "DataFrame":
     try:
-        # A name is no pattern.
-        table = session.read.parquet(*(re.sub(r"([][{}*?\\])", r"\\\1", file) for file in files))
+        table = session.read.parquet(*map(_as_pattern, files))
         if table.columns:  # Spark Connect looks at the files where they are first asked for
             return table
     except spark_errors():
@@ -535,6 +553,8 @@ def _catalogued(
             f"{where} is not stored as rows of {', '.join(sorted(_PROVIDERS))}; Spark's readers of "
             "other kinds may take one record for many: write it as one of these"
         )
+    if provider not in _OF_LOGS:
+        _check_no_log(session, [*map(_as_pattern, files)])
     _checked(table, declared, where)
     return table, files
 
