@@ -7,10 +7,12 @@ What a release makes of public facts: tested, relied on or not, and put into wor
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+
+import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
@@ -48,7 +50,9 @@ from dpquery.reconstruction.columns import (
     extra_columns,
     query_structure,
 )
+from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
+    MAX_KEPT_NUMBERS,
     Estimates,
     TableAnswers,
     noisy_values,
@@ -278,6 +282,9 @@ class LinearMechanism:
         )
 
 
+KEPT_ERRORS = 64  # small blocks whose standard errors are kept for those that are like them
+
+
 @dataclass(frozen=True, eq=False)
 class LinearAnswers:
     """Computes the answers of an item, one table at a time."""
@@ -296,6 +303,28 @@ class LinearAnswers:
     def variances(self) -> dict[int, float]:
         """Variance of a block's queries, by position, where all of its queries have the same."""
         return self.strategy.uniform_variances(self.compiled.workload.blocks)
+
+    @cached_property
+    def _known_errors(self) -> dict[Hashable, Floats]:
+        """Standard errors of the last small blocks, by likeness."""
+        return {}
+
+    def _std_errors(self, place: int) -> Floats:
+        """Return the standard errors of a block; of many that are alike they are kept."""
+        block, known, std = self.compiled.workload.blocks[place], self._known_errors, self.noise_std
+        if place in self.variances:
+            return np.broadcast_to(std * math.sqrt(self.variances[place]), (block.queries,))
+        small = block.queries <= MAX_KEPT_NUMBERS
+        like = self.strategy.likeness(block) if small else None
+        if like is not None and like in known:
+            return known[like]
+        position = self.positions[place]
+        errors = standard_errors(self.strategy, block, position=position, noise_std=std)
+        if like is not None:
+            if len(known) == KEPT_ERRORS:
+                known.clear()
+            known[like] = errors
+        return errors
 
     @cached_property
     def fitted_facts(self) -> FittedFacts:
@@ -339,9 +368,8 @@ class LinearAnswers:
                 self.estimates,
                 strategy=self.strategy,
                 position=self.positions[place],
-                noise_std=self.noise_std,
                 level=self.level,
-                variance=self.variances.get(place),
+                std_errors=self._std_errors(place),
             )
             if isinstance(self.strategy, InformedStrategy):
                 answers = replace(
@@ -372,7 +400,7 @@ def linear_mechanism(
     compiled, epsilon = compile_spec(spec), request.epsilon
     funds = declared_funds(spec) if ledger is None else ledger.funds(spec.dataset.id)
     shares = BudgetShares(spec, compiled.workload, request.delta, funds)
-    query_of = partial(_query, shares=shares, compiled=compiled, request=request)
+    query_of = cache(partial(_query, shares=shares, compiled=compiled, request=request))
     priced = allowed_prices(plan, shares, request.noise, epsilon=epsilon)
     chosen = priced[0]
     if ledger is not None and len(priced) > 1:

@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block, broadcast_sum, kron_apply
-from dpquery.reconstruction.intervals import half_widths, standard_errors
+from dpquery.reconstruction.intervals import half_widths
 from dpquery.spec.spec import Table
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
@@ -432,9 +432,8 @@ def table_answers(
     *,
     strategy: Strategy,
     position: int | None,
-    noise_std: float,
+    std_errors: Floats,
     level: float,
-    variance: float | None = None,
 ) -> TableAnswers:
     """Return the answers of a table with their standard errors and noise intervals.
 
@@ -444,16 +443,11 @@ def table_answers(
         estimates: the result of `reconstruct` on the measurements.
         strategy: what was measured.
         position: of the block in the workload; None where it is not of the workload.
-        noise_std: standard deviation of the noise on each measured row.
+        std_errors: of the block's queries; the same memory may serve other tables.
         level: of the noise intervals.
-        variance: of every query of the block under unit noise, where it is known to be one number.
     """
-    if variance is None:
-        std = standard_errors(strategy, block, position=position, noise_std=noise_std)
-    else:
-        std = np.broadcast_to(noise_std * math.sqrt(variance), (block.queries,))
-    half = half_widths(strategy, block, std, position=position, level=level)
-    return TableAnswers(table, estimates.answer(block, position).ravel(), std, half)
+    half = half_widths(strategy, block, std_errors, position=position, level=level)
+    return TableAnswers(table, estimates.answer(block, position).ravel(), std_errors, half)
 
 
 def positions_of(queried: Sequence[Block], blocks: Sequence[Block]) -> tuple[int | None, ...]:

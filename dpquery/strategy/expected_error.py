@@ -7,6 +7,7 @@ buys (figures.unit_std) they are in counts.
 """
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,19 +55,23 @@ def block_errors(
     """Return the error of every block of a workload."""
     scale, errors = squared_sensitivity(strategy, change), []
     uniform = strategy.uniform_variances(workload.blocks)
+    known: dict[Hashable, BlockError] = {}
     for position, block in enumerate(workload.blocks):
         if position in uniform:
             variance = scale * uniform[position]
             std = math.sqrt(variance)
             errors.append(BlockError(variance * block.queries, std, (std, std)))
             continue
-        terms = strategy.variances(block, position=position)
-        largest = math.sqrt(scale * largest_of(terms))
-        total, between = scale * total_of(terms, block), (largest, largest)
-        if block.queries > MAX_EXPANDED_ROWS:
-            low = largest if _is_exact(terms) else math.sqrt(total / block.queries)
-            between = low, math.sqrt(scale * _bound_of(terms))
-        errors.append(BlockError(total, largest, between))
+        like = strategy.likeness(block)
+        if like is None or like not in known:
+            terms = strategy.variances(block, position=position)
+            largest = math.sqrt(scale * largest_of(terms))
+            total, between = scale * total_of(terms, block), (largest, largest)
+            if block.queries > MAX_EXPANDED_ROWS:
+                low = largest if _is_exact(terms) else math.sqrt(total / block.queries)
+                between = low, math.sqrt(scale * _bound_of(terms))
+            known[like] = BlockError(total, largest, between)
+        errors.append(known[like])
     return errors
 
 

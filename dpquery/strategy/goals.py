@@ -37,7 +37,7 @@ from dpquery.progress import report_progress
 from dpquery.strategy.algebra.query_powers import RowSums, expand, total_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.expected_error import ExpectedError, largest_of, squared_sensitivity
-from dpquery.strategy.shapes.splits import Core, split_terms
+from dpquery.strategy.shapes.splits import Core, side_of, split_terms
 from dpquery.strategy.strategy import Figure, RecordChange, Strategy
 
 
@@ -320,11 +320,13 @@ class BudgetProblem:
 
     def __init__(self, workload: Workload, goal: Goal, cores: tuple[Core | None, ...]) -> None:
         self.workload, self.goal, self.cores = workload, goal, cores
-        rests = [None if core is None else core.variances for core in cores]
         self.classes: dict[int, RowClasses] = {}
         below: dict[int, list[Subset]] = {}
         for k in sorted({k for limit in goal for k in limit.blocks}):
-            by_subset = list(split_terms(cores, rests, workload.blocks[k], order=2))
+            block = workload.blocks[k]
+            pairs = zip(block.attributes, block.factors, strict=True)
+            sides = [side_of(cores[i], factor) for i, factor in pairs]
+            by_subset = list(split_terms(block, sides, order=2))
             below[k] = [b for b, terms in by_subset for _ in terms]
             terms = [term for _, subset_terms in by_subset for term in subset_terms]
             self.classes[k] = row_classes(workload.blocks[k], terms)

@@ -11,7 +11,7 @@ powers of a Kronecker product are Kronecker products of powers ([MATH] 9).
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self, get_args
 
@@ -222,6 +222,10 @@ class Strategy(Sent, ABC):
         Raises:
             UnsupportedWorkloadError: a block asks for what is not measured.
         """
+
+    def likeness(self, block: Block) -> Hashable:
+        """Return a value equal for blocks of the same variances, row by row; None if unknown."""
+        return None
 
     def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
         """Return the variance under unit noise of blocks, by position, where it is one number.

@@ -48,7 +48,7 @@ WATCHED: list[tuple[Any, str, str]] = [
     (write, "write_measurements", "write: noisy values"),
     (linear_mechanism, "reconstruct", "reconstruct"),
     (least_squares._SplitEstimates, "answer", "reconstruct"),
-    (least_squares, "standard_errors", "standard errors"),
+    (linear_mechanism, "standard_errors", "standard errors"),
     (least_squares, "half_widths", "half widths"),
     (write, "write_release", "write: the rest"),
     (item_table.Layout, "_attribute_arrays", "write: columns"),

@@ -9,10 +9,11 @@ from dense import random_strategies, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES
-from dpquery.operators.blocks import Workload, marginal
+from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram
+from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.algebra.subsets import (
@@ -28,6 +29,8 @@ from dpquery.strategy.expected_error import block_errors, expected_error, square
 from dpquery.strategy.search.candidates import Problem, residual_candidate
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.splits import CenteredCore
 
 seeds = pytest.mark.parametrize("seed", range(20))
 
@@ -152,6 +155,23 @@ def test_the_variance_of_uniform_tables_is_that_of_every_query(seed, noise):
             terms = strategy.power_sums(blocks[position], position=position, order=2)
             slow = expand(terms, blocks[position].row_shape)
             assert slow == pytest.approx(np.full(slow.shape, value), rel=1e-9)
+
+
+def test_tables_that_are_alike_have_the_same_variances():
+    shape, queries = (3,) * 4, Prefix(3)
+    weights = {b: 1 + (3 in b) for b in subsets_of((0, 1, 2, 3))}
+    cores = tuple(CenteredCore(3) for _ in shape)
+    strategy = ResidualStrategy("residual", "gaussian", cores, weights)
+    stated = {}
+    for b in subsets_of((0, 1, 2, 3)):
+        for at_least in range(min(1, len(b)), len(b) + 1):
+            for factor in (queries, total(3), Identity(3)):
+                block = Block(shape, b, (factor,) * len(b), (True,) * len(b), at_least)
+                variances = expand(strategy.variances(block, position=None), block.row_shape)
+                like = strategy.likeness(block)
+                assert stated.setdefault(like, variances.tolist()) == variances.tolist()
+    same, other, heavy = (product_block(shape, {i: queries}) for i in (0, 1, 3))
+    assert strategy.likeness(same) == strategy.likeness(other) != strategy.likeness(heavy)
 
 
 def test_a_uniform_table_that_is_not_measured_is_refused():

@@ -62,6 +62,7 @@ from dpquery.reconstruction.derived import (
     variation_alone,
     widest_quantile,
 )
+from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct, table_answers
 from dpquery.reconstruction.relaxed.fits import RapProjection
 from dpquery.spec.columns import Domain
@@ -367,7 +368,7 @@ def rehearse_columns(
             estimates,
             strategy=strategy,
             position=place,
-            noise_std=stage.noise_std,
+            std_errors=standard_errors(strategy, block, position=place, noise_std=stage.noise_std),
             level=0.95,
         )
         truth = proxy.answers(block).ravel()

@@ -14,7 +14,7 @@ worked out for distinct predicates alone: no matrix of the size of an attribute 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -74,10 +74,10 @@ class SplitPowers:
     """
 
     def __init__(
-        self, block: Block, levels: Sequence[Floats], inside: Mapping[int, Floats], *, order: int
+        self, block: Block, levels: Sequence[Floats], inside: Container[int], *, order: int
     ) -> None:
-        """Take the levels of all predicates, (m_k,) or one number, and powers of their rests."""
-        self.block, self.levels, self.inside, self.order = block, levels, inside, order
+        """Take the levels of all predicates, (m_k,) or one number, and whose have a rest."""
+        self.block, self.levels, self.order = block, levels, order
         counted = [
             k for k, is_counted in enumerate(block.counted) if is_counted and not block.is_product
         ]
@@ -85,11 +85,16 @@ class SplitPowers:
         even.sort(key=lambda k: block.attributes[k] in inside)  # what no part lies in comes first
         self.even, self.uneven = even, [k for k in counted if k not in even]
         level = [float(levels[k][0]) for k in even]
-        r = block.at_least if counted else 0
-        self.values = differences(level, r, beside=len(self.uneven))
+        self.values = np.ones((1, 1))
+        if counted:
+            self.values = differences(level, block.at_least, beside=len(self.uneven))
+        self.outside = [np.ones(1) if k in even else v**order for k, v in enumerate(levels)]
 
-    def terms(self, b: Subset) -> RowTerms:
-        """Return the order-th power of the part of every query in b; none where there is none."""
+    def terms(self, b: Subset, rests: Mapping[int, Floats]) -> RowTerms:
+        """Return the order-th power of the part of every query in b; none where there is none.
+
+        `rests` has the powers of the predicates' rests, (m_k,) or one number.
+        """
         S, (row, values) = self.block.attributes, (0, self.values)
         for k in self.even:
             row = 2 * row + (S[k] in b)
@@ -97,9 +102,9 @@ class SplitPowers:
         for k in self.uneven:
             values = np.diff(values) if S[k] in b else values
         left = [k for k in self.uneven if S[k] not in b]
-        if not np.any(values):
+        if not values.any():
             return []
-        fixed = [self._vector(k, b) for k in range(len(S))]
+        fixed = [rests[i] if i in b else self.outside[k] for k, i in enumerate(S)]
         if len(values) == 1:  # one level: every product, and most thresholds
             return [(math.prod([float(values[0])] * self.order), fixed)]
         terms: RowTerms = []
@@ -110,13 +115,6 @@ class SplitPowers:
                 vectors[k] = math.prod(factors, start=np.ones(1))
             terms.append((coef, vectors))
         return terms
-
-    def _vector(self, k: int, b: Subset) -> Floats:
-        """Return what the k-th predicate contributes alone."""
-        i = self.block.attributes[k]
-        if i in b:
-            return self.inside[i]
-        return np.ones(1) if k in self.even else np.asarray(self.levels[k] ** self.order)
 
 
 def _powers(

@@ -144,7 +144,7 @@ class MarginalsStrategy(SplitStrategy):
         """Return sums of powers of coefficients; None above 2 for signed or very wide blocks."""
         if order > 2:
             return even_powers(self, block, order)
-        return self.split_power_sums(block, [split.variances for split in self.splits], order)
+        return self.split_power_sums(block, order)
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
         r"""Return both sums from coefficients on the measured sets that meet the block's.

@@ -1,6 +1,6 @@
 """Cores and totals of attribute subsets (OPT_R): nothing is measured twice."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import ClassVar, Self
@@ -94,14 +94,14 @@ class ResidualStrategy(SplitStrategy):
         )
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms:
-        def rest(core: Core) -> Rest:
-            return core.variances if order == 2 else partial(core.power_sums, order=order)
+        return self.split_power_sums(block, order)
 
-        rests = [None if core is None else rest(core) for core in self.cores]
-        within = {
-            b: {i: rest(core) for i, core in cores.items()} for b, cores in self.block_cores.items()
-        }
-        return self.split_power_sums(block, rests, order, within)
+    def rest_in(self, b: tuple[int, ...], i: int, order: int) -> Rest:
+        core = self.split_in(b, i)
+        return core.variances if order == 2 else partial(core.power_sums, order=order)
+
+    def likeness(self, block: Block) -> Hashable:
+        return None if self.block_cores else super().likeness(block)
 
     def encode_parameters(self) -> dict[str, JsonValue]:
         encoded: dict[str, JsonValue] = {

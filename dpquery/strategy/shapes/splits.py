@@ -24,7 +24,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -379,6 +378,28 @@ Rest = Callable[[Factor], Floats]
 """q H q' of every query on one attribute, or the sum of higher powers of q R."""
 
 
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Queries on one attribute: one entry where all are alike."""
+
+    levels: Floats  # q z
+    rest: Floats  # 0 where the attribute has one class
+    one_class: bool  # whether it has
+
+    @property
+    def key(self) -> Hashable:
+        """A value equal for sides that are equal number by number."""
+        return self.levels.tobytes(), self.rest.tobytes(), self.one_class
+
+
+def side_of(split: Split | None, factor: Factor, rest: Rest | None = None) -> Side:
+    """Return a factor's side; its rest is q H q' unless it is another."""
+    if split is None or factor.shape[1] == 1:
+        return Side(distinct_or_all(factor.row_sums.astype(np.float64)), np.zeros(1), True)
+    rest = rest or split.variances
+    return Side(distinct_or_all(split.levels(factor)), distinct_or_all(rest(factor)), False)
+
+
 class SplitStrategy(Strategy):
     """Estimates are sums of components, one for each set of attributes, which are independent."""
 
@@ -448,19 +469,48 @@ class SplitStrategy(Strategy):
             raise ValueError(f"attribute {i} has one class and no split")
         return split
 
-    def split_power_sums(
-        self,
-        block: Block,
-        rests: Sequence[Rest | None],
-        order: int,
-        within: Mapping[Subset, Mapping[int, Rest]] = MappingProxyType({}),
-    ) -> RowTerms:
-        """Return the sum over b <= S of component b's share of every query's power sum.
+    def rest_in(self, b: Subset, i: int, order: int) -> Rest:
+        """Return an attribute's rest within component b; that of marginals is for order 2."""
+        return self.split_in(b, i).variances
 
-        `within` has the rests that are not the same within a component as elsewhere.
-        """
+    @cached_property
+    def _known(self) -> dict[tuple[int, Hashable, int], Side]:
+        return {}
+
+    @cached_property
+    def _distinct(self) -> dict[Hashable, Side]:
+        return {}
+
+    def _side(self, b: Subset, i: int, factor: Factor, order: int) -> Side:
+        """Return a factor's side within b, one object for all that are equal number by number."""
+        split = None if self.splits[i] is None else self.split_in(b, i)
+        key = (id(split), factor.key, order)
+        if key not in self._known:
+            side = side_of(split, factor, None if split is None else self.rest_in(b, i, order))
+            self._known[key] = self._distinct.setdefault(side.key, side)
+        return self._known[key]
+
+    def _sides(self, block: Block, order: int) -> list[Side]:
+        pairs = zip(block.attributes, block.factors, strict=True)
+        return [self._side((), i, factor, order) for i, factor in pairs]
+
+    def likeness(self, block: Block) -> Hashable:
+        sides = self._sides(block, 2)
+        pairs = zip(block.attributes, sides, strict=True)
+        below = subsets_of(tuple(i for i, side in pairs if not side.one_class))
+        shares = tuple(map(self.component_variance, below))
+        return *sides, block.row_shape, block.counted, block.at_least, shares
+
+    def split_power_sums(self, block: Block, order: int) -> RowTerms:
+        """Return the sum over b <= S of component b's share of every query's power sum."""
+        factors = dict(zip(block.attributes, block.factors, strict=True))
+
+        def rests_in(b: Subset) -> dict[int, Floats]:
+            return {i: self._side(b, i, factors[i], order).rest for i in b}
+
         terms: RowTerms = []
-        for b, powers in split_terms(self.splits, rests, block, order=order, within=within):
+        sides = self._sides(block, order)
+        for b, powers in split_terms(block, sides, order=order, rests_in=rests_in):
             if powers:
                 share = self.component_variance(b) ** (order / 2)
                 terms += [(coef * share, vectors) for coef, vectors in powers]
@@ -468,34 +518,27 @@ class SplitStrategy(Strategy):
 
 
 def split_terms(
-    splits: Sequence[Split | None],
-    rests: Sequence[Rest | None],
     block: Block,
+    sides: Sequence[Side],
     *,
     order: int,
-    within: Mapping[Subset, Mapping[int, Rest]] = MappingProxyType({}),
+    rests_in: Callable[[Subset], Mapping[int, Floats]] | None = None,
 ) -> Iterator[tuple[Subset, RowTerms]]:
     """Yield every b <= S with prod_{i in b} rest_i prod_{i not in b} (q z)^order of every query.
 
-    The rest is q H q', or the sum of higher powers of q R. Where an r-of-k block takes all ones
-    instead of the predicate, q z is 1 and the rest is 0. `within` has other rests for some b.
+    Where an r-of-k block takes all ones instead of the predicate, q z is 1 and the rest is 0.
+
+    Args:
+        block: whose queries.
+        sides: of its factors.
+        order: of the powers.
+        rests_in: the rests of b's attributes within b; by default those of the sides.
     """
-    levels, inside = [], {}
-    factors = dict(zip(block.attributes, block.factors, strict=True))
-    for i, factor in zip(block.attributes, block.factors, strict=True):
-        split, rest = splits[i], rests[i]
-        if split is None or rest is None or factor.shape[1] == 1:
-            levels.append(distinct_or_all(factor.row_sums.astype(np.float64)))
-        else:
-            levels.append(distinct_or_all(split.levels(factor)))
-            inside[i] = distinct_or_all(rest(factor))
-    powers = SplitPowers(block, levels, inside, order=order)
+    pairs = zip(block.attributes, sides, strict=True)
+    inside = {i: side.rest for i, side in pairs if not side.one_class}
+    powers = SplitPowers(block, [side.levels for side in sides], inside, order=order)
     for b in subsets_of(tuple(inside)):
-        if b not in within:
-            yield b, powers.terms(b)
-            continue
-        changed = {i: distinct_or_all(rest(factors[i])) for i, rest in within[b].items()}
-        yield b, SplitPowers(block, levels, inside | changed, order=order).terms(b)
+        yield b, powers.terms(b, rests_in(b) if rests_in else inside)
 
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
