@@ -307,21 +307,14 @@ class TableCounts:
         for group, homes in self._groups:
             size = count_of_cells(group, self._shape)
             if homes == [group]:
-                self._add(group, counter.of(group), size)
+                counts = self._cells[self._slices[group]]
+                np.add.at(counts, counter.of(group), counts.dtype.type(1))  # slow with another type
                 continue
             tensor = np.bincount(counter.of(group), minlength=size)
             sums = marginal_sums(tensor.reshape([self._shape[i] for i in group]), group, homes)
             for home, table in sums:
                 counts = self._cells[self._slices[home]]
                 np.add(counts, table.ravel(), out=counts, casting="unsafe")
-
-    def _add(self, home: Subset, numbers: _Codes, size: int) -> None:
-        """Add one to the count of each cell; O(rows) where the table is far larger."""
-        counts = self._cells[self._slices[home]]
-        if size > 4 * numbers.size:
-            np.add.at(counts, numbers, 1)
-        else:
-            np.add(counts, np.bincount(numbers, minlength=size), out=counts, casting="unsafe")
 
     def _widen(self) -> None:
         """Go on counting in 64 bits."""
