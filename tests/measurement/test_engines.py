@@ -4,7 +4,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+import time
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -216,6 +217,12 @@ POLICY = "CREATE POLICY another ON people AS RESTRICTIVE TO reader USING ({} > 0
 FAULTS = {
     "cancelled": (MIDWAY, f"SELECT pg_cancel_backend{OF_READER}", "was cancelled"),
     "ended": (MIDWAY, f"SELECT pg_terminate_backend{OF_READER}", "the server ended the session"),
+    "killed": (
+        MIDWAY,
+        "DO $$ BEGIN EXECUTE format($x$COPY (SELECT 1) TO PROGRAM 'kill -9 %s'$x$, (SELECT max"
+        f"{OF_READER})); END $$",
+        "the server ended the session",
+    ),
     "revoked": (BEFORE, "REVOKE SELECT ON people FROM reader", "no right to"),
     "lost column": (BEFORE, "ALTER TABLE people DROP COLUMN age", "lacks the declared column age"),
     "type": (BEFORE, "ALTER TABLE people ALTER age TYPE point USING NULL", "age has the type"),
@@ -224,6 +231,13 @@ FAULTS = {
         BEFORE,
         POLICY.format("CASE age WHEN 9 THEN region::int ELSE 1 END"),
         "in the server's log what",
+    ),
+    "memory": (
+        BEFORE,
+        "DO $$ BEGIN CREATE OR REPLACE FUNCTION lacks() RETURNS int LANGUAGE plpgsql AS $x$BEGIN "
+        f"RAISE 'out of memory' USING ERRCODE = '53200'; END$x$; {POLICY.format('lacks()')}; "
+        "END $$",
+        "the server lacks memory",
     ),
     "slow": (BEFORE, POLICY.format("(SELECT 1 FROM pg_sleep(9))"), "took longer than"),
 }
@@ -239,6 +253,11 @@ def people(server, tmp_path, monkeypatch):
     monkeypatch.setenv("DPQUERY_TEST_READER", superuser.replace("//postgres@", "//reader@"))
 
     def restored():
+        for _ in range(100):
+            with suppress(Exception):  # while a server whose process was killed starts again
+                postgres("SELECT 1")
+                break
+            time.sleep(0.1)
         postgres(
             "DROP TABLE IF EXISTS people, others",
             "CREATE TABLE people AS SELECT k % 5 AS age, 'F' AS sex, CASE k WHEN 9 THEN 'CANARY' "
@@ -272,7 +291,8 @@ def test_what_befalls_a_table_is_named_costs_once_and_goes_on_free(fault, people
             def stopped(batches):
                 for batch in batches:
                     yield from pieces([batch])
-                    postgres(statement)
+                    with suppress(Exception):  # one that is killed takes all sessions with it
+                        postgres(statement)
 
             patch.setattr(databases, "_of_a_size", stopped)
         done = run("release", location, "--epsilon", "1")
