@@ -171,7 +171,6 @@ def test_rows_that_are_held_and_narrow_counts_change_nothing(monkeypatch, held, 
     monkeypatch.setattr(table_counts, "HELD", held)
     monkeypatch.setattr(table_counts, "WIDE_CELLS", narrow)
     monkeypatch.setattr(table_counts, "_MOST", most)
-    monkeypatch.setattr(maximal_tables, "MAX_COUNTED_CELLS", 700)  # too few to merge what is kept
     shape, generator = (3, 1, 300, 2, 5), np.random.default_rng(4)
     subsets = [(0, 3, 4), (0, 1), (2,), (0, 3), (), (1, 3, 4), (0, 1, 4)]
     counts = table_counts.TableCounts(subsets, shape)

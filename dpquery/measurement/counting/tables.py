@@ -25,73 +25,49 @@ from dpquery.limits import MAX_COUNTED_CELLS
 from dpquery.strategy.algebra.subsets import Subset
 
 _SMALL = 2**17  # counts that stay in the cache of a core
-_RECENT = 32  # tables that one more is tried to be merged with
+_RECENT = 32  # wide tables that one more is looked for in
 _FEW = 64  # numbers that are summed at once: with fewer, most of the time goes into beginning
 _LISTED = 12  # attributes of a table whose subsets are all looked up
 
 
 def homes_of(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subset]:
-    """Return, for every subset, the superset whose tensor it is summed from.
+    """Return, for every subset, the largest of them around it, whose table it is summed from.
 
-    Counting rows costs most, so subsets are merged while their tensor fits a cache; not,
-    though, where the merged tensors would be too large in all. What was found last is kept: a
-    release checks sizes before it is charged, and counts afterwards.
+    What was found last is kept: a release checks sizes before it is charged, and counts afterwards.
 
     Raises:
-        UnsupportedWorkloadError: the tensors are too large in all.
+        UnsupportedWorkloadError: these tables are too large in all.
     """
-    return _homes_of(tuple(subsets), tuple(shape), _SMALL, MAX_COUNTED_CELLS)
+    return _homes_of(tuple(subsets), tuple(shape), MAX_COUNTED_CELLS)
 
 
 @lru_cache(maxsize=1)
 def _homes_of(
-    subsets: tuple[Subset, ...], shape: tuple[int, ...], small: int, most: int
+    subsets: tuple[Subset, ...], shape: tuple[int, ...], most: int
 ) -> dict[Subset, Subset]:
-    homes = _merged(subsets, shape, small, most) or _merged(subsets, shape, 0, most)
-    if homes is None:
-        total = sum(count_of_cells(subset, shape) for subset in set(subsets))
+    cells = {subset: count_of_cells(subset, shape) for subset in subsets}
+    homes: dict[Subset, Subset] = {}
+    wide: list[Subset] = []  # homes whose subsets are not listed
+    total = 0
+    for subset in sorted(cells, key=lambda subset: (-cells[subset], subset)):
+        if subset in homes:
+            continue
+        around = (home for home in wide[-_RECENT:] if set(subset) <= set(home))
+        homes[subset] = next(around, subset)
+        if homes[subset] != subset:
+            continue
+        total += cells[subset]
+        if len(subset) > _LISTED:
+            wide.append(subset)
+            continue
+        below = (u for size in range(len(subset)) for u in combinations(subset, size))
+        homes.update((u, subset) for u in below if u in cells and u not in homes)
+    if total > most:
         raise UnsupportedWorkloadError(
-            f"the strategy measures tables of {total:,} cells in all, and the limit is "
-            f"{most:,}; ask for marginals over fewer attributes or declare wider bins"
+            f"the strategy measures tables of {sum(cells.values()):,} cells in all, and the limit "
+            f"is {most:,}; ask for marginals over fewer attributes or declare wider bins"
         )
     return homes
-
-
-def _merged(
-    subsets: Sequence[Subset], shape: Sequence[int], small: int, most: int
-) -> dict[Subset, Subset] | None:
-    """Return the same with tensors of up to `small` cells merged; None where all are too large."""
-    groups: list[set[int]] = []
-    cells: list[int] = []  # of each group's tensor
-    place = dict.fromkeys(subsets, -1)
-    of_subset = {subset: count_of_cells(subset, shape) for subset in place}
-    total = 0
-    for subset in sorted(place, key=lambda subset: (-of_subset[subset], subset)):
-        if place[subset] >= 0:
-            continue
-        # Unless tables are to be merged, only those are looked at whose subsets are not listed.
-        last = range(max(0, len(groups) - _RECENT), len(groups))
-        for k in (k for k in last if small or len(groups[k]) > _LISTED):
-            added = [i for i in subset if i not in groups[k]]
-            times = count_of_cells(added, shape)
-            if not added or cells[k] * times <= small:
-                total += cells[k] * (times - 1)
-                groups[k].update(added)
-                cells[k] *= times
-                place[subset] = k
-                break
-        else:
-            if len(subset) <= _LISTED:
-                smaller = (u for size in range(len(subset)) for u in combinations(subset, size))
-                place.update((u, len(groups)) for u in smaller if place.get(u) == -1)
-            place[subset] = len(groups)
-            groups.append(set(subset))
-            cells.append(of_subset[subset])
-            total += of_subset[subset]
-        if total > most:
-            return None
-    tensors = [tuple(sorted(group)) for group in groups]
-    return {subset: tensors[k] for subset, k in place.items()}
 
 
 def marginal_sums(
