@@ -9,6 +9,7 @@ form that a release gives it. That form is the type of its field.
 
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -423,10 +424,11 @@ def read_manifest(directory: Path) -> Manifest:
             return manifest
         version = text_of(version)[:40]
     except (FileNotFoundError, NotADirectoryError):
-        near = None if directory.exists() else near_in_folder(directory)
+        # Unlike their methods, these take names that are too long for a file.
+        near = None if os.path.lexists(directory) else near_in_folder(directory)
         remedy = "name the folder that `dpquery release` wrote"
         remedy = remedy if near is None else f"did you mean {quoted(near)}?"
-        what = "a file and not" if directory.is_file() else "not"
+        what = "a file and not" if os.path.isfile(directory) else "not"
         raise SpecError(
             f"{directory} is {what} a release folder: it has no {MANIFEST_FILE}; {remedy}"
         ) from None
