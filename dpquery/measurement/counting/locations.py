@@ -140,7 +140,11 @@ def _files_at(location: Path) -> list[Path]:
     """Return the files that a path, a folder or a glob stands for."""
     is_folder = os.path.isdir(location)  # unlike is_dir, whatever the name is
     whole = os.path.abspath(location)
-    check_no_log([f"{whole}/" if is_folder else whole], lambda own, log: any(Path(own).glob(log)))
+    check_no_log(
+        [f"{whole}/" if is_folder else whole],
+        # unlike Path's, it takes a name that no file can have
+        lambda own, log: bool(glob.glob(os.path.join(glob.escape(own), log))),
+    )
     if is_folder:
         inside = _listed(location)
         if location / "release.json" in inside:
