@@ -38,17 +38,16 @@ from dpquery.progress import report_progress
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
     UnbiasedAnswers,
-    digest_of_rows,
+    first_bits,
     released_rows,
     tables_of_run,
 )
 from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.reconstruction.relaxed.fits import RapProjection, replay
-from dpquery.reconstruction.relaxed.rows import RelaxedRows
+from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
 from dpquery.releases.folder.noisy_files import (
     MeasurementLabel,
     relaxed_table,
-    rows_digest,
     values_digest,
 )
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, StrategyFacts, manifest_of
@@ -165,9 +164,7 @@ class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
         """Return what the run is made of, as JSON values."""
 
     @abstractmethod
-    def _facts(
-        self, run: MeasuredRun, rows: RelaxedRows, shared: _SharedFacts
-    ) -> RapFacts | AdaptiveFacts:
+    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> RapFacts | AdaptiveFacts:
         """Return what the manifest says of the run."""
 
     def unbiased(self, values: Ints) -> UnbiasedAnswers | None:
@@ -207,7 +204,6 @@ class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
         declared = None if rounds.total is not None or rounds.rows is None else rounds.rows.count
         facts = self._facts(
             run,
-            rows,
             _SharedFacts(
                 noise_std=tuple(each.std for each in run.rounds),
                 relaxed_rows=len(rows.values),
@@ -279,7 +275,7 @@ class RapMechanism(FittedMechanism[PlannedRap, RapRounds]):
     def _settings(self) -> object:
         return encode_settings(self.query.rounds.settings)
 
-    def _facts(self, run: MeasuredRun, rows: RelaxedRows, shared: _SharedFacts) -> RapFacts:
+    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> RapFacts:
         rounds, settings = self.query.rounds, self.query.rounds.settings
         return RapFacts(
             **shared,
@@ -351,7 +347,7 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
     def _settings(self) -> object:
         return [list(subset) for subset in self.query.rounds.candidates.subsets]
 
-    def _facts(self, run: MeasuredRun, rows: RelaxedRows, shared: _SharedFacts) -> AdaptiveFacts:
+    def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> AdaptiveFacts:
         candidates = self.query.rounds.candidates
         return AdaptiveFacts(
             **shared,
@@ -360,7 +356,8 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
             one_way_std=run.first_std,
             rounds=tuple(self._names(run)),
             distances=self.distances(run),
-            refitted=run.closing is not None and int(run.closing[0]) != digest_of_rows(rows),
+            refitted=run.closing is not None
+            and int(run.closing[0]) != first_bits(shared["rows_sha256"]),
         )
 
     def _names(self, run: MeasuredRun) -> list[str]:
@@ -406,7 +403,7 @@ def adaptive_mechanism(
     request: ReleaseRequest,
     *,
     ledger: Ledger | None = None,
-    edition: int = 3,
+    edition: int = TableRounds.edition,
 ) -> AdaptiveMechanism:
     """Return the mechanism for a request; of an older edition where the ledger has such a run.
 

@@ -11,7 +11,6 @@ are in closed form ([MATH] 6, 10.9). It holds the tables that were measured and 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import sha256
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable, merged_tables
-from dpquery.reconstruction.relaxed.rows import RelaxedRows
+from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.shapes.residual import ResidualStrategy
@@ -87,12 +86,12 @@ class AdaptiveFit:
 
     def digest(self) -> int:
         """Return 63 bits of a hash of the rows that are released."""
-        return digest_of_rows(self.released())
+        return first_bits(rows_digest(self.released().values))
 
 
-def digest_of_rows(rows: RelaxedRows) -> int:
-    """Return 63 bits of the SHA-256 of rows, by their little-endian 32-bit floats."""
-    return int.from_bytes(sha256(rows.values.astype("<f4").tobytes()).digest()[:8]) >> 1
+def first_bits(digest: str) -> int:
+    """Return the first 63 bits of a hash in hexadecimal digits, as a run commits them."""
+    return int(digest[:16], 16) >> 1
 
 
 def released_rows(rounds: TableRounds, run: MeasuredRun, seen: AdaptiveFit | None) -> RelaxedRows:

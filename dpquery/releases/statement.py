@@ -80,11 +80,6 @@ MEASURED_ERROR = (
 )
 
 
-def measured_errors(run: RapFacts | AdaptiveFacts) -> bool:
-    """Return whether the errors of a run were measured."""
-    return isinstance(run, AdaptiveFacts) and bool(run.distances)
-
-
 def relaxed_words(manifest: Manifest) -> str:
     """Return how the answers of relaxed rows were made, and what is known of their errors."""
     run = manifest.fitted
@@ -92,9 +87,11 @@ def relaxed_words(manifest: Manifest) -> str:
         case RapFacts():
             method, measured = "relaxed adaptive projection (RAP)", _measured_words(manifest, run)
             stds, chosen = run.noise_std, run.selection_scale is not None
+            measured_last = False
         case AdaptiveFacts():
             method, measured = "adaptive measurement of whole tables", _chosen_words(run)
             stds, chosen = (run.one_way_std, *run.noise_std), True
+            measured_last = bool(run.distances)
         case None:
             raise ValueError("not a release of relaxed rows")
     # Statements of older releases keep their bytes.
@@ -109,7 +106,7 @@ def relaxed_words(manifest: Manifest) -> str:
         f"was charged at once, before anything was measured. "
         f"{_source_words(manifest, stds, chosen=chosen)}\n\n"
         f"What is known of the errors: {error_words(run, spread_as=spread_as)}."
-        + (MEASURED_ERROR if measured_errors(run) else OF_OTHER_DATA * (run.simulated is not None))
+        + (MEASURED_ERROR if measured_last else OF_OTHER_DATA * (run.simulated is not None))
     )
 
 

@@ -110,14 +110,17 @@ def sharpest_rate(rho: Fraction, draws: int, span: int) -> Fraction:
     return Fraction(math.isqrt(math.floor(square)), 1 << _RATE_BITS)
 
 
-def differences_of(exact: Ints, synthetic: NDArray[np.floating]) -> Ints:
+def differences_of(
+    exact: Ints, synthetic: NDArray[np.floating], *, largest: int = LARGEST_COUNT
+) -> Ints:
     """Return true counts less rounded synthetic ones: whole, whatever the public side says.
 
     Args:
         exact: (m,) true counts.
         synthetic: (m,) synthetic counts; what is not a number counts as 0.
+        largest: what is told apart from larger ones.
     """
-    limit = float(LARGEST_COUNT)
+    limit = float(largest)
     rounded = np.rint(np.nan_to_num(synthetic, nan=0.0, posinf=limit, neginf=-limit))
     return np.asarray(exact - np.clip(rounded, -limit, limit).astype(np.int64))
 

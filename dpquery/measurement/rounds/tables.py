@@ -195,6 +195,11 @@ class TableRounds(Rounds):
         """A number that goes with what is released, and a distance for each item."""
         return 1 + len(self.measured_items) if self.measured_items else 0
 
+    @property
+    def distance_rho(self) -> Fraction:
+        """What each of these distances costs: they share alike."""
+        return self.closing_rho / len(self.measured_items)
+
     def distance_sensitivity(self, tables: int) -> int:
         """Return the squared sensitivity of the summed distance of so many tables, in grid steps.
 
@@ -204,8 +209,7 @@ class TableRounds(Rounds):
 
     def distance_scale(self, tables: int) -> float:
         """Return the scale of the noise on it, in grid steps."""
-        rho = self.closing_rho / len(self.measured_items)
-        return self.scale(rho, self.distance_sensitivity(tables))
+        return self.scale(self.distance_rho, self.distance_sensitivity(tables))
 
     def closing(self, exact: TrueAnswers, fit: PublicFit, chance: Chance) -> Ints:
         """Return a number that goes with what is released, and how far off it is, with noise."""
@@ -219,7 +223,7 @@ class TableRounds(Rounds):
             )
             noisy = chance.add_noise(
                 np.array([min(off, LARGEST_DISTANCE)], dtype=np.int64),
-                budget=self.part(self.closing_rho / len(self.measured_items)),
+                budget=self.part(self.distance_rho),
                 sensitivity=self.distance_sensitivity(len(numbers)),
                 scale=self.distance_scale(len(numbers)),
             )
@@ -500,9 +504,9 @@ def steps_apart(exact: Ints, released: Floats) -> int:
     Released counts are rounded to the grid; they may be any number, and are cut off so that no sum
     is past 64 bits.
     """
-    least, most = -LARGEST_RELEASED * STEPS, LARGEST_RELEASED * STEPS
-    steps = np.clip(np.rint(np.nan_to_num(released) * STEPS), least, most).astype(np.int64)
-    return int(np.abs((exact << GRID_BITS) - steps).sum())
+    largest = LARGEST_RELEASED * STEPS
+    apart = differences_of(exact << GRID_BITS, released * STEPS, largest=largest)
+    return int(np.abs(apart).sum())
 
 
 def penalties_of(candidates: CandidateTables, std: float) -> list[int]:

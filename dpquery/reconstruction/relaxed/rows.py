@@ -18,6 +18,7 @@ a fit that moves mass between groups costs what was measured, not what the domai
 nothing was measured about stays spread evenly.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ class PredicateProbabilities:
         places = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in values])
         _, first = np.unique(places, return_index=True)
         return cls(values[first], places)
+
+
+def rows_digest(values: Singles) -> str:
+    """Return the sha256 of relaxed rows, as little-endian 32-bit floats. values: (rows, k)."""
+    return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").data).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -224,11 +224,6 @@ def _class_label(attribute: Attribute, codes: Ints) -> str:
     return listed if more <= 0 else f"{listed} or {more} more"
 
 
-def rows_digest(values: Singles) -> str:
-    """Return the sha256 of relaxed rows, as little-endian 32-bit floats. values: (rows, k)."""
-    return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").data).hexdigest()
-
-
 def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> "RelaxedRows":
     """Read the relaxed rows of a release.
 
@@ -240,7 +235,8 @@ def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> "Re
     Raises:
         SpecError: they are missing, not as they were written, or another release's.
     """
-    from dpquery.reconstruction.relaxed.rows import RelaxedRows  # few releases have any
+    # few releases have any
+    from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
 
     if not digest:
         raise SpecError(

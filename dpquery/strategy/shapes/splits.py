@@ -161,21 +161,7 @@ class CellSplit(UniformSplit):
     def moments(self, queries: Factor, order: int) -> Floats:
         """The same, in closed form for queries that are 0 or 1."""
         if not counts_records(queries):
-            # the moments of queries with any entries, some rows or columns at a time
-            levels, (m, n) = self.levels(queries), queries.shape
-            total, step = np.zeros((order + 1, m)), max(1, ROW_CHUNK // max(m, n))
-            for start in range(0, min(m, n), step):
-                width = min(step, min(m, n) - start)
-                if m <= n:
-                    rows = slice(start, start + width)
-                    entries = queries.rmatmat(np.eye(m, width, -start)).T
-                else:
-                    rows = slice(0, m)
-                    entries = queries.matmat(np.eye(n, width, -start))
-                centred = entries - levels[rows, None]
-                for c in range(order + 1):
-                    total[c, rows] += (centred**c).sum(axis=1)
-            return total * levels ** np.arange(order, -1, -1)[:, None] / float(n) ** order
+            return self._moments_of_any(queries, order)
         s, n = queries.row_sums.astype(np.float64), self.n
         mean = s / n
         sums = [
@@ -199,6 +185,23 @@ class CellSplit(UniformSplit):
             reading=np.full(2, 1 / self.n),
             numbers=np.stack([sizes, self.n - sizes], axis=1).astype(np.float64),
         )
+
+    def _moments_of_any(self, queries: Factor, order: int) -> Floats:
+        """Return the moments of queries with any entries, some rows or columns at a time."""
+        levels, (m, n) = self.levels(queries), queries.shape
+        total, step = np.zeros((order + 1, m)), max(1, ROW_CHUNK // max(m, n))
+        for start in range(0, min(m, n), step):
+            width = min(step, min(m, n) - start)
+            if m <= n:
+                rows = slice(start, start + width)
+                entries = queries.rmatmat(np.eye(m, width, -start)).T
+            else:
+                rows = slice(0, m)
+                entries = queries.matmat(np.eye(n, width, -start))
+            centred = entries - levels[rows, None]
+            for c in range(order + 1):
+                total[c, rows] += (centred**c).sum(axis=1)
+        return total * levels ** np.arange(order, -1, -1)[:, None] / float(n) ** order
 
 
 class DenseFactorSplit(DenseSplit):
