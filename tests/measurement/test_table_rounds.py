@@ -1,6 +1,7 @@
 """An adaptive run spends its rho to the last fraction, whatever its levels, and hides all else."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -169,6 +170,12 @@ def test_of_more_items_than_eight_the_distance_is_measured_together():
         asked = [{candidates.subsets[k] for k in numbers} for numbers in candidates.asked]
         alone = [{sets[k] for k in places} for places in items]
         assert asked == (alone if groups > 1 else [set(sets)])
+        rounds = replace(ask_tables().rounds, candidates=candidates)
+        tables_of = map(len, rounds.measured_items)
+        costs = [
+            rounds.distance_sensitivity(k) / (2 * rounds.distance_scale(k) ** 2) for k in tables_of
+        ]
+        assert sum(costs) == pytest.approx(float(rounds.closing_rho), rel=1e-9)
 
 
 # What is refused, and when.
