@@ -30,6 +30,7 @@ from dpquery.cli.commands import (
 )
 from dpquery.cli.screen import be_quiet, complain, shown_warnings, write_words
 from dpquery.exceptions import DpqueryError
+from dpquery.spec.problems import meant_by
 from dpquery.version import __version__
 
 _UsageError: Any = typer.BadParameter.__base__
@@ -151,25 +152,7 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
             sys.exit(2)
-        message = error.format_message().rstrip(".")
-        for said, plain in PLAIN_WORDS:
-            message = re.sub(said, plain, message)
-        examples, named = {name: example for name, _, example in COMMANDS}, sys.argv[1:2]
-        place = " ".join(["dpquery", *(name for name in named if name in examples)])
-        example = examples.get("".join(named), "")
-        if error.ctx:
-            place, example = error.ctx.command_path, error.ctx.command.epilog or ""
-            arguments = (p for p in error.ctx.command.params if p.param_type_name == "argument")
-            needed = [each.name for each in arguments if each.required]
-            if message.startswith("Missing argument") and len(needed) > 1:
-                message = f"`{place}` needs {' and '.join(needed)}"
-        if example and message.startswith(("Missing", "`")):
-            message += f"; write it as in `dpquery {example.removeprefix('Example: dpquery ')}`"
-        elif message.startswith("No such command") and not message.endswith("?"):
-            group = [name for name, *_ in LEDGER_COMMANDS]
-            of_ledger = place.endswith(" ledger")
-            message += f"; there are {', '.join(group if of_ledger else [*examples, 'ledger'])}"
-        _fail(f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`", 2)
+        _fail(_usage_words(error), 2)
     except DpqueryError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -183,6 +166,30 @@ def main() -> None:
             sys.stdout = StringIO()  # what was full may be the output, which is flushed at the end
             _fail(NO_SPACE, 70)
         _fail(f"internal error ({type(error).__name__}); nothing more is shown: it may be data", 70)
+
+
+def _usage_words(error: typer.BadParameter) -> str:
+    """Say what is wrong with the words of a command, and how it is typed."""
+    message = error.format_message().rstrip(".")
+    for said, plain in PLAIN_WORDS:
+        message = re.sub(said, plain, message)
+    examples, named = {name: example for name, _, example in COMMANDS}, sys.argv[1:2]
+    place = " ".join(["dpquery", *(name for name in named if name in examples)])
+    example = examples.get("".join(named), "")
+    if error.ctx:
+        place, example = error.ctx.command_path, error.ctx.command.epilog or ""
+        arguments = (p for p in error.ctx.command.params if p.param_type_name == "argument")
+        needed = [each.name for each in arguments if each.required]
+        if message.startswith("Missing argument") and len(needed) > 1:
+            message = f"`{place}` needs {' and '.join(needed)}"
+    if example and message.startswith(("Missing", "`")):
+        message += f"; write it as in `dpquery {example.removeprefix('Example: dpquery ')}`"
+    elif message.startswith("No such command") and not message.endswith("?"):
+        group = [name for name, *_ in LEDGER_COMMANDS]
+        there = group if place.endswith(" ledger") else [*examples, "ledger"]
+        meant = meant_by(message.split("'")[1], there)
+        message += f"; did you mean {meant!r}?" if meant else f"; there are {', '.join(there)}"
+    return f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`"
 
 
 def _mistyped(words: list[str]) -> str:

@@ -41,6 +41,8 @@ MOST_DERIVED = 4  # likewise
 
 LEFT_OUT_SHOWN = 6  # columns that the first screen names
 
+SHARES_SHOWN = 3  # tables under a condition likewise
+
 
 def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     """Return a line a table, and one each on the weakest, the price, the risk and what is next."""
@@ -150,13 +152,29 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("delta", words) for words in delta_words(report.delta, spec.budget, records)]
     if spec.derived and records is None:
         notes.append(("derived", DERIVED_UNKNOWN))
-    notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
+    counts = [_counts_words(spec), *_where_words(worth.items)]
+    notes += [("counts", "; ".join(counts)), *(("bins", words) for words in _bin_words(spec))]
     notes += [("note", words) for words in (*doubts(spec.domain), _hurried(report), report.remark)]
     return [
         *notes,
         ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
         ("next", _next_words(report, files)),
     ]
+
+
+def _where_words(items: Sequence[ItemWorth]) -> Iterator[str]:
+    """Yield how many records are taken to meet the conditions of tables whose cells are shown."""
+    shares = [
+        f"{item.name} {percent(item.meet)}"
+        for item in items
+        if item.meet < 1 and item.average is not None
+    ]
+    more = f" and {len(shares) - SHARES_SHOWN} more" if len(shares) > SHARES_SHOWN else ""
+    if shares:
+        yield (
+            "`where` is taken to be met by an even share of the records "
+            f"({', '.join(shares[:SHARES_SHOWN])}{more}): if fewer meet it, expect less"
+        )
 
 
 def _next_words(report: PlanReport, files: PlanFiles) -> str:
@@ -376,6 +394,7 @@ def worth_json(report: PlanReport) -> dict[str, object]:
                 "grade": item.grade,
                 "grades": item.grades,
                 "good_from": item.good_from,
+                "meet_where": item.meet,
                 "good_from_is_of": "an answer" if item.share is None else "the file",
             }
             for item in worth.items

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.compile import CompiledSpec, factor
 from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
@@ -57,6 +57,7 @@ class ItemWorth:
     # the mean answer over the number of all records, where these are spread evenly over all values;
     # None of sums and thresholds
     share: float | None
+    meet: float  # the share of all records that is taken to meet its `where`; 1 without one
     records: int | None  # how many there are, about; None where nobody said
     noise: Noise  # what is added
     # what is made of the errors on each population; nothing without `records`, for rows of persons,
@@ -274,6 +275,7 @@ def worth_of(
             item.queries,
             item.rmse,
             _share(spec, compiled, place),
+            _meet(spec, compiled, place),
             judged_on.rows,
             noise,
             _judged(spec, compiled, place, item, noise, judged_on.populations),
@@ -351,13 +353,26 @@ def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
     spread = {i: _spread(spec, compiled, i) for block in blocks for i in block.attributes}
     shares = (
         math.prod(
-            float(factor.matmat(spread[i]).sum())
-            for i, factor in zip(block.attributes, block.factors, strict=True)
+            float(predicates.matmat(spread[i]).sum())
+            for i, predicates in zip(block.attributes, block.factors, strict=True)
         )
         for block in blocks
     )
     mean = math.fsum(shares) / sum(block.queries for block in blocks)
     return mean or None  # of undeclared values nobody knows
+
+
+def _meet(spec: Spec, compiled: CompiledSpec, place: int) -> float:
+    """Return the least share of the records that meets the conditions of a table of an item."""
+    shares = (
+        math.prod(
+            float(factor(met, compiled.classes[i]).matmat(_spread(spec, compiled, i)).sum())
+            for i, met in table.where
+            if spec.domain.attributes[i].in_data
+        )
+        for table in spec.items[place].tables
+    )
+    return min(shares)
 
 
 def _spread(spec: Spec, compiled: CompiledSpec, place: int) -> Floats:
@@ -394,10 +409,10 @@ class _Trials:
         """Return what a larger weight of an item does; None where none helps much."""
         self.as_planned = self.as_planned or self._errors(None, 1.0)
         found, noise = None, self.priced.selection.noise
-        for factor in FACTORS:
+        for larger in FACTORS:
             if time.process_time() - self.begun > LONG_TRIAL or not self.as_planned:
                 break
-            errors = self._errors(place, factor)
+            errors = self._errors(place, larger)
             if not errors:
                 break
             ratios = [new / old for new, old in zip(errors, self.as_planned, strict=True)]
@@ -405,7 +420,7 @@ class _Trials:
                 break
             others = max(0.0, *(ratio - 1 for k, ratio in enumerate(ratios) if k != place))
             item = self.priced.items[place]
-            weight = float(spec.items[place].weight) * factor
+            weight = float(spec.items[place].weight) * larger
             rmse = item.rmse * ratios[place]
             found = Weighed(item.name, weight, rmse, others, WIDTHS[noise] * rmse)
             if found.cheap:

@@ -19,6 +19,27 @@ _CODE = 32  # characters that take as much memory as a code
 _SHOWN = 100  # lines of one report; more is noise
 _LONGEST = 40  # characters of what was given that a message repeats
 _COMPARED = 1000  # names that are worth a search for the nearest one
+_MEANT = {
+    "average": "mean",
+    "columns": "domain",
+    "condition": "where",
+    "counts": "product",
+    "crosstab": "product",
+    "every": "identity",
+    "filter": "where",
+    "percent": "share",
+    "percentage": "share",
+    "proportion": "share",
+    "publish": "release",
+    "queries": "workload",
+    "query": "product",
+    "questions": "workload",
+    "show": "status",
+    "sql": "product",
+    "tables": "workload",
+    "variables": "domain",
+}
+"""Words of other tools, and the one of ours that is meant where it stands among the known ones."""
 
 
 @dataclass(frozen=True, order=True)
@@ -202,6 +223,16 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     return folded[near[0]] if near else None
 
 
+def meant_by(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that a wrong one was probably meant to be, by its letters or its sense.
+
+    >>> meant_by("percent", ["share", "mean"])
+    'share'
+    """
+    other = _MEANT.get(name.casefold())
+    return other if other in known else nearest(name, known)
+
+
 def suggestion(name: str, known: Collection[str]) -> str:
     """Return the end of a message about a wrong name: the nearest one, or what there is.
 
@@ -210,7 +241,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     >>> suggestion("height", ["age", "sex"])
     '; expected age or sex'
     """
-    near = nearest(name, known)
+    near = meant_by(name, known)
     if near is not None:
         return f"; did you mean {quoted(near)}?"
     return f"; expected {listed([word[:_LONGEST] for word in known])}" if known else ""

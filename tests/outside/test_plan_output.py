@@ -65,6 +65,21 @@ def test_the_average_answer_is_over_declared_values_whether_others_count_or_not(
     assert averages[0] == pytest.approx(averages[1])
 
 
+def test_the_share_of_records_that_is_taken_to_meet_a_condition_is_said(town):
+    """One of two sexes is half, one of five ages with it a tenth: an average of so much, and all.
+
+    Of two parts the rarer one counts.
+    """
+    few = "  - {name: few, product: {region: identity}, where: {sex: M, age: {is: 3}}}\n"
+    part = "{product: {}, where: {sex: M}}"
+    half = f"  - {{name: half, union: [{{product: {{}}}}, {part}]}}\n"
+    Path("workload.yaml").write_text(ROWS + few + half)
+    worths = planned("--dry-run")["worth"]["items"]
+    assert [one["meet_where"] for one in worths] == pytest.approx([1, 1, 1, 0.1, 0.5])
+    (counts,) = (line for line in lines_of("--dry-run") if line.startswith("counts"))
+    assert "even share of the records (few 10 %, half 50 %)" in counts
+
+
 def test_the_sample_takes_sixteen_lines_at_most(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick = ("--time-limit", "0", "--ledger", "l.db", "--rows", "50000", "--dry-run")

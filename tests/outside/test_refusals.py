@@ -236,7 +236,7 @@ MISTAKES = [
     ({}, "release --epsilon 2", 2,
      "Missing argument 'data'; write it as in `dpquery release data.csv"),
     ({}, "publish d.csv", 2,
-     "No such command 'publish'; there are init, lint, "),
+     "No such command 'publish'; did you mean 'release'?"),
     ({}, "plan ss.yaml", 2,
      "ss.yaml cannot be read: No such file or directory; did you mean 's.yaml'?"),
     ({"s.yaml": {"ops}": "ops, rows: about 9}"}}, "plan s.yaml --proxy p.dat", 2,

@@ -10,7 +10,7 @@ from specs import BASE, read
 
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.documents import STARTER
-from dpquery.spec.parsing.fields import ROWS
+from dpquery.spec.parsing.fields import MAPPINGS, RANGE_WORDS, ROWS, SET_WORDS
 from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.spec.predicates import IdentitySet, PrefixSet
 from dpquery.spec.spec import Budget, Dataset, Privacy, Rows, Spec, Table
@@ -156,12 +156,11 @@ def test_the_starter_spec_parses_and_shows_every_kind() -> None:
         type(column.kind) for attribute in spec.domain.attributes for column in attribute.columns
     }
     assert kinds == {Integers, Categorical, Bins, Boolean, Dates}
-    words = ("product:", "marginals:", "ranges:", "union:", "any_of:", "threshold:", "where:")
-    words += ("prefix", "all-ranges", "width", "groups", "is:", "in:", "between", "identity+total")
-    words += ("ways", "up_to", "max_cells", "sets", "over", "predicates", "weight", "merge")
-    words += ("values_file", "other: show", "date:", "column:", "max_rows", "replace", "rho")
-    words += ("rows_per_person:", "keep:", "accounting:", "format:", "parent:", "rows:")
-    assert [word for word in words if word not in STARTER] == []
+    keys = {
+        key for name, fields in MAPPINGS.items() if name != "questions" for key in fields.fields
+    }
+    assert [key for key in keys if not re.search(rf'\b{key}"?:', STARTER)] == []
+    assert [word for word in [*SET_WORDS, *RANGE_WORDS] if word not in STARTER] == []
     assert max(map(len, STARTER.splitlines())) <= 100
 
 
@@ -169,7 +168,10 @@ def test_what_the_starter_has_in_comments_can_be_taken_out_of_them() -> None:
     """But for the parent and the values file, which need what lies elsewhere."""
     person = "  unit: {person: person_id, max_rows: 3, keep: first}"
     starter = re.sub(r"^  unit: row .*\n", "", STARTER, flags=re.MULTILINE)
-    for line in (person, "  accounting: zcdp", "  born:", "file:", "  - name: rows_of_a_person"):
+    lines = (person, "  accounting: zcdp", "  born:", "file:", "  - name: rows_of_a_person")
+    lines += ("publish:", "impossible:", "  answer:", "  rent:", "derived:")
+    lines += ("  - {name: sexes_of_an_age", "  - {name: men_less_women")
+    for line in lines:
         starter, times = re.subn(
             rf"^( *)# {line.lstrip()}", r"\1" + line.lstrip(), starter, flags=re.MULTILINE
         )
@@ -183,6 +185,7 @@ def test_what_the_starter_has_in_comments_can_be_taken_out_of_them() -> None:
     assert spec.budget.accounting == "zcdp"
     assert "born" in {attribute.name for attribute in spec.domain.attributes}
     assert spec.items[-1].name == "rows_of_a_person"
+    assert [item.name for item in spec.derived] == ["sexes_of_an_age", "men_less_women"]
 
 
 def test_labels_tell_any_two_codes_apart() -> None:

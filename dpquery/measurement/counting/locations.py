@@ -151,7 +151,10 @@ def _files_at(location: Path) -> list[Path]:
             raise DataError(f"{location} is a release, by its release.json; name the records")
         for path in inside:
             if path.is_dir():
-                raise DataError(f"{location} holds the folder {path.name}; name files by a glob")
+                raise DataError(
+                    f"{location} holds the folder {path.name}; name the files themselves, as in "
+                    f"'{location / '*.csv'}' (with the quotes)"
+                )
         if not inside:
             raise DataError(f"{location} is a folder without files; give the path of a data file")
         return inside

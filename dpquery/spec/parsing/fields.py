@@ -421,7 +421,8 @@ class PersonRowsFields(Fields, what="rows_per_person"):
 class PartFields(Fields, what="a part of a union", choice="an item"):
     """A table, or several."""
 
-    where = defaulted(ByName("conditions on attributes", ref("condition")), (),
+    where = defaulted(ByName("conditions on attributes", ref("condition"),
+        example="where: {employed: yes}"), (),
         "What every record counted must meet as well.", "{employed: yes}")
     product = choice(ByName("the product, attributes with predicate sets", ref("set"),
         example="product: {age: identity, sex: total}"),
@@ -433,7 +434,7 @@ class PartFields(Fields, what="a part of a union", choice="an item"):
             ref("ranges"), least=1, empty="no attribute is named; name at least one"),
         "Ranges in one or more dimensions: a list of [first, last], all, prefix or {width: n}.",
         "{age: [[0, 17], [18, 64]], income: all}")
-    union = choice(ListOf("the parts of a union, a list of items without names", ref("part")),
+    union = choice(ListOf("the parts of a union, items without names", ref("part")),
         "Several items without names, in one file.", "[{product: {}}, {product: {sex: identity}}]")
     any_of = choice(ByName("the alternatives, attributes with predicate sets", ref("set"), least=1,
             empty="no alternative is given; name at least one attribute"),
@@ -489,7 +490,7 @@ class SpecFields(Fields, what="the spec"):
     about = optional(AboutFields,
         "What readers of the release are told: `dpquery package` prints it. It changes no plan, no "
         "number and no key.", "{title: Persons of Sampleland, contact: info@stats.example}")
-    workload = Field(ListOf("the workload, a list of items", ref("item")),
+    workload = Field(ListOf("the workload", ref("item")),
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
     impossible = defaulted(ListOf("combinations of values", Unread(COMBINATION.schema)), (),
@@ -503,7 +504,7 @@ class SpecFields(Fields, what="the spec"):
     publish = optional(PublishFields,
         "Adds columns `published` and `suppressed` beside the estimates of every item, which stay "
         "as they are.", "{suppress: {rel_error: 0.3, below: 10}, round_to: 5}")
-    derived = defaulted(ListOf("derived items, a list", ref("derived_item")), (),
+    derived = defaulted(ListOf("derived items", ref("derived_item")), (),
         "Statistics made of the noisy answers: shares, means, differences, quantiles, rates. They "
         "cost no budget, change no plan, and can be added by `dpquery answer`.",
         "[{name: share_of_sexes, share: {of: sexes}}]")

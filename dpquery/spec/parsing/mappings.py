@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, Self, TypeVar, cast, overload
 
 from dpquery.spec.parsing.forms import Form, Schema, described_as, kind_of_node
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
-from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted, suggestion
+from dpquery.spec.problems import Problems, UnreadableError, meant_by, quoted, suggestion
 
 _T = TypeVar("_T")
 _NO_DEFAULT = object()
@@ -172,7 +172,7 @@ class Fields:
             if key.text in known:
                 self._nodes[key.text] = value
             else:
-                near, hint = nearest(key.text, known), suggestion(key.text, known)
+                near, hint = meant_by(key.text, known), suggestion(key.text, known)
                 meant.add(near)
                 if near is None and isinstance(value, TextNode) and value.empty:
                     hint += AFTER_A_COMMA

@@ -108,7 +108,7 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
                 _place(file, error.problem_mark), _tab_words(text, error.problem_mark)
             ) from None
         raise UnreadableError(
-            _place(file, error.problem_mark or error.context_mark), _plain_words(error)
+            _place(file, error.problem_mark or error.context_mark), _plain_words(error, text)
         ) from None
     except (ValueError, OverflowError):  # PyYAML on "\U99999999" and on %YAML 999...9.0
         raise UnreadableError(
@@ -144,7 +144,13 @@ _UNREADABLE = (
 """What PyYAML was reading, and in plain words what is wrong and what to do; the first that fits."""
 
 
-def _plain_words(error: yaml.MarkedYAMLError) -> str:
+_NO_COLON = re.compile(r"[\s-]*(\w{1,40}) ([\[{])")  # a key without its colon before a bracket
+
+
+def _plain_words(error: yaml.MarkedYAMLError, text: str) -> str:
+    bare = _NO_COLON.match(_line(text, error.problem_mark)) if error.problem_mark else None
+    if bare:
+        return f"this is not YAML: {bare[1]!r} has no colon; write `{bare[1]}: {bare[2]}`"
     mark, problem = error.context_mark, ", ".join(filter(None, (error.context, error.problem)))
     words = next(
         words for part, words in _UNREADABLE if part in problem and (mark or "{line}" not in words)
@@ -154,9 +160,13 @@ def _plain_words(error: yaml.MarkedYAMLError) -> str:
 
 
 def _tab_words(text: str, mark: _Mark) -> str:
-    line = text.split("\n")[mark.line]
+    line = _line(text, mark)
     where = "a tab stands here" if line[: mark.column].strip() else "this line begins with a tab"
     return f"{where}; YAML wants spaces"
+
+
+def _line(text: str, mark: _Mark) -> str:
+    return re.split("\r\n|[\n\r\x85\u2028\u2029]", text)[mark.line]
 
 
 def _place(file: str, mark: _Mark | None) -> Place:
