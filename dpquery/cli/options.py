@@ -151,7 +151,11 @@ ItemNames = Annotated[
 ]
 Formats = Annotated[
     list[str] | None,
-    typer.Option("--also", help="Formats beside Parquet: csv; for a package xlsx, or csv,xlsx."),
+    typer.Option(
+        "--also",
+        help="Beside Parquet: csv; for a package also xlsx and replicates (draws of the noise of "
+        "every answer). Several with commas.",
+    ),
 ]
 
 

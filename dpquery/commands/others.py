@@ -40,10 +40,12 @@ from dpquery.commands.defaults import (
     FUNCTION_JOBS,
     PACKAGE_PATH,
     RELEASE_PATH,
+    REPLICATES,
     SYNTHETIC_PATH,
     TIME_LIMIT,
 )
 from dpquery.commands.plan import plan
+from dpquery.commands.replicates import drawn_tables
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import LARGEST_INTEGER, MAX_UNASKED_RECORDS
 from dpquery.measurement.ledger.caps import declared_funds
@@ -284,7 +286,8 @@ def package(
     Args:
         directory: the folder of a release, or of answers to later questions, which is not changed.
         out: where the package goes; written whole or not at all.
-        also: formats of the tables beside Parquet: "csv", "xlsx", or "csv,xlsx".
+        also: "csv" and "xlsx", the tables in these formats beside Parquet, and "replicates", draws
+            of the noise of every answer; several with commas.
         replace: whether the package of another release in `out` is replaced.
 
     Privacy:
@@ -297,7 +300,8 @@ def package(
     source, target, formats = as_path(directory), as_path(out), parse_formats(also)
     manifest = read_manifest(source)
     about, domain = _from_spec(source, manifest)
-    content = PackageContent(source, manifest, about, domain, formats)
+    drawn = drawn_tables(source, (), REPLICATES) if "replicates" in formats else {}
+    content = PackageContent(source, manifest, about, domain, formats, drawn)
     tables = write_package(content, target, replace=replace)
     files = tuple(sorted(path.name for path in target.iterdir()))
     return PackageReport(target, files, left_out(tables, formats), about != About())

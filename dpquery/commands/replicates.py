@@ -33,8 +33,7 @@ from dpquery.public_chance import PublicChance, public_seed
 from dpquery.reconstruction.derived import JointAnswers, derived_rows
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.releases.folder.write import check_apart
-from dpquery.releases.package.tables import csv_cells
-from dpquery.releases.words import csv_text
+from dpquery.releases.package.tables import safe_cells
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.spec.spec import DerivedItem, Item
 from dpquery.strategy.strategy import Noise
@@ -89,22 +88,7 @@ def replicates(
         raise SpecError(
             f"--also {quoted(other[0])} is not known; replicates are written as csv too"
         )
-    opened = Release(source)
-    if not opened.facts.error_bars:
-        raise SpecError(
-            f"the noise of {opened.facts.strategy.name} depends on the data, and no public draws "
-            "are like it; replicates are of releases with standard errors"
-        )
-    wanted = _wanted(opened, [each for text in items for each in text.split(",")])
-    tables = {item.name: opened.arrow(item.name) for item in wanted}
-    numbers = draws * sum(table.num_rows for table in tables.values())
-    if numbers > MAX_REPLICATED_NUMBERS:
-        raise SpecError(
-            f"{draws} draws of these answers are {numbers:,} numbers, and the limit is "
-            f"{MAX_REPLICATED_NUMBERS:,}; name fewer items with --items, or fewer --draws"
-        )
-    with stage("drawing the noise again", 0.0, 0.8):
-        noise = noise_of(opened, wanted, draws=draws)
+    tables = drawn_tables(source, [each for text in items for each in text.split(",")], draws)
     files: list[str] = []
     with stage("writing", 0.8, 1.0):
         try:
@@ -112,16 +96,42 @@ def replicates(
         except OSError as problem:
             reason = disk_words(problem)
             raise DpqueryError(f"cannot write {out}: {reason}; name another place") from None
-        for name, answers in tables.items():
-            table = _beside(answers, noise[name])
+        for name, table in tables.items():
             files.append(f"{name}.parquet")
             with replacing(directory / files[-1]) as draft:
                 parquet.write_table(table, draft)
             if "csv" in formats:
                 files.append(f"{name}.csv")
                 with replacing(directory / files[-1]) as draft:
-                    csv.write_csv(_safe(table), draft)
+                    csv.write_csv(safe_cells(table), draft)
     return ReplicatesReport(directory, tuple(files), draws)
+
+
+def drawn_tables(source: Path, names: Sequence[str], draws: int) -> dict[str, pa.Table]:
+    """Return the labels and estimates of items, all unless named, beside draws of their noise.
+
+    Raises:
+        SpecError: there is no such item, the release has no error bars, or the draws would be too
+            many numbers.
+    """
+    opened = Release(source)
+    if not opened.facts.error_bars:
+        raise SpecError(
+            f"the noise of {opened.facts.strategy.name} depends on the data, and no public draws "
+            "are like it; replicates are of releases with standard errors"
+        )
+    wanted = _wanted(opened, names)
+    tables = {item.name: opened.arrow(item.name) for item in wanted}
+    numbers = draws * sum(table.num_rows for table in tables.values())
+    if numbers > MAX_REPLICATED_NUMBERS:
+        raise SpecError(
+            f"{draws} draws of these answers are {numbers:,} numbers, and the limit is "
+            f"{MAX_REPLICATED_NUMBERS:,}; `dpquery replicates` draws for fewer items with --items, "
+            "or fewer --draws"
+        )
+    with stage("drawing the noise again", 0.0, 0.8):
+        noise = noise_of(opened, wanted, draws=draws)
+    return {name: _beside(answers, noise[name]) for name, answers in tables.items()}
 
 
 def noise_of(
@@ -216,11 +226,3 @@ def _beside(answers: pa.Table, noise: Singles) -> pa.Table:
     for k, draw in enumerate(noise, start=1):
         table = table.append_column(f"noise_{k:0{digits}}", pa.array(draw, from_pandas=True))
     return table.replace_schema_metadata(None)
-
-
-def _safe(table: pa.Table) -> pa.Table:
-    """Return a table as CSV has it: no spreadsheet takes a label for a formula."""
-    for k in range(table.column_names.index(ESTIMATE)):
-        cells = csv_cells(table[k].combine_chunks())
-        table = table.set_column(k, csv_text(table.column_names[k]), cells)
-    return table

@@ -208,10 +208,10 @@ def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
 def _parse(text: str) -> ExtraColumn:
     given, colon, option = text.partition(":")
     name = next((known for known in COLUMN_NAMES if known == given), None)
-    if given in ("csv", "xlsx"):
+    if given in ("csv", "xlsx", "replicates"):
         raise SpecError(
-            f"--also {given} is no column; a release is written as {given} too by "
-            f"`dpquery package --also {given}`, which is free"
+            f"--also {given} is no column; `dpquery package --also {given}` writes it beside the "
+            "release, which is free"
         )
     if name is None:
         raise SpecError(f"--also {quoted(given)} is not known{suggestion(given, COLUMN_NAMES)}")

@@ -37,7 +37,7 @@ EVERYTHING = (
     Step("error-report"),
     Step("error-report second --json --html second.html"),
     Step("error-report answers --html answers.html"),
-    Step("package --also csv --json"),
+    Step("package --also csv,replicates --json"),
     Step("package answers --also csv --out packed-answers"),
     Step("ledger status --json"),
     Step("ledger history"),

@@ -60,6 +60,53 @@ def test_the_error_of_a_share_is_that_of_the_delta_method_where_noise_is_small(n
     assert np.sqrt(np.mean(seen**2)) == pytest.approx(math.sqrt(variance), rel=0.12)
 
 
+def statistics_of(chance, counts):
+    """Return a statistic that is no sum: of answers (draws, m) a number a draw, by random parts."""
+    few, more = (chance.permutation(len(counts))[: chance.integers(2, 9)] for _ in range(2))
+    kinds = (
+        lambda x: x[:, few].sum(axis=1) / x[:, more].sum(axis=1),
+        lambda x: np.log(x[:, few].sum(axis=1) / x[:, more].mean(axis=1)),
+        lambda x: x[:, few[0]] / x[:, few].sum(axis=1) - x[:, more[0]] / x[:, more].sum(axis=1),
+        lambda x: np.sqrt(np.maximum(x[:, few[0]], 0) * np.maximum(x[:, more[0]], 0)),
+        lambda x: (x[:, few] ** 2).sum(axis=1) / x[:, few].sum(axis=1) ** 2,
+        lambda x: np.median(x[:, few], axis=1) / x[:, more].max(axis=1),
+    )
+    return kinds[chance.integers(len(kinds))]
+
+
+def test_the_error_of_fifty_statistics_that_are_no_sums_is_that_of_the_exact_law(noise):
+    """Beside 20,000 draws by the exact covariance, at counts of which noise is up to a tenth."""
+    release, draws, chance = Release("release"), 400, np.random.default_rng(4)
+    drawn = noise_of(release, release.spec.items, draws=draws)
+    together = np.hstack([drawn[name] for name in release.items]).astype(float)
+    covariance = exact(release, release.items)
+    counts = math.sqrt(covariance.diagonal().max()) * chance.uniform(10, 60, len(covariance))
+    law = chance.multivariate_normal(np.zeros(len(counts)), covariance, 20_000, method="svd")
+    spread = math.sqrt((2 + (3 if noise == "laplace" else 0)) / draws) / 2
+    for _ in range(50):
+        statistic = statistics_of(chance, counts)
+        at = statistic(counts[None])
+        seen = np.sqrt(np.mean((statistic(counts + together) - at) ** 2))
+        truth = np.sqrt(np.mean((statistic(counts + law) - at) ** 2))
+        assert seen == pytest.approx(truth, rel=5.5 * spread)
+
+
+def test_a_package_holds_the_draws_on_request_and_says_what_they_are(noise):
+    ok("replicates", "--also", "csv")
+    ok("package", "--also", "csv,replicates")
+    for path in Path("replicates").iterdir():
+        name, _, end = path.name.partition(".")
+        assert Path("package", f"{name}.noise.{end}").read_bytes() == path.read_bytes()
+    book = Path("package/codebook.md").read_text()
+    assert all(f"`{name}.noise.parquet`, `{name}.noise.csv`" in book for name in ("ages", "pairs"))
+    ok("error-report", "package")
+    before = contents(Path("package"))
+    ok("package", "--also", "csv,replicates")
+    assert contents(Path("package")) == before
+    ok("package")  # it replaces its own files, those of draws too
+    assert not list(Path("package").glob("*.noise.*"))
+
+
 DERIVED = """
 derived:
   - {name: shares, share: {of: age_by_sex}}
@@ -155,4 +202,4 @@ def test_what_cannot_be_drawn_is_refused_and_nothing_is_written(town, monkeypatc
     in_the_way = refused("replicates", "--draws", "3", code=5)
     assert "replicates/age_by_sex.parquet holds something else, which is kept" in in_the_way
     monkeypatch.setattr("dpquery.commands.replicates.MAX_REPLICATED_NUMBERS", 1000)
-    assert "name fewer items with --items" in refused("replicates", "--out", "other", code=2)
+    assert "draws for fewer items with --items" in refused("replicates", "--out", "other", code=2)

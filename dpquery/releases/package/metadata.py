@@ -25,7 +25,7 @@ import yaml
 
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.package.pages import Content, Heading, Paragraph, TextTable
-from dpquery.releases.package.tables import PackagedTable, may_be_blank
+from dpquery.releases.package.tables import NOISE_SUFFIX, PackagedTable, may_be_blank
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.tables.file_fields import FileField
 from dpquery.releases.words import count, csv_text, without_controls
@@ -56,6 +56,10 @@ FILE_WORDS = {
     "release.json": "The facts of the release, for machines",
 }
 """What the files of a package hold that are no tables."""
+NOISE_WORDS = (
+    "The same estimates with further draws of their noise. The standard error of any statistic of "
+    "them is the root mean square of what it is of estimate + noise, less what it is of estimate"
+)
 
 
 def release_title(manifest: Manifest, about: About) -> str:
@@ -112,6 +116,10 @@ def _file_rows(
     for table in tables:
         names = [n for n in (table.path.name, f"{table.name}.csv") if n in files]
         rows.append((", ".join(f"`{n}`" for n in names), f"{table.rows:,}", table.description))
+        stem = f"{table.name}{NOISE_SUFFIX}"
+        drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
+        if drawn:
+            rows.append((", ".join(drawn), f"{table.rows:,}", NOISE_WORDS))
     rows += [(f"`{name}`", "", shows) for name, shows in FILE_WORDS.items() if name in files]
     return tuple(rows)
 

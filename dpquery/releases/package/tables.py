@@ -176,6 +176,7 @@ def _is_unique(file: pq.ParquetFile, names: list[str]) -> bool:
     return bool(texts.group_by(names).aggregate([]).num_rows == keys.num_rows)
 
 
+NOISE_SUFFIX = ".noise"  # behind the name of an item whose draws a file holds
 CSVW_SUFFIX = "csv-metadata.json"
 _DATATYPES = {
     "text": "string",
@@ -254,6 +255,13 @@ def _csvw_name(name: str) -> str:
 def _cell_type(field: FileField) -> pa.DataType:
     kinds = {"text": pa.string(), "boolean": pa.bool_(), "date": pa.date32()}
     return kinds.get(field.kind, pa.int64() if field.kind == "integer" else pa.float64())
+
+
+def safe_cells(table: pa.Table) -> pa.Table:
+    """Return a table as CSV has it, draws of noise at their own width."""
+    names = [csv_text(name) for name in table.column_names]
+    columns = (column.combine_chunks() for column in table.columns)
+    return pa.table([c if c.type == pa.float32() else csv_cells(c) for c in columns], names)
 
 
 def csv_cells(column: pa.Array) -> pa.Array:

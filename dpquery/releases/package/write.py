@@ -11,12 +11,15 @@ The same release gives the same bytes: the workbook is dated to the beginning of
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import pyarrow as pa
+from pyarrow import csv, parquet
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.store import sync_path
@@ -33,9 +36,11 @@ from dpquery.releases.package.metadata import code_book, data_package, registry_
 from dpquery.releases.package.pages import TextTable, html_page, markdown_page, quality
 from dpquery.releases.package.tables import (
     CSVW_SUFFIX,
+    NOISE_SUFFIX,
     PackagedTable,
     csvw_metadata,
     packaged_tables,
+    safe_cells,
     write_csv_file,
 )
 from dpquery.releases.words import without_controls
@@ -187,7 +192,7 @@ DATA_PACKAGE_FILE = "datapackage.json"
 WORKBOOK_FILE = "tables.xlsx"
 DESCRIPTIONS = ("codebook.md", "codebook.html", "quality.md", "registry.yaml", DATA_PACKAGE_FILE)
 """The files that every package has beside those of the release, the last one written last."""
-TableFormat = Literal["csv", "xlsx"]
+TableFormat = Literal["csv", "xlsx", "replicates"]
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,8 @@ class PackageContent:
     manifest: Manifest  # of the release
     about: About  # what its spec says of the publication
     domain: Domain | None  # of its spec; None where that is not at hand
-    formats: tuple[TableFormat, ...]  # in which the tables are written beside Parquet
+    formats: tuple[TableFormat, ...]  # what is written beside the tables
+    drawn: Mapping[str, pa.Table]  # by item its estimates beside draws of their noise, if asked for
 
 
 def parse_formats(texts: Sequence[str]) -> tuple[TableFormat, ...]:
@@ -216,7 +222,7 @@ def parse_formats(texts: Sequence[str]) -> tuple[TableFormat, ...]:
         if name not in known:
             raise SpecError(
                 f"--also {quoted(name)} is not known{suggestion(name, known)}; a package has its "
-                "tables as csv and xlsx beside Parquet"
+                "tables as csv and xlsx beside Parquet, and replicates of their noise"
             )
     if "xlsx" in given:
         check_workbook()
@@ -284,6 +290,10 @@ def _write_tables(folder: Path, tables: Sequence[PackagedTable], content: Packag
             metadata = csvw_metadata(table, content.about, url=f"{table.name}.csv")
             path = folder / f"{table.name}.{CSVW_SUFFIX}"
             path.write_text(metadata, encoding="utf-8")
+    for name, drawn in content.drawn.items():
+        parquet.write_table(drawn, folder / f"{name}{NOISE_SUFFIX}.parquet")
+        if "csv" in content.formats:
+            csv.write_csv(safe_cells(drawn), folder / f"{name}{NOISE_SUFFIX}.csv")
     if "xlsx" in content.formats:
         first = code_book(tables, content.manifest, content.about, ())
         write_workbook(
@@ -298,17 +308,16 @@ def _write_descriptions(
     folder: Path, tables: Sequence[PackagedTable], content: PackageContent
 ) -> None:
     manifest, about = content.manifest, content.about
-    title = release_title(manifest, about)
+    title, as_csv = release_title(manifest, about), "csv" in content.formats
     book = code_book(
         tables, manifest, about, [*(path.name for path in folder.iterdir()), *DESCRIPTIONS]
     )
-    csv = "csv" in content.formats
     texts = {
         "codebook.md": markdown_page(title, book),
         "codebook.html": html_page(title, book),
         "quality.md": markdown_page(f"{title}: quality", quality(tables, manifest, about)),
         "registry.yaml": registry_entry(manifest, about, content.domain),
-        DATA_PACKAGE_FILE: data_package(tables, manifest, about, folder=folder, csv=csv),
+        DATA_PACKAGE_FILE: data_package(tables, manifest, about, folder=folder, csv=as_csv),
     }
     for name in DESCRIPTIONS:
         (folder / name).write_text(texts[name], encoding="utf-8")
@@ -342,7 +351,8 @@ def _refuse_other_folders(directory: Path, manifest: Manifest, *, replace: bool)
 def _possible_files(manifest: Manifest) -> set[str]:
     """Return the names of all files that a package of a release may have."""
     stems = [n.removesuffix(".parquet") for n in manifest.files if n.endswith(".parquet")]
-    tables = {f"{stem}.{end}" for stem in stems for end in ("csv", CSVW_SUFFIX)}
+    ends = ("csv", CSVW_SUFFIX, *(f"{NOISE_SUFFIX[1:]}.{end}" for end in ("parquet", "csv")))
+    tables = {f"{stem}.{end}" for stem in stems for end in ends}
     return {*manifest.files, *tables, *DESCRIPTIONS, WORKBOOK_FILE}
 
 
