@@ -235,11 +235,15 @@ class Rounds(ABC):
     def first(self, exact: TrueAnswers, chance: Chance) -> Ints:
         """Return the first part of a run: noisy counts in grid steps."""
         counted = np.concatenate([exact(block) for block in self.first_blocks])
+        return self.noisy(counted << GRID_BITS, self.first_rho, self.first_sensitivity, chance)
+
+    def noisy(self, steps: Ints, rho: Fraction, sensitivity: int, chance: Chance) -> Ints:
+        """Return numbers in grid steps, of a squared L2 sensitivity, with noise that costs rho."""
         return chance.add_noise(
-            counted << GRID_BITS,
-            budget=self.part(self.first_rho),
-            sensitivity=self.first_sensitivity,
-            scale=self.first_scale,
+            steps,
+            budget=self.part(rho),
+            sensitivity=sensitivity,
+            scale=self.scale(rho, sensitivity),
         )
 
     @property
@@ -394,15 +398,9 @@ def _measured(
 ) -> Round:
     """Return one round: chosen and measured; holds true values on the way."""
     chosen = rounds.choose(exact, fit, spent, done, chance)
-    answers, sensitivity = rounds.answers(exact, chosen), rounds.sensitivity(chosen)
-    scale = rounds.scale(spent.measurement_rho, sensitivity)
-    noisy = chance.add_noise(
-        answers << GRID_BITS,
-        budget=rounds.part(spent.measurement_rho),
-        sensitivity=sensitivity,
-        scale=scale,
-    )
-    return Round(chosen, level, noisy / STEPS, scale / STEPS, spent)
+    rho, sensitivity = spent.measurement_rho, rounds.sensitivity(chosen)
+    noisy = rounds.noisy(rounds.answers(exact, chosen) << GRID_BITS, rho, sensitivity, chance)
+    return Round(chosen, level, noisy / STEPS, rounds.scale(rho, sensitivity) / STEPS, spent)
 
 
 def weighed_total(counted: float, std: float, rows: Rows | None) -> float:

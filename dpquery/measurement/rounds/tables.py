@@ -221,13 +221,9 @@ class TableRounds(Rounds):
                 steps_apart(exact(self.blocks[number]), fit.released_table(number))
                 for number in numbers
             )
-            noisy = chance.add_noise(
-                np.array([min(off, LARGEST_DISTANCE)], dtype=np.int64),
-                budget=self.part(self.distance_rho),
-                sensitivity=self.distance_sensitivity(len(numbers)),
-                scale=self.distance_scale(len(numbers)),
-            )
-            values.append(noisy)
+            steps = np.array([min(off, LARGEST_DISTANCE)], dtype=np.int64)
+            sensitivity = self.distance_sensitivity(len(numbers))
+            values.append(self.noisy(steps, self.distance_rho, sensitivity, chance))
         return np.concatenate(values)
 
     def round(self, level: int, left: Fraction) -> RoundBudget:
