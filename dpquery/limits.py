@@ -90,6 +90,7 @@ MAX_TREE_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
 MAX_QUERY_MATRIX_ENTRIES = 1 << 24  # of all query matrices of the graphical model, written out
 MAX_FITTED_CELLS = 1 << 28  # of all tables that are fitted together: some eight gigabytes
 MAX_FITTED_TABLE_CELLS = 1 << 22  # of one of them
+MAX_AVERAGED_CELLS = 1 << 19  # that rows are fitted to for a column: two or three minutes at most
 MAX_JOINT_COUNTS = 1 << 22  # cells of attributes whose tables are fitted as one
 MAX_JOINT_COUNT_WORK = 1 << 25  # of those, times the tables that are measured: a minute or two
 MAX_LABELLED_TABLES = 10_000  # of an item whose rows say in words what they count; else numbers do

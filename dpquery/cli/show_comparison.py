@@ -154,6 +154,7 @@ COLUMN_REMARKS = {
     "estimate": "unbiased, with standard errors (expected)",
     "consistent": "no negative counts, tables that add up (simulated)",
     "shrunk": "the best guess (simulated)",
+    "averaged": "its mean with fitted records (simulated)",
 }
 
 

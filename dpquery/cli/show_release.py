@@ -289,9 +289,14 @@ def nearer_text(done: ReleaseReport) -> str:
     """Say by the noisy values how far off the best guess is, where it is there or far nearer."""
     if done.nearer is None or not isinstance(done.mechanism, LinearMechanism):
         return ""
-    if any(column.name == "shrunk" for column in done.mechanism.columns):
-        error = figure(done.nearer[0])
+    names, error = {column.name for column in done.mechanism.columns}, figure(done.nearer[0])
+    if "shrunk" in names:
         return f"closest: `shrunk` has an error of about {error}, as the noisy values tell\n"
+    if "averaged" in names:
+        return (
+            "closest: `averaged` has mostly less error than `shrunk`, which would have about "
+            f"{error}, as the noisy values tell\n"
+        )
     return f"closest: {nearer_words(*done.nearer)}\n"
 
 

@@ -332,7 +332,8 @@ class LinearAnswers:
         shrunk, agreeing = self.extra.shrunk, self.extra.agreeing
         reasons: dict[ColumnName, dict[str, str]] = {}
         if shrunk is not None:
-            reasons["shrunk"] = self._reasons(lambda _, place: shrunk.scope.reasons[place])
+            of_shrunk = self._reasons(lambda _, place: shrunk.scope.reasons[place])
+            reasons["shrunk"] = reasons["averaged"] = of_shrunk
         if agreeing is not None:
 
             def overlapping(table: Table, place: int) -> str:

@@ -225,7 +225,7 @@ def check_guarantee(epsilon: Fraction, delta: Fraction, *, least_delta: Fraction
         raise ValueError("guarantee")
 
 
-BiasedColumn = Literal["consistent", "shrunk"]
+BiasedColumn = Literal["consistent", "shrunk", "averaged"]
 AnswerColumn = Literal["estimate", BiasedColumn]
 """The columns that are compared; the first is the unbiased one."""
 MOST_CONTENDERS = 64

@@ -1,8 +1,9 @@
 """Columns beside the estimates: refused early where they cannot be had, then filled.
 
 Every column is a function of one table's estimates and standard errors, but for two that come from
-all measurements: `graphical` (graphical_model) and `shrunk` (shrunk_tables); and `consistent` and
-`integer` where queries of a table overlap (agreeing_tables). What a column gains on
+all measurements: `graphical` (graphical_model), `shrunk` (shrunk_tables) and its mean with fitted
+rows, `averaged` ([MATH] 16); and `consistent` and `integer` where queries of a table overlap
+(agreeing_tables). What a column gains on
 sparse tables it pays for with bias: sums of many of its cells can be far worse than the same sums
 of estimates, and the noise intervals are those of the estimates.
 
@@ -34,14 +35,17 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.limits import MAX_AVERAGED_CELLS
 from dpquery.operators.blocks import Block, marginal
 from dpquery.progress import report_progress
 from dpquery.reconstruction.agreeing_tables import AgreeingTables
-from dpquery.reconstruction.components import fittable_tables
+from dpquery.reconstruction.components import fittable_tables, noise_of_tables
 from dpquery.reconstruction.graphical_model import GraphicalModel, check_graphical, fit_graphical
 from dpquery.reconstruction.joint_counts import Measured
 from dpquery.reconstruction.least_squares import Estimates, TableAnswers
 from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
+from dpquery.reconstruction.relaxed.fits import FittedRows
+from dpquery.reconstruction.relaxed.misfit import MeasuredTable
 from dpquery.reconstruction.shrunk_tables import ShrunkTables, not_shrunk
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -57,6 +61,7 @@ from dpquery.spec.predicates import (
 )
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.spec.spec import Table
+from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.strategy import Strategy
 
@@ -149,7 +154,9 @@ def _whole(predicates: PredicateSet) -> int:
             return len(predicates) - 1
 
 
-ColumnName = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical", "shrunk"]
+ColumnName = Literal[
+    "nonnegative", "consistent", "thresholded", "integer", "graphical", "shrunk", "averaged"
+]
 COLUMN_NAMES: tuple[ColumnName, ...] = get_args(ColumnName)
 COLUMN_MEANINGS: dict[ColumnName, str] = {
     "nonnegative": "the estimate, or zero where it is negative",
@@ -161,6 +168,8 @@ COLUMN_MEANINGS: dict[ColumnName, str] = {
     "graphical": "the answers of the graphical model (Private-PGM) that fits all measurements best",
     "shrunk": "the best guess: what the measurements say beyond smaller tables, as far as it "
     "stands out of its noise, and no cell below zero",
+    "averaged": "the mean of the shrunk answers and of those of synthetic records that were fitted "
+    "to the estimates: the two err in different places",
 }
 
 
@@ -184,6 +193,7 @@ class ExtraColumn:
         return COLUMN_MEANINGS[self.name].format(z=f"{z} standard errors{rows}")
 
 
+SHRUNK: tuple[ColumnName, ...] = ("shrunk", "averaged")
 BEST_GUESS = ExtraColumn("shrunk")
 FAR_LESS = 0.7  # of the error of estimates: from which on the best guess is worth a word
 
@@ -265,7 +275,7 @@ def _values(
         case "integer":
             whole = fitted.get("integer")
             return whole_numbers(answers) if whole is None else whole
-        case "graphical" | "shrunk":
+        case "graphical" | "shrunk" | "averaged":
             return fitted[column.name]
     assert_never(column.name)
 
@@ -395,6 +405,7 @@ class ExtraColumns:
     columns: tuple[ExtraColumn, ...]  # in order
     model: GraphicalModel | None  # the graphical model, where a column asks for it
     shrunk: ShrunkTables | None  # the shrunk tables, where a column asks for them
+    rows: FittedRows | None  # rows fitted to the estimates, where a column asks for them
     # the consistent cells of all tables, where a column asks for them
     agreeing: AgreeingTables | None
 
@@ -403,14 +414,21 @@ class ExtraColumns:
         fitted: dict[ColumnName, Floats | Ints | None] = {}
         if self.model is not None:
             fitted["graphical"] = self.model.answer(block).ravel()
-        if self.shrunk is not None:
-            values = self.shrunk.answer(block)
-            fitted["shrunk"] = None if values is None else values.ravel()
+        fitted["shrunk"], fitted["averaged"] = self.fitted(block)
         if self.agreeing is not None and not self._by_itself(answers, block):
             values, whole = self.agreeing.answer(block), self.agreeing.whole_numbers(block)
             fitted["consistent"] = None if values is None else values.ravel()
             fitted["integer"] = None if whole is None else whole.ravel()
         return with_columns(answers, self.columns, fitted=fitted)
+
+    def fitted(self, block: Block) -> tuple[Floats | None, Floats | None]:
+        """Return the shrunk answers of a block, (m,), and their mean with those of the rows."""
+        values = None if self.shrunk is None else self.shrunk.answer(block)
+        if values is None:
+            return None, None
+        shrunk = values.ravel()
+        rows = shrunk if self.rows is None else self.rows.answer(block).ravel()
+        return shrunk, (shrunk + rows) / 2
 
     def _by_itself(self, answers: TableAnswers, block: Block) -> bool:
         """Return whether a table is fitted in closed form, as it has none to agree with."""
@@ -430,11 +448,17 @@ def check_columns(
         )
     if _among(columns, "graphical"):
         check_graphical(strategy)
-    if _among(columns, "shrunk"):
+    for name in (column.name for column in columns if column.name in SHRUNK):
         scope = fittable_tables(strategy, blocks, not_shrunk)
         if not scope.sets:
             raise UnsupportedWorkloadError(
-                f"--also shrunk: no table can be shrunk: {scope.reasons[0]}; leave the column out"
+                f"--also {name}: no table can be shrunk: {scope.reasons[0]}; leave the column out"
+            )
+        cells = sum(math.prod(strategy.shape[i] for i in subset) for subset in scope.sets)
+        if name == "averaged" and cells + sum(strategy.shape) > MAX_AVERAGED_CELLS:
+            raise UnsupportedWorkloadError(
+                f"--also averaged: records are fitted to tables of {MAX_AVERAGED_CELLS:,} cells "
+                f"and classes at most, and these have {cells:,}; take --also shrunk"
             )
 
 
@@ -457,17 +481,38 @@ def extra_columns(
         blocks: what is asked, and what else its tables are to agree with.
         noise_std: standard deviation of the noise on each of them.
     """
-    model = shrunk = agreeing = None
+    model = shrunk = rows = agreeing = None
     if _among(columns, "graphical"):
         report_progress("fitting the graphical model")
         total = float(estimates.answer(marginal(strategy.shape, ()), 0))
         model = fit_graphical(strategy, noisy, noise_std=noise_std, total=total)
-    if _among(columns, "shrunk"):
+    if any(column.name in SHRUNK for column in columns):
         report_progress("shrinking the tables")
         shrunk = ShrunkTables(strategy, noisy, blocks, noise_std=noise_std)
+    if shrunk is not None and _among(columns, "averaged"):
+        report_progress("fitting synthetic records")
+        rows = _fitted_rows(strategy, estimates, shrunk.scope.sets, noise_std)
     if _among(columns, "consistent") or _among(columns, "integer"):
         agreeing = AgreeingTables(Measured(strategy, noisy, estimates, noise_std), blocks)
-    return ExtraColumns(columns, model, shrunk, agreeing)
+    return ExtraColumns(columns, model, shrunk, rows, agreeing)
+
+
+def _fitted_rows(
+    strategy: Strategy, estimates: Estimates, sets: Sequence[Subset], noise_std: float
+) -> FittedRows | None:
+    """Return rows that fit the unbiased tables over some sets, as far as noise explains.
+
+    None where noise does not explain what they are off: they hold less than was measured.
+    """
+    shape, noise_of = strategy.shape, noise_of_tables(strategy, noise_std=noise_std)
+    tables = []
+    for subset in sets:
+        block = marginal(shape, subset)
+        cells = estimates.answer(block, None).reshape(block.table_shape)
+        tables.append(MeasuredTable(subset, cells, noise_of(subset) / cells.size))
+    total = max(1.0, float(estimates.answer(marginal(shape, ()), None)))
+    fitted = FittedRows(shape, tables, total)
+    return fitted if fitted.explained else None
 
 
 def _among(columns: Sequence[ExtraColumn], name: ColumnName) -> bool:

@@ -80,7 +80,7 @@ def _reason(item: Item, column: ExtraColumn) -> str:
             reasons = (query_structure(table).reason for table in item.tables)
         case "nonnegative" | "thresholded":
             reasons = (below_zero(table) for table in item.tables)
-        case "graphical" | "shrunk":
+        case "graphical" | "shrunk" | "averaged":
             return ""
     return next(filter(None, reasons), "")
 

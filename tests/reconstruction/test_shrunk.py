@@ -16,7 +16,7 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Groups, Identity, Stacked, Valued, total
 from dpquery.operators.ranges import Prefix, WidthRanges
 from dpquery.reconstruction.agreeing_tables import NonnegativeTables
-from dpquery.reconstruction.columns import ExtraColumn, check_columns
+from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_columns
 from dpquery.reconstruction.components import (
     Components,
     StackedSets,
@@ -195,6 +195,39 @@ def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
     assert squares["expected"] == pytest.approx(squares["shrunk"], rel=0.35)
 
 
+def test_the_mean_with_fitted_rows_errs_less_and_rows_that_explain_nothing_are_left_out():
+    shape = (30, 20, 12)
+    blocks = tuple(marginal(shape, pair) for pair in combinations(range(3), 2))
+    strategy = chosen(Workload(shape, blocks, (1.0,) * 3), "gaussian")
+    chance, columns = np.random.default_rng(7), (ExtraColumn("shrunk"), ExtraColumn("averaged"))
+    shares = [np.arange(1.0, size + 1) ** -1 for size in shape]
+    shares = [each / each.sum() for each in shares]
+    even = math.prod(np.ix_(*shares)).ravel()
+    codes = chance.choice(even.size, 5000, p=even)
+    x = np.bincount(codes, minlength=even.size).reshape(shape) * 1.0
+    x[np.arange(12), np.arange(12), np.arange(12)] += 50  # some hang together
+    squares = np.zeros(3)
+    for scale in (10.0, 10.0, 10.0, 0.001):
+        std = scale * math.sqrt(squared_sensitivity(strategy))
+        noisy = list(measured(strategy, x, std, chance))
+        estimates = reconstruct(strategy, noisy)
+        extra = extra_columns(columns, strategy, noisy, estimates, blocks, noise_std=std)
+        assert (extra.rows is None) == (scale < 1)
+        for block in blocks:
+            shrunk, averaged = extra.fitted(block)
+            if scale < 1:
+                assert np.array_equal(averaged, shrunk)
+                continue
+            rows = extra.rows.answer(block).ravel()
+            assert averaged == pytest.approx((shrunk + rows) / 2, rel=1e-12)
+            truth = table_of(x, block.attributes).ravel()
+            squares += [np.sum((each - truth) ** 2) for each in (shrunk, rows, averaged)]
+            cells = estimates.answer(block, None).ravel()
+            explained = np.mean((rows - cells) ** 2) / np.mean((truth - cells) ** 2)
+            assert 0.5 < explained < 1.5
+    assert squares[2] < min(0.9 * squares[0], squares[1])
+
+
 def test_noise_around_independent_attributes_is_not_believed():
     shape = (30, 20)
     block = marginal(shape, (0, 1))
@@ -257,17 +290,19 @@ def test_sums_of_many_cells_are_not_shrunk():
     assert "its queries overlap" in scope.reasons[4]
 
 
-def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(town):
+@pytest.mark.parametrize("column", ["shrunk", "averaged"])
+def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(town, column):
     ok(*RELEASE)
     plain, paid = contents("release"), spent()
     before = pq.read_table("release/pairs.parquet")
-    ok(*RELEASE, "--also", "shrunk")
+    shown = ok(*RELEASE, "--also", column).out
+    assert "averaged" not in shown or "`averaged` has mostly less error than `shrunk`" in shown
     with_guess = contents("release")
     frame = pq.read_table("release/pairs.parquet")
-    assert frame.column_names == [*before.column_names, "shrunk"]
+    assert frame.column_names == [*before.column_names, column]
     assert frame["estimate"].equals(before["estimate"])
-    assert min(frame["shrunk"].to_pylist()) >= 0
-    ok(*RELEASE, "--also", "shrunk")
+    assert min(frame[column].to_pylist()) >= 0
+    ok(*RELEASE, "--also", column)
     assert contents("release") == with_guess
     ok(*RELEASE)
     assert (contents("release"), spent()) == (plain, paid)
@@ -306,3 +341,8 @@ def test_a_column_that_no_table_would_have_is_refused():
     with pytest.raises(UnsupportedWorkloadError, match="no table can be shrunk: a table has more"):
         check_columns((ExtraColumn("shrunk"),), strategy, (wide,))
     check_columns((ExtraColumn("shrunk"),), strategy, (wide, marginal(shape, (0, 1))))
+    wide = marginal((800, 800), (0, 1))
+    strategy = chosen(Workload(wide.shape_of_domain, (wide,), (1.0,)), "gaussian")
+    check_columns((ExtraColumn("shrunk"),), strategy, (wide,))
+    with pytest.raises(UnsupportedWorkloadError, match="and these have 640,000; take --also shr"):
+        check_columns((ExtraColumn("averaged"),), strategy, (wide,))

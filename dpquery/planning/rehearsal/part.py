@@ -153,10 +153,10 @@ def parts_of(workload: Workload) -> tuple[WorkloadPart, ...]:
     return (first, *(part for part in smaller if not part.is_whole))
 
 
-def quick_part(workload: Workload) -> WorkloadPart | None:
-    """Return a part that a column is tried on in a tenth of a second; None where there is none."""
+def quick_part(workload: Workload, queries: int = QUICK_QUERIES) -> WorkloadPart | None:
+    """Return a part of few queries, to try a column on quickly; None where there is none."""
     parts = (_part(workload, most) for most in QUICK_ATTRIBUTES)
-    return next((part for part in parts if part.workload.shape[0] <= QUICK_QUERIES), None)
+    return next((part for part in parts if part.workload.shape[0] <= queries), None)
 
 
 def finished_in_time(

@@ -66,6 +66,7 @@ class Fit:
     masses: Singles  # (g, n') distributions along each span
     pull: float | None  # towards the start, when it ended; None before the first projection
     steps: int  # that it tried, and all before it
+    met: bool = True  # whether noise explains what is left
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ def project(
         else:
             velocity, step = np.zeros_like(velocity), step * CUT
         pull *= EASE
-    return Fit(point.masses, pull, last.steps + tried)
+    return Fit(point.masses, pull, last.steps + tried, target.is_met(point.misfit))
 
 
 def _point(target: FitTarget, logits: Numbers, anchor: Singles, spans: Sequence[slice]) -> _Point:

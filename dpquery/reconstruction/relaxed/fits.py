@@ -139,6 +139,7 @@ class FittedRows:
         total: the number of records.
         rows: the relaxed rows.
         steps: of the projection, and of those that it went on from.
+        explained: whether noise explains how far the rows are from the tables.
 
     Privacy:
         Post-processing: a function of noisy tables and public inputs.
@@ -196,7 +197,7 @@ class FittedRows:
                 last=self._fit,
                 most_steps=CLOSER_STEPS if closer else MOST_STEPS,
             )
-        self.steps = self._fit.steps
+        self.steps, self.explained = self._fit.steps, self._fit.met
 
     @cached_property
     def rows(self) -> RelaxedRows:

@@ -37,7 +37,7 @@ from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quot
 
 RELEASE_COLUMNS = frozenset(
     {"table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"}
-    | {"nonnegative", "consistent", "thresholded", "integer", "graphical", "shrunk"}
+    | {"nonnegative", "consistent", "thresholded", "integer", "graphical", "shrunk", "averaged"}
 )
 
 
