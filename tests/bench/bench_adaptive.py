@@ -1,9 +1,10 @@
 """Tables measured adaptively beside linear releases and AIM: error and CPU seconds, cell by cell.
 
 AIM is written from its paper [McKenna22] on the fit of the package mbi, with its default settings:
-1,000 iterations a fit, a model of at most 80 MB. The selection of our own fits is the same, in
-floats and with continuous noise, so that the fits alone are compared. Root mean square error over
-all cells, and the mean over tables of the L1 distance as a share of the records.
+1,000 iterations a fit, a model of at most 80 MB. Adaptive measurement is the product's own, its
+last fiftieth spent on its own distance, with a seeded chance; columns are those of a linear
+release. Root mean square error over all cells, and the mean over tables of the L1 distance as a
+share of the records.
 
 Every cell is stored as soon as it is measured; a run goes on where the last one stopped. With words
 as arguments (such as adult 2-way eps=1 AIM seed=0) only cells with all of them; with the word
@@ -22,6 +23,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import combinations, product
 from pathlib import Path
+from subprocess import run
 from typing import Protocol
 
 import numpy as np
@@ -30,17 +32,20 @@ from bench_choice import data_of_r
 from scipy.special import logsumexp
 
 from dpquery.arrays import Floats, Ints
-from dpquery.measurement.accounting import guarantee
-from dpquery.operators.blocks import Workload, marginal
-from dpquery.reconstruction.agreeing_tables import NonnegativeTables
-from dpquery.reconstruction.components import StackedSets, noise_of_tables, unshrunk_components
+from dpquery.measurement.accounting import Guarantee, guarantee
+from dpquery.measurement.rounds.run import STEPS, run_rounds
+from dpquery.measurement.rounds.tables import table_rounds
+from dpquery.operators.blocks import Block, Workload, marginal
+from dpquery.planning.rehearsal.runs import SeededChance
+from dpquery.reconstruction.adaptive_fits import AdaptiveFit
+from dpquery.reconstruction.columns import SHRUNK, ExtraColumn, extra_columns
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
-from dpquery.reconstruction.shrunk_tables import ShrunkTables
+from dpquery.spec.spec import Privacy
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.residual import ResidualStrategy, sparse_variant
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 RESULTS = Path(__file__).parents[1] / "reference" / "adaptive.jsonl"  # a line a cell
@@ -93,6 +98,9 @@ class Cell:
     rmse: float
     l1: float
     cpu_seconds: float
+    distance: float | None = None  # measured by the run itself, as a share of the records
+    distance_std: float | None = None
+    commit: str = ""  # that measured it
 
 
 @cache
@@ -137,12 +145,8 @@ def adaptive(
     seed: int,
     fit: Callable[[list[MeasuredTable], float, Model | None], Model],
     allowed: Callable[[list[MeasuredTable], Subset, float], bool] = lambda *_: True,
-) -> tuple[Model, list[MeasuredTable], float]:
-    """Select and measure tables until rho is spent, as AIM does, with any fit.
-
-    Returns:
-        The last model, all that was measured, and the number of records as it was measured.
-    """
+) -> Model:
+    """Select and measure tables until rho is spent, as AIM does, with any fit."""
     chance = np.random.default_rng(seed)
     rounds = ROUNDS_PER_ATTRIBUTE * len(task.shape)
     sigma = math.sqrt(rounds / (2 * MEASURED_SHARE * rho))
@@ -185,7 +189,7 @@ def adaptive(
         moved = np.abs(model.table(selected) - before).sum()
         if moved <= noise_l1(selected):
             sigma, rate = sigma / 2, rate * 2
-    return model, measured, total
+    return model
 
 
 class GraphicalTables:
@@ -241,7 +245,7 @@ def aligned(values: Floats, clique: Sequence[str], node: Sequence[str]) -> Float
     return values.transpose(np.argsort(names)).reshape(shape)
 
 
-def aim(task: Problem, rho: float, seed: int) -> Model:
+def aim(task: Problem, terms: Guarantee, seed: int) -> Model:
     """Run AIM: the model is the distribution of largest entropy that fits what was measured."""
     import jax
 
@@ -274,17 +278,44 @@ def aim(task: Problem, rho: float, seed: int) -> Model:
         size = hypothetical_model_size(domain, [*cliques, names(attributes)])
         return size <= MODEL_MEGABYTES * share or len(attributes) == 1
 
-    return adaptive(task, rho, seed, fit, allowed)[0]
+    return adaptive(task, float(terms.amount), seed, fit, allowed)
 
 
-def ours(task: Problem, rho: float, seed: int) -> Model:
-    """Run the adaptive mechanism."""
+@dataclass(frozen=True, eq=False)
+class OurRun:
+    """A run of the product's own rounds, with the distance that it measured of its tables."""
 
-    def fit(tables: list[MeasuredTable], total: float, last: Model | None) -> Model:
-        return FittedRows(task.shape, tables, total, last, closer=True)
+    fit: AdaptiveFit
+    distance: float  # mean over tables of the L1 distance, noisy, as a share of the records
+    distance_std: float  # of its noise
 
-    _, measured, total = adaptive(task, rho, seed, fit)
-    return FittedRows(task.shape, measured, total)
+    def table(self, attributes: Subset) -> Floats:
+        shape = self.fit.model.class_counts
+        shares = self.fit.released().answer(marginal(shape, attributes))
+        return shares.reshape([shape[i] for i in attributes]) * float(self.fit.model.total)
+
+
+def ours(task: Problem, terms: Guarantee, seed: int) -> OurRun:
+    """Run adaptive measurement as the product does, with a seeded chance."""
+    blocks = tuple(marginal(task.shape, each) for each in task.workload)
+    rounds = table_rounds(
+        Workload(task.shape, blocks, (1.0,) * len(blocks)),
+        privacy=Privacy(delta=terms.delta),
+        guarantee=terms,
+        rows=None,
+    )
+    chance = SeededChance(seed)
+
+    def exact(block: Block) -> Ints:
+        return task.tables[block.attributes].ravel().astype(np.int64)
+
+    fit = AdaptiveFit(rounds, rounds.decoded([rounds.first(exact, chance)]))
+    for _ in run_rounds(rounds, exact, fit=fit, chance=chance):
+        pass
+    (tables,) = rounds.measured_items
+    steps = float(STEPS * len(tables) * task.records)
+    summed = rounds.closing(exact, fit, chance)[1]
+    return OurRun(fit, summed / steps, rounds.distance_scale(len(tables)) / steps)
 
 
 @cache
@@ -297,43 +328,49 @@ def best_strategy(task: Problem) -> object:
     return min(made, key=lambda each: each.error.rmse).proposal.strategy
 
 
-def linear(column: str) -> Callable[[Problem, float, int], Callable[[Subset], Floats]]:
-    """Return a linear release with one of its columns."""
+def linear(column: str) -> Callable[[Problem, Guarantee, int], Callable[[Subset], Floats]]:
+    """Return a linear release with one of its columns: estimates, or a column of its own."""
 
-    def run(task: Problem, rho: float, seed: int) -> Callable[[Subset], Floats]:
+    def release(task: Problem, terms: Guarantee, seed: int) -> Callable[[Subset], Floats]:
         strategy = best_strategy(task)
-        sets = StackedSets(task.shape, task.workload)
-        std = math.sqrt(squared_sensitivity(strategy) / (2 * rho))
+        if column in SHRUNK and isinstance(strategy, ResidualStrategy):
+            strategy = sparse_variant(strategy)
+        std = math.sqrt(squared_sensitivity(strategy) / (2 * float(terms.amount)))
         chance, noisy = np.random.default_rng(seed), []
         for each in strategy.measurements:
             table = task.tables.get(each.block.attributes, np.array(float(task.records)))
             answers = each.block.apply(table.reshape(each.block.table_shape)) * float(each.weight)
             noisy.append(answers + chance.normal(0.0, std, answers.shape))
         estimates = reconstruct(strategy, noisy)
-
-        def unbiased(attributes: Subset) -> Floats:
-            sizes = [task.shape[i] for i in attributes]
-            return estimates.answer(marginal(task.shape, attributes), None).reshape(sizes)
-
-        if column == "linear":
-            return unbiased
-        if column == "consistent":
-            noise_of = noise_of_tables(strategy, noise_std=std)
-            tables = NonnegativeTables(unshrunk_components(sets, unbiased, noise_of))
-            tables.improve()
-            return tables.table
         blocks = {each: marginal(task.shape, each) for each in task.workload}
-        shrunk = ShrunkTables(strategy, noisy, tuple(blocks.values()), noise_std=std)
-        return lambda each: shrunk.answer(blocks[each])
+        if column == "linear":
+            return lambda each: estimates.answer(blocks[each], None).reshape(sizes(task, each))
+        columns, asked = (ExtraColumn(column),), tuple(blocks.values())
+        extra = extra_columns(columns, strategy, noisy, estimates, asked, noise_std=std)
 
-    return run
+        def answer(each: Subset) -> Floats:
+            if column in SHRUNK:
+                values = extra.fitted(blocks[each])[SHRUNK.index(column)]
+            else:
+                values = extra.agreeing.answer(blocks[each])
+            return values.reshape(sizes(task, each))
+
+        return answer
+
+    return release
+
+
+def sizes(task: Problem, attributes: Subset) -> list[int]:
+    """Return the classes of some attributes."""
+    return [task.shape[i] for i in attributes]
 
 
 METHODS = {
     "linear": linear("linear"),
     "consistent": linear("consistent"),
     "shrunk": linear("shrunk"),
-    "adaptive rows": ours,
+    "averaged": linear("averaged"),
+    "adaptive": ours,
     "AIM": aim,
 }
 
@@ -358,13 +395,10 @@ def print_means(cells: Sequence[Cell]) -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for data, ways, epsilon in product(DATA, (2, 3), sorted(EPSILONS, key=float)):
         here = [c for c in cells if (c.data, c.ways, c.epsilon) == (data, ways, epsilon)]
-        means = {}
-        for method in METHODS:
-            runs = [(c.rmse, c.l1, c.cpu_seconds) for c in here if c.method == method]
-            if runs:
-                means[method] = (*np.mean(runs, axis=0), len(runs))
-        aim_rmse, aim_l1 = means["AIM"][:2] if "AIM" in means else (math.nan, math.nan)
-        for method, (rmse, l1, cpu, seeds) in means.items():
+        shown = {m: mean for m in METHODS if (mean := means(here, data, ways, epsilon, m))}
+        aim_rmse, aim_l1, _ = shown.get("AIM", (math.nan,) * 3)
+        for method, (rmse, l1, cpu) in shown.items():
+            seeds = sum(c.method == method for c in here)
             ratios = [
                 f"{x:.2f}" if math.isfinite(x) else "" for x in (rmse / aim_rmse, l1 / aim_l1)
             ]
@@ -374,12 +408,28 @@ def print_means(cells: Sequence[Cell]) -> None:
             )
 
 
+def means(cells: Sequence[Cell], *key: object) -> tuple[float, float, float] | None:
+    """Return RMSE, L1 and CPU seconds of (data, ways, epsilon, method), over seeds."""
+    runs = [c for c in cells if (c.data, c.ways, c.epsilon, c.method) == key]
+    if not runs:
+        return None
+    return tuple(np.mean([(c.rmse, c.l1, c.cpu_seconds) for c in runs], axis=0).tolist())
+
+
+def held(cells: Sequence[Cell]) -> tuple[int, int]:
+    """Return how many measured distances have the true one within 1.96 standard deviations."""
+    runs = [c for c in cells if c.distance is not None]
+    return sum(abs(c.distance - c.l1) <= 1.96 * c.distance_std for c in runs), len(runs)
+
+
 def main() -> None:
     """Measure what is not stored yet, and print it as it is; with `stored`, print all means."""
     cells = stored()
     if sys.argv[1:] == ["stored"]:
         print_means(cells)
         return
+    head = run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    commit = head.stdout.strip()
     known = {(c.data, c.ways, c.epsilon, c.method, c.seed) for c in cells}
     for key in wanted(sys.argv[1:]):
         if key in known:
@@ -387,19 +437,21 @@ def main() -> None:
         data, ways, epsilon, method, seed = key
         task = problem(data, ways)
         delta = Fraction(1, task.records**2)
-        rho = float(guarantee("gaussian", epsilon=Fraction(epsilon), delta=delta).amount)
-        if method in ("linear", "consistent", "shrunk"):
-            best_strategy(task)
+        terms = guarantee("gaussian", epsilon=Fraction(epsilon), delta=delta)
+        best_strategy(task)
         start = time.process_time()
-        model = METHODS[method](task, rho, seed)
+        model = METHODS[method](task, terms, seed)
         cpu = time.process_time() - start
         rmse, l1 = task.errors(getattr(model, "table", model))
         if not math.isfinite(rmse):
             raise SystemExit(f"{key}: no finite answers")
         print(f"{data} {ways}-way {epsilon} {method} {seed}: {rmse:.2f} / {l1:.3f} ({cpu:.1f})")
         with RESULTS.open("a") as results:  # appended: two runs at once lose nothing
-            results.write(json.dumps(asdict(Cell(*key, rmse, l1, cpu))) + "\n")
+            measured = (getattr(model, name, None) for name in ("distance", "distance_std"))
+            results.write(json.dumps(asdict(Cell(*key, rmse, l1, cpu, *measured, commit))) + "\n")
     print_means(stored())
+    inside, runs = held(stored())
+    print(f"measured distances within 1.96 standard deviations: {inside} of {runs}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from pathlib import Path
 from statistics import fmean
 
@@ -38,6 +38,7 @@ from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rehearsals import default_settings
 from dpquery.planning.compare_mechanisms import PRIOR_MARGINS, ColumnRehearsal
 from dpquery.planning.figures import BudgetShares, planned, prices
+from dpquery.planning.rehearsal.part import whole_of
 from dpquery.planning.rehearsal.populations import Proxy, proxies_for
 from dpquery.planning.rehearsal.runs import Stage, rehearse
 from dpquery.spec.parsing.read import parse
@@ -134,9 +135,11 @@ class Contest:
         shares = BudgetShares(self.spec, workload, DELTA, declared_funds(self.spec))
         priced = prices(plan, shares, epsilon=Fraction(epsilon))[0]
         rehearsal = ColumnRehearsal(self.spec, self.compiled, proxies, "rmse", unchecked, math.inf)
+        part = whole_of(workload)
         strategies = [self.selection.best.proposal.strategy]
         strategies += [c.proposal.strategy for c in rehearsal._sparse(self.selection)]
-        contenders = [c for s in strategies for c in rehearsal._contenders(s, priced, math.inf)]
+        each = (rehearsal._contenders(s, priced, part, math.inf) for s in strategies)
+        contenders = list(chain.from_iterable(each))
         errors = {f"{c.column} of {c.strategy}": c.rmse for c in contenders}
         terms = guarantee("gaussian", epsilon=Fraction(epsilon), delta=DELTA)
         rows = self.spec.dataset.rows
