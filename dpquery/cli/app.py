@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import re
 import sys
@@ -139,6 +140,7 @@ def main() -> None:
         # One thread: small matrices run up to twenty times faster, and sums come out the same
         # whatever the machine, so that a plan does. Read when numpy is first imported.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    logging.disable()  # libraries would write traces, which may hold data, above our one line
     # A stream that the shell has closed is none at all.
     sys.stdout, sys.stderr = (each or StringIO() for each in (sys.stdout, sys.stderr))
     write_words()

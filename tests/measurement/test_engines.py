@@ -126,12 +126,18 @@ def test_sixty_specs_of_chance_are_counted_alike_in_every_place(name, tmp_path, 
 
 @SPARK
 @pytest.mark.nightly
-def test_by_spark_connect_specs_of_chance_are_counted_alike(tmp_path):
-    """In a process of its own: one has either a Spark in it or one elsewhere."""
+@pytest.mark.parametrize("count", [12, pytest.param(60, marks=pytest.mark.slow)])
+def test_by_spark_connect_specs_of_chance_are_counted_alike(tmp_path, count):
+    """In a process of its own: one has either a Spark in it or one elsewhere.
+
+    Each spec is some 8 CPU s: a server starts Python anew for each session, of which there are two.
+    """
     pytest.importorskip("grpc")
     places = as_parts_on_spark(made(), tmp_path), str(as_csv(made(), tmp_path))
     program = f"import sys; sys.path[:0] = {sys.path!r}; import test_engines as own; "
-    program += f"from pathlib import Path; own.check_many({places[0]!r}, Path({places[1]!r}))"
+    program += (
+        f"from pathlib import Path; own.check_many({places[0]!r}, Path({places[1]!r}), {count})"
+    )
     with connect_server(tmp_path) as (address, _):
         variables = os.environ | {"SPARK_REMOTE": address}
         done = subprocess.run(

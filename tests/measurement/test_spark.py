@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -265,6 +266,9 @@ def test_what_is_no_table_of_rows_is_refused_before_the_charge(spark, tmp_path):
     times = pa.array([0], pa.timestamp("ns"))
     pq.write_table(pa.table({"age": [1], "at": times}), tmp_path / "times.parquet")
     assert "in nanoseconds are one" in refusal(f"spark:{tmp_path}/times.parquet")
+    spark.sql("SELECT interval '1' month AS age").write.parquet(f"{tmp_path}/months")
+    message = refusal(f"spark:{tmp_path}/months")
+    assert "the column age has a type that Arrow lacks, interval month" in message
     zoned = pa.table({"age": pa.array([0], pa.timestamp("us", "Europe/Berlin"))})
     pq.write_table(zoned, tmp_path / "times.parquet")
     assert "moments, whose days differ" in refusal(f"spark:{tmp_path}/times.parquet")
@@ -432,8 +436,19 @@ def lost(session, cells):
     raise EOFError(CANARY)
 
 
+def mute(session, cells):
+    """Break off by an error for whose text a Java that has ended would be asked."""
+
+    class MuteError(RuntimeError):
+        def __str__(self):
+            raise ConnectionRefusedError(CANARY)
+
+    raise MuteError
+
+
 FAULTS = {
     lost: "Spark ended, as for want of memory",
+    mute: "Spark ended, as for want of memory",
     removed: "a file is gone",
     cancelled: "the job was cancelled",
     killed: "a Python process beside the rows was ended",
@@ -493,34 +508,87 @@ def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkey
     assert spent() == "1"
 
 
-ENDS = """
-import os, signal
+AT_THE_ROWS = """
+import os, signal, sys
 from dpquery.measurement.counting.engines import spark
+sys.path[:0] = {path}
+from engines import as_any_user
 
-def task(batches):
-    os.kill({}, signal.SIGKILL)
-    yield from batches
+as_any_user()  # Java, which starts later
 
-real, words = spark._added_up, "word0 long, word1 long, word2 long"
-spark._added_up = lambda cells, counter: real(cells.mapInArrow(task, words), counter)
+def ended(cells):
+    number = {number}
+
+    def task(batches):
+        os.kill(number, signal.SIGKILL)
+        yield from batches
+
+    return spark._mapped(cells, task, spark._fields(3))
+
+def revoked(cells):
+    os.chmod("data.parquet", 0)
+    return cells
+
+def as_it_is(cells):
+    return cells
+
+real = spark._added_up
+spark._added_up = lambda cells, counter: real({fault}(cells), counter)
 """
-"""Have the rows end the process of this number; each machine has the function as it is written."""
+"""Do something where rows are about to be read; machines have functions as they are written."""
+
+
+@contextmanager
+def spark_by(way, folder):
+    """Have commands use a Spark of their own, or a Connect server; yield where its number is."""
+    with pytest.MonkeyPatch.context() as patch:
+        if way == "Connect":
+            pytest.importorskip("grpc")
+            with connect_server(folder) as (address, number):
+                patch.setenv("SPARK_REMOTE", address)
+                yield str(number)
+        else:
+            words = " ".join(f"--conf {key}={value}" for key, value in LOCAL.items())
+            patch.setenv("PYSPARK_SUBMIT_ARGS", f"{words} --driver-memory 512m pyspark-shell")
+            yield "spark._gateway().proc.pid"
 
 
 @SPARK
 @pytest.mark.nightly
-def test_a_connect_server_that_ends_half_way_is_named_soon_and_costs_once(town, monkeypatch):
-    pytest.importorskip("grpc")
+@pytest.mark.parametrize(
+    ("way", "fault", "said"),
+    [
+        ("Connect", "ended", "Spark ended"),
+        ("Connect", "revoked", "Spark's user has no right to read it"),
+        ("here", "ended", "Spark ended"),
+        ("here", "revoked", "Spark's user has no right to read it"),
+        ("here", "as_it_is", "Spark ended, as for want of memory|Spark has too little memory"),
+    ],
+)
+def test_what_befalls_a_spark_of_ones_own_is_named_soon_on_one_line_and_costs_once(
+    town, way, fault, said
+):
     command = ("release", f"spark:{town}/data.parquet", "--epsilon", "1")
-    with connect_server(town) as (address, number):
-        monkeypatch.setenv("SPARK_REMOTE", address)
-        done = ended(start(*command, code=ENDS.format(number)), 120)
+    if fault == "as_it_is":  # 600 MB in pieces that Java must hold as a whole
+        texts = [f"{CANARY}{k}".ljust(200_000, "x") for k in range(3000)]
+        ones = ["1"] * len(texts)
+        rows = pa.table({"age": ones, "sex": texts, "region": ones, "income": ones})
+        pq.write_table(rows, "data.parquet", row_group_size=len(texts), use_dictionary=False)
+    with spark_by(way, town) as number:
+        code = AT_THE_ROWS.format(path=sys.path, number=number, fault=fault)
+        done = ended(start(*command, code=code), 120)
     assert (done.code, done.out) == (DataError.exit_code, ""), done
-    assert "Spark ended" in done.err
+    assert re.search(said, done.err), done.err
+    assert CANARY not in done.err
     assert len(done.err.splitlines()) == 1, done.err
     assert (spent(), kinds()) == ("1", ["register", "reserve"])
-    with connect_server(town) as (address, _):
-        monkeypatch.setenv("SPARK_REMOTE", address)
+    with spark_by(way, town) as number:
+        if fault == "revoked":
+            code = AT_THE_ROWS.format(path=sys.path, number=number, fault="as_it_is")
+            done = ended(start(*command, code=code))
+            assert re.search("^dpquery: .* be read: Spark's user has no right.*\n$", done.err)
+            os.chmod("data.parquet", 0o600)
+        write_town("data.parquet")
         done = ended(start(*command))
     assert done.code == 0, done
     assert spent() == "1"

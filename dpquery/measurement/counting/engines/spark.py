@@ -36,7 +36,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_Read = TypeVar("_Read")
 _NAME = "dpquery"
 _OF_THE_MACHINES = {
     "spark.ui.enabled": "false",
@@ -100,19 +101,22 @@ def spark_session() -> "SparkSession":
         raise DataError(
             "reading by Spark needs the extra `spark`; install it with pip install 'dpquery[spark]'"
         )
+    from pyspark.sql import is_remote
+
     session: SparkSession | None = None
     unlike: list[str] = []
-    remote = "SPARK_REMOTE" in os.environ
+    asked = "SPARK_REMOTE" in os.environ
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             running = session_type.getActiveSession()
-            if running is None and remote:
+            if running is None and asked:
                 _knock(os.environ["SPARK_REMOTE"])
-                running = session_type.builder.getOrCreate()
-                _forget(running)
-            session = (running or _started()).newSession()
-        _make_hasty(session)
+                session = session_type.builder.create()
+            else:
+                session = (running or _started()).newSession()
+        if is_remote():
+            _make_hasty(session)
         unlike = [f"{k}={v}" for k, v in _OF_THE_MACHINES.items() if session.conf.get(k, "") != v]
         for key, value in _OF_THE_QUERY.items():
             session.conf.set(key, value)
@@ -121,7 +125,7 @@ def spark_session() -> "SparkSession":
     if session is None:
         raise DataError(
             "Spark cannot be reached: check SPARK_REMOTE, and that its server has this version"
-            if remote
+            if asked
             else "Spark could not be started; it needs Java 17 or later (JAVA_HOME) and reads its "
             "own configuration (SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS): check them with `pyspark`"
         )
@@ -146,21 +150,10 @@ def _make_hasty(session: "SparkSession") -> None:
 
     What it asks when it is stopped is one more.
     """
-    from pyspark.sql import is_remote
+    from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    if is_remote():
-        from pyspark.sql.connect.client.retries import DefaultPolicy
-
-        session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=2000)])
-        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
-
-
-def _forget(session: "SparkSession") -> None:
-    """Have a Connect session ask nothing more, and so wait for no server when the program ends."""
-    from pyspark.sql import is_remote
-
-    if is_remote():
-        session.client.close()
+    session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=2000)])
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
 
 
 def _started() -> "SparkSession":
@@ -169,7 +162,9 @@ def _started() -> "SparkSession":
     from pyspark.sql import SparkSession
 
     conf = SparkConf().setAll([*_OF_THE_MACHINES.items(), *_OF_THE_PROGRAM.items()])
-    return SparkSession(SparkContext(conf=conf, gateway=_gateway()))
+    context = SparkContext(conf=conf, gateway=_gateway())
+    context._accumulatorServer.handle_error = lambda *_: None  # it prints that Java has ended
+    return SparkSession(context)
 
 
 @cache
@@ -197,15 +192,20 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return (PySparkException, *java, *COUNTER_ERRORS, EOFError)
 
 
-def stop_if_ours(session: "SparkSession") -> None:
-    """Stop the Spark that a session runs in, and have its files removed, unless others use it.
+def _told(error: Exception) -> str:
+    """Return the kind and text of an error, for which a Java that has ended is asked in vain."""
+    try:
+        return f"{type(error).__name__} {error}"
+    except spark_errors() as ended:
+        return type(ended).__name__
 
-    One that runs elsewhere forgets the session.
-    """
+
+def leave(session: "SparkSession", *, stop: bool) -> None:
+    """Have a Connect server drop a session; stop a Spark that we started, if no more is asked."""
     from pyspark.sql import is_remote
 
     with suppress(*spark_errors()):  # it may be gone
-        if is_remote() or session.conf.get("spark.app.name") == _NAME:
+        if is_remote() or (stop and session.conf.get("spark.app.name") == _NAME):
             session.stop()
 
 
@@ -239,14 +239,15 @@ def check_spark(locations: Sequence[str], declared: Sequence[str]) -> None:
             have another version of dpquery.
     """
     session = spark_session()
-    _tables(session, locations, declared)
     versions: list[str] = []
     try:
-        answer = _mapped(session.range(1), _version, "version string").toArrow()
-        versions = answer.column(0).to_pylist()
-        _forget(session)
+        _tables(session, locations, declared)
+        one = session.range(0, 1, 1, 1)  # of one partition: each starts a Python
+        versions = _mapped(one, _version, "version string").toArrow().column(0).to_pylist()
     except spark_errors():
         pass
+    finally:
+        leave(session, stop=False)
     if versions != [__version__]:
         raise DataError(
             f"the machines of Spark do not run dpquery {__version__}; install the same version "
@@ -278,10 +279,10 @@ def count_on_spark(
         for packed, *_ in _added_up(cells, counter).toLocalIterator():
             yield np.frombuffer(packed, np.int64).reshape(2, -1)
     except spark_errors() as error:
-        text, failed = f"{type(error).__name__} {error}", True
+        text, failed = _told(error), True
         cause = next((cause for words, cause in _CAUSES.items() if re.search(words, text)), _CHECK)
     finally:
-        stop_if_ours(session)
+        leave(session, stop=True)
     if failed:
         # Raised outside the handler: the cause's text may hold what a row holds.
         raise DataError(f"{' '.join(locations)} could not be read to the end{cause}")
@@ -291,19 +292,26 @@ _CHECK = (
     "; check the tables, the machines of Spark and their memory (spark.executor.memory, "
     "spark.driver.maxResultSize)"
 )
+_NO_RIGHT = "PERMISSION|Permission denied|AccessDenied|AccessControl"
+_ENDED = (
+    "EOFError|Connection(Refused|Reset)Error|Py4JNetworkError|in the JVM|UNAVAILABLE|"
+    "SparkContext was shut down|stopped SparkContext"
+)
 _CAUSES = {
+    _NO_RIGHT: ": Spark's user has no right to read it",
+    "OutOfMemoryError": ": Spark has too little memory (spark.executor.memory, "
+    "spark.driver.memory)",
     "FILE_NOT_EXIST": ": a file is gone since the check; put it back",
     "FAILED_READ_FILE": ": a file is damaged, or not as it was; write it again",
     "CANCEL": ": the job was cancelled",
-    "PERMISSION": ": its user has no right to read the table",
     "Python worker exited": ": a Python process beside the rows was ended, as for want of memory "
     "(spark.executor.memoryOverhead)",
-    "OutOfMemoryError": ": Spark has too little memory (spark.executor.memory, "
-    "spark.driver.memory)",
-    "EOFError|Connection(Refused|Reset)Error|Py4JNetworkError|in the JVM|UNAVAILABLE": ": Spark "
-    "ended, as for want of memory (spark.driver.memory); see that it runs",
+    _ENDED: ": Spark ended, as for want of memory (spark.driver.memory); see that it runs",
 }
-"""Why a count ends, by a pattern in Spark's text; of the text itself nothing is shown."""
+"""Why a count ends, by the first pattern in Spark's text; of the text itself nothing is shown.
+
+A file may not be opened, or not fit, and be called missing or damaged for that.
+"""
 
 
 def _of_rows(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[DataFrame]":
@@ -465,15 +473,29 @@ def _of_files(
     return [_of_parquet(session, of_one_type) for of_one_type in by_types.values()]
 
 
+def _read(what: Callable[[], _Read], where: str) -> _Read | None:
+    """Return what Spark finds somewhere, None where it cannot; DataError where it may not."""
+    text = ""
+    try:
+        return what()
+    except spark_errors() as error:
+        text = _told(error)
+    for cause in (_NO_RIGHT, _ENDED):
+        if re.search(cause, text):
+            raise DataError(f"{where} cannot be read{_CAUSES[cause]}")
+    return None
+
+
 def _files(session: "SparkSession", place: str) -> list[str]:
     """Return the files that a path, a folder or a glob stands for."""
-    files: list[str] = []
-    try:
+
+    def found() -> list[str]:
         # With any schema, so that no file is opened yet: their names are wanted.
         reader = session.read.option("recursiveFileLookup", "true").schema("name string")
-        files = sorted(map(unquote, reader.parquet(place).inputFiles()))
-    except spark_errors():
-        pass
+        return list(reader.parquet(place).inputFiles())
+
+    names = _read(found, f"{PREFIX}{place}") or []
+    files = sorted(map(unquote, names))
     if not files:
         raise DataError(
             f"{PREFIX}{place} is no file, folder or glob of files that Spark can read, and "
@@ -501,16 +523,20 @@ def _as_pattern(name: str) -> str:
 
 
 def _of_parquet(session: "SparkSession", files: Sequence[str]) -> "DataFrame":
-    try:
-        table = session.read.parquet(*map(_as_pattern, files))
-        if table.columns:  # Spark Connect looks at the files where they are first asked for
-            return table
-    except spark_errors():
-        pass
+    patterns = map(_as_pattern, files)
+    table = _read(lambda: _looked_at(session.read.parquet(*patterns)), files[0])
+    if table is not None and table.columns:
+        return table
     raise DataError(
         f"{files[0]} is not a Parquet file, or has a column of a type that Spark cannot read; "
         "times in nanoseconds are one: write them in microseconds"
     )
+
+
+def _looked_at(table: "DataFrame") -> "DataFrame":
+    """Return a table that is there: Spark Connect looks where its schema is first asked for."""
+    _ = table.schema
+    return table
 
 
 def _identity(file: str) -> str:
@@ -526,26 +552,30 @@ def _catalogued(
     session: "SparkSession", name: str, declared: Sequence[str]
 ) -> "tuple[DataFrame, list[str]]":
     """Return a table of the catalogue, and its files."""
-    where, kind, table = f"{PREFIX}{_TABLE}{name}", "", None
-    described: dict[str, str] = {}
-    files: list[str] = []
+    where = f"{PREFIX}{_TABLE}{name}"
     quoted = ".".join(map(_quoted, name.split(".")))
-    try:
-        kind = session.catalog.getTable(name).tableType
+
+    def of_rows() -> "tuple[DataFrame, list[str], dict[str, str]]":
         # Behind all columns, which may have such names too.
         about = session.sql(f"DESCRIBE TABLE EXTENDED {quoted}").collect()
-        described = {word: value for word, value, _ in about}
-        read = session.table(name)
-        files = [unquote(file) for file in read.inputFiles()]
-        table = read if read.columns else None  # Spark Connect looks at it where it is first asked
-    except spark_errors():
-        pass
-    if table is None or kind not in {"MANAGED", "EXTERNAL"}:
-        what = "is a view, in which one row may come to be many" if kind else "does not exist"
+        table = _looked_at(session.table(name))
+        files = [unquote(file) for file in table.inputFiles()]
+        return table, files, {word: value for word, value, _ in about}
+
+    kind = _read(lambda: session.catalog.getTable(name).tableType, where)
+    is_one = kind in {"MANAGED", "EXTERNAL"}
+    found = _read(of_rows, where) if is_one else None
+    if found is None:
+        what = (
+            "is a view, in which one row may come to be many"
+            if kind and not is_one
+            else "does not exist, or Spark cannot read it"
+        )
         raise DataError(
             f"{where} {what}; name a table of a catalogue (Hive, Iceberg, Delta) that Spark's "
             "configuration names, as catalogue.schema.table"
         )
+    table, files, described = found
     provider = described.get("Provider", "").lower()
     of_hive = provider == "hive" and described.get("InputFormat") in _OF_HIVE
     if provider not in _PROVIDERS and not of_hive:
@@ -564,14 +594,18 @@ def _checked(table: "DataFrame", declared: Sequence[str], where: str) -> str:
     from pyspark.sql.pandas.types import to_arrow_type
 
     places = places_of(declared, _names(table), where=f"{where}: the schema")
-    fields = [table.schema.fields[places[name]] for name in declared]
     types: list[pa.DataType] = []
     try:
-        types = [to_arrow_type(field.dataType, timezone="UTC") for field in fields]
+        for name in declared:
+            kind = table.schema.fields[places[name]].dataType
+            types.append(to_arrow_type(kind, timezone="UTC"))
     except spark_errors():
         pass
-    if len(types) < len(fields):
-        raise DataError(f"{where}: a declared column has a type that Arrow lacks; write it as text")
+    if len(types) < len(declared):
+        raise DataError(
+            f"{where}: the column {declared[len(types)]} has a type that Arrow lacks, "
+            f"{kind.simpleString()}; write it as text"
+        )
     check_types(pa.schema(list(zip(declared, types, strict=True))), declared, where=where)
     return str(types)
 
