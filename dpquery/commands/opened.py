@@ -16,7 +16,7 @@ from dpquery.mechanisms.content import ReleaseRequest, digest_of
 from dpquery.mechanisms.fitted import adaptive_mechanism
 from dpquery.mechanisms.linear import given_facts
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.plan_file.plan import Plan, decode_strategy, plan_and_spec
+from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.reconstruction.adaptive_fits import UnbiasedAnswers
 from dpquery.reconstruction.least_squares import noisy_values
 from dpquery.releases.folder.answers import read_answerable
@@ -87,9 +87,7 @@ class Release(PublishedTables):
         for selection in self.plan.selections:
             named = digest_of(selection.strategy) == facts.strategy.sha256
             if named and facts.guarantee.mechanism in mechanisms_of(selection.noise):
-                strategy = decode_strategy(
-                    selection.strategy, noise=selection.noise, workload=self.compiled.workload
-                )
+                strategy = selection.decoded(self.compiled.workload)
                 return strategy, sound_change(selection.change, self.spec)
         raise SpecError(
             f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; run "

@@ -277,7 +277,7 @@ class Block:
         if not min(1, sum(self.counted)) <= self.at_least <= sum(self.counted):
             raise ValueError(f"{self.at_least} of {sum(self.counted)} predicates")
 
-    @property
+    @cached_property
     def is_product(self) -> bool:
         """Whether all predicates must hold: then the block is one Kronecker product."""
         return self.at_least == sum(self.counted)

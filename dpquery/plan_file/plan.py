@@ -17,7 +17,7 @@ The files beside a plan that are others now than when it was made: what it relea
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import cast
@@ -164,6 +164,13 @@ class PlannedSelection:
     bound_score_kind: str
     change: RecordChange = "enters"
     tried: Positive | None = None
+    found: Strategy | None = field(default=None, repr=False)  # where it was planned just now
+
+    def decoded(self, workload: Workload) -> Strategy:
+        """Return the strategy; see `decode_strategy`."""
+        if self.found is not None:
+            return self.found
+        return decode_strategy(self.strategy, noise=self.noise, workload=workload)
 
     @property
     def figures(self) -> CandidateFigures:

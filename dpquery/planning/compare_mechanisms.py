@@ -34,7 +34,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.rounds.tables import table_rounds
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
-from dpquery.plan_file.plan import Plan, Target, decode_strategy
+from dpquery.plan_file.plan import Plan, Target
 from dpquery.plan_file.rehearsals import (
     BiasedColumn,
     Contender,
@@ -395,7 +395,7 @@ def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
 def _measured(best: SelectionAtBudget, workload: Workload) -> tuple[Strategy, float]:
     """Return what a selection measures, and the standard deviation of the noise on each row."""
     selection = best.selection
-    strategy = decode_strategy(selection.strategy, noise=selection.noise, workload=workload)
+    strategy = selection.decoded(workload)
     return strategy, best.std * math.sqrt(squared_sensitivity(strategy, selection.change))
 
 

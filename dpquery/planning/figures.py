@@ -27,7 +27,6 @@ from dpquery.plan_file.plan import (
     ItemFigures,
     Plan,
     PlannedSelection,
-    decode_strategy,
 )
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.spec.spec import Spec
@@ -189,10 +188,9 @@ class BudgetShares:
             SpecError: the strategy cannot be read.
         """
         if selection not in self._calibrated:
-            noise, privacy = selection.noise, self.spec.privacy
-            strategy = decode_strategy(selection.strategy, noise=noise, workload=self.workload)
+            strategy = selection.decoded(self.workload)
             change = sound_change(selection.change, self.spec)
-            calibrated = strategy, calibration(strategy, privacy=privacy, change=change)
+            calibrated = strategy, calibration(strategy, privacy=self.spec.privacy, change=change)
             self._calibrated[selection] = calibrated
         return self._calibrated[selection]
 
@@ -394,7 +392,7 @@ def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> Plann
     return PlannedSelection(
         noise=selection.noise,
         best=selection.best.name,
-        strategy=proposal.strategy.encode(),
+        strategy=proposal.strategy.once("encoded", proposal.strategy.encode),
         candidates=tuple(_candidate_figures(candidate) for candidate in selection.candidates),
         items=_item_figures(error, compiled, spec),
         bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),
@@ -402,6 +400,7 @@ def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> Plann
         bound_score=None if of_score is None else math.sqrt(of_score.loss),
         bound_score_kind="" if of_score is None else of_score.kind,
         change=selection.change,
+        found=proposal.strategy,
     )
 
 

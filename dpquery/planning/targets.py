@@ -24,7 +24,7 @@ from dpquery.measurement.counting.tabulate import check_table_sizes
 from dpquery.measurement.noise.calibration import sound_change, steps
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions
-from dpquery.plan_file.plan import ItemFigures, Plan, PlannedSelection, Target, decode_strategy
+from dpquery.plan_file.plan import ItemFigures, Plan, PlannedSelection, Target
 from dpquery.planning.figures import (
     BudgetShares,
     SelectionAtBudget,
@@ -128,8 +128,8 @@ class DerivedErrors:
 
     def _trials_of(self, noise: Noise) -> DerivedTrials:
         if noise not in self._trials:
-            encoded, workload = self._selections[noise].strategy, self._compiled.workload
-            strategy = decode_strategy(encoded, noise=noise, workload=workload)
+            workload = self._compiled.workload
+            strategy = self._selections[noise].decoded(workload)
             self._trials[noise] = self._trials_with(strategy, workload.blocks)
         return self._trials[noise]
 

@@ -45,7 +45,8 @@ class ExpectedError:
 
 def squared_sensitivity(strategy: Strategy, change: RecordChange = "enters") -> float:
     """Return the square of the sensitivity that the noise is scaled to, for one record."""
-    exact = sensitivity(strategy.measurements, strategy.noise, change)
+    measurements, noise = strategy.measurements, strategy.noise
+    exact = strategy.once(change, lambda: sensitivity(measurements, noise, change))
     return float(exact**2) if strategy.noise == "laplace" else float(exact)
 
 

@@ -11,9 +11,10 @@ powers of a Kronecker product are Kronecker products of powers ([MATH] 9).
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self, get_args
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from dpquery.strategy.algebra.query_powers import QueryPairs, RowSums
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import Json, JsonValue
 
+Result = TypeVar("Result")
 Noise = Literal["laplace", "gaussian"]
 NoiseChoice = Literal["auto", "laplace", "gaussian"]
 Law = Literal["laplace", "gaussian", "rounded"]
@@ -165,6 +167,17 @@ class Strategy(Sent, ABC):
     name: str  # of the candidate
     noise: Noise  # what is added
     shape: tuple[int, ...] = field(init=False)  # sizes of the domain's attributes
+
+    @cached_property
+    def _worked_out(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, name: Hashable, work: Callable[[], Result]) -> Result:
+        """Return what is worked out of this strategy the first time that it is asked for."""
+        if name not in self._worked_out:
+            self._worked_out[name] = work()
+        known: Result = self._worked_out[name]
+        return known
 
     @property
     @abstractmethod

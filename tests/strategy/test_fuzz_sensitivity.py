@@ -31,6 +31,9 @@ class Hostile:
     noise: str
     measurements: tuple[WeightedBlock, ...]
 
+    def once(self, name, work):
+        return work()
+
 
 def wide_integer(rng):
     """Of any width up to 40 bits, most often at the end of one, or next to it."""

@@ -107,9 +107,7 @@ class Calibration:
     @cached_property
     def sensitivity(self) -> int:
         """Return how far neighbours move the answers in grid steps: D1, or D2 squared."""
-        laplace = self.noise == "laplace"
-        exact = sensitivity(self.measurements, self.noise, self.change)
-        return self._moved(exact, self._support(self.measurements), laplace=laplace)
+        return self._largest(self.noise)
 
     def rho(self, scale: float) -> Fraction:
         """Return the rho that Laplace noise of a scale costs, rounded up.
@@ -134,10 +132,14 @@ class Calibration:
 
     @cached_property
     def _together(self) -> Moves:
-        """How far all blocks move."""
-        total = sensitivity(self.measurements, "laplace", self.change)
-        squared = sensitivity(self.measurements, "gaussian", self.change)
-        return self._moves(total, squared, self._support(self.measurements))
+        """How far all blocks move, under Laplace noise."""
+        return Moves(self.sensitivity, self._largest("gaussian"))
+
+    def _largest(self, noise: Noise) -> int:
+        """Return how far neighbours move all answers together, in the norm of a kind of noise."""
+        exact = sensitivity(self.measurements, noise, self.change)
+        support = self._support(self.measurements)
+        return self._moved(exact, support, laplace=noise == "laplace")
 
     def _support(self, measurements: Sequence[WeightedBlock]) -> int:
         """Return how many rows a record moves, which counts only where answers are floored."""
@@ -178,12 +180,16 @@ def calibration(
     Raises:
         SpecError: the integers of the strategy are too wide for the grid.
     """
-    measurements = strategy.measurements
-    check_width(measurements)
-    shift = grid_shift(measurements)
     if change is None:
         change = "enters" if privacy.neighbours == "add-remove" else "moves"
-    return Calibration(measurements, strategy.noise, shift, steps(privacy, change), change)
+    records, measurements = steps(privacy, change), strategy.measurements
+
+    def worked_out() -> Calibration:
+        check_width(measurements)
+        shift = grid_shift(measurements)
+        return Calibration(measurements, strategy.noise, shift, records, change)
+
+    return strategy.once((records, change), worked_out)
 
 
 def calibrated_noise(

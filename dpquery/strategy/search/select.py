@@ -334,9 +334,14 @@ class _Search:
         return replace(state, far=True, worth_below=worth_below)
 
     def selection(self, state: "_State") -> Selection:
-        """Return the outcome, after the candidates that a goal adds."""
+        """Return the outcome, after the candidates that a goal adds.
+
+        Of a kind of noise that is far from being taken no answers are tried: a release tries those
+        of what it takes, before it is charged.
+        """
         with self._limited(state):
-            problem, candidates = state.problem, _sound(state.candidates, self.flaw_of)
+            checked = state if state.far else state.checked(self.flaw_of)
+            problem, candidates = state.problem, list(checked.candidates)
             bound = _best_bound(candidates, self.bound, self.change)
             score_bound = _score_bound(problem, self.goal, bound)
             for name, build in goal_candidates(self.goal):
