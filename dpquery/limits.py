@@ -35,6 +35,7 @@ MAX_DRAW_SUM_BITS = 1 << 32  # of these sums together: half a gigabyte
 # --- workloads and strategies ---------------------------------------------------------------------
 MAX_DENSE_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays: 512 MB
 MAX_RANGE_MEMBERS = 1 << 25  # of ranges over classes that are not in order, listed one by one
+MAX_ATTRIBUTE_QUERIES = 1 << 26  # or its classes: each has its variance, which is held
 MAX_TABLE_CELLS = 1 << 26  # of one table that is tabulated and measured
 MAX_STRATEGY_CELLS = 1 << 28  # of all tables of a strategy, and its rows: at most MAX_COUNTED_CELLS
 MAX_MATRIX_BYTES = 1 << 29  # of one matrix: of 8192 codes, whose inverse takes a minute

@@ -38,7 +38,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.ranges import Columns
 from dpquery.public_chance import PublicChance, public_generator
 
-KEPT_ENTRIES = 1 << 16  # of a block over classes that is kept to be used again
+KEPT_ENTRIES = 1 << 24  # of all blocks over classes that are kept to be used again
 SAMPLED_CELLS = 1 << 14  # looked at before all cells are
 
 
@@ -105,13 +105,14 @@ class CellClasses(Sent):
         if not self._same_within(block):
             raise UnsupportedWorkloadError("it tells apart what no measured question does")
         over_classes = product((self.count,), {0: Dense(matrix)})
-        if matrix.size <= KEPT_ENTRIES:
+        held = sum(math.prod(each.factors[0].shape) for each in self._kept.values())
+        if held + matrix.size <= KEPT_ENTRIES:
             self._kept[block] = over_classes
         return over_classes
 
     @cached_property
     def _kept(self) -> WeakKeyDictionary[Block, Block]:
-        """Small blocks over classes, by the block over cells, for as long as that is in use."""
+        """Blocks over classes, by the block over cells, for as long as that is in use."""
         return WeakKeyDictionary()
 
     def _same_within(self, block: Block) -> bool:

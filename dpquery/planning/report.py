@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_TABLE_CELLS
+from dpquery.limits import MAX_ATTRIBUTE_QUERIES, MAX_TABLE_CELLS
 from dpquery.measurement.ledger.funds import Funds, Room
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.compile import CompiledSpec, compile_spec
@@ -283,13 +283,24 @@ def compile_countable(spec: Spec) -> CompiledSpec:
     Every query of a table depends on all of its cells, so each strategy, and RAP, counts them.
 
     Raises:
-        UnsupportedWorkloadError: a line for every item with a wider table, with its place.
+        UnsupportedWorkloadError: a line for every item with a wider table, or with too many queries
+            of one attribute, with its place.
         SpecError: public facts leave an item nothing to measure.
     """
     compiled = compile_spec(spec)
     too_wide = []
     for item, places in zip(spec.items, compiled.items, strict=True):
-        widest = max((compiled.workload.blocks[k] for k in places), key=_cells, default=None)
+        blocks = [compiled.workload.blocks[k] for k in places]
+        asked = (pair for b in blocks for pair in zip(b.factors, b.attributes, strict=True))
+        most, i = max(((factor.shape[0], i) for factor, i in asked), default=(0, 0))
+        if most > max(MAX_ATTRIBUTE_QUERIES, compiled.workload.shape_of_domain[i]):
+            too_wide.append(
+                f"{item.place}: item {item.name!r} asks {most:,} queries of "
+                f"{spec.domain.attributes[i].name}, and the limit is {MAX_ATTRIBUTE_QUERIES:,}; "
+                "ask for `prefix`, of which every range is the difference of two, or put its "
+                "values in coarser groups"
+            )
+        widest = max(blocks, key=_cells, default=None)
         if widest is not None and _cells(widest) > MAX_TABLE_CELLS:
             names = " x ".join(spec.domain.attributes[i].name for i in widest.attributes)
             remedy = _COARSER

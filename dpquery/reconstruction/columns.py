@@ -416,9 +416,10 @@ class ExtraColumns:
             fitted["graphical"] = self.model.answer(block).ravel()
         fitted["shrunk"], fitted["averaged"] = self.fitted(block)
         if self.agreeing is not None and not self._by_itself(answers, block):
-            values, whole = self.agreeing.answer(block), self.agreeing.whole_numbers(block)
-            fitted["consistent"] = None if values is None else values.ravel()
-            fitted["integer"] = None if whole is None else whole.ravel()
+            making = {"consistent": self.agreeing.answer, "integer": self.agreeing.whole_numbers}
+            for name in {column.name for column in self.columns} & making.keys():
+                values = making[name](block)
+                fitted[name] = None if values is None else values.ravel()
         return with_columns(answers, self.columns, fitted=fitted)
 
     def fitted(self, block: Block) -> tuple[Floats | None, Floats | None]:

@@ -78,6 +78,13 @@ def test_tables_too_large_to_be_counted_are_named_with_their_size(town, version)
     assert said.count("workload.yaml:") == 2
 
 
+def test_ranges_too_many_to_be_held_are_refused_with_their_number(town):
+    Path("workload.yaml").write_text(SPEC.replace("range: [0, 4]", "range: [0, 20000]"))
+    said = refused("plan", "workload.yaml", code=2)
+    assert ": item 'ages' asks 200,030,001 queries of age, and the limit is 67,108,864" in said
+    assert said.count("workload.yaml:") == 1
+
+
 def test_a_missing_spec_is_named(town):
     assert "nothing.yaml" in refused("plan", "nothing.yaml", code=2)
 

@@ -332,6 +332,8 @@ class SymmetricForm:
 
 def rows_of(factor: Factor, rows: Ints) -> Floats:
     """Return some rows of a factor as columns: (n, k)."""
+    if isinstance(factor, Dense):
+        return np.ascontiguousarray(factor.dense()[rows].T, dtype=np.float64)
     units = np.zeros((factor.shape[0], len(rows)), dtype=np.int64)
     units[rows, np.arange(len(rows))] = 1
     return np.asarray(factor.rmatmat(units), dtype=np.float64)

@@ -224,36 +224,30 @@ class OrbitsStrategy(Strategy):
             raise UnsupportedWorkloadError("it asks for what is not measured")
 
         def values(left: Ints, right: Ints, contract: Contract) -> Floats:
-            first = self._entries(pairs.left.block, left)
-            second = self._entries(pairs.right.block, right)
-            lone = (
-                self._lone(rows.block, at)
-                for rows, at in ((pairs.left, left), (pairs.right, right))
-            )
-            # the sum over components of what two queries share in each
-            axes = self.rows.axes
-            sides = [
-                (
-                    [_levels(axis, Q) for axis, Q in zip(axes, side, strict=True)],
-                    [_beside(axis, Q) for axis, Q in zip(axes, side, strict=True)],
-                )
-                for side in (first, second)
-            ]
+            axes, sides = self.rows.axes, []
+            for rows, at in ((pairs.left, left), (pairs.right, right)):
+                asked = list(zip(axes, self._entries(rows.block, at), strict=True))
+                levels, beside = ([of(*each) for each in asked] for of in (_levels, _beside))
+                sides.append((levels, beside, self._lone(rows.block, at)))
+            # what two queries share within every orbit, and the sum over components of the rest
+            within = {
+                (k, orbit): contract(*(beside[k][:, axis.place == orbit] for _, beside, _ in sides))
+                for k, axis in enumerate(axes)
+                for orbit in range(axis.count)
+            }
+            written: dict[tuple[int, ...], list[Floats]] = {}
             values: Floats = np.zeros(())
             for b, inverse in self.inverses.items():
-                orbits = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
-                term = contract(
-                    *(
-                        _rowwise([levels[k] for k in orbits], len(levels[0])) @ inverse
-                        for levels, _ in sides
-                    )
-                )
-                for k, orbit in enumerate(b):
-                    if orbit != BETWEEN:
-                        codes = axes[k].place == orbit
-                        term = term * contract(*(beside[k][:, codes] for _, beside in sides))
-                values = values + term
-            return values * contract(*lone)
+                between = tuple(k for k, orbit in enumerate(b) if orbit == BETWEEN)
+                if between not in written:
+                    written[between] = [
+                        _rowwise([levels[k] for k in between], len(lone))
+                        for levels, _, lone in sides
+                    ]
+                inside = (within[each] for each in enumerate(b) if each[1] != BETWEEN)
+                shared = contract(*(rows @ inverse for rows in written[between]))
+                values = values + math.prod(inside, start=shared)
+            return values * contract(*(lone for _, _, lone in sides))
 
         codes = [len(axis.place) for axis in self.rows.axes]
         between = max(len(core) for core in self.rows.cores.values())
