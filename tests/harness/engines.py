@@ -4,6 +4,7 @@ import ctypes
 import datetime
 import gzip
 import itertools
+import math
 import os
 import shutil
 import socket
@@ -301,7 +302,7 @@ def attributes(*, other="count"):
 CHOICES = {
     "sex": ["M", "F", " F ", "m", "x", None],
     "age": [-1, 0, 34, 90, 91, None],
-    "income": [0.0, -0.0, 0.1, 0.09999999999999999, 1.5, 12345678.0, 1e300, None],
+    "income": [0.0, -0.0, 0.1, 0.09999999999999999, 1.5, 12345678.0, 1e300, math.nan, None],
     "employed": [True, False, None],
     "member": ["YES", "ye\u017f", "1.0", "0", "ä", "a\u0308", "maybe", "", None],
     "level": ["1", "01", "1e0", "ZWEI", "zwei", "2.0", "NA", "0x1", "1d", "3.7", "", None],
@@ -386,8 +387,9 @@ def as_gzip(table, folder):
 def as_parts_on_spark(table, folder):
     """Three Parquet files of several row groups, so that Spark reads partitions of them."""
     (folder / "parts").mkdir()
+    size = -(-table.num_rows // 3)
     for k in range(3):
-        write_parquet(table.slice(k * 100, 100), folder / "parts" / f"{k}.parquet")
+        write_parquet(table.slice(k * size, size), folder / "parts" / f"{k}.parquet")
     return [f"spark:{folder}/parts/*.parquet"]
 
 
