@@ -1,15 +1,34 @@
 """The audit's statistics are right: exact laws, level, power, and what contradicts a claim."""
 
+import inspect
 import math
+import tempfile
+from dataclasses import replace
 from fractions import Fraction
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dense import cdf
 from scipy.stats import binom, binomtest, chi2, kstest, norm
+from town import refused
 
+from dpquery.audit import both_sums, end_to_end, installation, neighbours
+from dpquery.audit import rap_checks as rap
+from dpquery.audit import run as audit_run
+from dpquery.audit.cases import CASES, FULL, Size
+from dpquery.audit.end_to_end import readers, two_processes
+from dpquery.audit.measurements import repeated_measurements, repeated_releases, values_of
+from dpquery.audit.planned_cases import mu_of, planned_case, rho_of
 from dpquery.audit.statistics import (
     ALPHA,
+    MOST_TESTS,
+    TO_ITS_END,
+    Finding,
     NoiseDistribution,
     chi_square,
     clopper_pearson,
@@ -19,6 +38,9 @@ from dpquery.audit.statistics import (
     pure_loss,
     zcdp_loss,
 )
+from dpquery.cli import show_checks
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.ledger import store
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 
 SCALES = [1.0, 2.0, 3.3, 5.0, 12.0, 199.0, 201.0, 1000.3, 999_983.0, 2.0**45 + 1]
@@ -194,3 +216,204 @@ def test_no_event_of_a_gaussian_mechanism_breaks_its_own_rho(rho):
         assert zcdp_loss(1 - q, 1 - p) <= rho * ROUNDED
     middle = norm.sf(-shift / 2), norm.sf(shift / 2)
     assert zcdp_loss(*middle) > rho * 0.5
+
+
+# The audit's look at every kind of source passes on sound readers, and sees one that is not.
+
+
+def failed(findings):
+    return [finding for finding in findings if not finding.passed]
+
+
+def test_every_kind_of_source_is_read_record_by_record():
+    assert not failed(readers())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("place", "kinds"),
+    [
+        ("arrow_files.batch_of", {"Parquet", "Arrow"}),
+        ("databases.batch_of", {"DuckDB"} if find_spec("duckdb") else set()),
+        ("databases._batch_of_rows", {"SQLite"}),
+        ("text_files.columns", {"CSV"}),
+    ],
+)
+def test_a_reader_that_loses_a_record_of_a_batch_is_seen(place, kinds, monkeypatch):
+    module, _, name = place.rpartition(".")
+    module = import_module(f"dpquery.measurement.counting.{module}")
+    real = getattr(module, name)
+
+    def loses_the_first(given, *others, **named):
+        records = real(given, *others, **named)
+        return records._replace(
+            columns=[[(values, places[1:]) for values, places in own] for own in records.columns]
+        )
+
+    monkeypatch.setattr(module, name, loses_the_first)
+    assert {finding.subject.partition(":")[0] for finding in failed(readers())} == kinds
+
+
+# How many tests of chance the whole audit makes, added up without drawing what they look at.
+#
+# Every one fails a sound product with probability ALPHA. An audit that makes more of them than its
+# false alarm allows ends in an error, after it has run for minutes.
+
+
+FEW = Size(draws=100, replicates=100, releases=2)
+SMALL = next(case for case in CASES if case.name == "marginals of rows")
+OF_NO_CHANCE = (
+    both_sums,
+    end_to_end.readers,
+    installation.supply,
+    installation.version_finding,
+    installation._locked_finding,
+    installation._apart_finding,
+    installation.files_finding,
+    rap.charge,
+    rap.figures,
+)
+"""What is left out here, as it makes no test of chance: looked up in its text."""
+
+
+def finding_of(*_):
+    return Finding("", "", True, "")
+
+
+@pytest.fixture
+def without_draws(monkeypatch):
+    """Every case is the same small one, with a few draws that are never looked at."""
+    releases = repeated_releases(SMALL, FEW)
+    measurements = repeated_measurements(SMALL, FEW)
+    for module in (end_to_end, neighbours):
+        monkeypatch.setattr(module, "repeated_measurements", lambda *_: measurements)
+    monkeypatch.setattr(end_to_end, "repeated_releases", lambda *_: releases)
+    for module, name in (
+        *((end_to_end, name) for name in ("goodness_of_fit", "dependence", "repeats")),
+        *((installation, name) for name in ("goodness_of_fit", "dependence", "chi_square")),
+        *((rap, name) for name in ("chi_square", "_ties")),
+        (neighbours, "chi_square"),
+    ):
+        monkeypatch.setattr(module, name, lambda *_, **__: 0.5)
+    monkeypatch.setattr(installation, "_noise", lambda *_: np.zeros(1, np.int64))
+    monkeypatch.setattr(end_to_end, "_released", lambda *_: np.zeros(1, np.int64))
+    kind, write = next(iter(neighbours.writers().items()))
+    monkeypatch.setattr(neighbours, "writers", lambda: {kind: write})
+    monkeypatch.setattr(neighbours, "readers", lambda: iter(()))
+    monkeypatch.setattr(rap, "charge", finding_of)
+    monkeypatch.setattr(rap, "figures", finding_of)
+    monkeypatch.setattr(rap, "released_run", released_run)
+
+
+def released_run(bench, number):
+    """A run that went no way through a release."""
+    charged = Fraction(bench.query.guarantee.amount)
+    return SimpleNamespace(charged=charged, values=bench.vectors("data.csv", 1)[0])
+
+
+@pytest.mark.nightly
+def test_the_whole_audit_makes_no_more_tests_of_chance_than_its_false_alarm_allows(without_draws):
+    for part in OF_NO_CHANCE:
+        assert "tests=" not in inspect.getsource(part)
+    size = replace(FULL, draws=FEW.draws, replicates=FEW.replicates, releases=FEW.releases)
+    counted = {
+        name: sum(finding.tests for finding in part(size))
+        for name, part in audit_run.PARTS.items()
+        if name not in {"charges", "supply"}
+    }
+    assert min(counted[name] for name in counted if name != "lattice") > 0
+    assert sum(counted.values()) <= MOST_TESTS, counted
+    assert MOST_TESTS * ALPHA < 1e-6
+
+
+# The audit is not misled by what is around it, and its last words are of what was run.
+
+
+FEWER = Size(draws=5_000, replicates=300, releases=12, quick=True)
+(ROWS,) = (case for case in CASES if case.name == "marginals of rows")
+
+
+@pytest.mark.slow
+def test_a_release_that_fails_in_another_process_is_no_sign_of_health(monkeypatch):
+    planned = replace(planned_case(ROWS, replace(FEWER)), plan=b"no plan")
+    with pytest.raises(ValueError, match="ended in another process with 2"):
+        two_processes(planned)
+
+
+@pytest.mark.slow
+def test_one_of_two_processes_that_fails_is_no_sign_of_health(monkeypatch):
+    real, folders = end_to_end._released, []
+
+    def spoilt(planned, folder):
+        folders.append(folder)
+        if len(folders) == 2:
+            (folder / "dpquery.plan").write_bytes(b"no plan")
+        return real(planned, folder)
+
+    monkeypatch.setattr(end_to_end, "_released", spoilt)
+    with pytest.raises(ValueError, match="ended in another process with 2"):
+        two_processes(planned_case(ROWS, replace(FEWER)))
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([1.5, 2.0]), pa.array([1, None]), pa.array([1, 2], pa.int32())]
+)
+def test_measurements_that_are_no_whole_numbers_are_no_measurements(tmp_path, column):
+    pq.write_table(pa.table({"value": column}), tmp_path / "measurements.parquet")
+    with pytest.raises(ValueError, match="whole numbers"):
+        values_of(tmp_path)
+
+
+@pytest.mark.parametrize("epsilon", ["1e-6", "1e-3", "1", "30", "1e4", "1e6"])
+@pytest.mark.parametrize("delta", ["1e-100", "1e-30", "1e-9", "1e-3", "0.5"])
+def test_rho_and_mu_worked_out_apart_are_those_of_the_product_at_the_extremes(epsilon, delta):
+    terms = {"epsilon": Fraction(epsilon), "delta": Fraction(delta)}
+    amount = float(guarantee("gaussian", **terms).amount)
+    assert rho_of(float(epsilon), float(delta)) == pytest.approx(amount, rel=1e-10)
+    squared = float(guarantee("gaussian", **terms, accounting="gdp").amount)
+    assert mu_of(float(epsilon), float(delta)) ** 2 == pytest.approx(squared, rel=1e-9)
+
+
+@pytest.mark.parametrize("plant", ["network", "missing"])
+def test_a_folder_for_made_up_data_that_is_not_fit_is_refused_first(plant, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(audit_run, "PARTS", {"residuals": None})
+    if plant == "network":
+        monkeypatch.setattr(store, "_mounts", lambda: "server:/tmp / nfs4 rw 0 0")
+    else:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert "set TMPDIR to a local disk" in refused("audit", code=2)
+
+
+def closing(*findings, quick=False, own_plan=False):
+    text = show_checks.audit_closing(findings, quick=quick, own_plan=own_plan)
+    return " ".join(text.split())
+
+
+def test_the_closing_text_says_what_belongs_to_the_parts_that_were_run():
+    supply = Finding("numpy", "a claim", True, "fine", part="supply")
+    text = closing(supply)
+    for part in ("of noise", "neighbouring", "chance", "end to end", "Specs", "--quick"):
+        assert part not in text
+    assert "1 check." in text
+    assert "__pycache__" in text
+    noise = Finding("a case", "a claim", True, "fine", draws=5, tests=1, part="residuals")
+    assert "below 2 to 4 % end to end" in closing(noise)
+    assert "below 4 to 7 % end to end" in closing(noise, quick=True)
+    assert "other than those made up here" in closing(noise)
+    assert "other than those of this plan" in closing(noise, own_plan=True)
+    assert "probability about 8.0e-09" in closing(noise, supply)
+    pair = Finding(
+        "a case", "a claim", True, "fine", neighbours=1, replicates=70, part="neighbours"
+    )
+    assert "2 pairs of neighbouring data, measured 140 times in all" in closing(pair, pair)
+    assert "parts above" not in closing(pair)
+
+
+def test_a_part_that_ends_in_an_error_is_told_from_a_check_that_failed():
+    broken = Finding("the whole part", TO_ITS_END, False, "OSError: disk full", part="rap")
+    wrong = Finding("a case", "a claim", False, "p = 1e-12", part="residuals")
+    assert "make no release" not in closing(broken)
+    assert "Ended in an error before all was checked: rap." in closing(broken)
+    assert "1 of 2 checks FAILED: make no release" in closing(broken, wrong)
+    assert "Ended in an error" not in closing(wrong)

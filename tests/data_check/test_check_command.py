@@ -1,18 +1,35 @@
 """`dpquery check` at a terminal, into a pipe and at its traces: none."""
 
+import gzip
+import itertools
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from damage import CANARY, LARGE, NO_HEADERS, SMALL
 from data import ADBC, TAKES, write_adbc, write_duckdb
-from test_data_check import CENSUS, PANEL, PANEL_ROWS, SURVEY, SURVEY_ROWS
+from test_data_check import (
+    CENSUS,
+    DROP,
+    HEAD,
+    PANEL,
+    PANEL_ROWS,
+    SURVEY,
+    SURVEY_ROWS,
+    WORKLOAD,
+    checked,
+    mended,
+)
 from town import contents, ended, refused, run, start
 
 from dpquery.cli.screen import printable
+from dpquery.cli.show_checks import check_grids, left_out_grid
+from dpquery.data_check import check as module
+from dpquery.data_check.layout import guessed_layout
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")  # what rich adds at a terminal: bold and its end
 
@@ -219,3 +236,242 @@ def test_what_a_variable_holds_is_in_no_message_of_a_check(here, uri, monkeypatc
     assert done.code == 1
     assert CANARY not in done.out + done.err
     assert ADBC in done.out
+
+
+# How a file seems to be laid out, from its beginning.
+
+
+TEXT = "name;eur\nZoë;1,5\n€;2,25\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (TEXT.encode(), {"encoding": "utf-8", "delimiter": ";", "decimal": ","}),
+        (TEXT.encode("cp1252"), {"encoding": "cp1252"}),
+        (TEXT.replace("€", "ä").encode("latin-1"), {"encoding": "latin-1"}),
+        (TEXT.encode("utf-16"), {"encoding": "utf-16", "delimiter": ";"}),
+        (TEXT.encode("utf-16-be"), {"encoding": "utf-16-be", "delimiter": ";"}),
+        (TEXT.replace(";", "\t").encode(), {"delimiter": "\t"}),
+        (TEXT.replace(";", "|").encode(), {"delimiter": "|"}),
+        (b"name,eur\n'a,b',1\n'c',2\n", {"quote": "'", "steady": 1.0}),
+        (b'name,eur\n"a\nb",1\n"c",2\n', {"newlines_in_quotes": True}),
+        (b'name,eur\n"a",1\n"c",2\n', {"newlines_in_quotes": False}),
+        (TEXT.replace("\n", "\r").encode(), {"delimiter": ";", "names": ("name", "eur")}),
+        (b"name,eur\nx\x0by,1\nx\xe2\x80\xa8y,2\n", {"steady": 1.0}),
+        (gzip.compress(TEXT.encode(), mtime=0), {"container": "gzip", "delimiter": ";"}),
+        (
+            gzip.compress(TEXT.encode(), mtime=0)[:20],
+            {"is_text": False, "container": "gzip, damaged"},
+        ),
+        (b"PAR1\0\0", {"container": "Parquet", "is_text": False}),
+        (b"SQLite format 3\0", {"container": "SQLite"}),
+        (b"\0" * 99, {"is_text": False}),
+        (b"", {"is_text": True, "names": ()}),
+        (b"\n\n", {"is_text": True}),
+        (b'"' * 2**21, {"is_text": True}),
+    ],
+)
+def test_the_layout_is_guessed(tmp_path, content, expected):
+    (tmp_path / "d").write_bytes(content)
+    result = guessed_layout(tmp_path / "d", ("name", "eur"))
+    assert {key: getattr(result, key) for key in expected} == expected
+
+
+def test_a_first_record_in_place_of_a_header_and_odd_ends_of_lines_are_remarked(tmp_path):
+    for content, word in (
+        (b"1,2.5\n3,4.5\n", "looks like a record"),
+        (b"name,eur\ra,1\r", "carriage"),
+    ):
+        (tmp_path / "d").write_bytes(content)
+        (remark,) = guessed_layout(tmp_path / "d", ("name", "eur")).remarks
+        assert word in remark
+
+
+def test_declared_columns_tell_delimiters_apart(tmp_path):
+    (tmp_path / "d").write_text("a;b,c,d,e\n1;2,3,4,5\n")
+    assert guessed_layout(tmp_path / "d", ("a",)).delimiter == ";"
+    assert guessed_layout(tmp_path / "d", ()).delimiter == ","
+
+
+# What `dpquery check` offers to declare of dates, and of answers that are missing.
+
+
+DAYS = HEAD + "domain:\n  day: {date: {from: 2013, to: 2014, by: day}}\n" + WORKLOAD
+YEARS = HEAD + "domain:\n  day: {date: {from: 1980, to: 1987, by: year}}\n" + WORKLOAD
+
+
+@pytest.mark.parametrize(
+    ("spec", "content", "line", "comment"),
+    [
+        (
+            DAYS,  # one text of another form moves no column to it
+            "2013-05-01\n2013-05-02\n2013-05-02\n01.05.2013\n",
+            "  day: {date: {from: 2013-01-01, to: 2014-12-31, by: day}, other: count}",
+            "# written as 2013-01-31: 3 records, as 31.01.2013: 1; a column has one format",
+        ),
+        (
+            DAYS,  # records count, not texts
+            "2013-05-01\n2013-05-01\n2013-05-01\n01.05.2013\n02.05.2013\n",
+            "  day: {date: {from: 2013-01-01, to: 2014-12-31, by: day}, other: count}",
+            "# written as 2013-01-31: 3 records, as 31.01.2013: 2; a column has one format",
+        ),
+        (
+            DAYS,
+            "2013-05-01\n01.05.2013\n02.05.2013\nNA\n",
+            '  day: {date: {from: 2013-01-01, to: 2014-12-31, by: day, format: "%d.%m.%Y"}, '
+            "other: count}",
+            "# written as 31.01.2013: 2 records, as 2013-01-31: 1; a column has one format",
+        ),
+        (
+            YEARS,
+            "1980\n1981\n1989\n",
+            '  day: {date: {from: 1980-01-01, to: 1989-12-31, by: year, format: "%Y"}, '
+            "other: drop}",
+            "",
+        ),
+        (
+            YEARS.replace("by: year}}", "by: year}, other: show}"),  # nothing is left to show
+            "1980\n1989\n",
+            '  day: {date: {from: 1980-01-01, to: 1989-12-31, by: year, format: "%Y"}, '
+            "other: count}",
+            "",
+        ),
+        (
+            DAYS.replace("from: 2013", "from: 2013-02-03"),  # days are not told by years
+            "2013\n2014\n9999\n",
+            '  day: {date: {from: 2013-01-01, to: 2014-12-31, by: year, format: "%Y"}, '
+            "other: count}",
+            "",
+        ),
+        (
+            DAYS.replace("by: day", "by: week"),
+            "2013-05\n2014-02\n",
+            '  day: {date: {from: 2013-01-01, to: 2014-12-31, by: month, format: "%Y-%m"}, '
+            "other: drop}",
+            "",
+        ),
+    ],
+)
+def test_dates_are_offered_the_format_that_most_records_fit(tmp_path, spec, content, line, comment):
+    result = checked(tmp_path, spec, f"day\n{content}")
+    assert result.remedies[-1] == line
+    said = [one.strip() for one in result.remedies if "# written" in one]
+    assert said == [comment] * bool(comment)
+    mended(tmp_path, spec, result)
+    again = module.check(tmp_path / "d.csv", tmp_path / "mended.yaml")
+    fewer = again.records.columns[0].records, result.records.columns[0].records
+    assert fewer[0] < fewer[1] or comment
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ('1\nNA\n""\n', "# all of them seem to be missing answers: nothing need be declared"),
+        ("1\nNA\nwho\n", "# no line to paste suggests itself: see to its declaration by hand"),
+    ],
+)
+def test_missing_answers_in_a_column_of_numbers_are_nothing_to_declare(tmp_path, texts, said):
+    spec = CENSUS.replace(DROP, "").replace("  cars: {range: [0, 2]}\n", "")
+    result = checked(tmp_path, spec, f"area\n{texts}")
+    assert [line.strip() for line in result.remedies][-1] == said
+
+
+# What `dpquery check` says of the order of rows, of whole files, and of limits to declare.
+
+
+FIRST = PANEL.replace("max_rows: 3", "max_rows: 3, keep: first")
+
+
+def test_rows_that_are_sorted_within_persons_are_told_where_the_first_ones_stay(tmp_path):
+    content = f"nr,year,union\n{PANEL_ROWS}"
+    assert checked(tmp_path, FIRST, content).records.persons.sorted_by == ("year",)
+    backwards = "".join(reversed(PANEL_ROWS.splitlines(keepends=True)))
+    result = checked(tmp_path, FIRST, f"nr,year,union\n{backwards}")
+    assert result.records.persons.sorted_by == ("year",)
+    (_, *grids) = [left_out_grid(result, "d.csv"), *check_grids(result)]
+    (note,) = [note for grid in grids for note in grid.notes if "keep: first" in note]
+    assert "sorted by year" in note
+    mixed = PANEL_ROWS.replace("1,1984", "1,1979").replace("1,1981", "1,1985")
+    assert checked(tmp_path, FIRST, f"nr,year,union\n{mixed}").records.persons.sorted_by == ()
+    assert checked(tmp_path, PANEL, content).records.persons.sorted_by == ()
+
+
+@pytest.mark.parametrize("piece", [2**23, 40])
+def test_the_order_of_rows_is_that_of_a_loop_over_each_person(tmp_path, monkeypatch, piece):
+    monkeypatch.setattr("dpquery.data_check.records._PIECE", piece)
+    generator = np.random.default_rng(8)
+    spec = FIRST.replace("union: boolean", "union: {range: [0, 3], other: count}")
+    for trial in range(30):
+        rows = [
+            (generator.integers(1, 4), 1980 + generator.integers(8), generator.integers(5))
+            for _ in range(25)
+        ]
+        if trial % 3:
+            rows.sort(key=lambda row: row[trial % 3], reverse=trial % 2 == 0)
+        content = "".join(f"{nr},{year},{union}\n" for nr, year, union in rows)
+        expected = []
+        for name, k, most in (("year", 1, 1987), ("union", 2, 3)):
+            steps = []
+            for person in (1, 2, 3):
+                values = [row[k] for row in rows if row[0] == person and row[k] <= most]
+                steps += [b - a for a, b in itertools.pairwise(values) if a != b]
+            if len(steps) >= 8 and (min(steps) > 0 or max(steps) < 0):
+                expected.append(name)
+        result = checked(tmp_path, spec, f"nr,year,union\n{content}")
+        assert result.records.persons.sorted_by == tuple(expected)
+
+
+def test_the_same_rows_under_two_names_are_told_and_other_rows_are_not(tmp_path):
+    (tmp_path / "w.yaml").write_text(SURVEY.replace(DROP, ""))
+    text = f"id,sex,happy\n{SURVEY_ROWS}"
+    for name, content in {
+        "a.csv": text,
+        "b.csv": text.replace("iap", "inap"),
+        "c.csv": text,
+        "d.csv": "happy,sex\n"
+        + "".join(
+            f"{happy},{sex}\n" for _, sex, happy in (r.split(",") for r in SURVEY_ROWS.split())
+        ),
+        "e.csv": "sex,happy\n",
+        "f.csv": "sex,happy\n",
+        "g.csv": "id,sex,happy\n" + "".join(sorted(SURVEY_ROWS.splitlines(keepends=True))[::-1]),
+    }.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "h.csv.gz").write_bytes(gzip.compress(text.encode()))
+    names = [tmp_path / name for name in ("a.csv", "b.csv", "e.csv", "f.csv", "g.csv")]
+    result = module.check(names, tmp_path / "w.yaml")
+    assert result.records.repeated == ()
+    assert result.as_declared
+    names += [tmp_path / name for name in ("c.csv", "d.csv", "h.csv.gz")]
+    result = module.check(names, tmp_path / "w.yaml")
+    first = str(tmp_path / "a.csv")
+    assert result.records.repeated == tuple((str(own), first, 8) for own in names[-3:])
+    assert not result.as_declared
+    notes = left_out_grid(result, "data").notes
+    assert sum("holds the same 8 records as" in note for note in notes) == 3
+
+
+@pytest.mark.parametrize(("number", "rows"), [(1, 1), (30, 306), (12, 31)])
+def test_limits_of_rows_that_are_proposed_are_round_and_leave_out_few(tmp_path, number, rows):
+    persons = {f"p{k}": 1 + k % 9 for k in range(1000)}
+    persons |= {f"q{k}": rows * (k + 1) // number for k in range(number)}
+    content = "".join(f"{person},1981,0\n" * n for person, n in persons.items())
+    result = checked(tmp_path, PANEL, f"nr,year,union\n{content}")
+    lines = [line for line in result.remedies if "max_rows" in line][:-1]
+    found = [int(re.search(r"max_rows: (\d+)", line)[1]) for line in lines]
+    total = sum(persons.values())
+    for limit, share in zip(found, (10, 100), strict=False):
+        beyond = sum(max(0, n - limit) for n in persons.values())
+        assert share * beyond <= total
+        assert str(limit).rstrip("0") in "123456789"
+        assert f"would leave out {beyond:,} of {total:,} rows" in "".join(lines)
+    assert found
+
+
+def test_bins_that_are_proposed_cover_values_far_away(tmp_path):
+    spec = HEAD + "domain:\n  pay: {bins: [0, 10, 50]}\n" + WORKLOAD
+    content = "pay\n5\n-20\n61\n3e4\n1234567.5\n9999\n1e400\n-1e23\n"
+    result = checked(tmp_path, spec, content)
+    edges = "0, 10, 50, 100, 1000, 10000, 100000, 1000000, 2000000"
+    assert f"  pay: {{bins: [{edges}]}}" in "\n".join(result.remedies).replace(", other: count", "")

@@ -1,16 +1,30 @@
 """The pages of dpquery/docs: their links, what cites them, and the examples on them."""
 
 import ast
+import csv
 import doctest
+import hashlib
+import importlib.util
+import json
+import math
 import re
 import tomllib
 from collections import Counter
 from pathlib import Path
 
+import bench_engines
+import pyarrow.parquet as pq
 import pytest
-from town import run
+from bench_strategies import HEAD, RESULTS, Row, line
+from release_parts import ITEMS
+from town import ok, run
 
 from dpquery import exceptions
+from dpquery.limits import MAX_LABELLED_TABLES
+from dpquery.operators.compile import compile_spec
+from dpquery.releases.tables.long_table import AXES_SCHEMA, EDGES_SCHEMA, long_layout
+from dpquery.spec.parsing.read import load_spec
+from dpquery.spec.predicates import GroupSet, IdentitySet
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "dpquery" / "docs"
@@ -180,3 +194,321 @@ def test_every_message_that_operations_quotes_can_be_printed():
     code = " ".join(re.sub(r'"\s+f?"', "", code).split()).replace("{MANIFEST_FILE}", "release.json")
     assert len(parts) > 10
     assert [part for part in parts if len(part) > 3 and part not in code] == []
+
+
+# docs/outputs.md names every file, column, type and fact that a release has, and no others.
+
+
+OUTPUTS = (Path(__file__).parents[2] / "dpquery" / "docs" / "outputs.md").read_text(
+    encoding="utf-8"
+)
+TYPES = {"int64", "int32", "float64", "float32", "string", "label", "bool", "date32"}
+
+
+def section(title):
+    """The text below a heading."""
+    match = re.search(
+        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", OUTPUTS, re.MULTILINE | re.DOTALL
+    )
+    assert match, title
+    return match[1]
+
+
+def table(title):
+    """The first cell's names of each row of a section's table, with the row's other cells."""
+    lines = re.findall(r"^\| (`.+?) \|(.*)\|$", section(title), re.MULTILINE)
+    cells = [(names, re.split(r"(?<!\\)\|", rest)) for names, rest in lines]
+    return {name: rest for names, rest in cells for name in re.findall(r"`([^`]+)`", names)}
+
+
+def described(field):
+    """A column's type as the page has it."""
+    kind = str(field.type)
+    names = {"double": "float64", "float": "float32", "date32[day]": "date32"}
+    return "label" if kind.startswith("dictionary<values=string") else names.get(kind, kind)
+
+
+@pytest.fixture
+def released(town):
+    also = ("nonnegative", "consistent", "thresholded", "integer")
+    ok("release", "data.csv", "--epsilon", "1", *(f"--also={name}" for name in also))
+    return Path("release")
+
+
+@pytest.mark.parametrize("name", ["errors.parquet", "measurements.parquet"])
+def test_columns_and_types_of_a_file_are_those_of_the_page(name, released):
+    documented = {key: rest[0].split(",")[0].strip() for key, rest in table(f"`{name}`").items()}
+    assert {field.name: described(field) for field in pq.read_schema(released / name)} == documented
+
+
+def test_columns_and_types_of_the_items_are_those_of_the_page(released):
+    documented = table("`<item>.parquet`")
+    kinds = {name: set(re.findall(r"\w+", rest[0])) & TYPES for name, rest in documented.items()}
+    for file in ("age_by_sex", "pairs", "ages"):
+        for field in pq.read_schema(released / f"{file}.parquet"):
+            name = re.sub(
+                r"^(age|sex|region|income)(?=_from$|_to$|_below$|_code$|$)",
+                "<attribute>",
+                field.name,
+            )
+            assert described(field) in kinds[name], (file, field.name)
+            if not field.nullable or name in ("table", "query", "<attribute>"):
+                assert not field.nullable
+                assert "may be null" not in documented[name][0]
+
+
+def test_files_of_a_release_are_those_of_the_page(released):
+    files = set(table("The folder of a release"))
+    here = {path.name for path in released.iterdir()} - {"age_by_sex.parquet", "pairs.parquet"}
+    others = {"relaxed_rows.parquet", "<item>.parquet"}
+    others |= {"<item>.tables.parquet", "<item>.labels.parquet", "<derived item>.parquet"}
+    assert here - {"ages.parquet"} | others == files
+
+
+def test_columns_and_types_of_numbered_items_are_those_of_the_page():
+    documented = section("Items of very many tables")
+    for head, schema in (
+        ("numbered column", long_layout(ITEMS[0]).schema),
+        ("column of tables", AXES_SCHEMA),
+        ("column of labels", EDGES_SCHEMA),
+    ):
+        lines = documented.partition(f"| {head} | type |")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| (`.+?) \| (.+?) \|", lines, re.MULTILINE)
+        kinds = {name: kind for names, kind in rows for name in re.findall(r"`([^`]+)`", names)}
+        assert {name: kind.split(",")[0] for name, kind in kinds.items()} == {
+            field.name: described(field) for field in schema
+        }
+        assert {name for name, kind in kinds.items() if "may be null" in kind} == {
+            field.name for field in schema if field.nullable
+        }
+    assert f"more than {MAX_LABELLED_TABLES:,} tables" in documented
+
+
+def test_every_fact_of_the_manifest_is_on_the_page(released):
+    manifest = json.loads((released / "release.json").read_text(encoding="utf-8"))
+    documented = table("`release.json`")
+    optional = {"rap", "adaptive", "answered", "derived", "facts", "nearer"}
+    assert set(manifest) | optional == set(documented)
+    for name, value in manifest.items():
+        facts = value[0] if isinstance(value, list) and name in ("items", "extra") else value
+        if isinstance(facts, dict) and name != "libraries":
+            text = f"`{name}`, " + "|".join(documented[name])
+            missing = [key for key in facts if f"`{key}`" not in text and key != "person"]
+            assert missing == [], name
+
+
+def test_every_kind_of_event_is_on_the_page(released):
+    kinds = {event["kind"] for event in json.loads(ok("ledger", "history", "--json").out)}
+    assert kinds <= set(re.findall(r"^\| `(\S+)` \|", section("The ledger"), re.MULTILINE))
+
+
+# The tables of the pages of figures are those that the benches measured last.
+
+
+SHORT = ROOT / "dpquery" / "docs" / "benchmarks.md"
+REFERENCE = ROOT / "tests" / "reference"
+FIGURES = REFERENCE / "benchmarks.md"
+COLUMNS = ("estimate", "nonnegative", "consistent", "thresholded", "graphical", "shrunk")
+
+
+def page():
+    return FIGURES.read_text(encoding="utf-8")
+
+
+def rounded(value):
+    """A count as the table of columns has it."""
+    return f"{value:.1f}" if value < 20 else f"{value:,.0f}"
+
+
+def test_the_page_shows_the_strategies_that_were_measured():
+    rows = [Row(**row) for row in json.loads(RESULTS.read_text(encoding="utf-8"))]
+    assert "\n".join([HEAD, *map(line, rows)]) in page()
+    assert {row.noise for row in rows} == {"laplace", "gaussian"}
+    start = SHORT.read_text(encoding="utf-8").partition(f"{HEAD}\n")[2]
+    shown = start.partition("\n\n")[0].splitlines()
+    assert len(shown) > 10
+    assert set(shown) <= set(map(line, rows))
+
+
+def test_the_page_of_sources_shows_the_engines_that_were_measured():
+    stored = json.loads(bench_engines.RESULTS.read_text(encoding="utf-8"))
+    text = (ROOT / "dpquery" / "docs" / "sources.md").read_text(encoding="utf-8")
+    for lines in (bench_engines.shown(stored), bench_engines.on_paper(stored)):
+        assert "\n" + "\n".join(lines) + "\n\n" in text
+    taken = {(own["engine"], own["rows"], own["counts"]): own["cpu_s"] for own in stored}
+    for (kind, rows, counts), seconds in taken.items():
+        assert counts == "engine" or seconds <= 2 * taken.get((kind, rows, "engine"), seconds)
+
+
+def test_every_measured_row_is_above_its_bound_and_not_above_what_is_published():
+    for raw in json.loads(RESULTS.read_text(encoding="utf-8")):
+        row = Row(**raw)
+        bound = row.bound or 0.0
+        assert row.ours >= bound * (1 - 1e-6), row.workload
+        # A published figure below the bound was rounded down, or sampled.
+        assert row.published is None or row.ours <= max(row.published + 0.005, bound * 1.0005)
+
+
+def test_the_page_shows_what_the_columns_beside_the_estimates_gained():
+    measured = json.loads((REFERENCE / "postprocess.json").read_text(encoding="utf-8"))
+    releases = {
+        (release["workload"], release["noise"], release["epsilon"]): {} for release in measured
+    }
+    for release in measured:
+        cell = f"{rounded(release['rmse'])} ({release['sums']:,.0f})"
+        releases[release["workload"], release["noise"], release["epsilon"]][release["column"]] = (
+            cell
+        )
+    for (workload, noise, epsilon), columns in releases.items():
+        cells = [columns.get(name, "too large") for name in COLUMNS]
+        row = (workload, noise.capitalize(), epsilon, *cells)
+        assert f"| {' | '.join(row)} |" in page()
+
+
+def test_the_page_shows_what_later_questions_erred_by():
+    figures = json.loads((REFERENCE / "future.json").read_text(encoding="utf-8"))["figures"]
+    for name in ("uniform", "zipf", "geometric"):
+        chosen = [row for row in figures if row["distribution"] == name and row["gamma"] == 0]
+        chosen.sort(key=lambda row: row["size"])
+        assert [row["size"] for row in chosen] == [1, 4, 16, 64]
+        errors = [100 * row["rap"] for row in chosen]
+        shown = [f"{value:.0f}" if value >= 10 else f"{value:.1f}" for value in errors]
+        label = "Zipf" if name == "zipf" else name
+        assert f"| {label} | {' | '.join(shown)} |" in page()
+
+
+def test_workloads_that_stand_for_published_ones_are_of_closed_domains():
+    closed = {
+        path.stem: "\nother: drop" in path.read_text(encoding="utf-8")
+        for path in (ROOT / "workloads").glob("*.yaml")
+    }
+    open_domains = {name for name, drops in closed.items() if not drops}
+    assert open_domains == {"starter", "sample_persons", "earnings"}
+    assert "`starter`, `sample_persons` and `earnings`\nkeep the default" in page()
+
+
+# Sample data and areas are made again byte for byte, and the specs that are shipped fit them.
+
+
+SAMPLES, WORKLOADS = ROOT / "sample_data", ROOT / "workloads"
+SHOWCASES = ("redistricting", "earnings", "births", "broadband")
+RACES = ("white", "black", "american_indian", "asian", "pacific_islander", "other_race")
+
+
+def script(name):
+    where = importlib.util.spec_from_file_location(name, SAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(where)
+    where.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def showcases():
+    return script("make_showcases")
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return load_spec(WORKLOADS / "sample_persons.yaml")
+
+
+def test_persons_csv_is_what_make_persons_writes():
+    persons = (SAMPLES / "persons.csv").read_bytes()
+    assert persons == script("make_persons").render().encode()
+
+
+@pytest.mark.parametrize(("name", "lines"), [("nhanes2.csv", 10_338), ("persons.csv", 50_001)])
+def test_the_survey_of_the_tutorial_is_the_file_that_the_readme_names(name, lines):
+    """So are the made-up persons: what a nation's look like was seen on this file."""
+    content = (SAMPLES / name).read_bytes()
+    assert hashlib.sha256(content).hexdigest() in (SAMPLES / "README.md").read_text()
+    assert len(content.splitlines()) == lines
+    assert len(content) < 5_000_000
+
+
+def test_the_made_up_geography_is_numbers_of_areas_and_states_in_order():
+    head, *lines = (WORKLOADS / "geography.csv").read_text(encoding="utf-8").splitlines()
+    assert head == "area,state"
+    areas, states = zip(*(line.split(",") for line in lines), strict=True)
+    assert [*areas] == [str(number) for number in range(1, 2025)]
+    assert [*dict.fromkeys(states)] == [f"S{number:02}" for number in range(1, 52)]
+    assert [*states] == sorted(states)
+
+
+def test_the_workload_is_of_a_size_that_plans_in_seconds(spec):
+    assert 10_000 < spec.queries < 60_000
+    shape = compile_spec(spec).workload.shape_of_domain
+    assert spec.domain.size > 10**9, "small enough for a strategy over the whole domain"
+    for item in spec.items:
+        for table in item.tables:
+            assert math.prod(shape[i] for i in table.attributes) <= 20_000, item.name
+
+
+def test_the_workload_reads_the_columns_of_the_file_and_shows_every_kind_of_item(spec):
+    with (SAMPLES / "persons.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    columns = {column.name for attribute in spec.domain.attributes for column in attribute.columns}
+    assert columns == set(rows[0])
+    state = spec.domain.attributes[spec.domain.index("state")].columns[0].kind
+    assert {row["state"] for row in rows} == set(state.values)
+    kinds = ("product", "marginals", "ranges", "union", "any_of", "threshold")
+    settings = ("where", "weight", "prefix", "groups", "width", "merge", "other: show")
+    assert [word for word in (*kinds, *settings) if word not in spec.text] == []
+    tables = [table for item in spec.items for table in item.tables]
+    assert {table.at_least for table in tables} == {None, 1, 2, 3}
+
+
+def test_the_main_race_groups_share_out_everyone_with_a_race(spec):
+    (item,) = (item for item in spec.items if item.name == "race_by_state")
+    (groups,) = (axis for _, axis in item.tables[0].axes if isinstance(axis, GroupSet))
+    race = spec.domain.attributes[spec.domain.index("race")]
+    main = [codes for label, codes in groups.groups if "combined" not in label]
+    declared = set(IdentitySet.of(race).codes)
+    assert [len(declared.intersection(codes)) for codes in main] == [1, 1, 1, 1, 1, 1, 57]
+    left_out = declared.difference(*main)
+    assert [race.label(code) for code in left_out] == [", ".join(f"{name}=no" for name in RACES)]
+
+
+@pytest.mark.parametrize("name", ["tracts", "postcodes"])
+def test_the_areas_are_what_make_showcases_writes(showcases, name):
+    with (WORKLOADS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        assert [tuple(line) for line in csv.reader(file)] == getattr(showcases, name)()
+
+
+def test_every_showcase_has_records_a_spec_a_make_target_and_a_row_of_the_page(showcases):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    page = (ROOT / "dpquery" / "docs" / "showcases.md").read_text(encoding="utf-8")
+    assert tuple(showcases.RECORDS) == SHOWCASES
+    for name in SHOWCASES:
+        spec = load_spec(WORKLOADS / f"{name}.yaml")
+        epsilon = re.search(rf"^showcase-{name}: EPSILON := (\S+)$", makefile, re.MULTILINE)[1]
+        row = next(line for line in page.splitlines() if f"`showcase-{name}`" in line)
+        _, _, records, answers, at_epsilon, _ = (cell.strip() for cell in row.split("|")[1:-1])
+        assert int(answers.replace(",", "")) == spec.queries
+        assert at_epsilon == epsilon
+        assert int(records.replace(",", "")) == pytest.approx(spec.dataset.rows.count, rel=0.01)
+        assert spec.derived
+        assert spec.about.title.endswith("(made-up data)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWCASES)
+def test_a_showcase_runs_from_its_records_to_the_package(showcases, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    showcases.RECORDS[name]().to_csv("records.csv", index=False)
+    file = WORKLOADS / f"{name}.yaml"
+    spec = load_spec(file)
+    epsilon = float(spec.budget.epsilon)
+    ok("plan", file, "--epsilon", epsilon, "--mechanism", "linear", "--time-limit", "5")
+    ok("release", "records.csv", "--epsilon", epsilon)
+    assert ok("error-report", "release").out
+    ok("package", "release", "--also", "csv")
+    manifest = json.loads(Path("release/release.json").read_text(encoding="utf-8"))
+    assert manifest["guarantee"]["epsilon"] == pytest.approx(epsilon)
+    for item in spec.derived:
+        table = pq.read_table(f"release/{item.name}.parquet").to_pandas()
+        given = table[table.estimate.notna()]
+        assert len(given) >= 0.9 * len(table)
+        assert ((given.ci_low <= given.estimate) & (given.estimate <= given.ci_high)).all()
+        assert Path(f"package/{item.name}.csv").exists()

@@ -382,7 +382,7 @@ def test_row_34_the_repository_holds_no_data_but_what_a_script_makes_or_is_publi
     kinds = {".csv", ".tsv", ".parquet", ".pkl", ".pickle", ".npy", ".npz", ".db", ".duckdb"}
     kinds |= {".feather", ".arrow", ".sas7bdat", ".dta", ".xlsx", ".zip", ".gz", ".plan"}
     data = [name for name in listing.stdout.splitlines() if Path(name).suffix in kinds]
-    # test_sample_data.py holds them: one is published, one is made again, one is numbers alone.
+    # test_pages.py holds them: one is published, one is made again, one is numbers alone.
     # It makes the areas of the showcases again; their records are in no file here.
     files = ["sample_data/nhanes2.csv", "sample_data/persons.csv", "workloads/geography.csv"]
     files += ["workloads/postcodes.csv", "workloads/tracts.csv"]

@@ -11,7 +11,7 @@ import pytest
 from data import FUZZ
 from hypothesis import given
 from hypothesis import strategies as st
-from test_codes import ANY, NUMBERLIKE, ONES, TEXTS
+from test_listed_values import ANY, NUMBERLIKE, ONES, TEXTS
 
 from dpquery.measurement.counting import column_codes
 from dpquery.measurement.counting.arrow_files import batch_of

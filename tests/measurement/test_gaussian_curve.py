@@ -16,7 +16,7 @@ import opendp.prelude as dp
 import pytest
 from dense import dense_strategy, random_strategies
 from test_curator import SPEC, ask
-from test_mechanism import wide_product
+from test_expected_error import wide_product
 
 from dpquery.measurement import gdp
 from dpquery.measurement.accounting import (

@@ -7,18 +7,26 @@ before every such call in turn has been killed at every moment there is.
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from damage import CANARY, FILES, HEADER, PLAIN
+from data import ADBC, TYPED, UNPACKED, cases, written
 from forked_commands import COUNT, KILL, failing_calls
-from interference_support import planned_once
-from town import CSV, FAST, contents, renew
+from interference_support import FIXED, Step, observe, planned_once
+from town import CSV, FAST, SPEC, contents, kinds, ok, plan_town, renew, run, spent
+
+from dpquery.exceptions import DataError
+from dpquery.spec.spec import FileFormat
 
 needs_a_compiler = pytest.mark.skipif(failing_calls() is None, reason="needs cc, on Linux")
 FIX = "import interference_support\ninterference_support.fix_all_chance()\n"
@@ -250,3 +258,245 @@ def test_progress_is_for_a_terminal_alone(template, place, monkeypatch):
     os.close(master)
     assert b"reading the data: 100%" in b"".join(seen)
     assert b"ledger: " in b"".join(seen)
+
+
+# Of every kind of source: nothing but noisy values shows what is in it, and a failure costs once.
+#
+# What is wrong with a header, a schema or a name is seen before the charge; what is wrong with the
+# records is one error after it, in fixed words, and the same command goes on free.
+
+
+NAMES = ("age", "sex", "region", "income", "name")
+ROWS = [(str(k % 6), "FM"[k % 2], "1", "15", f"p{k}") for k in range(7)]
+SECRET = (CANARY,) * 5
+HOSTILE = [
+    ("1", "F", "1", "5", text)
+    for text in ('"', "\n", ";", "'", "\ufeff", "a\r\nb", "\0", "é€", "x" * 3000, '"";\n"', CANARY)
+]
+CONTENTS = {
+    "nobody": [],
+    "canaries": [SECRET] * 5,
+    "hostile": HOSTILE,
+    "many": [*ROWS, *HOSTILE] * 400,
+}
+QUOTED = FileFormat(delimiter=";", newlines_in_quotes=True)
+FORMATS = {
+    "semicolons, line feeds in quotes": ("data.csv", QUOTED, "utf-8"),
+    "UTF-16, tabs": ("data.csv", FileFormat(delimiter="\t", encoding="utf-16"), "utf-16"),
+    "cp1252, pipes, packed": (
+        "data.csv.gz",
+        FileFormat(delimiter="|", encoding="cp1252", quote="'", decimal=","),
+        "cp1252",
+    ),
+    "zst": ("data.csv.zst", FileFormat(), "utf-8"),
+    **{name: (name, FileFormat(), "") for name in TYPED},
+}
+READ_LIKE_OTHERS = ("UTF-16, tabs", "cp1252, pipes, packed", "zst", "rows.arrow", "stream.arrow")
+READ_LIKE_OTHERS += ("rows.adbc",)
+LOCATIONS = {
+    "rows.db": "sqlite:rows.db?table=persons",
+    "rows.duckdb": "duckdb:rows.duckdb?table=persons",
+    "rows.adbc": f"adbc:{ADBC}?table=persons",
+}
+
+
+def spec_text(file):
+    shown = "tab" if file.delimiter == "\t" else f'"{file.delimiter}"'
+    section = (
+        f"file: {{delimiter: {shown}, encoding: {file.encoding}, decimal: '{file.decimal}', "
+        f"quote: {'none' if not file.quote else repr(file.quote)}, "
+        f"newlines_in_quotes: {str(file.newlines_in_quotes).lower()}}}\n"
+    )
+    return SPEC.replace("domain:\n", section + "domain:\n", 1)
+
+
+def content_of(form, rows, folder):
+    """Return the bytes of a source of some rows."""
+    name, file, encoding = FORMATS[form]
+    if form in TYPED:
+        columns = list(zip(*rows, strict=True)) or [()] * len(NAMES)
+        table = pa.table(
+            {own: pa.array(column, pa.string()) for own, column in zip(NAMES, columns, strict=True)}
+        )
+        folder.mkdir(exist_ok=True)
+        TYPED[form](table, folder / form)
+        os.environ[ADBC] = f"duckdb:{form}"  # in the town
+        return (folder / form).read_bytes()
+    text = written(rows, file, names=NAMES)
+    suffix = Path(name).suffix
+    return UNPACKED.get(suffix, bytes)(text.encode(encoding, "replace"))
+
+
+def location_of(form):
+    return LOCATIONS.get(form, FORMATS[form][0])
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """Return the function from a form to the folder where its town is planned, once."""
+    folders = {}
+
+    def of(form):
+        if form not in folders:
+            folders[form] = tmp_path_factory.mktemp("planned") / "town"
+            plan_town(folders[form], spec_text(FORMATS[form][1]))
+        return folders[form]
+
+    return of
+
+
+@pytest.fixture
+def town_of(planned, tmp_path, monkeypatch):
+    """Return the function that makes the town of a form the working directory, as planned."""
+    folder = tmp_path / "town"
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+
+    def of(form):
+        renew(folder, planned(form))
+        (folder / "tmp").mkdir()
+        monkeypatch.chdir(folder)
+        return folder
+
+    return of
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", cases(FORMATS, slow=READ_LIKE_OTHERS))
+def test_whatever_the_data_in_any_source_everything_observable_is_the_same(
+    form, town_of, tmp_path, monkeypatch, record_property
+):
+    for place, fixed in FIXED.items():
+        monkeypatch.setattr(place, fixed)
+    steps = (
+        Step(f"release {location_of(form)} --epsilon 1 --json"),
+        Step(f"release {location_of(form)} --epsilon 1"),
+        Step("error-report"),
+        Step("ledger export"),
+    )
+
+    def seen(rows):
+        folder, content = town_of(form), content_of(form, rows, tmp_path / "made")
+        return observe(folder, content, steps, name=FORMATS[form][0])
+
+    seen(ROWS)  # what is imported or remembered once happens here
+    plain = seen(ROWS)
+    assert [own.code for own in plain.done] == [0] * len(steps)
+    for name, rows in CONTENTS.items():
+        other = seen(rows)
+        assert not other.difference(plain), name
+        assert not other.holding_the_canary(), name
+    record_property("files", len(CONTENTS))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", cases(FORMATS))
+def test_the_same_rows_are_the_same_release_wherever_they_lie(form, town_of, tmp_path, monkeypatch):
+    monkeypatch.setattr("dpquery.measurement.curator.draw", lambda exact, **_: exact)
+    rows = [*ROWS, ("9", "x", "2", "45.5", "q"), ("1", "F", "", "0", ""), ("", "M", "7", "5", "r")]
+    if FORMATS[form][1].decimal == ",":
+        rows = [tuple(text.replace(".", ",") for text in row) for row in rows]
+    town_of(form)
+    Path(FORMATS[form][0]).write_bytes(content_of(form, rows, tmp_path / "made"))
+    ok("release", location_of(form), "--epsilon", "1")
+    values = Path("release", "measurements.parquet").read_bytes()
+    plain = [tuple(text.replace(",", ".") for text in row) for row in rows]
+    town_of("zst")
+    Path("plain.csv").write_text(written(plain, FileFormat(), names=NAMES))
+    ok("release", "plain.csv", "--epsilon", "1")
+    one, other = (
+        pq.read_table(pa.BufferReader(own)).column("value")
+        for own in (values, Path("release", "measurements.parquet").read_bytes())
+    )
+    assert one == other
+
+
+def failed(location, *, charged):
+    done = run("release", *location.split(" "), "--epsilon", "1")
+    assert (done.code, done.out) == (DataError.exit_code, "")
+    assert len(done.err.splitlines()) == 1
+    assert CANARY not in done.err
+    assert spent() == ("1" if charged else "0")
+    assert kinds() == ["register", *["reserve"] * charged]
+    assert not Path("release").exists()
+    return done.err
+
+
+@pytest.mark.nightly
+def test_a_packed_file_that_is_damaged_costs_once_and_goes_on_free(town_of, tmp_path):
+    town_of("zst")
+    content = content_of("zst", [*ROWS, SECRET] * 40_000, tmp_path / "made")
+    Path("data.csv.zst").write_bytes(content[: len(content) // 2])
+    assert "unpacks without an error" in failed("data.csv.zst", charged=True)
+    Path("data.csv.zst").write_bytes(content)
+    ok("release", "data.csv.zst", "--epsilon", "1")
+    assert spent() == "1"
+
+
+def test_quotes_that_do_not_pair_cost_once_and_go_on_free(town_of, tmp_path):
+    form = "semicolons, line feeds in quotes"
+    town_of(form)
+    content = content_of(form, [*ROWS, SECRET], tmp_path / "made")
+    Path("data.csv").write_bytes(content + f'1;F;1;5;a"{CANARY}\n'.encode())
+    message = failed("data.csv", charged=True)
+    assert message.startswith("dpquery: data.csv does not pair its quotes")
+    Path("data.csv").write_bytes(content)
+    ok("release", "data.csv", "--epsilon", "1")
+    assert spent() == "1"
+
+
+def test_all_headers_are_checked_before_the_charge(town_of):
+    town_of("zst")
+    for name in ("a.csv", "b.csv", "c.csv"):
+        Path(name).write_bytes(CSV)
+    Path("c.csv").write_bytes(CSV.replace(b"region", CANARY.encode()))
+    assert "c.csv: the header lacks" in failed("a.csv b.csv c.csv", charged=False)
+    assert "named twice" in failed("a.csv b.csv ./a.csv", charged=False)
+    Path("data").mkdir()
+    assert "without files" in failed("data", charged=False)
+    assert "matches no file" in failed("data/*.csv", charged=False)
+    Path("semicolons.csv").write_bytes(CSV.replace(b",", b";"))
+    assert 'set `file: {delimiter: ";"}`' in failed("semicolons.csv", charged=False)
+    shutil.move("a.csv", "data/a.csv")
+    ok("release", "b.csv", "data/", "--epsilon", "1")
+    assert spent() == "1"
+
+
+def test_a_file_that_appears_after_the_charge_with_another_header_costs_once(town_of, monkeypatch):
+    from dpquery.measurement.counting import tabulate as module
+
+    real = module.tabulate
+    town_of("zst")
+    Path("data").mkdir()
+    Path("data/a.csv").write_bytes(CSV)
+
+    def changed(*given, **named):
+        Path("data/b.csv").write_text(f"{CANARY}\n")
+        return real(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpquery.measurement.curator.tabulate", changed)
+        assert "b.csv: the header lacks" in failed("data", charged=True)
+    os.unlink("data/b.csv")
+    ok("release", "data", "--epsilon", "1")
+    assert spent() == "1"
+
+
+def test_a_release_in_python_takes_one_location_or_several(town_of):
+    from dpquery import release
+
+    town_of("zst")
+    Path("a.csv").write_bytes(CSV)
+    Path("b.csv").write_bytes(CSV)
+    release(["a.csv", Path("b.csv")], epsilon=1)
+    assert spent() == "1"
+    assert release("a.csv", epsilon=1, replace=True).free
+
+
+def test_the_statement_and_the_ledger_name_no_source(town_of):
+    town_of("zst")
+    Path(f"{CANARY}.csv").write_bytes(CSV)
+    ok("release", f"{CANARY}.csv", "--epsilon", "1")
+    assert not re.search(CANARY, ok("ledger", "export").out)
+    assert not any(CANARY.encode() in own.read_bytes() for own in Path("release").rglob("*.*"))

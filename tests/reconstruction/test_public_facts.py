@@ -6,7 +6,7 @@ from itertools import product as crossed
 import numpy as np
 import pytest
 from dense import dense_block, dense_strategy
-from test_covariance import all_rows, close
+from test_expected_error import all_rows, close
 from test_shapes import every_shape, row_coefficients, strategies
 
 from dpquery.operators.blocks import Block, Workload, marginal, product

@@ -1,17 +1,33 @@
 """Lower bounds are below every strategy and equal the dense SVD bound where they are exact."""
 
+import math
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
 import numpy as np
 import pytest
-from dense import dense_workload, random_block, random_workload
+from dense import MIXED, dense_strategy, dense_workload, random_block, random_workload
+from scipy.optimize import minimize
 
-import dpquery.strategy.bounds as module
+import dpquery.strategy.bounds as lower_bounds
+import dpquery.strategy.root_trace as root_trace
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Identity
-from dpquery.operators.gram import gram
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Groups, Identity, Stacked
+from dpquery.operators.gram import array_of, gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.strategy.bounds import svd_bound
-from dpquery.strategy.expected_error import expected_error
+from dpquery.spec.parsing.read import load_spec
+from dpquery.strategy.algebra.orbits import orbits_of
+from dpquery.strategy.algebra.roots import root_nodes
+from dpquery.strategy.bounds import lower_bound, moved_bound, svd_bound
+from dpquery.strategy.dual_bound import _evaluate, dual_bound
+from dpquery.strategy.expected_error import expected_error, weighted_queries
+from dpquery.strategy.goals import largest_standard_error
+from dpquery.strategy.optimize.fixed_point import move_budgets, moves_optimum
+from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.search.select import select
+from dpquery.strategy.sensitivity import sensitivity
 
 
 def dense_svd_bound(workload):
@@ -52,7 +68,7 @@ def test_bound_equals_the_dense_one(seed):
     ],
 )
 def test_closed_forms_never_look_at_the_dense_gram(workload, monkeypatch):
-    monkeypatch.setattr(module, "MAX_DECOMPOSED_CELLS", 0)
+    monkeypatch.setattr(lower_bounds, "MAX_DECOMPOSED_CELLS", 0)
     assert svd_bound(gram(workload)).loss == pytest.approx(dense_svd_bound(workload), rel=1e-9)
 
 
@@ -83,3 +99,337 @@ def test_no_candidate_beats_the_bound(seed):
             if candidate.error is not None:
                 error = expected_error(candidate.proposal.strategy, workload)
                 assert error.weighted_rmse**2 * weight >= selection.bound.loss * (1 - 1e-9)
+
+
+# The dual bound is what it claims at every v, and no strategy is below it.
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def pairs(shape, factor, *, width=2):
+    """A product of every few attributes."""
+    chosen = list(combinations(range(len(shape)), width))
+    blocks = tuple(product(shape, {i: factor(shape[i]) for i in S}) for S in chosen)
+    return Workload(shape, blocks, tuple(1.0 + k for k in range(len(blocks))))
+
+
+def grouped(n):
+    """Values, and groups of codes that make some of them interchangeable."""
+    halves = (tuple(range(n // 2)), tuple(range(n // 2, n - 1)))
+    return Stacked((Identity(n), Groups.of(halves, n)))
+
+
+def interchangeable(matrices):
+    """Classes of codes by the definition: every swap leaves every matrix as it is."""
+    arrays = [array_of(V) for V in matrices]
+    n, place = len(arrays[0]), []
+    for code in range(n):
+        for first in range(code + 1):
+            swap = np.arange(n)
+            swap[[first, code]] = code, first
+            if all(np.array_equal(V[np.ix_(swap, swap)], V) for V in arrays):
+                place.append(first)
+                break
+    return np.unique(place, return_inverse=True)[1]
+
+
+def random_duals(rng, orbits):
+    return [rng.uniform(0.05, 1.0, len(orbit.sizes)) for orbit in orbits]
+
+
+def spread_over_codes(by_orbit, place):
+    """kron_i v_i over the cells, v_i given by orbit."""
+    v = np.ones(1)
+    for values, at in zip(by_orbit, place, strict=True):
+        v = np.kron(v, values[at])
+    return v / v.sum()
+
+
+def dense_root(workload, v):
+    """(D V D)^(1/2) of the workload's own rows."""
+    W, w = dense_workload(workload)
+    half = np.sqrt(w)[:, None] * W * np.sqrt(v)
+    _, values, rows = np.linalg.svd(half.astype(float), full_matrices=False)
+    return (rows.T * values) @ rows
+
+
+def some_workloads():
+    for seed in range(20):
+        yield random_workload(np.random.default_rng(seed))
+    yield pairs((3, 4, 2, 3), Prefix)
+    yield pairs((4, 3, 3), AllRanges)
+    yield pairs((6, 5, 2), grouped)
+    yield pairs((3, 2, 3, 2), Prefix, width=3)
+
+
+CASES = list(some_workloads())
+
+
+@pytest.mark.parametrize("workload", CASES)
+@pytest.mark.parametrize("dense", [10_000, 0])
+def test_the_bound_and_its_masses_at_any_v_are_those_of_the_dense_root(
+    workload, dense, monkeypatch
+):
+    monkeypatch.setattr(root_trace, "DENSE", dense)  # at 0 every block that can be is eliminated
+    V = gram(workload)
+    orbits = [orbits_of(matrix) for matrix in V.matrices]
+    place = [interchangeable(matrix) for matrix in V.matrices]
+    vs = random_duals(np.random.default_rng(1), orbits)
+    v = spread_over_codes(vs, place)
+    root = dense_root(workload, v)
+    exact, bound = float(np.trace(root)) ** 2, _evaluate(V, orbits, vs)
+    assert bound.loss <= exact * (1 + 1e-9)
+    assert bound.loss >= exact * (1 - (1e-6 if dense else 3e-3))
+    alone = _evaluate(V, orbits, vs, 0.0)  # without masses where blocks are eliminated
+    assert alone.loss == pytest.approx(bound.loss, rel=1e-9)
+    assert dense == 0 or alone.masses is not None
+    diagonal = np.diagonal(root).reshape(workload.shape_of_domain) / np.trace(root)
+    for i, (mass, at) in enumerate(zip(bound.masses, place, strict=True)):
+        others = tuple(j for j in range(diagonal.ndim) if j != i)
+        np.testing.assert_allclose(
+            mass[at], diagonal.sum(axis=others), rtol=0, atol=1e-6 if dense else 2e-2
+        )
+
+
+@pytest.mark.parametrize("workload", CASES)
+def test_no_strategy_is_below_the_bound_and_it_is_no_worse_than_the_svd_bound(workload):
+    V = gram(workload)
+    best = opt_0(V.dense(), noise="gaussian", rng=np.random.default_rng(0), max_iterations=40)
+    assert dual_bound(V) <= best.loss * (1 + 1e-9)
+    assert svd_bound(V).loss <= lower_bound(V).loss <= best.loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("workload", [pairs((3, 4, 2, 3), Prefix), pairs((6, 5, 2), grouped)])
+def test_the_climb_ends_near_the_best_strategy(workload):
+    V = gram(workload)
+    best = opt_0(V.dense(), noise="gaussian", rng=np.random.default_rng(0))
+    assert dual_bound(V) > 0.99 * best.loss
+    assert dual_bound(V) > 1.02 * svd_bound(V).loss
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_orbits_are_the_classes_of_interchangeable_codes(seed):
+    V = gram(random_workload(np.random.default_rng(seed), size=6))
+    for V_i in V.matrices:
+        place, orbits = interchangeable(V_i), orbits_of(V_i)
+        sizes = np.bincount(place)
+        assert orbits.sizes.tolist() == sizes.tolist()
+        indicator = np.eye(len(sizes))[place] / np.sqrt(sizes)
+        for u, matrix in enumerate(V_i):
+            dense = array_of(matrix)
+            np.testing.assert_allclose(orbits.levels[u], indicator.T @ dense @ indicator, atol=1e-9)
+            within = np.diag(orbits.inside[u][place]) @ (
+                np.eye(len(place)) - indicator @ indicator.T
+            )
+            np.testing.assert_allclose(
+                within + indicator @ orbits.levels[u] @ indicator.T, dense, atol=1e-9
+            )
+
+
+def test_orbits_of_a_sum_with_real_weights_are_found():
+    groups = Groups.of(((0, 1, 2), (3, 4, 5, 6), (7, 8)), 9)
+    for first, second in ((4.0, 4.0), (0.1, 0.7), (1 / 3, 1e-7)):
+        V = first * np.eye(9) + second * groups.gram()
+        assert orbits_of([V]).sizes.tolist() == [3, 4, 2]
+
+
+def test_the_sum_over_poles_is_below_the_root_and_close_to_it():
+    whole = 7e5
+    c, tau, slope = root_nodes(whole)
+    x = np.concatenate([[0.0], whole * np.logspace(-20, 0, 4001)])
+    r = (c * x[:, None] / (x[:, None] + tau)).sum(axis=1) + slope * x
+    assert np.all(r <= np.sqrt(x))
+    wide = x > 1e-9 * whole
+    assert np.all(r[wide] >= 0.98 * np.sqrt(x[wide]))
+    middle = wide & (x < 1e-2 * whole) & (x > 1e-7 * whole)
+    assert np.all(r[middle] >= 0.998 * np.sqrt(x[middle]))
+
+
+def test_a_bound_that_takes_too_long_is_not_claimed(monkeypatch):
+    monkeypatch.setattr(root_trace, "MAX_ASSEMBLED", -1)
+    shape = (4, 3, 2)
+    factors = (Prefix(4), Prefix(3), Prefix(2))
+    blocks = (Block(shape, (0, 1, 2), factors, (True,) * 3, 2), product(shape, {0: AllRanges(4)}))
+    assert dual_bound(gram(Workload(shape, blocks, (1.0, 1.0)))) is None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("sf1", 1.903),
+        ("sf1plus", 2.114),
+        ("thresholds", 4.616),
+        pytest.param("starter", 3.98, marks=pytest.mark.slow),
+        pytest.param("sample_persons", 4.97, marks=pytest.mark.slow),
+        pytest.param("adult_prefix", 16.6, marks=pytest.mark.slow),
+        pytest.param("loans_small_prefix", 12.65, marks=pytest.mark.slow),
+    ],
+)
+def test_examples_that_are_neither_products_nor_marginals_have_a_bound(name, least):
+    workload = compile_spec(load_spec(ROOT / "workloads" / f"{name}.yaml")).workload
+    V = gram(workload)
+    assert svd_bound(V) is None
+    assert math.sqrt(lower_bound(V).loss / workload.shape[0]) > least
+
+
+# Strategies and bounds for records that are replaced, beside a search over all strategies.
+
+
+noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+changes = pytest.mark.parametrize("change", ["moves", "moves within"])
+
+
+def least_width(A, noise, change):
+    """How far a record moves the answers, by brute force."""
+    power, columns = (1 if noise == "laplace" else 2), list(A.T)
+    moves = [a - b for a in columns for b in columns] + (columns if change == "moves" else [])
+    return max(sum(abs(v) ** power for v in move) for move in moves)
+
+
+def optimum_by_search(V, change, seed):
+    """The least loss of any strategy of a few cells, by a smooth search from random starts."""
+    n = len(V)
+    E = np.eye(n) if change == "moves" else np.linalg.svd(np.ones((1, n)))[2][1:].T
+    m = E.shape[1]
+    U = E.T @ V @ E
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    moves = [E[i] - E[j] for i, j in pairs] + ([*E] if change == "moves" else [])
+    M = np.array(moves)
+    rng = np.random.default_rng(seed)
+    best = np.inf
+
+    def loss(flat, t):
+        C = flat.reshape(m, m)
+        X = C.T @ C + 1e-9 * np.eye(m)
+        long = np.einsum("ki,ij,kj->k", M, X, M)
+        top = long.max()
+        error = np.trace(np.linalg.solve(X, U))
+        return math.log(top) + math.log(((long / top) ** t).sum()) / t + math.log(error)
+
+    for _ in range(2):
+        point = (np.eye(m) + 0.3 * rng.normal(size=(m, m))).ravel()
+        for t in (4, 16, 64, 256, 1024):
+            point = minimize(loss, point, args=(t,), method="BFGS").x
+        C = point.reshape(m, m)
+        X = C.T @ C
+        best = min(best, np.einsum("ki,ij,kj->k", M, X, M).max() * np.trace(np.linalg.solve(X, U)))
+    return best
+
+
+@changes
+@pytest.mark.parametrize("seed", range(3))
+def test_the_optimum_of_one_attribute_is_that_of_a_search_and_its_bound_holds(seed, change):
+    rng = np.random.default_rng(seed)
+    W = rng.integers(0, 2, (7, 4)).astype(float)
+    V = W.T @ W + np.diag([1.0, 0.5, 2.0, 1.0])
+    found = moves_optimum(V, change, rounds=2000)
+    searched = optimum_by_search(V, change, seed)
+    assert found.bound <= searched * (1 + 1e-6)
+    assert searched <= found.loss * (1 + 1e-3)
+    assert found.loss <= found.bound * 1.001
+    A = found.rows
+    distances = [((A[:, i] - A[:, j]) ** 2).sum() for i in range(4) for j in range(4)]
+    leaving = (A**2).sum(axis=0).max() if change == "moves" else 0
+    assert max(*distances, leaving) <= 1 + 1e-9
+
+
+CELLS = Workload((3, 2), (product((3, 2), {0: Identity(3), 1: Identity(2)}),), (1.0,))
+SIDES = Workload(
+    (3, 2),
+    (product((3, 2), {0: Identity(3)}), product((3, 2), {1: Identity(2)}), product((3, 2), {})),
+    (1.0, 3.0, 1.0),
+)
+LINE = Workload((5,), (product((5,), {0: Prefix(5)}),), (1.0,))
+
+
+@pytest.mark.nightly
+@changes
+@pytest.mark.parametrize("workload", [CELLS, SIDES, LINE], ids=["cells", "sides", "line"])
+def test_no_strategy_is_better_than_the_bound_and_the_chosen_one_reaches_it(workload, change):
+    W, weights = dense_workload(workload)
+    V = (W.T * weights) @ W
+    bound = lower_bound(gram(workload), change)
+    searched = optimum_by_search(V + 1e-9 * np.eye(len(V)), change, 0)
+    assert bound.loss <= searched * (1 + 1e-6)
+    selection = select(workload, noises=["gaussian"], change=change)["gaussian"]
+    reached = selection.best.score**2 * weighted_queries(workload)
+    assert bound.loss * (1 - 1e-9) <= reached <= bound.loss * 1.002
+    assert reached >= searched * 0.997
+
+
+@pytest.mark.nightly
+@changes
+@noises
+def test_no_candidate_beats_a_bound_and_figures_are_those_of_the_dense_strategy(change, noise):
+    workload = replace(MIXED)
+    selection = select(workload, noises=[noise], change=change)[noise]
+    for candidate in selection.candidates:
+        if candidate.proposal is None:
+            continue
+        strategy = candidate.proposal.strategy
+        loss = candidate.score**2 * weighted_queries(workload)
+        assert selection.bound is None or loss >= selection.bound.loss * (1 - 1e-6)
+        error = expected_error(strategy, workload, change)
+        assert error.weighted_rmse == pytest.approx(candidate.score, rel=1e-9)
+        A = dense_strategy(strategy.measurements)
+        width = sensitivity(strategy.measurements, noise, change)
+        assert width >= least_width(A, noise, change)
+
+
+def test_records_that_never_leave_are_bound_apart_from_those_that_enter():
+    """The bound for records that enter is above the best strategy for records that stay."""
+    workload = Workload((4,), (product((4,), {}), product((4,), {0: Identity(4)})), (100.0, 1.0))
+    V = gram(workload)
+    within = select(workload, noises=["gaussian"], change="moves within")["gaussian"]
+    reached = within.best.score**2 * weighted_queries(workload)
+    assert reached < lower_bound(V).loss
+    assert lower_bound(V, "moves within").loss <= reached * (1 + 1e-9)
+    assert lower_bound(V, "moves").loss >= lower_bound(V).loss
+
+
+@changes
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bound_for_records_that_enter_gives_one_for_those_that_move(seed, change):
+    """Never above the optimum, and near it where a record is a small part of the workload."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 9))
+    factor = Prefix(n) if seed % 2 else Identity(n)
+    G = gram(Workload((n,), (product((n,), {0: factor}),), (float(rng.uniform(0.1, 9)),)))
+    optimum = moves_optimum(G.dense(), change).loss
+    moved = moved_bound(lower_bound(G), G)
+    assert moved is None or moved.loss <= optimum * (1 + 1e-6)
+    wide = gram(Workload((64,), (product((64,), {0: Identity(64)}),), (1.0,)))
+    moved, entering = moved_bound(lower_bound(wide), wide), lower_bound(wide)
+    assert moved.loss > 0.9 * entering.loss
+
+
+def test_a_wide_domain_is_bound_by_what_holds_for_records_that_enter():
+    shape = (40, 40)
+    V = gram(Workload(shape, (product(shape, {0: Identity(40), 1: Prefix(40)}),), (1.0,)))
+    entering = lower_bound(V).loss
+    for change in ("moves", "moves within"):
+        assert 1.3 * entering < lower_bound(V, change).loss < 2 * entering
+
+
+@pytest.mark.nightly
+@changes
+def test_the_largest_error_is_minimised_for_records_that_move_too(change):
+    plain = select(MIXED, noises=["gaussian"], change=change)["gaussian"]
+    tuned = select(MIXED, noises=["gaussian"], objective="max", change=change)["gaussian"]
+    assert largest_standard_error(MIXED)
+    assert tuned.best.error.max_std_error <= plain.best.error.max_std_error * (1 + 1e-9)
+    if tuned.score_bound is not None:
+        assert tuned.best.score**2 >= tuned.score_bound.loss * (1 - 1e-6)
+
+
+def test_budgets_over_moves_are_proven_optimal():
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        S, Q = rng.random(5) + 0.01, rng.random((9, 5)) * (rng.random((9, 5)) < 0.6)
+        Q[0] += 0.01
+        budgets = move_budgets(S, Q)
+        assert (Q @ budgets.weights).max() <= 1 + 1e-9
+        assert budgets.loss == pytest.approx((S / budgets.weights).sum())
+        assert budgets.bound <= budgets.loss <= budgets.bound * 1.001

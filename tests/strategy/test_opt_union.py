@@ -1,22 +1,29 @@
 """OPT_+: prices of groups, greedy merging, budget shares, and never worse than fixed groupings."""
 
+import json
 import math
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dense import dense_workload, random_workload
+from dense import dense_strategy, dense_workload, random_workload
 
-from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.audit import dense_strategy as audit
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.operators.cells import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Identity, Ones
+from dpquery.operators.factors import Dense, Groups, Identity, Ones
 from dpquery.operators.gram import gram, grams
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix
 from dpquery.plan_file.plan import decode_strategy
-from dpquery.spec.parsing.read import load_spec
-from dpquery.strategy.expected_error import expected_error
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.spec.parsing.read import load_spec, parse
+from dpquery.strategy.algebra.query_powers import expand
+from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.optimize.opt_union import (
     MAX_KINDS,
@@ -29,7 +36,11 @@ from dpquery.strategy.optimize.opt_union import (
     opt_union,
     palettes,
 )
+from dpquery.strategy.replacement import factor_norms
 from dpquery.strategy.search.candidates import Problem, union_candidate
+from dpquery.strategy.search.parts import divisions_of, parts_candidate
+from dpquery.strategy.search.select import select
+from dpquery.strategy.sensitivity import sensitivity
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 STD = {"laplace": math.sqrt(2), "gaussian": analytic_gaussian_sigma(1.0, 1e-6)}
@@ -265,3 +276,201 @@ def test_blocks_of_one_kind_need_no_union():
     workload = Workload(shape, (product(shape, {0: Prefix(4), 1: Identity(3)}),) * 2, (1.0, 2.0))
     with pytest.raises(UnsupportedWorkloadError, match="the same"):
         candidate(workload, "gaussian")
+
+
+# Parts: items planned alone and side by side, over classes of their own; never worse than that.
+
+
+STATES = Groups.of(tuple(tuple(range(4 * k, 4 * k + 4)) for k in range(3)), 12)
+SHAPE = (12, 3, 8)
+GEOGRAPHY = Workload(
+    SHAPE,
+    (
+        product(SHAPE, {0: Identity(12), 1: Identity(3)}),
+        product(SHAPE, {0: STATES, 1: Identity(3)}),
+        product(SHAPE, {0: STATES, 2: Prefix(8)}),
+    ),
+    (1.0, 1.0, 2.0),
+)
+ITEMS = ((0, 1), (2,))
+
+
+@cache
+def parts_of(noise, change="enters"):
+    problem = Problem(GEOGRAPHY, gram(GEOGRAPHY), noise, 0, change=change, items=ITEMS)
+    return parts_candidate(problem).strategy
+
+
+def split_of_plans(workload, noise, change):
+    """Return the weighted RMSE of every block planned alone, under the best split."""
+    power, roots = 1 / 3 if noise == "laplace" else 1 / 2, []
+    for place in range(len(workload.blocks)):
+        part = workload.select([place])
+        part = workload_over_classes(part, coarsest_classes(part))
+        best = select(part, noises=[noise], change=change)[noise].best
+        roots.append((best.error.weighted_rmse**2 * weighted_queries(part)) ** power)
+    return (sum(roots) ** (1 / power) / weighted_queries(workload)) ** 0.5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("change", ["enters", "moves within"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("seed", range(2))
+def test_no_plan_is_worse_than_the_split_of_the_plans_of_its_blocks(seed, noise, change):
+    workload = random_workload(np.random.default_rng(seed), attributes=3, size=4, blocks=3)
+    whole = select(workload, noises=[noise], change=change)[noise].best
+    assert whole.error.weighted_rmse <= split_of_plans(workload, noise, change) * (1 + 2e-3)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_parts_are_not_given_up_while_searches_may_still_win(noise):
+    """Their closed forms lose to what is to be beaten; what is found by searches is below it."""
+    shape, tables = (16, 16), ({0: Prefix(16)}, {1: Prefix(16)})
+    two = Workload(shape, tuple(product(shape, each) for each in tables), (1.0, 1.0))
+    problem = Problem(two, gram(two), noise, 0, items=((0,), (1,)))
+    found = parts_candidate(problem)
+    loss = expected_error(found.strategy, two).weighted_rmse ** 2 * weighted_queries(two)
+    again = parts_candidate(replace(problem, least_loss=1.001 * loss))
+    assert again.strategy.encode() == found.strategy.encode()
+    with pytest.raises(UnsupportedWorkloadError, match="cannot win"):
+        parts_candidate(replace(problem, least_loss=0.999 * loss))
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_parts_are_planned_over_the_codes_that_they_tell_apart(noise):
+    strategy = parts_of(noise)
+    coarse = [part for part in strategy.parts if part.kind == "coarser"]
+    assert {part.inner.shape for part in coarse} >= {(3, 1, 8)}
+    A, (W, _) = dense_strategy(strategy.measurements), dense_workload(GEOGRAPHY)
+    norms = np.abs(A).sum(axis=0) if noise == "laplace" else (A**2).sum(axis=0)
+    assert sensitivity(strategy.measurements, noise) == norms.max()
+    x = np.random.default_rng(0).integers(0, 50, A.shape[1]).astype(float)
+    answers, start = [], 0
+    for rows in strategy.measurements:
+        answers.append((A.astype(float) @ x)[start : start + rows.block.queries])
+        start += rows.block.queries
+    estimates = reconstruct(strategy, answers)
+    back = [estimates.answer(b, k).ravel() for k, b in enumerate(GEOGRAPHY.blocks)]
+    assert np.concatenate(back) == pytest.approx(W @ x, abs=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_stated_variances_are_those_of_noise_in_the_estimates(noise):
+    strategy = parts_of(noise)
+    sizes = [rows.block.queries for rows in strategy.measurements]
+    ends = np.cumsum(sizes)
+    for position, block in enumerate(GEOGRAPHY.blocks):
+        columns = []
+        for row in np.eye(sum(sizes)):
+            estimates = reconstruct(strategy, np.split(row, ends[:-1]))
+            columns.append(estimates.answer(block, position).ravel())
+        exact = (np.array(columns) ** 2).sum(axis=0)
+        stated = expand(strategy.variances(block, position=position), block.row_shape)
+        assert stated.ravel() == pytest.approx(exact, rel=1e-6, abs=0)  # they are tiny
+
+
+@pytest.mark.parametrize(("noise", "change"), [("laplace", "moves within"), ("gaussian", "moves")])
+def test_replaced_records_move_parts_no_further_than_is_charged(noise, change):
+    measurements = parts_of(noise, change).measurements
+    A = dense_strategy(measurements)
+    apart = np.abs(A[:, :, None] - A[:, None, :])
+    farthest = (apart if noise == "laplace" else apart**2).sum(axis=0).max()
+    assert sensitivity(measurements, noise, change) >= farthest
+
+
+def test_parts_come_back_from_a_plan_and_hostile_ones_do_not():
+    strategy = parts_of("gaussian")
+    encoded = json.loads(json.dumps(strategy.encode()))
+    again = decode_strategy(encoded, noise="gaussian", workload=GEOGRAPHY)
+    rows = [np.sort(dense_strategy(s.measurements), axis=0) for s in (again, strategy)]
+    assert np.array_equal(*rows)
+    place = next(k for k, part in enumerate(encoded["parts"]) if part["shape"] == "coarser")
+    for classes in ([0] * 12, [0, 2] * 6, [0] * 11, [-1] * 12):
+        hostile = json.loads(json.dumps(encoded))
+        hostile["parts"][place]["classes"][0] = classes
+        with pytest.raises(SpecError):
+            decode_strategy(hostile, noise="gaussian", workload=GEOGRAPHY)
+    nested = encoded
+    for _ in range(2):
+        nested = {**encoded, "parts": [nested], "weights": [1], "groups": [[0, 1, 2]]}
+    with pytest.raises(SpecError):
+        decode_strategy(nested, noise="gaussian", workload=GEOGRAPHY)
+
+
+TWO_LEVELS = """
+dataset: {id: levels, version: 1}
+privacy: {unit: row, delta: 1e-9}
+budget: {epsilon: 1, delta: 1e-9}
+other: drop
+domain: {a: {range: [0, 5]}, b: boolean, c: {range: [0, 3]}}
+workload:
+- {name: cells, product: {a: identity, b: identity}}
+- {name: groups, product: {a: {groups: {A: [[0, 1]], B: [[2, 5]]}}, c: prefix}}
+- {name: either, threshold: {r: 1, of: [b, c], targets: {b: yes, c: {is: 1}}}}
+"""
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_audit_reads_the_same_rows_from_a_plan_of_parts(noise):
+    spec = parse(TWO_LEVELS, name="levels.yaml", files={})
+    workload = compile_spec(spec).workload
+    strategy = parts_candidate(Problem(workload, gram(workload), noise, 0)).strategy
+    assert {"coarser", "union"} <= {strategy.kind, *(part.kind for part in strategy.parts)}
+    plan = {"selections": [{"noise": noise, "strategy": strategy.encode()}]}
+    audited = audit.dense_strategy(spec, json.loads(json.dumps(plan)), noise)
+    columns = np.array([audited.column(cell) for cell in audited.cells])
+    assert np.array_equal(columns.T, dense_strategy(strategy.measurements))
+
+
+def test_divisions_are_items_and_items_whose_attributes_another_one_has():
+    problem = Problem(GEOGRAPHY, gram(GEOGRAPHY), "laplace", 0)
+    assert divisions_of(problem) == (((0, 1), (2,)), ((0,), (1,), (2,)))
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_out_of_time_the_parts_are_planned_by_what_is_quick(noise):
+    selection = select(GEOGRAPHY, noises=[noise], time_limit=0, items=ITEMS)[noise]
+    parts = next(candidate for candidate in selection.candidates if candidate.name == "Parts")
+    assert parts.error is not None or "cannot win" in parts.reason
+
+
+def test_a_spread_factor_is_its_dense_twin():
+    classes = np.array([0, 0, 1, 2, 2, 2])
+    factor, inner = Spread(Prefix(3), classes), Prefix(3)
+    dense = inner.dense()[:, classes]
+    rng = np.random.default_rng(0)
+    X, Y = rng.integers(0, 9, (6, 2)), rng.integers(0, 9, (3, 2))
+    assert np.array_equal(factor.dense(), dense)
+    assert np.array_equal(factor.matmat(X), dense @ X)
+    assert np.array_equal(factor.rmatmat(Y), dense.T @ Y)
+    assert np.array_equal(factor.gram(), dense.T @ dense)
+    assert np.array_equal(factor.column_norms(2), (dense**2).sum(axis=0))
+    M = rng.normal(size=(6, 6))
+    M = M + M.T
+    assert factor.quadratic(M) == pytest.approx(np.diag(dense @ M @ dense.T))
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_spread_factor_with_wide_entries_has_the_norms_of_its_columns(power):
+    classes = np.array([0, 1, 1, 2])
+    inner = Dense(np.array([[1, 2, 1 << 40], [1 << 38, 3, 5]]))
+    dense = inner.dense().astype(object)[:, classes]
+    assert factor_norms(Spread(inner, classes), power) == (abs(dense) ** power).sum(axis=0).tolist()
+
+
+LATER = {"OPT_C", "OPT_+"}  # which may be better still: their rows are solved together
+
+
+def test_a_plan_of_two_levels_is_better_than_all_but_its_parts():
+    selection = select(GEOGRAPHY, noises=["laplace"], items=ITEMS)["laplace"]
+    parts = next(candidate for candidate in selection.candidates if candidate.name == "Parts")
+    assert parts.score == min(
+        candidate.score for candidate in selection.candidates if candidate.name not in LATER
+    )
+
+
+def test_a_question_that_tells_codes_of_a_class_apart_has_no_answer():
+    coarser = (part for part in parts_of("gaussian").parts if part.kind == "coarser")
+    strategy = next(part for part in coarser if part.inner.shape == (3, 1, 8))
+    assert strategy.supports(product(SHAPE, {0: STATES, 2: Prefix(8)}))
+    assert not strategy.supports(product(SHAPE, {0: Identity(12), 2: Prefix(8)}))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dense import classes_of_cells, dense_strategy, random_strategies
 from specs import unhashed, with_true_figures
-from test_fuzz_sensitivity import strategies_of
+from test_sensitivity import strategies_of
 from town import GAUSSIAN_SPEC, ok, plan_town, refused, spent
 
 import dpquery.strategy.replacement as module

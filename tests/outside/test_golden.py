@@ -1,11 +1,7 @@
-"""A ledger of long ago in mu^2 of GDP opens, verifies and goes on, to the last unit.
-
-`golden/ledger_gdp.sql` is what dpquery 0.1.0 wrote, with fixed values in place of noise: a dataset
-with a parent, a release with Gaussian noise, and one with Laplace noise that was interrupted and
-abandoned. `golden/plan_gdp.json` is the plan they were made by.
-"""
+"""A release made again is free and has the bytes that it had, whatever was moved or renamed."""
 
 import hashlib
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -14,11 +10,43 @@ from pathlib import Path
 
 import pytest
 from ledgers import opened
-from pinned import GOLDEN, pinned, rows_of
+from pinned import DIGESTS, GOLDEN, digests, make_releases, pinned, rows_of, surroundings
 from town import ok, refused
 
 from dpquery.measurement.accounting import UNIT, charge_units, guarantee
 from dpquery.measurement.gdp import squared_mu_of
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    """The digests on record, and the ledger before and after the releases were made again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("golden"))
+        yield json.loads(DIGESTS.read_text()), make_releases()
+
+
+def test_releases_that_the_ledger_holds_are_made_again_without_a_charge_or_the_data(golden):
+    before, after = golden[1]
+    assert [len(rows) for rows in before] == [5, 2]
+    assert after == before
+
+
+def test_releases_made_again_hold_what_they_held(golden):
+    assert digests(pinned) == golden[0]["pinned"]
+
+
+def test_releases_made_again_have_the_bytes_that_they_had(golden):
+    if surroundings() != golden[0]["made on"]:
+        pytest.skip("other libraries or another arithmetic than the bytes were made with")
+    assert digests(Path.read_bytes) == golden[0]["bytes"]
+
+
+# A ledger of long ago in mu^2 of GDP opens, verifies and goes on, to the last unit.
+#
+# `golden/ledger_gdp.sql` is what dpquery 0.1.0 wrote, with fixed values in place of noise: a
+# dataset with a parent, a release with Gaussian noise, and one with Laplace noise that was
+# interrupted and abandoned. `golden/plan_gdp.json` is the plan they were made by.
+
 
 GAUSSIAN, LAPLACE = 56028963825260677, 389241966475395527
 """What the two releases were charged, in units of 1e-18."""
