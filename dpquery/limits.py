@@ -95,5 +95,6 @@ MAX_AVERAGED_CELLS = 1 << 19  # that rows are fitted to for a column: two or thr
 MAX_JOINT_COUNTS = 1 << 22  # cells of attributes whose tables are fitted as one
 MAX_JOINT_COUNT_WORK = 1 << 25  # of those, times the tables that are measured: a minute or two
 MAX_LABELLED_TABLES = 10_000  # of an item whose rows say in words what they count; else numbers do
+MAX_MERGED_PAIRS = 1 << 22  # of rows of one group, whose covariances say what is precise enough
 MAX_REPLICATED_NUMBERS = 1 << 27  # draws of noise times answers: half a gigabyte
 MAX_UNASKED_RECORDS = 1 << 30  # synthetic records that are written where nobody said how many

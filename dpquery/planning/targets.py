@@ -41,7 +41,7 @@ from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors
 from dpquery.reconstruction.least_squares import positions_of
 from dpquery.spec.numbers import power
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.spec.spec import DerivedItem, Item, Quantiles, Quotient, Spec
+from dpquery.spec.spec import DerivedItem, Item, MergedRows, Quantiles, Quotient, Spec
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.goals import Goal, Limit
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -338,7 +338,12 @@ def is_simulated(item: DerivedItem) -> bool:
 
 
 def _check_own_noise(target: Target, item: DerivedItem) -> None:
-    """Refuse a target on a difference from another release, whose noise no plan sets."""
+    """Refuse a target on what no plan sets: another release's noise, rows merged by the noise."""
+    if isinstance(item.statistic, MergedRows):
+        raise SpecError(
+            f"target on {quoted(target.item)}: its rows are merged until they are precise enough; "
+            f"set a target on {quoted(item.items[0])}, which it is of, or change its rel_error"
+        )
     if not item.of_this_release:
         raise SpecError(
             f"target on {quoted(target.item)}: it is a difference from another release, whose "

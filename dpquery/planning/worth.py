@@ -149,12 +149,14 @@ class DerivedWorth:
     """What a derived item is expected to be worth, tried on the population of all items."""
 
     name: str  # of the item
-    kind: str  # of the statistic: share, ratio, mean, difference, rate or quantiles
+    kind: str  # of the statistic: share, ratio, mean, difference, rate, quantiles or merged
     rows: int  # how many it has
     # half of a 95 % interval of the median row, in its own unit; None where no row has a value
     # there
     within: float | None
-    lost: int  # how many rows are likely to have no estimate, being lost in noise
+    # how many rows are likely to have no estimate, being lost in noise; of merged ones how many
+    # miss the relative error that they are merged for
+    lost: int
 
 
 class JudgedOn:
@@ -214,7 +216,7 @@ class JudgedOn:
             within = WIDTHS[noise] * lower_median(known) if known.size else None
             kind = item.statistic.kind
             lost = int((rows.lost | np.isnan(rows.std)).sum())  # without records there is noise
-            worths.append(DerivedWorth(item.name, kind, item.size, within, lost))
+            worths.append(DerivedWorth(item.name, kind, len(rows.std), within, lost))
         return tuple(worths)
 
     @property

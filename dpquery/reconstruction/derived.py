@@ -29,9 +29,10 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.factors import ROW_CHUNK
 from dpquery.reconstruction.intervals import laplace_quantile, largest_quantile
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.merging import Merging, merging_of, rows_along
 from dpquery.spec.columns import Bins, Domain, Integers
 from dpquery.spec.predicates import IntervalSet
-from dpquery.spec.spec import Difference, Quantiles, Quotient, Rate, Statistic, Table
+from dpquery.spec.spec import Difference, MergedRows, Quantiles, Quotient, Rate, Statistic, Table
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 from dpquery.strategy.strategy import Strategy
 
@@ -111,6 +112,7 @@ class DerivedRows:
     high: Floats  # (m,) upper ends
     lost: Bools  # (m,) where the reason holds that there is no estimate
     reason: str = ""  # why
+    merging: Merging | None = None  # what the rows are, where some of the statistic's are added up
 
 
 @dataclass(frozen=True)
@@ -329,7 +331,47 @@ def derived_rows(
             return difference_rows(noisy, lambda t: critical(np.zeros_like(t)))
         case Quantiles():
             return _quantiles(statistic, joint, domain, level)
+        case MergedRows():
+            return _merged(statistic, joint, domain, level)
     assert_never(statistic)
+
+
+def merging_at(
+    statistic: MergedRows, joint: JointAnswers, domain: Domain, noise_std: float
+) -> tuple[Merging, Floats]:
+    """Return what is added up where measured rows have noise of this size, and the variances.
+
+    They are (m,) of the sums; `joint` may be of other noise.
+    """
+    table, scale = statistic.rows, (noise_std / joint.noise_std) ** 2
+    along = rows_along(table, statistic.attribute)
+    covariances = [
+        scale * joint.covariance(table, rows[:, None], table, rows[None, :]) for rows in along
+    ]
+    merging = merging_of(statistic, covariances, domain.attributes[statistic.attribute])
+    group_of, place_of = np.empty(table.size, np.int64), np.empty(table.size, np.int64)
+    for group, rows in enumerate(along):
+        group_of[rows], place_of[rows] = group, np.arange(len(rows))
+    variances = [
+        covariances[group_of[rows[0]]][np.ix_(place_of[rows], place_of[rows])].sum()
+        for rows in merging.of
+    ]
+    return merging, np.maximum(np.array(variances), 0.0)
+
+
+def _merged(
+    statistic: MergedRows, joint: JointAnswers, domain: Domain, level: float
+) -> DerivedRows:
+    merging, variances = merging_at(statistic, joint, domain, joint.noise_std)
+    estimate = merging.sums(joint.estimate(statistic.rows))
+    nothing = np.zeros(len(estimate))
+    if joint.coefficients is None:
+        q: Floats = np.full(len(estimate), widest_quantile(joint, level))
+    else:
+        rows = merging.sums(joint.coefficients[statistic.rows])
+        q = _laplace_critical(rows, rows, np.arange(len(rows)), level, nothing)
+    pairs = NoisyPairs(estimate, nothing, variances, nothing, nothing)
+    return replace(difference_rows(pairs, lambda t: q), merging=merging)
 
 
 def limits_of(statistic: Quotient) -> KnownRange:
@@ -457,10 +499,7 @@ def _quantiles(
 
 def rows_by_group(statistic: Quantiles) -> Ints:
     """Return the rows of the cumulative counts, group by group: (groups, n)."""
-    table = statistic.cumulative
-    axis = [i for i, _ in table.axes].index(statistic.attribute)
-    places = np.arange(table.size).reshape(table.shape)
-    return np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
+    return rows_along(statistic.cumulative, statistic.attribute)
 
 
 def quantile_ends(statistic: Quantiles, domain: Domain) -> tuple[Floats, bool]:

@@ -284,8 +284,8 @@ class DerivedFacts:
 
     name: ItemName  # the derived item's
     file: str  # of its rows
-    rows: Count  # how many there are
-    kind: str  # share, ratio, mean, difference, rate or quantiles
+    rows: Count  # how many there are; of merged ones known when they are written
+    kind: str  # share, ratio, mean, difference, rate, quantiles or merged
     definition: str  # how it is worked out, in words
     description: str  # what it shows, for its readers
 

@@ -318,7 +318,24 @@ class Quantiles:
         return (self.cumulative,)
 
 
-Statistic = Quotient | Difference | Rate | Quantiles
+@dataclass(frozen=True)
+class MergedRows:
+    """Answers of a table, added up over values of an attribute until each is precise enough."""
+
+    rows: Table  # the table; it asks for single values of the attribute
+    attribute: int  # index of the attribute: an ordered one, or one with a hierarchy
+    rel_error: float  # the most that a standard error may be of its sum
+    sizes: tuple[float, ...]  # how many records each row is expected to have, 0 or more
+
+    kind: Literal["merged"] = "merged"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables whose answers it is made of."""
+        return (self.rows,)
+
+
+Statistic = Quotient | Difference | Rate | Quantiles | MergedRows
 
 
 @dataclass(frozen=True)
@@ -334,7 +351,7 @@ class DerivedItem:
 
     @property
     def size(self) -> int:
-        """Number of rows."""
+        """Number of rows; of merged ones that before they are merged."""
         several = self.statistic.probabilities if isinstance(self.statistic, Quantiles) else (0.5,)
         return self.statistic.rows.size * len(several)
 

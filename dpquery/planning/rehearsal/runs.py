@@ -55,6 +55,7 @@ from dpquery.reconstruction.columns import ExtraColumn, ExtraColumns, extra_colu
 from dpquery.reconstruction.derived import (
     JointAnswers,
     limits_of,
+    merging_at,
     quantile_ends,
     quantile_places,
     rows_by_group,
@@ -68,6 +69,7 @@ from dpquery.reconstruction.relaxed.fits import RapProjection
 from dpquery.spec.columns import Domain
 from dpquery.spec.spec import (
     Difference,
+    MergedRows,
     Privacy,
     Quantiles,
     Quotient,
@@ -402,7 +404,9 @@ class RowErrors:
 
     # (m,) root mean square of estimate less truth; NaN where the population has no truth
     std: Floats
-    lost: Bools  # (m,) whether more than SELDOM of the trials have no estimate, being lost in noise
+    # (m,) whether more than SELDOM of the trials have no estimate, being lost in noise; of merged
+    # rows whether they miss what they are merged for
+    lost: Bools
 
 
 class DerivedTrials:
@@ -459,6 +463,9 @@ class DerivedTrials:
                 return self._of_quotients(statistic, noise_std)
             case Quantiles():
                 return self._of_quantiles(statistic, noise_std)
+            case MergedRows():
+                merging, variances = merging_at(statistic, self._joint, self.domain, noise_std)
+                return RowErrors(np.sqrt(variances), merging.missed)
         assert_never(statistic)
 
     def _of_quotients(self, statistic: Quotient, noise_std: float) -> RowErrors:

@@ -52,6 +52,7 @@ from dpquery.spec.spec import (
     Difference,
     Item,
     KnownTotals,
+    MergedRows,
     PublicationRules,
     Quantiles,
     Rate,
@@ -192,6 +193,8 @@ def _derived(item: DerivedItem) -> str:
             numbers = [per, *population]
         case Quantiles(probabilities=probabilities):
             numbers = [*probabilities]
+        case MergedRows(attribute=attribute, rel_error=rel_error, sizes=sizes):
+            numbers = [attribute, rel_error, *sizes]
         case _:
             pass
     return write_record(

@@ -16,6 +16,7 @@ earlier folder back. The workshop is locked while it is used, so that two runs w
 and the next run removes whatever one that died has left.
 """
 
+import dataclasses
 import fcntl
 import filecmp
 import json
@@ -262,6 +263,11 @@ def write_release(
         DpqueryError: the files cannot be written; an earlier release is as it was.
     """
     directory = Path(os.path.abspath(directory))
+    counted = [
+        dataclasses.replace(facts, rows=rows.num_rows)
+        for facts, rows in zip(manifest.derived, derived, strict=True)
+    ]
+    manifest = dataclasses.replace(manifest, derived=tuple(counted))
     with ExitStack() as claim:
         if workshop is None:
             target = claimed_target(directory, key=manifest.key, replace=replace)

@@ -206,9 +206,12 @@ _FIGURES = ("estimate", "std_error", "ci_low", "ci_high")
 def derived_table(
     item: DerivedItem, figures: DerivedRows, domain: Domain, rules: ColumnRules
 ) -> pa.Table:
-    """Return the rows of a derived item: labels, `quantile` of quantiles, figures, flag, reason."""
-    statistic = item.statistic
-    rows, dates = statistic.rows, None
+    """Return the rows of a derived item: labels, figures, flag and reason.
+
+    Behind the labels stands `quantile` of quantiles, and of merged rows how many each adds up.
+    """
+    statistic, merging = item.statistic, figures.merging
+    rows, dates = statistic.rows if merging is None else merging.rows, None
     labelled = layout(Item(item.name, (rows,)), domain, error_bars=True, rules=rules)
     arrays = labelled.row_columns(rows.size)([Segment(0, 0, rows.size)])
     fields = [labelled.schema.field(k) for k in range(len(arrays))]
@@ -220,6 +223,10 @@ def derived_table(
         fields.append(pa.field("quantile", pa.float64(), nullable=False))
         kind = domain.attributes[statistic.attribute].columns[0].kind
         dates = kind if isinstance(kind, Dates) else None
+    if merging is not None:
+        arrays = [array.take(pa.array(merging.places)) for array in arrays]
+        arrays.append(pa.array([len(added) for added in merging.of], pa.int64()))
+        fields.append(pa.field("cells", pa.int64(), nullable=False))
     values = (figures.estimate, figures.std_error, figures.low, figures.high)
     for name, column in zip(_FIGURES, values, strict=True):
         as_days = dates if name != "std_error" else None

@@ -1,13 +1,16 @@
 """Derived items and public populations, read."""
 
 import csv
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
+from dpquery.limits import MAX_MERGED_PAIRS
 from dpquery.spec.columns import Attribute, Bins, Dates, Integers
 from dpquery.spec.parsing.forms import ListOf, Real
 from dpquery.spec.parsing.item_fields import (
@@ -15,6 +18,7 @@ from dpquery.spec.parsing.item_fields import (
     DerivedFields,
     DifferenceFields,
     MeanFields,
+    MergedRowsFields,
     QuantileFields,
     RateFields,
     RatioFields,
@@ -30,12 +34,14 @@ from dpquery.spec.predicates import (
     PrefixSet,
     StackedSet,
     TotalSet,
+    ranges,
 )
 from dpquery.spec.problems import UnreadableError, quoted, suggestion
 from dpquery.spec.spec import (
     DerivedItem,
     Difference,
     Item,
+    MergedRows,
     Quantiles,
     Quotient,
     Rate,
@@ -166,7 +172,32 @@ def _names(attribute: Attribute, asked: PredicateSet, node: Node) -> Iterator[tu
             )
 
 
-DERIVED_COLUMNS = ("quantile", "reason")
+def _size(text: str, place: str, node: Node) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not abs(value) < 1e18:
+        raise node.mistake(f"{place}: this is no size; expected a number")
+    return max(value, 0.0)  # an earlier release may have estimates below 0
+
+
+def _even_shares(asked: PredicateSet, length: int) -> list[float]:
+    """Return the share of records of every query where all listed values are as frequent."""
+    match asked:
+        case IdentitySet():
+            return [float(code < length) / length for code in asked.codes]
+        case GroupSet(groups=groups):
+            return [sum(code < length for code in codes) / length for _, codes in groups]
+        case StackedSet(parts=parts):
+            return [share for part in parts for share in _even_shares(part, length)]
+        case TotalSet():
+            return [1.0]
+        case _:
+            return [(last - first + 1) / length for first, last in ranges(asked)]
+
+
+DERIVED_COLUMNS = ("quantile", "cells", "reason")
 """Columns that no item has: no attribute of a derived item may be called so."""
 _PROBABILITY = Real(
     "a probability",
@@ -183,6 +214,7 @@ def read_derived(
     read_file: Callable[[str], str],
     taken: Collection[str] = (),
     folder: Path | None = None,
+    records: int | None = None,
 ) -> tuple[DerivedItem, ...]:
     """Return the derived items of a section, in file order.
 
@@ -193,12 +225,13 @@ def read_derived(
         read_file: returns the text of a file that is named.
         taken: names that they may not have.
         folder: from which other releases are named; None where none can be.
+        records: how many there are, about; None where nobody said.
     """
     by_name: dict[str, Item] = {}
     for item in items:
         by_name.setdefault(item.name, item)
     derived = dict[str, DerivedItem]()
-    reader = _Reader(by_name, scope, read_file, folder, derived)
+    reader = _Reader(by_name, scope, read_file, folder, derived, records)
     for node in nodes:
         with scope.problems.collected():
             given = DerivedFields.read(node, scope.problems)
@@ -227,6 +260,7 @@ class _Reader:
     read_file: Callable[[str], str]
     folder: Path | None
     derived: Mapping[str, DerivedItem]
+    records: int | None
     _named: list[str] = field(default_factory=list)
 
     def take_items(self) -> tuple[str, ...]:
@@ -248,6 +282,8 @@ class _Reader:
                 statistic, words = self._difference(given.difference)
             case "rate":
                 statistic, words = self._rate(given.rate)
+            case "merged":
+                statistic, words = self._merged(given.merged)
             case _:
                 statistic, words = self._quantiles(given.quantiles)
         for i in statistic.rows.attributes:
@@ -439,6 +475,64 @@ class _Reader:
         probabilities = self._probabilities(given)
         words = f"quantiles of {attribute.name} from {name}"
         return Quantiles(rows, index, cumulative, probabilities), words
+
+    def _merged(self, given: MergedRowsFields) -> tuple[Statistic, str]:
+        name, table = self._item(given.of)
+        index, attribute = self.scope.attribute(given.over)
+        ordered = isinstance(attribute.columns[0].kind, Integers | Bins | Dates)
+        if attribute.merged or not (ordered or attribute.levels):
+            raise given.over.mistake(
+                f"the values of {quoted(attribute.name)} have neither an order nor a hierarchy, so "
+                "that nothing says which of them belong together; ask for groups of them instead"
+            )
+        if not isinstance(dict(table.axes).get(index), IdentitySet):
+            raise given.over.mistake(
+                f"{quoted(name)} has no row for every value of {quoted(attribute.name)} alone; ask "
+                f"for `{attribute.name}: identity` in an item of the workload and name that"
+            )
+        if table.summed is not None:
+            raise given.of.mistake(f"{quoted(name)} is a sum; name an item that counts records")
+        for level, below in pairwise(attribute.levels):
+            if len({*zip(below.group_of, level.group_of, strict=True)}) > len(below.codes):
+                raise given.over.mistake(
+                    f"a {below.name} of {quoted(attribute.name)} lies in several groups of "
+                    f"{level.name}, so that siblings are not one family; merge an item over an "
+                    "attribute whose levels nest"
+                )
+        self.scope.problems.levels_named |= {
+            (attribute.name, each.name) for each in attribute.levels
+        }
+        pairs = table.size * len(dict(table.axes)[index])
+        if pairs > MAX_MERGED_PAIRS:
+            raise given.over.mistake(
+                f"{table.size:,} rows are too many to be merged over {quoted(attribute.name)}: "
+                f"{pairs:,} pairs of rows, and the limit is {MAX_MERGED_PAIRS:,}; ask for fewer "
+                "values"
+            )
+        sizes = self._sizes(given, table)
+        words = (
+            f"{name}, added up over {attribute.name} up to a relative error of {given.rel_error:g}"
+        )
+        return MergedRows(table, index, given.rel_error, sizes), words
+
+    def _sizes(self, given: MergedRowsFields, table: Table) -> tuple[float, ...]:
+        """Return how many records every row of a table is expected to have."""
+        attributes = {i: a for i, a in self.scope.declared.values() if a is not None}
+        if given.sizes is not None:
+            node, text = given.node("sizes"), self.read_file(given.sizes)
+            header = next(csv.reader(text.splitlines()), [])
+            column = "estimate" if "estimate" in header and "size" not in header else "size"
+            read, _ = read_row_values(text, given.sizes, node, table, attributes, column, _size)
+            return tuple(map(float, read.tolist()))
+        if self.records is None:
+            raise given.node().mistake(
+                "how large rows are to be expected is not known; say `rows: about N` of the "
+                "dataset, or name a file with `sizes:`"
+            )
+        sizes: Floats = np.array(float(self.records))
+        for i, asked in (*table.axes, *table.where):
+            sizes = np.multiply.outer(sizes, _even_shares(asked, attributes[i].length))
+        return tuple(sizes.ravel().tolist())
 
     def _probabilities(self, given: QuantileFields) -> tuple[float, ...]:
         node = given.at

@@ -45,6 +45,7 @@ from dpquery.spec.parsing.item_fields import (
     DifferenceFields,
     KnownFields,
     MeanFields,
+    MergedRowsFields,
     PublishFields,
     QuantileFields,
     RateFields,
@@ -613,6 +614,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "difference": DifferenceFields,
     "rate": RateFields,
     "quantiles": QuantileFields,
+    "merged": MergedRowsFields,
     "questions": QuestionFields,
 }
 # Words that may stand for some of them.

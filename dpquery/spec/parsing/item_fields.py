@@ -98,6 +98,22 @@ class QuantileFields(Fields, what="quantiles"):
         "median unless given.", "quartiles")
 
 
+class MergedRowsFields(Fields, what="merged"):
+    """Rows of an item added up over neighbours or siblings until each is precise enough."""
+
+    of = Field(ref("name"), "An item with a row for every value of the attribute.", "people_by_age")
+    over = Field(ref("name"),
+        "The attribute: numbers, bins or dates, of which neighbours are added up, or one with a "
+        "hierarchy, of which siblings are.", "age")
+    rel_error = Field(Real("a relative error", above=0,
+            refusal="rel_error is {given}; expected a number above 0, such as 0.2 for 20 %"),
+        "The most that a standard error may be of the size to expect.", "0.2")
+    sizes = optional(TextForm("the name of a file of sizes", types=("string",)),
+        "A CSV file beside the spec: the item's attributes, and `size`, how many records to expect "
+        "in a row, or `estimate` of an earlier release. Equal shares of `rows` unless given.",
+        "census_2020.csv")
+
+
 class DerivedFields(Fields, what="a derived item", choice="a derived item"):
     """A statistic made of the noisy answers of items: it costs no budget, and may come later."""
 
@@ -116,6 +132,9 @@ class DerivedFields(Fields, what="a derived item", choice="a derived item"):
         "{of: births_by_region, population: population.csv}")
     quantiles = choice(QuantileFields, "Median, quartiles, percentiles of an ordered attribute.",
         "{of: income_by_region, over: income, at: quartiles}")
+    merged = choice(MergedRowsFields,
+        "Rows added up over neighbours until each is precise enough to print.",
+        "{of: people_by_age, over: age, rel_error: 0.2}")
 # fmt: on
 # fmt: off
 

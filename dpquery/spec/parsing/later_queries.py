@@ -64,8 +64,15 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         items = read_workload(given.workload, scope, publish)
         places = tuple(node.place for node in given.workload)
         taken = [item.name for item in items]
+        rows = of.dataset.rows
         derived = read_derived(
-            given.derived, (*items, *of.items), scope, read_file, taken, path.parent
+            given.derived,
+            (*items, *of.items),
+            scope,
+            read_file,
+            taken,
+            path.parent,
+            None if rows is None else rows.count,
         )
         if derived and not places:
             items = tuple(item for item in of.items if _is_used(item, derived))

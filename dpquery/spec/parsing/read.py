@@ -195,8 +195,9 @@ def _spec(
     items = problems.attempt(lambda: read_workload(given.workload, scope, publish, read_file))
     impossible = problems.attempt(lambda: read_impossible(given.impossible, scope)) or ()
     taken = [item.name for item in items or ()]
+    records = dataset.rows.count if dataset and dataset.rows else None
     derived = problems.attempt(
-        lambda: read_derived(given.derived, items or (), scope, read_file, taken)
+        lambda: read_derived(given.derived, items or (), scope, read_file, taken, records=records)
     )
     if rows is not None:
         attributes.append(rows)

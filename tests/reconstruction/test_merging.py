@@ -1,0 +1,300 @@
+"""Rows that are added up until they are precise enough: which, and what is said of the sums."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+from town import ok, refused
+
+from dpquery import Release
+from dpquery.reconstruction.merging import merging_of
+from dpquery.spec.columns import Attribute, Categorical, Column, HierarchyLevel, Integers
+from dpquery.spec.predicates import IdentitySet
+from dpquery.spec.spec import MergedRows, Table
+
+
+def attribute_of(kind, other="count"):
+    return Attribute("a", (Column("a", kind, other),))
+
+
+def merged(attribute, sizes, covariance, rel_error):
+    table = Table(((0, IdentitySet.of(attribute)),))
+    statistic = MergedRows(table, 0, rel_error, tuple(map(float, sizes)))
+    merging = merging_of(statistic, [covariance], attribute)
+    assert sorted(np.concatenate(merging.of)) == list(range(len(sizes))), "each row once"
+    return [tuple(rows.tolist()) for rows in merging.of], merging
+
+
+def covariance_of(chance, n):
+    root = chance.normal(size=(n, n + 1))
+    return root @ root.T
+
+
+def relative(rows, sizes, covariance):
+    rows = list(rows)
+    total = float(np.asarray(sizes)[rows].sum())
+    std = math.sqrt(covariance[np.ix_(rows, rows)].sum())
+    return std / total if total else math.inf
+
+
+def runs_of(n):
+    """Every way to cut 0..n-1 into runs."""
+    for cuts in itertools.product([False, True], repeat=n - 1):
+        ends = [0, *(k + 1 for k, cut in enumerate(cuts) if cut), n]
+        yield [tuple(range(a, b)) for a, b in itertools.pairwise(ends)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_neighbours_are_cut_into_as_many_rows_as_reach_the_target(seed):
+    """Of all 128 ways to cut eight rows: the most, and of these the least sum of squares."""
+    chance, n = np.random.default_rng(seed), 8
+    sizes, covariance = chance.uniform(0, 9, n) * (chance.random(n) < 0.8), covariance_of(chance, n)
+    attribute, rel_error = attribute_of(Integers(0, n - 1)), chance.choice([0.3, 0.6, 1.0, 3.0])
+    rows, _ = merged(attribute, sizes, covariance, rel_error)
+    errors = {tuple(way): [relative(run, sizes, covariance) for run in way] for way in runs_of(n)}
+    good = {way: each for way, each in errors.items() if max(each) <= rel_error}
+    if not good:
+        assert rows == [tuple(range(n))]
+        return
+    most = max(map(len, good))
+    least = min(sum(e**2 for e in each) for way, each in good.items() if len(way) == most)
+    assert len(rows) == most
+    assert sum(e**2 for e in errors[tuple(rows)]) == pytest.approx(least)
+
+
+LEVELS = (
+    HierarchyLevel("state", ("A", "B"), ("Aa", "Bb"), (0, 0, 0, 0, 1, 1)),
+    HierarchyLevel("county", ("1", "2", "3"), ("c1", "c2", "c3"), (0, 0, 1, 1, 2, 2)),
+    HierarchyLevel("tract", tuple("abcdef"), tuple("abcdef"), tuple(range(6))),
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "labels"),
+    [
+        ([9, 9, 9, 9, 9, 9], [(0,), (1,), (2,), (3,), (4,), (5,)], list("abcdef")),
+        ([4, 4, 4, 3, 4, 4], [(0,), (1,), (2, 3), (4,), (5,)], ["a", "b", "c2", "e", "f"]),
+        ([9, 9, 9, 1, 9, 9], [(0,), (1,), (2, 3), (4,), (5,)], ["a", "b", "c2", "e", "f"]),
+        ([9, 9, 1, 1, 9, 9], [(0, 1, 2, 3), (4,), (5,)], ["Aa", "e", "f"]),
+        ([9, 9, 9, 9, 1, 1], [(0, 1, 2, 3, 4, 5)], ["all listed"]),
+        ([0, 0, 0, 0, 0, 0], [(0, 1, 2, 3, 4, 5)], ["all listed"]),
+    ],
+)
+def test_siblings_are_added_up_to_the_lowest_group_that_reaches_the_target(sizes, rows, labels):
+    """Independent rows of variance 1: alone they reach 0.3 from a size of 4 on, pairs from 5."""
+    attribute = attribute_of(Categorical(tuple("abcdef"), tuple("abcdef"), (), LEVELS))
+    made, merging = merged(attribute, sizes, np.eye(6), 0.3)
+    assert made == rows
+    predicates = dict(merging.rows.axes)[0]
+    parts = getattr(predicates, "parts", (predicates,))
+    named = [label for part in parts for label, _ in part.groups]
+    assert [named[place] for place in merging.places] == labels
+
+
+def test_the_row_of_other_texts_is_nobodys_neighbour():
+    attribute = attribute_of(Integers(0, 3), "show")
+    rows, merging = merged(attribute, [1, 1, 1, 1, 0], np.eye(5), 0.4)
+    assert rows == [(0, 1, 2, 3), (4,)]
+    assert len(merging.rows.axes[0][1]) == 2
+
+
+SPEC = """\
+dataset: {id: town, version: 1, rows: about 2000}
+privacy: {unit: row, delta: 1e-7}
+budget: {epsilon: 90, delta: 1e-7}
+domain:
+  age: {range: [0, 29], other: show}
+  sex: {values: [F, M]}
+  area: {hierarchy: areas.csv, levels: [state, county, tract]}
+workload:
+  - {name: ages, product: {age: identity, sex: identity}}
+  - {name: upto, product: {age: prefix, sex: identity}, weight: 9}
+  - {name: bands, product: {age: {ranges: [[0, 9], [10, 29]]}, sex: identity+total}}
+  - {name: areas, product: {area: identity}, where: {sex: M}}
+derived:
+  - {name: few, merged: {of: ages, over: age, rel_error: 0.2}}
+  - {name: sized, merged: {of: ages, over: age, rel_error: 0.2, sizes: sizes.csv}}
+  - {name: places, merged: {of: areas, over: area, rel_error: 1}}
+"""
+
+
+@pytest.fixture(params=["laplace", "gaussian"])
+def noise(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "ledger.db"))
+    Path("workload.yaml").write_text(SPEC)
+    Path("areas.csv").write_text(
+        "state,county,tract\n" + "".join(f"S{k // 16},C{k // 4},T{k}\n" for k in range(64))
+    )
+    lines = [
+        f"{age},{sex},{300 / (age + 3):.2f}"
+        for age in ["other", *range(30)]
+        if age != "other"
+        for sex in "FM"
+    ] + ["other,F,1", "other,M,1"]
+    Path("sizes.csv").write_text("\n".join(["age,sex,size", *lines]) + "\n")
+    chance = np.random.default_rng(2)
+    people = zip(
+        chance.integers(0, 31, 2000),
+        chance.choice(["F", "M"], 2000),
+        chance.integers(0, 64, 2000),
+        strict=True,
+    )
+    text = "".join(f"{age},{sex},T{area}\n" for age, sex, area in people)
+    Path("data.csv").write_text("age,sex,area\n" + text)
+    return request.param
+
+
+EPSILON = {"laplace": "0.2", "gaussian": "0.3"}
+
+
+def released(noise, out="release", epsilon="", data="data.csv"):
+    epsilon = epsilon or EPSILON[noise]
+    ok("plan", "workload.yaml", "--epsilon", epsilon, "--time-limit", "0")
+    ok("release", data, "--epsilon", epsilon, "--noise", noise, "--out", out)
+    return Release(out)
+
+
+def test_merged_rows_are_the_sums_that_their_labels_say_with_the_exact_error(noise):
+    release = released(noise)
+    table, ages = release.table("few"), release.table("ages")
+    assert 4 <= len(table) < len(ages)
+    position = {key: row for row, key in enumerate(zip(ages.age, ages.sex, strict=True))}
+    for line in table.itertuples():
+        span = range(int(line.age_from), int(line.age_to) + 1) if line.age != "other" else ["other"]
+        rows = [position[str(age), line.sex] for age in span]
+        assert len(rows) == line.cells
+        assert line.estimate == pytest.approx(ages.estimate[rows].sum(), abs=1e-6)
+        covariance = release.covariance([("ages", row) for row in rows])
+        assert line.std_error == pytest.approx(math.sqrt(covariance.sum()))
+        if line.age != "other":
+            assert line.std_error <= 0.2 * 2000 / 60 * len(rows) * (1 + 1e-9)
+    every = table.groupby("sex", observed=True)
+    assert every.cells.sum().tolist() == [31, 31]
+    assert every.estimate.sum().tolist() == pytest.approx(
+        ages.groupby("sex", observed=True).estimate.sum().tolist()
+    )
+    asked = "workload:\n  - name: same\n    product: {sex: identity, age: {ranges: ["
+    spans = sorted(
+        {
+            (int(a), int(b))
+            for a, b in zip(table.age_from.dropna(), table.age_to.dropna(), strict=True)
+        }
+    )
+    asked += ", ".join(f"[{a}, {b}]" for a, b in spans) + "]}}\n"
+    Path("same.yaml").write_text(asked)
+    ok("answer", "release", "same.yaml")
+    answers = pd.read_parquet("answers/same.parquet")
+    both = table[table.age != "other"].merge(answers, on=["age_from", "age_to", "sex"])
+    assert len(both) == (table.age != "other").sum()
+    for column in ("estimate", "std_error", "ci_low", "ci_high"):
+        assert both[f"{column}_x"].to_numpy() == pytest.approx(both[f"{column}_y"].to_numpy())
+
+
+def test_larger_rows_to_expect_leave_more_apart_and_siblings_stay_in_their_group(noise):
+    release = released(noise, epsilon={"laplace": "0.2", "gaussian": "0.5"}[noise])
+    few, sized = release.table("few"), release.table("sized")
+    young = sized[(sized.age_to < 5) & (sized.sex == "F")]
+    assert len(young) > ((few.age_to < 5) & (few.sex == "F")).sum()
+    assert (sized[sized.age != "other"].groupby("sex", observed=True).cells.sum() == 30).all()
+    places = release.table("places")
+    assert places.cells.sum() == 64
+    of_county = {1: "tract", 4: "county", 16: "state"}
+    assert set(places.area_level) <= set(of_county.values())
+    assert [of_county[cells] for cells in places.cells] == places.area_level.tolist()
+
+
+def test_neither_the_data_nor_the_noise_decide_which_rows_are_merged(noise, monkeypatch):
+    tables = []
+    for name, text in (("a", Path("data.csv").read_text()), ("b", "age,sex,area\n")):
+        Path(f"{name}.csv").write_text(text)
+        monkeypatch.setenv("DPQUERY_LEDGER", f"{name}.db")
+        table = released(noise, name, data=f"{name}.csv").table("few")
+        tables.append(table.drop(columns=["estimate", "ci_low", "ci_high", "flag"]))
+    pd.testing.assert_frame_equal(*tables)
+
+
+@pytest.mark.statistical
+def test_intervals_of_merged_rows_hold_at_their_level(noise):
+    """They are of rows chosen before the noise: 95 in 100 hold, each draw with its own noise."""
+    truth = pd.read_csv("data.csv")
+    released(noise)
+    held = tried = 0
+    for number in range(1, 13):
+        ok(
+            "release",
+            "data.csv",
+            "--epsilon",
+            EPSILON[noise],
+            "--noise",
+            noise,
+            "--out",
+            f"r{number}",
+            "--release-number",
+            str(number + 1),
+        )
+        table = Release(f"r{number}").table("few")
+        for line in table[table.age != "other"].itertuples():
+            inside = truth.age.between(line.age_from, line.age_to) & (truth.sex == line.sex)
+            held += line.ci_low <= inside.sum() <= line.ci_high
+            tried += 1
+    assert binom.cdf(held, tried, 0.95) > 1e-6
+    assert binom.sf(held - 1, tried, 0.99) > 1e-6
+
+
+def test_plan_report_package_and_replicates_have_them(noise):
+    seen = ok("plan", "workload.yaml", "--epsilon", "0.3", "--time-limit", "0").out
+    assert "rows by merging, all as precise as asked" in seen
+    release = released(noise)
+    rows = len(release.table("few"))
+    manifest = json.loads(Path("release/release.json").read_text())
+    facts = {each["name"]: each for each in manifest["derived"]}
+    assert facts["few"]["rows"] == rows
+    assert facts["few"]["definition"] == "ages, added up over age up to a relative error of 0.2"
+    ok("error-report")
+    assert "few" in Path("report.html").read_text()
+    ok("package", "--also", "csv")
+    assert len(pd.read_csv("package/few.csv")) == rows
+    book = Path("package/codebook.md").read_text()
+    assert "How many rows of the item are added up in this one" in book
+    ok("replicates", "--items", "few", "--draws", "400")
+    drawn = pd.read_parquet("replicates/few.parquet").filter(like="noise_")
+    ratio = np.sqrt((drawn**2).mean(axis=1)) / release.table("few").std_error
+    assert ratio.to_numpy() == pytest.approx(1, abs=0.3)
+    said = refused("plan", "workload.yaml", "--target", "few: sd <= 9", code=2)
+    assert "set a target on 'ages'" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "instead", "message"),
+    [
+        ("over: age, rel_error: 0.2}}", "over: sex, rel_error: 0.2}}",
+         "the values of 'sex' have neither an order nor a hierarchy"),
+        ("of: ages, over: age, rel_error: 0.2}}", "of: bands, over: age, rel_error: 0.2}}",
+         "'bands' has no row for every value of 'age' alone; ask for `age: identity`"),
+        (", rel_error: 0.2}}", ", rel_error: 0}}", "rel_error is '0'; expected a number above 0"),
+        (", rel_error: 0.2}}", "}}", "merged needs the key 'rel_error'; add it"),
+        (", rows: about 2000", "", "how large rows are to be expected is not known; say `rows:"),
+        ("sizes.csv}}", "none.csv}}", "none.csv cannot be read"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_merged_is_refused_at_its_place(noise, given, instead, message):
+    Path("workload.yaml").write_text(SPEC.replace(given, instead, 1))
+    assert message in refused("plan", "workload.yaml", code=2)
+
+
+def test_sizes_that_are_no_numbers_or_missing_are_refused_with_their_line(noise):
+    text = Path("sizes.csv").read_text()
+    Path("sizes.csv").write_text(text.replace("0,F,100.00", "0,F,many"))
+    assert "sizes.csv:2: this is no size" in refused("plan", "workload.yaml", code=2)
+    Path("sizes.csv").write_text(
+        text.replace("age,sex,size", '"age","sex","estimate"').replace("0,F,100.00", "0,F,-1")
+    )
+    ok("plan", "workload.yaml", "--time-limit", "0")  # as an earlier release has it
+    Path("sizes.csv").write_text(text.replace("0,F,100.00\n", ""))
+    assert "sizes.csv has no size for 0, F" in refused("plan", "workload.yaml", code=2)
