@@ -72,7 +72,8 @@ def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture 
         notes.append("Figures are in percent here, and parts of one in the file.")
     picture = None
     if item.cells.whole and not item.cells.dates:
-        unit = "percent" if in_percent else "value" if facts.kind == "quantiles" else facts.kind
+        units = {"quantiles": "value", "merged": "count"}
+        unit = "percent" if in_percent else units.get(facts.kind, facts.kind)
         caption = Caption(f"{facts.name}, with {percent} intervals", unit, "estimate")
         picture = picture_of(item.cells, caption)
         notes += picture.notes

@@ -63,13 +63,13 @@ FACT_FLAG = (
 """The same of the flag, where there are public facts."""
 DERIVED_FIELDS: dict[str, tuple[str, str]] = {
     "quantile": ("Which share of the records lies below the estimate", SHARE),
-    "cells": ("How many rows of the item are added up in this one", "rows"),
     "estimate": ("The {statistic}, from noisy answers; empty where it is lost in noise", NO_UNIT),
     "std_error": ("Its standard error by first derivatives, where it has one", NO_UNIT),
     "ci_low": ("Lower end of the {level} interval, which takes in the noise of all", NO_UNIT),
     "ci_high": ("Upper end of the {level} interval", NO_UNIT),
     "flag": ("`noisy`, `very noisy` or `lost in noise`; else empty", NO_UNIT),
     "reason": ("Why there is no estimate, where there is none", NO_UNIT),
+    "cells": ("How many rows of the item are added up in this one", "rows"),
 }
 """Meaning and unit of the columns of a derived item's file that are no attributes."""
 FITTED_FIELDS = {

@@ -206,9 +206,9 @@ _FIGURES = ("estimate", "std_error", "ci_low", "ci_high")
 def derived_table(
     item: DerivedItem, figures: DerivedRows, domain: Domain, rules: ColumnRules
 ) -> pa.Table:
-    """Return the rows of a derived item: labels, figures, flag and reason.
+    """Return the rows of a derived item: labels, `quantile` of quantiles, figures, flag, reason.
 
-    Behind the labels stands `quantile` of quantiles, and of merged rows how many each adds up.
+    Of merged rows the last column says how many each adds up.
     """
     statistic, merging = item.statistic, figures.merging
     rows, dates = statistic.rows if merging is None else merging.rows, None
@@ -225,8 +225,6 @@ def derived_table(
         dates = kind if isinstance(kind, Dates) else None
     if merging is not None:
         arrays = [array.take(pa.array(merging.places)) for array in arrays]
-        arrays.append(pa.array([len(added) for added in merging.of], pa.int64()))
-        fields.append(pa.field("cells", pa.int64(), nullable=False))
     values = (figures.estimate, figures.std_error, figures.low, figures.high)
     for name, column in zip(_FIGURES, values, strict=True):
         as_days = dates if name != "std_error" else None
@@ -235,6 +233,9 @@ def derived_table(
     places = masked(np.zeros(len(figures.lost), dtype=np.int32), ~figures.lost)
     arrays += [_flags(figures), pa.DictionaryArray.from_arrays(places, pa.array([figures.reason]))]
     fields += [pa.field("flag", LABEL, nullable=False), pa.field("reason", LABEL)]
+    if merging is not None:
+        arrays.append(pa.array([len(added) for added in merging.of], pa.int64()))
+        fields.append(pa.field("cells", pa.int64(), nullable=False))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
