@@ -373,6 +373,7 @@ METHODS = {
     "adaptive": ours,
     "AIM": aim,
 }
+NAMES = {2: "pairs", 3: "triples"}
 
 
 def wanted(words: Sequence[str]) -> Iterator[tuple[str, int, str, str, int]]:
@@ -389,23 +390,36 @@ def stored() -> list[Cell]:
     return [Cell(**json.loads(line)) for line in lines]
 
 
-def print_means(cells: Sequence[Cell]) -> None:
-    """Print a Markdown table: means over seeds, and how much AIM errs of each."""
-    print("| data | eps | method | RMSE | of AIM's | mean L1 | of AIM's | CPU s | seeds |")
-    print("|---|---|---|---|---|---|---|---|---|")
+HEAD = "| tables | ε | `estimate` | `consistent` | `shrunk` | `averaged` | adaptive | AIM |"
+
+
+def shown(cells: Sequence[Cell]) -> list[str]:
+    """Return the table of the long page: RMSE / L1 (CPU seconds), and of AIM's RMSE; seeds."""
+    lines = [f"{HEAD} `averaged`, adaptive: of AIM's | seeds |", "|---" * 10 + "|"]
     for data, ways, epsilon in product(DATA, (2, 3), sorted(EPSILONS, key=float)):
-        here = [c for c in cells if (c.data, c.ways, c.epsilon) == (data, ways, epsilon)]
-        shown = {m: mean for m in METHODS if (mean := means(here, data, ways, epsilon, m))}
-        aim_rmse, aim_l1, _ = shown.get("AIM", (math.nan,) * 3)
-        for method, (rmse, l1, cpu) in shown.items():
-            seeds = sum(c.method == method for c in here)
-            ratios = [
-                f"{x:.2f}" if math.isfinite(x) else "" for x in (rmse / aim_rmse, l1 / aim_l1)
-            ]
-            print(
-                f"| {data}, {ways}-way | {epsilon} | {method} | {rmse:.4g} | {ratios[0]} "
-                f"| {l1:.3f} | {ratios[1]} | {cpu:.1f} | {seeds} |"
-            )
+        found = [means(cells, data, ways, epsilon, method) for method in METHODS]
+        texts = [each and f"{short(each[0])} / {each[1]:.3f} ({each[2]:.1f})" for each in found]
+        *_, averaged, adaptive, aim = found
+        ratios = [f"{each[0] / aim[0]:.2f}" for each in (averaged, adaptive) if each and aim]
+        seeds = {c.seed for c in cells if (c.data, c.ways, c.epsilon) == (data, ways, epsilon)}
+        columns = [f"{data}, {NAMES[ways]}", epsilon, *(each or "" for each in texts)]
+        lines.append(f"| {' | '.join(columns)} | {', '.join(ratios)} | {len(seeds)} |")
+    return lines
+
+
+def briefly(cells: Sequence[Cell]) -> list[str]:
+    """Return the table of the short page: RMSE of Adult."""
+    lines = [HEAD, "|---" * 8 + "|"]
+    for ways, epsilon in product((2, 3), ("0.1", "1")):
+        found = [means(cells, "adult", ways, epsilon, method) for method in METHODS]
+        texts = [short(each[0]) if each else "" for each in found]
+        lines.append(f"| {' | '.join([NAMES[ways], epsilon, *texts])} |")
+    return lines
+
+
+def short(rmse: float) -> str:
+    """Return an error to three digits."""
+    return f"{rmse:.0f}" if rmse >= 100 else f"{rmse:.3g}"
 
 
 def means(cells: Sequence[Cell], *key: object) -> tuple[float, float, float] | None:
@@ -426,7 +440,7 @@ def main() -> None:
     """Measure what is not stored yet, and print it as it is; with `stored`, print all means."""
     cells = stored()
     if sys.argv[1:] == ["stored"]:
-        print_means(cells)
+        print("\n".join(shown(cells)))
         return
     head = run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
     commit = head.stdout.strip()
@@ -449,7 +463,7 @@ def main() -> None:
         with RESULTS.open("a") as results:  # appended: two runs at once lose nothing
             measured = (getattr(model, name, None) for name in ("distance", "distance_std"))
             results.write(json.dumps(asdict(Cell(*key, rmse, l1, cpu, *measured, commit))) + "\n")
-    print_means(stored())
+    print("\n".join(shown(stored())))
     inside, runs = held(stored())
     print(f"measured distances within 1.96 standard deviations: {inside} of {runs}")
 

@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import bench_adaptive
 import bench_engines
 import pyarrow.parquet as pq
 import pytest
@@ -328,6 +329,15 @@ def test_the_page_shows_the_strategies_that_were_measured():
     shown = start.partition("\n\n")[0].splitlines()
     assert len(shown) > 10
     assert set(shown) <= set(map(line, rows))
+
+
+def test_the_pages_show_the_adaptive_tables_that_were_measured():
+    cells = bench_adaptive.stored()
+    assert "\n".join(bench_adaptive.shown(cells)) in page()
+    assert "\n".join(bench_adaptive.briefly(cells)) in SHORT.read_text(encoding="utf-8")
+    inside, runs = bench_adaptive.held(cells)
+    assert f"distance plus and minus 1.96 standard deviations: {inside} of {runs} runs" in page()
+    assert all(cell.commit for cell in cells if cell.method not in ("AIM", "linear"))
 
 
 def test_the_page_of_sources_shows_the_engines_that_were_measured():

@@ -1,5 +1,6 @@
 """What `prefer: closest` compares, all together: columns, RAP, adaptive tables, and zero."""
 
+import json
 from pathlib import Path
 
 import bench_choice
@@ -10,8 +11,10 @@ from town import ok
 
 from dpquery.plan_file.plan import read_plan
 from dpquery.plan_file.rehearsals import ON_DATA
-from dpquery.planning.compare_mechanisms import MechanismRequest
+from dpquery.planning.compare_mechanisms import PRIOR_MARGINS, MechanismRequest
 from dpquery.planning.rehearsal import runs
+
+KEPT_BACK = bench_choice.RESULTS.with_name("kept_back.jsonl")
 
 
 @pytest.mark.nightly
@@ -73,6 +76,24 @@ def test_choices_on_data_that_the_rule_was_not_set_on_lose_little():
     assert sum(each <= 1.05 for each in lost) >= 0.75 * len(lost)
     assert sum(each <= 1.15 for each in lost) >= 0.9 * len(lost)
     assert max(lost) <= 1.35
+
+
+def test_on_data_that_were_kept_back_picks_and_figures_are_what_the_page_says():
+    lines = [json.loads(line) for line in KEPT_BACK.read_text().splitlines()]
+    assert len(lines) == 8
+    lost, off = [], {"averaged": [], "adaptive": []}
+    for line in lines:
+        made_up, real = line["made_up"], line["real"]
+        weighed = made_up | {"adaptive": made_up["adaptive"] / PRIOR_MARGINS["adaptive"]}
+        lost.append(real[min(weighed, key=weighed.get)] / min(real[name] for name in made_up))
+        for name, each in off.items():
+            each.append(real[name] / made_up[name])
+            assert name != "averaged" or real[name] < real["shrunk"]
+    assert sum(each <= 1.01 for each in lost) == 6
+    assert max(lost) < 1.27
+    assert all(0.85 < each < 1.15 for each in off["averaged"])
+    assert min(off["adaptive"]) > 0.9
+    assert max(off["adaptive"]) < 1.55
 
 
 def test_simulated_errors_are_shown_with_how_far_off_they_were_on_data():
