@@ -178,6 +178,7 @@ def _margins_of(tables: Floats) -> Iterator[tuple[KeptAxes, Floats]]:
 
 
 AGREEING_STEPS = 200  # towards the nearest tables: what is then below zero is far below the noise
+REHEARSED_STEPS = 100  # the error of agreeing tables is then within 2 in 100 of what it stays
 
 
 class AgreeingTables:
@@ -187,12 +188,15 @@ class AgreeingTables:
         reasons: of each block, why it has none; empty where it has.
     """
 
-    def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
+    def __init__(
+        self, measured: Measured, blocks: Sequence[Block], steps: int = AGREEING_STEPS
+    ) -> None:
         """Say which tables can be fitted.
 
         Args:
             measured: what is known of them.
             blocks: what is asked for, of the release and later; others have no answers.
+            steps: towards the nearest tables, where their joint classes are too many.
 
         Privacy:
             Post-processing: a function of noisy answers and public inputs.
@@ -213,7 +217,7 @@ class AgreeingTables:
                 lone |= set(asked)
         self._lone = frozenset(lone)
         beyond = [block for block in blocks if block not in self._joint]
-        self._tables_apart = _TablesApart(measured, beyond)
+        self._tables_apart = _TablesApart(measured, beyond, steps)
         apart = dict(zip(beyond, self._tables_apart.scope.reasons, strict=True))
         self.reasons = tuple(_sums(block) or apart.get(block, "") for block in blocks)
         self._refused = {block for block, why in zip(blocks, self.reasons, strict=True) if why}
@@ -242,8 +246,8 @@ class AgreeingTables:
 class _TablesApart:
     """Tables whose joint classes are too many: they share components, and agree as far as these."""
 
-    def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
-        strategy = measured.strategy
+    def __init__(self, measured: Measured, blocks: Sequence[Block], steps: int) -> None:
+        strategy, self._steps = measured.strategy, steps
         self._shaped = {
             i
             for block in blocks
@@ -290,7 +294,7 @@ class _TablesApart:
         fitted = {i for subset in self.scope.sets for i in subset}
         shapes = {i: noise_shape(measured.strategy, i) for i in sorted(self._shaped & fitted)}
         tables = NonnegativeTables(unshrunk_components(sets, table_of, noise_of, shapes))
-        tables.improve(AGREEING_STEPS)
+        tables.improve(self._steps)
         return tables
 
     def _cells(self, block: Block) -> Floats:

@@ -38,7 +38,7 @@ from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_AVERAGED_CELLS
 from dpquery.operators.blocks import Block, marginal
 from dpquery.progress import report_progress
-from dpquery.reconstruction.agreeing_tables import AgreeingTables
+from dpquery.reconstruction.agreeing_tables import AGREEING_STEPS, AgreeingTables
 from dpquery.reconstruction.components import fittable_tables, noise_of_tables
 from dpquery.reconstruction.graphical_model import GraphicalModel, check_graphical, fit_graphical
 from dpquery.reconstruction.joint_counts import Measured
@@ -471,6 +471,7 @@ def extra_columns(
     blocks: Sequence[Block],
     *,
     noise_std: float,
+    steps: int = AGREEING_STEPS,
 ) -> ExtraColumns:
     """Return the extra columns of all tables; what is fitted to all measurements is fitted here.
 
@@ -481,6 +482,7 @@ def extra_columns(
         estimates: the least-squares solution, which gives the number of records.
         blocks: what is asked, and what else its tables are to agree with.
         noise_std: standard deviation of the noise on each of them.
+        steps: towards the nearest tables that agree.
     """
     model = shrunk = rows = agreeing = None
     if _among(columns, "graphical"):
@@ -494,7 +496,7 @@ def extra_columns(
         report_progress("fitting synthetic records")
         rows = _fitted_rows(strategy, estimates, shrunk.scope.sets, noise_std)
     if _among(columns, "consistent") or _among(columns, "integer"):
-        agreeing = AgreeingTables(Measured(strategy, noisy, estimates, noise_std), blocks)
+        agreeing = AgreeingTables(Measured(strategy, noisy, estimates, noise_std), blocks, steps)
     return ExtraColumns(columns, model, shrunk, rows, agreeing)
 
 

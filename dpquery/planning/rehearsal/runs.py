@@ -51,6 +51,7 @@ from dpquery.planning.rehearsal.populations import Proxy, populations_in_words
 from dpquery.progress import report_progress
 from dpquery.public_chance import PublicGenerator, public_generator
 from dpquery.reconstruction.adaptive_fits import AdaptiveFit
+from dpquery.reconstruction.agreeing_tables import REHEARSED_STEPS
 from dpquery.reconstruction.columns import ExtraColumn, ExtraColumns, extra_columns
 from dpquery.reconstruction.derived import (
     JointAnswers,
@@ -359,7 +360,13 @@ def rehearse_columns(
     blocks, weights = stage.compiled.workload.blocks, stage.compiled.workload.weights
     report_progress("rehearsing columns beside the estimates")
     extra: ExtraColumns = extra_columns(
-        tuple(columns), strategy, noisy, estimates, blocks, noise_std=stage.noise_std
+        tuple(columns),
+        strategy,
+        noisy,
+        estimates,
+        blocks,
+        noise_std=stage.noise_std,
+        steps=REHEARSED_STEPS,
     )
     squares, largest = np.zeros(len(columns)), np.zeros(len(columns))
     for table, place in stage.tables:
