@@ -462,7 +462,7 @@ def init_command(
         if not beside.exists():
             beside.write_text(schema_text(), encoding="utf-8")
     except FileExistsError:
-        raise PlanConflictError(f"{path} exists; name another file, or remove it first") from None
+        raise PlanConflictError(f"{path} exists and is kept; give the spec another name") from None
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error.strerror}; check the path") from None
     say(f"wrote {path}; edit it, then run `dpquery plan {path}`")

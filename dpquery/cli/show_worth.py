@@ -123,7 +123,7 @@ def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
     width = "" if item.within is None else f"±{rounded(scale * item.within)}{unit}"
     expect = f"{item.kind}; {_lost(item.lost, item.rows)}"
     if item.kind == "merged":
-        missed = f"{item.lost:,} too noisy even so" if item.lost else "all as precise as asked"
+        missed = f"{item.lost:,} too noisy even so" if item.lost else "if of the sizes to expect"
         expect = f"{count(item.rows, 'row')} by merging, {missed}"
     return f"{item.name}", f"{item.rows:,}", width, "", "", expect
 
