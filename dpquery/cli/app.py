@@ -202,6 +202,10 @@ def _mistyped(words: list[str]) -> str:
             return f"{word} begins with {dash}; type two hyphens: --{option[1]}"
         if before == "--out" and not word:
             return "--out is followed by an empty name; name what is to be written, or leave it out"
+    given = [word.partition("=")[0] for word in words]
+    for once in ("--epsilon", "--delta", "--rows", "--out", "--plan", "--ledger"):
+        if given.count(once) > 1:
+            return f"{once} is given twice; give it once"
     return ""
 
 

@@ -199,7 +199,7 @@ def _statistics(
     def worked_out(estimates: Estimates) -> dict[str, Floats]:
         joint = JointAnswers(tables, release.answering, estimates, release.noise_std)
         vars(joint).update(known)
-        known["coefficients"] = joint.coefficients
+        known.update(coefficients=joint.coefficients, merged=joint.merged)
         rows = {
             item.name: derived_rows(item.statistic, joint, spec.domain, level=LEVEL)
             for item in items

@@ -279,6 +279,10 @@ def _unanswered(odd: UndeclaredValues) -> bool:
 def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
     """Return what a column might hold, a comment if there is one, and whether texts are left."""
     column, remark = odd.column, ""
+    others = tuple(pair for pair in odd.commonest if pair[0] != column.name)
+    if len(others) < len(odd.commonest):
+        fields, remark, left = _mended(replace(odd, commonest=others), decimal)
+        return fields, f"{remark or '#'} a record repeats the header: take that line out", left
     texts = [text for text, _ in odd.commonest if not _HALF.search(text)]
     all_known = odd.complete and len(texts) == len(odd.commonest)
     match column.kind:

@@ -60,7 +60,7 @@ from dpquery.strategy.strategy import (
     Strategy,
     check_strategy_size,
 )
-from dpquery.untrusted.files import read_outside, seems_to_be
+from dpquery.untrusted.files import OURS, read_outside, seems_to_be
 from dpquery.untrusted.json_values import (
     ChangedError,
     Count,
@@ -311,9 +311,12 @@ def read_plan(content: bytes, *, name: str = "this") -> Plan:
             f"or plan again with `dpquery plan SPEC --out {name}`"
         ) from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        seems = seems_to_be(content, name)
+        what = "is damaged, or another file of dpquery"
+        if seems != OURS:
+            what = f"is not a plan file, or it is damaged: it seems to be {seems}"
         raise SpecError(
-            f"{name} is not a plan file, or it is damaged: it seems to be "
-            f"{seems_to_be(content, name)}; name the file that `dpquery plan` wrote, or run that"
+            f"{name} {what}; name the file that `dpquery plan` wrote, or plan again"
         ) from None
 
 

@@ -83,6 +83,11 @@ class JointAnswers:
                 columns[table].append(moved.ravel())  # public facts add what no row does
         return {table: np.array(of_units).T for table, of_units in columns.items()}
 
+    @cached_property
+    def merged(self) -> dict[MergedRows, tuple[Merging, Floats]]:
+        """What is added up to merged rows, with the variances: worked out when first asked for."""
+        return {}
+
 
 def rows_in(table: Table, margin: Table) -> Ints:
     """Return for every row of a table that row of a margin, which has some of its axes: (m,)."""
@@ -362,7 +367,9 @@ def merging_at(
 def _merged(
     statistic: MergedRows, joint: JointAnswers, domain: Domain, level: float
 ) -> DerivedRows:
-    merging, variances = merging_at(statistic, joint, domain, joint.noise_std)
+    if statistic not in joint.merged:
+        joint.merged[statistic] = merging_at(statistic, joint, domain, joint.noise_std)
+    merging, variances = joint.merged[statistic]
     estimate = merging.sums(joint.estimate(statistic.rows))
     nothing = np.zeros(len(estimate))
     if joint.coefficients is None:

@@ -428,6 +428,10 @@ def read_manifest(directory: Path) -> Manifest:
         near = None if os.path.lexists(directory) else near_in_folder(directory)
         remedy = "name the folder that `dpquery release` wrote"
         remedy = remedy if near is None else f"did you mean {quoted(near)}?"
+        if os.path.exists(directory / PLAN_FILE):
+            raise SpecError(
+                f"{path} is missing; put it back, or move the folder away and {RELEASE_AGAIN}"
+            ) from None
         what = "a file and not" if os.path.isfile(directory) else "not"
         raise SpecError(
             f"{directory} is {what} a release folder: it has no {MANIFEST_FILE}; {remedy}"

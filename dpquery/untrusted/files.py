@@ -190,6 +190,9 @@ def kind_of(first_bytes: bytes) -> str:
     return next((kind for mark, kind in _FIRST_BYTES if first_bytes.startswith(mark)), "")
 
 
+OURS = "a plan or another file of dpquery"
+
+
 def seems_to_be(content: bytes, name: str) -> str:
     r"""Return in words what a file seems to be by its first bytes and lines, or by its name.
 
@@ -202,7 +205,7 @@ def seems_to_be(content: bytes, name: str) -> str:
     if not content:
         return "empty"
     if _PLAN in head:
-        return "a plan or another file of dpquery"
+        return OURS
     lines = [line for line in head.decode("latin-1").splitlines() if line.strip()][:_LINES]
     table = any(lines and all(mark in line for line in lines) for mark in _DELIMITERS)
     if name.lower().endswith((".csv", ".tsv")) or (table and not head.lstrip().startswith(b"{")):

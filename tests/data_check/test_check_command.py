@@ -377,6 +377,15 @@ def test_missing_answers_in_a_column_of_numbers_are_nothing_to_declare(tmp_path,
     assert [line.strip() for line in result.remedies][-1] == said
 
 
+def test_a_header_that_is_there_twice_is_no_value_to_declare(tmp_path):
+    spec = CENSUS.replace(DROP, "").replace("area: {range: [1, 9]}", "area: {values: [north]}")
+    lines = checked(tmp_path, spec, "area,cars\narea,cars\nnowhere,1\n").remedies
+    assert sum("a record repeats the header: take that line out" in line for line in lines) == 2
+    declared = [line for line in lines if line.lstrip().startswith(("area:", "cars:"))]
+    assert any("nowhere" in line for line in declared)
+    assert not any(re.search(r"\[.*\b(area|cars)\b|, (area|cars):", line) for line in declared)
+
+
 # What `dpquery check` says of the order of rows, of whole files, and of limits to declare.
 
 

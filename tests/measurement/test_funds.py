@@ -382,7 +382,7 @@ def refusal(account, spent):
 def test_a_refusal_names_the_sum_that_was_closest_and_its_digits():
     pure = charged(Account("people", cap(4)), pure_release(1), pure_release(1))
     other = refusal(pure, gaussian_release(1))
-    assert "counted as mu^2 of GDP, for Gaussian noise: only Laplace noise still fits" in str(other)
+    assert "counted as mu^2 of GDP: only Laplace noise does" in str(other)
     assert other.exactly == "mu^2 0.056028963825260677 where 0 of 0.70200729683239637 is left"
     more = refusal(pure, pure_release("2.5"))
     assert "needs 1.3 times what is left of the budget of epsilon 4 at delta 1e-6, counted as" in (

@@ -390,7 +390,7 @@ def test_answers_to_other_questions_give_way_only_when_asked(more):
     ok("release", "data.csv", "--epsilon", "1")
     ok("answer", "release", "more.yaml")
     Path("more.yaml").write_text("workload: [{name: a, product: {age: prefix}}]")
-    assert "add --replace" in refused("answer", "release", "more.yaml", code=5)
+    assert "with --replace" in refused("answer", "release", "more.yaml", code=5)
     ok("answer", "release", "more.yaml", "--replace")
     written = ["a.parquet", "errors.parquet", "release.json", "statement.md"]
     assert sorted(contents("answers")) == written

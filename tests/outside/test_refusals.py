@@ -249,6 +249,8 @@ MISTAKES = [
      "Too many arguments: leave out ops; see `dpquery ledger history -h`"),
     ({}, "ledger shwo", 2,
      "No such command 'shwo'; there are status, history, verify, export, abandon; see"),
+    ({}, "plan s.yaml --epsilon 0.5 --epsilon=1", 2, "--epsilon is given twice; give it once"),
+    ({}, "init d.csv", 5, "d.csv exists and is kept; give the spec another name"),
     ({}, "plan s.yaml --sweep 0.1 0.5 1", 2,
      "0.5 1 stands apart; write numbers without blanks, with commas between several: 0.1,0.5"),
     ({}, "ledger status --ledger no.db", 4,

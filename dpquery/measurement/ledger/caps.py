@@ -84,7 +84,7 @@ class NoRoomError(BudgetExceededError):
         if over is not None:
             return f"this release needs {times_left(over)} what is left of {budget}"
         if price.pure is None and tighter.decisive.left > 0:
-            return f"nothing is left of {budget}, for Gaussian noise: only Laplace noise still fits"
+            return f"Gaussian noise does not fit what is left of {budget}: only Laplace noise does"
         return f"nothing is left of {budget}"
 
 

@@ -338,6 +338,8 @@ class _Reader:
                     f"{quoted(name)} has no rows by {quoted(self._names[i])}, so it has no shares "
                     f"within it; it has rows by {has}"
                 )
+        if not self.scope.complete:
+            raise UnreadableError(None)  # which rows there are is not known
         if set(within) == set(axes):
             raise given.node("within").mistake(
                 f"every row of {quoted(name)} is all of what it is to be a share of; leave out of "

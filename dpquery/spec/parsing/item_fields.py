@@ -27,7 +27,8 @@ QUANTILE_WORDS = {"median": 2, "quartiles": 4, "quintiles": 5, "deciles": 10, "p
 ITEM_NAME = TextForm("the name of the item", NAME,
     "{given} cannot name an item, which becomes a file; use a-z, 0-9, _ and -",
     taken=_RESERVED, types=("string", "integer", "boolean"))
-NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True)
+NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True,
+    instead="; write it as in [age, sex]")
 
 
 class ShareFields(Fields, what="share"):

@@ -17,8 +17,8 @@ _NO_DEFAULT = object()
 _SHORT = 60  # characters of an example in a message
 
 AFTER_A_COMMA = (
-    "; in braces a comma begins another key: put a list into brackets, a text with commas into "
-    "quotes, and a point before decimals"
+    "; in braces a comma begins another key: write numbers without it and with a point before "
+    "decimals, put a list into brackets and a text with commas into quotes"
 )
 """What to do about a key without a value that is no key."""
 
@@ -130,9 +130,12 @@ class Fields:
         """Return what a mapping says; `what` names it in messages where the class cannot."""
         fields = cls.fields
         if not isinstance(node, MapNode):
+            needed = [f for f in fields.values() if f.required or f.name in cls.kinds[:1]]
+            shown = ", ".join(f"{f.name}: {f.example}" for f in needed or [*fields.values()][:1])
+            example = f"; write it as in `{{{shown}}}`" if len(shown) <= _SHORT else ""
             raise node.mistake(
                 f"expected {what or cls.what}, a mapping with keys among {', '.join(fields)}, "
-                f"found {kind_of_node(node)}"
+                f"found {kind_of_node(node)}{example}"
             )
         given = cls(node)
         given._sort_keys(what or cls.what, problems)
