@@ -216,8 +216,8 @@ def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False
     if not replace:
         free = "; this one is paid for: the same command with another --out is free" * paid
         raise PlanConflictError(
-            f"{directory} holds another release, which is kept: name a new folder with --out, or give "
-            f"that one up with --replace{free}"
+            f"{directory} holds another release, which is kept: name a new folder with --out, or "
+            f"give that one up with --replace{free}"
         )
     refuse_foreign(directory, earlier.files)
     _check_writable(directory)  # a folder that may not be changed cannot be moved away either
