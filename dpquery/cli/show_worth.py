@@ -234,7 +234,8 @@ def remedy_words(report: PlanReport) -> list[str]:
         remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"{beside}')
         remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
         too = "fine" if is_table else "small"
-        lines.append(f"{weakest.name} is too {too} for its noise: {', or '.join(remedies)}")
+        sure = "is" if len(weakest.grades) == 1 else "may be"
+        lines.append(f"{weakest.name} {sure} too {too} for its noise: {', or '.join(remedies)}")
     now = {item.name: item.within for item in worth.items}
     return lines + [
         f"{one.item} is ±{rounded(one.within)} with {_weight(one)}, not ±{rounded(now[one.item])} "
