@@ -203,7 +203,7 @@ def _mistyped(words: list[str]) -> str:
         if before == "--out" and not word:
             return "--out is followed by an empty name; name what is to be written, or leave it out"
     given = [word.partition("=")[0] for word in words]
-    for once in ("--epsilon", "--delta", "--rows", "--out", "--plan", "--ledger"):
+    for once in ("--epsilon", "--delta"):
         if given.count(once) > 1:
             return f"{once} is given twice; give it once"
     return ""

@@ -82,6 +82,11 @@ class Problems:
         """Note one mistake; the same mistake at the same place counts once."""
         self._noted.add((place, message))
 
+    @property
+    def none(self) -> bool:
+        """Whether there is none so far."""
+        return not self._noted
+
     def shown(self, text: str, place: Place) -> str:
         """Return a text as a message shows it: that of a file beside the spec is not repeated.
 

@@ -486,7 +486,8 @@ def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, w
         Path("workload.yaml").write_text(Path("workload.yaml").read_text().replace("1e-6", "0.1"))
         said = ok(*ANY_PLAN, "workload.yaml", "--out", "other.plan", "--change-cap").out
         assert f"warning: delta {warned}" in said
-        assert warned in refused(*wanted, "--epsilon", "9", code=3)
+        dear = ("release", "data.csv", "--epsilon", "9", "--plan", "other.plan")
+        assert warned in refused(*dear, code=3)
         told = ok(*wanted, "--noise", "laplace").err
         assert f"warning: delta {warned}" in told
         assert "Laplace noise, which does not use it" in told

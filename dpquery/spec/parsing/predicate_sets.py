@@ -408,6 +408,11 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
     word = TextForm(f"a value of {name}").read(node, problems)
     match column.kind:
         case Integers(low=low, high=high):
+            if word[0] in "<>=":
+                raise node.mistake(
+                    f"{quoted(word)} is no value of {name}; write a range, as in "
+                    f"{{between: [{low}, {high}]}}"
+                )
             value = Whole(f"a value of {name}").read(node, problems)
             if not low <= value <= high:
                 raise node.mistake(f"{value} is outside {name}, which holds {low} to {high}")

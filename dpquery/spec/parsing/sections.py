@@ -132,7 +132,7 @@ def counted_rows(
     if rows and rows.exact and (privacy.neighbours != "replace" or privacy.person is not None):
         raise given.node("rows").mistake(
             "an exact number of rows is public only with unit: row and neighbours: replace; "
-            f"write `about {rows.count}`"
+            "write `about` before the number"
         )
     if rows and any(column.drops for each in attributes for column in each.columns):
         return replace(dataset, rows=replace(rows, exact=False))
