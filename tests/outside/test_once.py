@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from town import run
+from town import ANY_PLAN, ok, run
 
 import dpquery
 from dpquery.exceptions import ChangedDataError, PlanConflictError
@@ -307,3 +307,13 @@ def test_a_ledger_that_was_copied_knows_the_day(here):
     assert run(*release(1)).code == 0
     later("d.csv", 2 * 24 * 3600)
     assert run(*release(1)).code == 7
+
+
+def test_a_plan_named_as_data_is_not_called_data_that_changed(town):
+    ok("release", "data.csv", "--epsilon", "1")
+    ok(*ANY_PLAN, "workload.yaml", "--out", "again.plan")
+    later = Path("again.plan").stat().st_mtime + 100
+    os.utime("again.plan", (later, later))
+    refused = run("release", "again.plan", "--epsilon", "1")
+    assert refused.code == 6
+    assert "again.plan seems to be a plan or a spec; name the records" in refused.err

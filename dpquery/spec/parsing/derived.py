@@ -338,7 +338,7 @@ class _Reader:
                     f"{quoted(name)} has no rows by {quoted(self._names[i])}, so it has no shares "
                     f"within it; it has rows by {has}"
                 )
-        if not (self.scope.complete and (axes or self.scope.problems.none)):
+        if not (self.scope.complete and self.scope.problems.none):
             raise UnreadableError(None)  # which rows there are is not known
         if set(within) == set(axes):
             raise given.node("within").mistake(
