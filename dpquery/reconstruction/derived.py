@@ -84,8 +84,8 @@ class JointAnswers:
         return {table: np.array(of_units).T for table, of_units in columns.items()}
 
     @cached_property
-    def merged(self) -> dict[MergedRows, tuple[Merging, Floats]]:
-        """What is added up to merged rows, with the variances: worked out when first asked for."""
+    def merged(self) -> dict[MergedRows, Merging]:
+        """What is added up to merged rows: worked out when first asked for."""
         return {}
 
 
@@ -343,25 +343,14 @@ def derived_rows(
 
 def merging_at(
     statistic: MergedRows, joint: JointAnswers, domain: Domain, noise_std: float
-) -> tuple[Merging, Floats]:
-    """Return what is added up where measured rows have noise of this size, and the variances.
-
-    They are (m,) of the sums; `joint` may be of other noise.
-    """
+) -> Merging:
+    """Return what is added up where measured rows have noise of this size; `joint` may differ."""
     table, scale = statistic.rows, (noise_std / joint.noise_std) ** 2
-    along = rows_along(table, statistic.attribute)
-    covariances = [
-        scale * joint.covariance(table, rows[:, None], table, rows[None, :]) for rows in along
-    ]
-    merging = merging_of(statistic, covariances, domain.attributes[statistic.attribute])
-    group_of, place_of = np.empty(table.size, np.int64), np.empty(table.size, np.int64)
-    for group, rows in enumerate(along):
-        group_of[rows], place_of[rows] = group, np.arange(len(rows))
-    variances = [
-        covariances[group_of[rows[0]]][np.ix_(place_of[rows], place_of[rows])].sum()
-        for rows in merging.of
-    ]
-    return merging, np.maximum(np.array(variances), 0.0)
+    covariances = (
+        scale * joint.covariance(table, rows[:, None], table, rows[None, :])
+        for rows in rows_along(table, statistic.attribute)
+    )
+    return merging_of(statistic, covariances, domain.attributes[statistic.attribute])
 
 
 def _merged(
@@ -369,7 +358,7 @@ def _merged(
 ) -> DerivedRows:
     if statistic not in joint.merged:
         joint.merged[statistic] = merging_at(statistic, joint, domain, joint.noise_std)
-    merging, variances = joint.merged[statistic]
+    merging = joint.merged[statistic]
     estimate = merging.sums(joint.estimate(statistic.rows))
     nothing = np.zeros(len(estimate))
     if joint.coefficients is None:
@@ -377,7 +366,7 @@ def _merged(
     else:
         rows = merging.sums(joint.coefficients[statistic.rows])
         q = _laplace_critical(rows, rows, np.arange(len(rows)), level, nothing)
-    pairs = NoisyPairs(estimate, nothing, variances, nothing, nothing)
+    pairs = NoisyPairs(estimate, nothing, merging.variances, nothing, nothing)
     return replace(difference_rows(pairs, lambda t: q), merging=merging)
 
 

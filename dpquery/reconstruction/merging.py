@@ -32,6 +32,7 @@ class Merging:
     rows: Table  # a table that has every merged row among its own
     places: Ints  # (m,) which of its rows they are, group by group
     of: tuple[Ints, ...]  # of each the rows of the table that it is the sum of
+    variances: Floats  # (m,) of their noise
     missed: Bools  # (m,) whether it is less precise than asked; that of other texts may be
 
     def sums(self, values: Floats) -> Floats:
@@ -54,19 +55,20 @@ def merging_of(
     cut, others = _siblings if attribute.levels else _neighbours, range(listed, attribute.shown)
     along = rows_along(statistic.rows, statistic.attribute)
     chosen: dict[tuple[int, MergedCodes], Ints] = {}
-    missed: list[bool] = []
+    variances, missed = list[float](), list[bool]()
     for group, (rows, covariance) in enumerate(zip(along, covariances, strict=True)):
-        target = _Target(sizes[rows[:listed]], covariance, statistic.rel_error)
-        merged = cut(target, attribute)
-        missed += [*(not target.is_met(cells) for cells in merged), *(False for _ in others)]
-        for cells in (*merged, *((code,) for code in others)):
+        target = _Target(sizes[rows], covariance, statistic.rel_error)
+        for cells in (*cut(target, attribute), *((code,) for code in others)):
             chosen[group, cells] = rows[list(cells)]
+            variances.append(target.variance(cells))
+            missed.append(cells[0] < listed and not target.is_met(cells))
     predicates, kinds = _predicates({cells for _, cells in chosen}, attribute)
     axes = [(i, predicates if i == statistic.attribute else p) for i, p in statistic.rows.axes]
     table = Table(tuple(axes), statistic.rows.where)
     numbers = rows_along(table, statistic.attribute)
     places = [numbers[group, kinds[cells]] for group, cells in chosen]
-    return Merging(table, np.array(places), tuple(chosen.values()), np.array(missed))
+    added = tuple(chosen.values())
+    return Merging(table, np.array(places), added, np.array(variances), np.array(missed))
 
 
 def rows_along(table: Table, attribute: int) -> Ints:
@@ -84,9 +86,13 @@ class _Target:
     covariance: Floats  # (n, n) of them
     rel_error: float  # the most that a standard error may be of its sum
 
+    def variance(self, codes: Sequence[int]) -> float:
+        """Return the variance of the sum of some rows."""
+        return max(float(self.covariance[np.ix_(codes, codes)].sum()), 0.0)
+
     def is_met(self, codes: Sequence[int]) -> bool:
         """Whether the sum of some rows is precise enough."""
-        std = math.sqrt(max(float(self.covariance[np.ix_(codes, codes)].sum()), 0.0))
+        std = math.sqrt(self.variance(codes))
         return std <= self.rel_error * float(self.sizes[list(codes)].sum())
 
 
@@ -96,7 +102,7 @@ def _neighbours(target: _Target, attribute: Attribute) -> list[MergedCodes]:
     best[j] is the most runs that the first j rows can be cut into, and how uneven they are then.
     """
     n = attribute.length
-    upto = np.concatenate([[0.0], np.cumsum(target.sizes)])
+    upto = np.concatenate([[0.0], np.cumsum(target.sizes[:n])])
     square = np.zeros((n + 1, n + 1))
     square[1:, 1:] = target.covariance[:n, :n].cumsum(axis=0).cumsum(axis=1)
     own = square.diagonal()

@@ -471,8 +471,8 @@ class DerivedTrials:
             case Quantiles():
                 return self._of_quantiles(statistic, noise_std)
             case MergedRows():
-                merging, variances = merging_at(statistic, self._joint, self.domain, noise_std)
-                return RowErrors(np.sqrt(variances), merging.missed)
+                merging = merging_at(statistic, self._joint, self.domain, noise_std)
+                return RowErrors(np.sqrt(merging.variances), merging.missed)
         assert_never(statistic)
 
     def _of_quotients(self, statistic: Quotient, noise_std: float) -> RowErrors:

@@ -129,11 +129,15 @@ def read_row_values(
     return numbers.ravel(), line_of.ravel()
 
 
-def _number(text: str, place: str, node: Node) -> float:
+def _float(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = 0.0
+        return math.nan
+
+
+def _number(text: str, place: str, node: Node) -> float:
+    value = _float(text)
     if not 0 < value < 1e18:
         raise node.mistake(
             f"{place}: this population cannot be divided by; expected a number above 0"
@@ -173,10 +177,7 @@ def _names(attribute: Attribute, asked: PredicateSet, node: Node) -> Iterator[tu
 
 
 def _size(text: str, place: str, node: Node) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _float(text)
     if not abs(value) < 1e18:
         raise node.mistake(f"{place}: this is no size; expected a number")
     return max(value, 0.0)  # an earlier release may have estimates below 0
