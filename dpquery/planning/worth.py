@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 
@@ -28,6 +28,7 @@ from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_
 from dpquery.planning.targets import DerivedErrors
 from dpquery.releases.report.figures import GOOD_ERROR, Judgement
 from dpquery.releases.tables.errors import NOISY, flags, lower_median, relative_errors
+from dpquery.spec.predicates import even_spread
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
@@ -378,14 +379,9 @@ def _meet(spec: Spec, compiled: CompiledSpec, place: int) -> float:
 
 
 def _spread(spec: Spec, compiled: CompiledSpec, place: int) -> Floats:
-    """Return the share of records in each class of an attribute, (classes, 1).
-
-    All declared values are as frequent, and no record has another one.
-    """
-    attribute = spec.domain.attributes[place]
-    declared = reduce(np.kron, (np.arange(c.size) < c.length for c in attribute.columns))
-    counts = np.bincount(compiled.classes[place], weights=declared)
-    return np.asarray(counts / counts.sum())[:, None]
+    """Return the share of records in each class of an attribute, spread evenly, (classes, 1)."""
+    shares = even_spread(spec.domain.attributes[place])
+    return np.asarray(np.bincount(compiled.classes[place], weights=shares), float)[:, None]
 
 
 class _Trials:

@@ -7,7 +7,11 @@ a code for all other texts, that is the last one and belongs to no range.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
+import numpy as np
+
+from dpquery.arrays import Floats
 from dpquery.spec.columns import Attribute
 
 
@@ -131,6 +135,15 @@ PredicateSet = (
     | GroupSet
     | StackedSet
 )
+
+
+def even_spread(attribute: Attribute) -> Floats:
+    """Return the share of records of each code, (size,).
+
+    All declared values are as frequent, and no record has another one.
+    """
+    declared = reduce(np.kron, (np.arange(c.size) < c.length for c in attribute.columns))
+    return np.asarray(declared / declared.sum())
 
 
 def selected_codes(predicates: PredicateSet) -> Iterator[int]:

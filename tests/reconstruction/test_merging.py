@@ -14,6 +14,7 @@ from town import ok, refused
 from dpquery import Release
 from dpquery.reconstruction.merging import merging_of
 from dpquery.spec.columns import Attribute, Categorical, Column, HierarchyLevel, Integers
+from dpquery.spec.parsing.read import parse
 from dpquery.spec.predicates import IdentitySet
 from dpquery.spec.spec import MergedRows, Table
 
@@ -298,3 +299,13 @@ def test_sizes_that_are_no_numbers_or_missing_are_refused_with_their_line(noise)
     ok("plan", "workload.yaml", "--time-limit", "0")  # as an earlier release has it
     Path("sizes.csv").write_text(text.replace("0,F,100.00\n", ""))
     assert "sizes.csv has no size for 0, F" in refused("plan", "workload.yaml", code=2)
+
+
+def test_equal_sizes_are_of_declared_values_alone_of_merged_columns_too(noise):
+    """Two yes/no columns as one attribute have four declared pairs of nine; 2,000 people."""
+    group = "  group: {merge: {white: boolean, black: boolean}}\n"
+    item = "  - {name: ages, product: {age: identity}, where: {group: {in: [{white: yes}]}}}\n"
+    text = SPEC[: SPEC.index("  area:")] + group + "workload:\n" + item + "derived:\n"
+    text += "  - {name: few, merged: {of: ages, over: age, rel_error: 0.2}}\n"
+    sizes = parse(text, name="w.yaml", files={}).derived[0].statistic.sizes
+    assert sizes == pytest.approx([2000 / 30 / 2] * 30 + [0])

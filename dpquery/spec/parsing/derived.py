@@ -34,6 +34,7 @@ from dpquery.spec.predicates import (
     PrefixSet,
     StackedSet,
     TotalSet,
+    even_spread,
     ranges,
 )
 from dpquery.spec.problems import UnreadableError, quoted, suggestion
@@ -183,19 +184,19 @@ def _size(text: str, place: str, node: Node) -> float:
     return max(value, 0.0)  # an earlier release may have estimates below 0
 
 
-def _even_shares(asked: PredicateSet, length: int) -> list[float]:
-    """Return the share of records of every query where all listed values are as frequent."""
+def _shares(asked: PredicateSet, spread: Floats) -> list[float]:
+    """Return the share of records of every query, given that of each code."""
     match asked:
         case IdentitySet():
-            return [float(code < length) / length for code in asked.codes]
+            return [float(spread[code]) for code in asked.codes]
         case GroupSet(groups=groups):
-            return [sum(code < length for code in codes) / length for _, codes in groups]
+            return [float(spread[list(codes)].sum()) for _, codes in groups]
         case StackedSet(parts=parts):
-            return [share for part in parts for share in _even_shares(part, length)]
+            return [share for part in parts for share in _shares(part, spread)]
         case TotalSet():
             return [1.0]
         case _:
-            return [(last - first + 1) / length for first, last in ranges(asked)]
+            return [float(spread[first : last + 1].sum()) for first, last in ranges(asked)]
 
 
 DERIVED_COLUMNS = ("quantile", "cells", "reason")
@@ -534,7 +535,7 @@ class _Reader:
             )
         sizes: Floats = np.array(float(self.records))
         for i, asked in (*table.axes, *table.where):
-            sizes = np.multiply.outer(sizes, _even_shares(asked, attributes[i].length))
+            sizes = np.multiply.outer(sizes, _shares(asked, even_spread(attributes[i])))
         return tuple(sizes.ravel().tolist())
 
     def _probabilities(self, given: QuantileFields) -> tuple[float, ...]:
