@@ -6,9 +6,9 @@ measured, how it is made private, and the number of the release. Requests that d
 have different keys. Labels, descriptions, caps and paths are not in it, nor whether a path leads to
 text, to Parquet or to a table of a database: id and version name the records, wherever they lie.
 
-A key is the SHA-256 of a text, written field by field in the notation of `canonical`. What is
-counted comes between as bytes, as many as the columns before them have codes. No class and no
-attribute of the product is in the text by its name, so all of them may be renamed.
+A key is the SHA-256 of a text, written field by field by `key_text`. What is counted comes between
+as bytes, as many as the columns before them have codes. No class and no attribute of the product is
+in the text by its name, so all of them may be renamed.
 
 A key never changes, or users would be charged again for a release that they have. The text here is
 version 1: byte for byte what the first ledgers were written with. It could be tidier; but then
@@ -30,12 +30,10 @@ is found by the same key.
 
 test_release_key holds the keys of releases of every kind, and that each field is in the key.
 
-Canonical text of values, unambiguous where several follow each other; keys are its hash.
-
-Records have a literal tag and literal names; no name follows a class or an attribute, which may be
-called otherwise tomorrow. Values stand as in a Python literal: texts quoted, numbers exact (a float
-by the shortest digits that give it back), bytes escaped, tuples in brackets. So two different
-values never have one text, and what follows a value cannot be taken for a part of it.
+Records have a literal tag and literal names. Values stand as in a Python literal: texts quoted,
+numbers exact (a float by the shortest digits that give it back), bytes escaped, tuples in brackets.
+So two different values never have one text, and what follows a value cannot be taken for a part of
+it.
 
 The text of a value never changes. One thing in it is Python's: a character of a text that Unicode
 had not assigned yet when that Python was made is escaped, and later stands for itself.
@@ -45,7 +43,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain
-from operator import index
 from typing import assert_never
 
 import numpy as np
@@ -75,79 +72,55 @@ from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, W
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
-from dpquery.spec.spec import Dataset, FileFormat, Privacy, Spec
+from dpquery.spec.spec import FileFormat, Privacy, Spec
 from dpquery.strategy.strategy import WeightedBlock
 
 
-def write_record(tag: str, **fields: str) -> str:
-    """Return the text of named fields, each already written, in the order given.
+class KeyText(str):
+    """The text of a value, as it stands in a key."""
 
-    >>> write_record("Integers", low=write_number(0), high=write_number(9))
+
+def key_text(value: object) -> KeyText:
+    r"""Return the text of a value: of an array its integers as bytes, without its shape.
+
+    They stand row after row, as little-endian 64-bit ones. TypeError if they are no integers: no
+    other array is exact. A number must be of the type of its field: `1` is not `1.0`.
+
+    >>> print(key_text(("a", 1, 0.1, None, True)), key_text((1,)), key_text(np.array([1])))
+    ('a', 1, 0.1, None, True) (1,) b'\x01\x00\x00\x00\x00\x00\x00\x00'
+    """
+    match value:
+        case KeyText():
+            return value
+        case None | int() | np.integer() | np.bool_():
+            return KeyText(value)
+        case str():
+            return KeyText(str.__repr__(value))
+        case float():
+            return KeyText(float.__repr__(value))
+        case Fraction(numerator=above, denominator=below):
+            return KeyText(f"Fraction({above}, {below})")
+        case np.ndarray():
+            return KeyText(repr(integer_bytes(value)))
+        case Iterable():
+            series = [*map(key_text, value)]
+            return KeyText(f"({series[0]},)" if len(series) == 1 else f"({', '.join(series)})")
+        case _:
+            raise TypeError(f"a key holds nothing of the class {type(value).__name__}")
+
+
+def write_record(tag: str, **fields: object) -> KeyText:
+    """Return the text of named values, in the order given.
+
+    >>> write_record("Integers", low=0, high=9)
     'Integers(low=0, high=9)'
     """
-    return f"{tag}({', '.join(f'{name}={value}' for name, value in fields.items())})"
-
-
-def write_series(values: Iterable[str]) -> str:
-    """Return the text of a tuple of values that are already written.
-
-    >>> write_series([]), write_series(["1"]), write_series(["1", "2"])
-    ('()', '(1,)', '(1, 2)')
-    """
-    written = list(values)
-    return f"({written[0]},)" if len(written) == 1 else f"({', '.join(written)})"
-
-
-def write_text(value: str) -> str:
-    """Return a text in quotes."""
-    return str.__repr__(value)
-
-
-def write_texts(values: Iterable[str]) -> str:
-    """Return a tuple of texts."""
-    return write_series(write_text(value) for value in values)
-
-
-def write_number(value: int) -> str:
-    """Return a whole number, of numpy's too."""
-    return str(index(value))
-
-
-def write_numbers(values: Iterable[int]) -> str:
-    """Return a tuple of whole numbers."""
-    return write_series(write_number(value) for value in values)
-
-
-def write_real(value: float) -> str:
-    """Return a floating-point number, exactly."""
-    return repr(float(value))
-
-
-def write_fraction(value: Fraction) -> str:
-    """Return a fraction in lowest terms."""
-    return f"Fraction({value.numerator}, {value.denominator})"
-
-
-def write_truth(value: bool) -> str:
-    """Return True or False."""
-    return "True" if value else "False"
-
-
-def write_optional(written: str | None) -> str:
-    """Return what is written, or None."""
-    return "None" if written is None else written
-
-
-def write_integers(array: Numbers) -> str:
-    """Return the integers of an array, row after row, as little-endian 64-bit ones.
-
-    Its shape is not in the text. TypeError if they are not integers: no other array is exact.
-    """
-    return repr(integer_bytes(array))
+    shown = (f"{name}={key_text(value)}" for name, value in fields.items())
+    return KeyText(f"{tag}({', '.join(shown)})")
 
 
 def integer_bytes(array: Numbers) -> bytes:
-    """Return the same as bytes, which do not say where they end."""
+    """Return the integers of an array as bytes, which do not say where they end."""
     if not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"a key is made of integers, not of {array.dtype}")
     return np.ascontiguousarray(array, dtype="<i8").tobytes()
@@ -218,39 +191,31 @@ def _sha256(parts: Iterable[bytes]) -> str:
 
 def _request(spec: Spec, compiled: CompiledSpec, mechanism: str, release: int) -> Iterator[bytes]:
     """Yield the first part of every key: dataset, domain, unit, mechanism, release, classes."""
-    domain = ", ".join(map(_attribute, spec.domain.attributes))
-    dataset, unit = _dataset(spec.dataset), _unit(spec.privacy)
-    series = [dataset, f"[{domain}]", unit, mechanism, write_number(release), *_file(spec.file)]
-    yield write_series(series).encode()
+    # The population's rows and its parent are not part of what is counted.
+    dataset = write_record("Dataset", id=spec.dataset.id, version=spec.dataset.version)
+    domain = KeyText(f"[{', '.join(map(_attribute, spec.domain.attributes))}]")
+    unit = _unit(spec.privacy)
+    parts = (dataset, domain, unit, mechanism, release, *_file(spec.file))
+    yield key_text(parts).encode()
     for classes in compiled.classes:
         yield integer_bytes(classes) + b";"
 
 
-def _dataset(dataset: Dataset) -> str:
-    """Write the population's name; its rows and its parent are not part of what is counted."""
-    return write_record("Dataset", id=write_text(dataset.id), version=write_text(dataset.version))
-
-
-def _unit(privacy: Privacy) -> str:
+def _unit(privacy: Privacy) -> KeyText:
     """Write the protected unit. The delta is in the guarantee."""
-    person = write_optional(None if privacy.person is None else write_text(privacy.person))
-    unit = [person, write_number(privacy.max_rows), write_text(privacy.neighbours)]
+    unit = [privacy.person, privacy.max_rows, privacy.neighbours]
     if privacy.person is not None and privacy.keep != "first":  # which was meant before the field
-        unit.append(f"keep={write_text(privacy.keep)}")
-    return write_series(unit)
+        unit.append(KeyText(f"keep={key_text(privacy.keep)}"))
+    return key_text(unit)
 
 
-def _file(file: FileFormat) -> list[str]:
+def _file(file: FileFormat) -> list[KeyText]:
     """Write the fields of a file's format that are not the default, as one part; or none."""
-    default = FileFormat()
-    texts = {
-        name: write_text(value)
-        for name in ("delimiter", "encoding", "decimal", "quote")
-        if (value := getattr(file, name)) != getattr(default, name)
-    }
-    if file.newlines_in_quotes:
-        texts["newlines_in_quotes"] = write_truth(file.newlines_in_quotes)
-    return [f"file={write_record('FileFormat', **texts)}"] if texts else []
+    usual = FileFormat()
+    names = ("delimiter", "encoding", "decimal", "quote", "newlines_in_quotes")
+    parts = ((name, getattr(file, name), getattr(usual, name)) for name in names)
+    given = {name: value for name, value, default in parts if value != default}
+    return [KeyText(f"file={write_record('FileFormat', **given)}")] if given else []
 
 
 def _attribute(attribute: Attribute) -> str:
@@ -258,10 +223,10 @@ def _attribute(attribute: Attribute) -> str:
     if attribute.in_data:
         return f"[{', '.join(map(_column, attribute.columns))}]"
     # All codes but those of more rows, and of a person's other rows.
-    return write_record("PersonRows", most=write_number(attribute.length - 1))
+    return write_record("PersonRows", most=attribute.length - 1)
 
 
-def _column(column: Column) -> str:
+def _column(column: Column) -> KeyText:
     """Write the coding of a column's texts; its labels do not matter to that.
 
     Texts that are counted and those that are shown have the same code: what is asked of it is in
@@ -269,113 +234,98 @@ def _column(column: Column) -> str:
     """
     match column.kind:
         case Categorical(values=values, also=()):
-            kind = write_texts(values)
+            kind = key_text(values)
         case Categorical(values=values, also=also):
-            others = write_series(map(write_texts, also))
-            kind = write_record("Categorical", values=write_texts(values), also=others)
+            kind = write_record("Categorical", values=values, also=also)
         case Integers(low=low, high=high):
-            kind = write_record("Integers", low=write_number(low), high=write_number(high))
+            kind = write_record("Integers", low=low, high=high)
         case Bins(edges=edges):
-            kind = write_record("Bins", edges=write_series(map(write_real, edges)))
+            kind = write_record("Bins", edges=map(float, edges))
         case Boolean(true=true, false=false):
-            kind = write_record("Boolean", true=write_texts(true), false=write_texts(false))
-        case Dates(first=first, last=last, by=by, format=date_format):
-            kind = write_record(
-                "Dates",
-                first=write_text(first.isoformat()),
-                last=write_text(last.isoformat()),
-                by=write_text(by),
-                format=write_text(date_format.text),
-            )
+            kind = write_record("Boolean", true=true, false=false)
+        case Dates(first=first, last=last, by=by, format=dates):
+            ends = {"first": first.isoformat(), "last": last.isoformat()}
+            kind = write_record("Dates", **ends, by=by, format=dates.text)
         case _:
             assert_never(column.kind)
-    coding = [write_text(column.name), kind, write_truth(not column.drops)]
+    coding = [column.name, kind, not column.drops]
     if column.number is not None:
-        written = write_record(
-            "NumberFormat",
-            thousands=write_text(column.number.thousands),
-            decimal=write_text(column.number.decimal),
-            sign=write_text(column.number.sign),
-        )
-        coding.append(written)
-    return write_series(coding)
+        thousands, mark, sign = column.number.thousands, column.number.decimal, column.number.sign
+        coding.append(write_record("NumberFormat", thousands=thousands, decimal=mark, sign=sign))
+    return key_text(coding)
 
 
-def _guarantee(guarantee: Guarantee) -> str:
+def _guarantee(guarantee: Guarantee) -> KeyText:
     """Write a privacy guarantee, exactly."""
     return write_record(
         "Guarantee",
-        kind=write_text(guarantee.kind),
-        amount=write_fraction(guarantee.amount),
-        epsilon=write_fraction(guarantee.epsilon),
-        delta=write_fraction(guarantee.delta),
+        kind=guarantee.kind,
+        amount=guarantee.amount,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
     )
 
 
-def _linear_mechanism(mechanism: CalibratedNoise) -> str:
+def _linear_mechanism(mechanism: CalibratedNoise) -> KeyText:
     """Write the noise of a linear strategy; its law where that is not the first one of its kind."""
     law = mechanism.guarantee.law
     return write_record(
         "Mechanism",
         guarantee=_guarantee(mechanism.guarantee),
-        shift=write_number(mechanism.shift),
-        sensitivity=write_number(mechanism.sensitivity),
-        scale=write_real(mechanism.scale),
-        **({"law": write_text(law)} if law == "rounded" else {}),
+        shift=mechanism.shift,
+        sensitivity=mechanism.sensitivity,
+        scale=float(mechanism.scale),
+        **({"law": law} if law == "rounded" else {}),
     )
 
 
-def _rap_rounds(rounds: RapRounds) -> str:
+def _rap_rounds(rounds: RapRounds) -> KeyText:
     """Write the budget and noise of a run of RAP."""
-    total, whole = rounds.total, rounds.whole
     return write_record(
         "RapMechanism",
         guarantee=_guarantee(rounds.guarantee),
         settings=_rap_settings(rounds.settings),
-        records=write_number(rounds.records),
-        replace=write_truth(rounds.replace),
-        total=write_optional(None if total is None else write_number(total)),
-        total_rho=write_fraction(rounds.total_rho),
-        selection_rho=write_fraction(rounds.selection_rho),
-        measurement_rho=write_fraction(rounds.measurement_rho),
-        rate=write_fraction(rounds.rate),
-        whole=write_optional(None if whole is None else write_number(whole)),
+        records=rounds.records,
+        replace=rounds.replace,
+        total=rounds.total,
+        total_rho=rounds.total_rho,
+        selection_rho=rounds.selection_rho,
+        measurement_rho=rounds.measurement_rho,
+        rate=rounds.rate,
+        whole=rounds.whole,
     )
 
 
-def _table_rounds(rounds: TableRounds) -> str:
+def _table_rounds(rounds: TableRounds) -> KeyText:
     """Write the budget and candidates of an adaptive run, and what its closing part measures."""
-    candidates, closing = rounds.candidates, {}
+    candidates, closing = rounds.candidates, dict[str, object]()
     if rounds.measured_items:
-        closing = {
-            "closing_rho": write_fraction(rounds.closing_rho),
-            "distances": write_series(map(write_numbers, rounds.measured_items)),
-        }
+        closing = {"closing_rho": rounds.closing_rho, "distances": rounds.measured_items}
     return write_record(
         "AdaptiveTables",
         guarantee=_guarantee(rounds.guarantee),
-        records=write_number(rounds.records),
-        replace=write_truth(rounds.replace),
-        total=write_optional(None if rounds.total is None else write_number(rounds.total)),
-        unit=write_fraction(rounds.unit),
-        one_way_rho=write_fraction(rounds.first_rho),
-        measured_share=write_fraction(MEASURED_SHARE),
-        dearer=write_number(DEARER),
-        subsets=write_series(map(write_numbers, candidates.subsets)),
-        sizes=write_numbers(candidates.sizes),
-        weights=write_numbers(candidates.weights),
+        records=rounds.records,
+        replace=rounds.replace,
+        total=rounds.total,
+        unit=rounds.unit,
+        one_way_rho=rounds.first_rho,
+        measured_share=MEASURED_SHARE,
+        dearer=DEARER,
+        subsets=candidates.subsets,
+        sizes=candidates.sizes,
+        weights=candidates.weights,
         **closing,
     )
 
 
-def _rap_settings(settings: RapSettings) -> str:
+def _rap_settings(settings: RapSettings) -> KeyText:
     """Write the rounds and sizes of a run of RAP."""
     return write_record(
         "RapSettings",
-        rounds=write_number(settings.rounds),
-        selected=write_number(settings.selected),
-        relaxed_rows=write_number(settings.relaxed_rows),
-        seed=write_number(settings.seed),
+        rounds=settings.rounds,
+        selected=settings.selected,
+        relaxed_rows=settings.relaxed_rows,
+        seed=settings.seed,
     )
 
 
@@ -385,68 +335,44 @@ def _queries(weight: int, block: Block | CellClassBlock) -> Iterator[bytes]:
     Before a block over classes of cells stands the class of every cell.
     """
     if isinstance(block, CellClassBlock):
-        attributes, codes = block.classes.attributes, block.classes.codes
-        yield _tagged("cell-classes", write_numbers(attributes), write_integers(codes)).encode()
+        classes = block.classes
+        yield key_text(("cell-classes", classes.attributes, classes.codes)).encode()
         block = block.inner
-    terms = (
-        write_series([write_number(coefficient), write_series(map(write_truth, factors))])
-        for coefficient, factors in block.terms
-    )
-    yield write_series(
-        [write_number(weight), write_numbers(block.attributes), write_series(terms)]
-    ).encode()
-    yield from (_factor(factor).encode() for factor in block.factors)
+    yield key_text((weight, block.attributes, block.terms)).encode()
+    yield from (key_text(_factor(factor)).encode() for factor in block.factors)
 
 
-def _tagged(tag: str, *fields: str) -> str:
-    """Write a tag and fields, already written, as one tuple."""
-    return write_series([write_text(tag), *fields])
-
-
-def _factor(factor: Factor) -> str:
-    """Write the integers of a factor, or its shape where they follow from that."""
+def _factor(factor: Factor) -> tuple[object, ...]:
+    """Return the integers of a factor, or its shape where they follow from that, as one tuple."""
+    shape = factor.shape
     if type(factor) in _BY_SHAPE:
-        return _tagged(_BY_SHAPE[type(factor)], *map(write_number, factor.shape))
-    shape = write_numbers(factor.shape)
+        return (_BY_SHAPE[type(factor)], *shape)
     match factor:
         case Dense(matrix=matrix):
-            return write_series(
-                [write_text("dense"), shape, write_text("<i8"), write_integers(matrix)]
-            )
+            return "dense", shape, "<i8", matrix
         case PIdentity(diagonal=diagonal, rows=rows):
-            return write_series(
-                [write_text("p-identity"), shape, write_integers(diagonal), write_integers(rows)]
-            )
+            return "p-identity", shape, diagonal, rows
         case BlockPIdentity(diagonal=diagonal, inner=inner, outer=outer, size=size):
-            parts = map(write_integers, (diagonal, inner, outer))
-            return _tagged("block-p-identity", shape, write_number(size), *parts)
+            return "block-p-identity", shape, size, diagonal, inner, outer
         case Hierarchy(sizes=sizes, weights=weights):
-            return write_series(
-                [write_text("hierarchy"), shape, write_numbers(sizes), write_numbers(weights)]
-            )
+            return "hierarchy", shape, sizes, weights
         case Tree(parents=parents, weights=weights):
-            levels = (write_series(map(write_integers, level)) for level in (parents, weights))
-            return _tagged("tree", shape, *levels)
+            return "tree", shape, parents, weights
         case ListedRanges(listed=bounds):
-            return _tagged("ranges", shape, write_integers(bounds))
+            return "ranges", shape, bounds
         case Groups(matrix=matrix):
-            codes, ends = write_integers(matrix.indices), write_integers(matrix.indptr)
-            return _tagged("groups", shape, codes, ends)
+            return "groups", shape, matrix.indices, matrix.indptr
         case IdentityRows(codes=codes):
-            return _tagged("identity-rows", shape, write_integers(codes))
+            return "identity-rows", shape, codes
         case Stacked(parts=parts):
-            return _tagged("stacked", *map(_factor, parts))
+            return ("stacked", *map(_factor, parts))
         case Columns(inner=inner, codes=codes):
-            return _tagged("columns", _factor(inner), write_integers(codes))
+            return "columns", _factor(inner), codes
         case OrbitRows(axes=axes, cores=cores):
-            places = write_series([write_integers(axis.place) for axis in axes])
-            by_component = [
-                write_series([write_numbers(b), write_integers(core)]) for b, core in cores.items()
-            ]
-            return _tagged("orbits", places, write_series(by_component))
+            return "orbits", [axis.place for axis in axes], cores.items()
         case Spread(inner=inner, classes=classes):
-            return _tagged("merged", _factor(inner), write_integers(classes))
+            return "merged", _factor(inner), classes
         case Valued(inner=inner, values=values):
-            return _tagged("valued", _factor(inner), write_integers(values))
+            return "valued", _factor(inner), values
         case _:
             raise TypeError(f"a factor of the class {type(factor).__name__} has no tag in a key")

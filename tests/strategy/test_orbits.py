@@ -22,7 +22,7 @@ from town import ok, plan_town, refused
 import dpquery.audit.dense_strategy as audit
 import dpquery.strategy.search.candidates as orbits_search
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.measurement.release_key import _factor
+from dpquery.measurement.release_key import _factor, key_text
 from dpquery.operators.blocks import marginal
 from dpquery.operators.cells import BETWEEN, OrbitRows
 from dpquery.operators.compile import compile_spec
@@ -212,7 +212,7 @@ def test_keys_tell_orbits_and_cores_apart(areas):
     moved[0] = type(moved[0])(np.roll(moved[0].place, 1))
     b, core = next(iter(rows.cores.items()))
     others = [OrbitRows(moved, rows.cores), OrbitRows(rows.axes, rows.cores | {b: core + 1})]
-    assert len({_factor(factor) for factor in (rows, *others)}) == 3
+    assert len({key_text(_factor(factor)) for factor in (rows, *others)}) == 3
     assert len({factor.key for factor in (rows, *others)}) == 3
 
 

@@ -16,15 +16,9 @@ from dpquery.limits import MAX_LABELLED_TABLES
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
 from dpquery.measurement.noise.exact_noise import versions
 from dpquery.measurement.release_key import (
-    write_fraction,
-    write_number,
-    write_numbers,
-    write_optional,
-    write_real,
+    KeyText,
+    key_text,
     write_record,
-    write_series,
-    write_text,
-    write_texts,
 )
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_apart, check_target
@@ -154,39 +148,38 @@ def answers_key(of: Manifest, items: Sequence[Item], derived: Sequence[DerivedIt
         items: the questions.
         derived: what is made of their answers.
     """
-    parts = [write_text(of.key), write_text(of.measurements), write_series(map(_item, items))]
+    parts: list[object] = [of.key, of.measurements, map(_item, items)]
     if derived:
-        parts.append(write_series(map(_derived, derived)))
-    content = write_series(parts)
-    return hashlib.sha256(content.encode()).hexdigest()
+        parts.append(map(_derived, derived))
+    return hashlib.sha256(key_text(parts).encode()).hexdigest()
 
 
-def _item(item: Item) -> str:
+def _item(item: Item) -> KeyText:
     return write_record(
         "Item",
-        name=write_text(item.name),
-        tables=write_series(map(_table, item.tables)),
-        weight=write_real(item.weight),
-        description=write_text(item.description),
-        place=write_text(item.place),
+        name=item.name,
+        tables=map(_table, item.tables),
+        weight=float(item.weight),
+        description=item.description,
+        place=item.place,
         **({} if item.publish is None else {"publish": _rules(item.publish)}),
         **({} if item.known is None else {"known": _known(item.known)}),
-        **({} if item.share is None else {"share": write_fraction(item.share)}),
+        **({} if item.share is None else {"share": item.share}),
     )
 
 
-def _known(known: KnownTotals) -> str:
+def _known(known: KnownTotals) -> KeyText:
     return write_record(
         "KnownTotals",
-        values=write_numbers(known.values),
-        file=write_text(known.file),
-        why=write_text(known.why),
-        lines=write_numbers(known.lines),
-        place=write_text(known.place),
+        values=known.values,
+        file=known.file,
+        why=known.why,
+        lines=known.lines,
+        place=known.place,
     )
 
 
-def _derived(item: DerivedItem) -> str:
+def _derived(item: DerivedItem) -> KeyText:
     statistic, numbers = item.statistic, list[float]()
     match statistic:
         case Rate(per=per, population=population):
@@ -199,79 +192,57 @@ def _derived(item: DerivedItem) -> str:
             pass
     return write_record(
         "DerivedItem",
-        name=write_text(item.name),
-        kind=write_text(statistic.kind),
+        name=item.name,
+        kind=statistic.kind,
         rows=_table(statistic.rows),
-        tables=write_series(map(_table, statistic.tables)),
-        numbers=write_series(map(write_real, numbers)),
-        description=write_text(item.description),
-        **({"release": write_text(statistic.release)} if isinstance(statistic, Difference) else {}),
+        tables=map(_table, statistic.tables),
+        numbers=map(float, numbers),
+        description=item.description,
+        **({"release": statistic.release} if isinstance(statistic, Difference) else {}),
     )
 
 
-def _rules(rules: PublicationRules) -> str:
-    rel_error, below, step = rules.rel_error, rules.below, rules.round_to
+def _rules(rules: PublicationRules) -> KeyText:
+    rel_error = None if rules.rel_error is None else float(rules.rel_error)
     return write_record(
-        "PublicationRules",
-        rel_error=write_optional(None if rel_error is None else write_real(rel_error)),
-        below=write_optional(None if below is None else write_number(below)),
-        round_to=write_optional(None if step is None else write_number(step)),
+        "PublicationRules", rel_error=rel_error, below=rules.below, round_to=rules.round_to
     )
 
 
-def _table(table: Table) -> str:
-    at_least = table.at_least
-    return write_record(
-        "Table",
-        axes=write_series(
-            write_series([write_number(i), _predicates(predicates)]) for i, predicates in table.axes
-        ),
-        where=write_series(
-            write_series([write_number(i), _predicates(predicates)])
-            for i, predicates in table.where
-        ),
-        at_least=write_optional(None if at_least is None else write_number(at_least)),
-        **({} if table.summed is None else {"summed": _summed(table.summed)}),
+def _table(table: Table) -> KeyText:
+    axes, where = (
+        [(i, _predicates(predicates)) for i, predicates in pairs]
+        for pairs in (table.axes, table.where)
     )
+    summed = {} if table.summed is None else {"summed": _summed(table.summed)}
+    return write_record("Table", axes=axes, where=where, at_least=table.at_least, **summed)
 
 
-def _summed(summed: SummedValues) -> str:
-    attribute, values = write_number(summed.attribute), write_numbers(summed.values)
-    return write_record("SummedValues", attribute=attribute, values=values)
+def _summed(summed: SummedValues) -> KeyText:
+    return write_record("SummedValues", attribute=summed.attribute, values=summed.values)
 
 
-def _predicates(predicates: PredicateSet) -> str:
-    size = write_number(predicates.size)
+def _predicates(predicates: PredicateSet) -> KeyText:
+    size = predicates.size
     match predicates:
-        case IdentitySet(columns=()):
-            return write_record("IdentitySet", size=size)
         case IdentitySet(columns=columns):
-            shown = write_series(map(write_numbers, columns))
-            return write_record("IdentitySet", size=size, columns=shown)
+            shown = {"columns": columns} if columns else {}
+            return write_record("IdentitySet", size=size, **shown)
         case TotalSet():
             return write_record("TotalSet", size=size)
         case PrefixSet(length=length):
-            return write_record("PrefixSet", size=size, length=write_number(length))
+            return write_record("PrefixSet", size=size, length=length)
         case AllRangesSet(length=length):
-            return write_record("AllRangesSet", size=size, length=write_number(length))
+            return write_record("AllRangesSet", size=size, length=length)
         case WidthSet(length=length, width=width):
-            return write_record(
-                "WidthSet", size=size, length=write_number(length), width=write_number(width)
-            )
+            return write_record("WidthSet", size=size, length=length, width=width)
         case IntervalSet(bounds=bounds):
-            return write_record(
-                "IntervalSet", size=size, bounds=write_series(map(write_numbers, bounds))
-            )
+            return write_record("IntervalSet", size=size, bounds=bounds)
         case GroupSet(groups=groups, named=named):
-            labelled = (
-                write_series([write_text(label), write_numbers(codes)]) for label, codes in groups
-            )
-            levels = {"named": write_series(map(write_texts, named))} if named else {}
-            return write_record("GroupSet", size=size, groups=write_series(labelled), **levels)
+            levels = {"named": named} if named else {}
+            return write_record("GroupSet", size=size, groups=groups, **levels)
         case StackedSet(parts=parts):
-            return write_record(
-                "StackedSet", size=size, parts=write_series(map(_predicates, parts))
-            )
+            return write_record("StackedSet", size=size, parts=map(_predicates, parts))
     assert_never(predicates)
 
 
