@@ -71,14 +71,16 @@ def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path | str]:
     """Return where the data lie: one location or several.
 
     Raises:
-        DataError: one of them is a spec, by its name.
+        DataError: one of them is a spec or a plan, by its name.
     """
     several = [given] if isinstance(given, str | os.PathLike) else given
     for at in several:
-        if str(at).lower().endswith((".yaml", ".yml")):
+        ending = str(at).lower().rpartition(".")[2]
+        if ending in ("yaml", "yml", "plan"):
+            found = "a plan" if ending == "plan" else "a spec"
             raise DataError(
-                f"{at}: this seems to be a spec; write `dpquery release DATA`, with the data that "
-                "it describes"
+                f"{at}: this seems to be {found}; write `dpquery release DATA`, with the data that "
+                "it is for"
             )
     if isinstance(given, os.PathLike):
         return _as_given(given)

@@ -34,7 +34,6 @@ from dpquery.commands.defaults import (
 )
 from dpquery.exceptions import (
     ChangedDataError,
-    DataError,
     LargeDeltaWarning,
     PlanConflictError,
     SpecError,
@@ -261,16 +260,10 @@ def _stale(
 
     Raises:
         ChangedDataError: the data has changed.
-        DataError: what is named as data is no data.
     """
     place = stale_place(data, measured.after) if measured.stored else None
     if place is None:
         return None, None
-    if Path(place[0]).suffix in (".plan", ".yaml", ".yml"):
-        raise DataError(
-            f"{place[0]} seems to be a plan or a spec; name the records, which a "
-            "release is of; nothing was charged"
-        )
     changed = place[1] == "changed"
     near = None if changed else near_in_folder(Path(place[0]))
     stale = StaleData(place[0], measured.day, changed, near)

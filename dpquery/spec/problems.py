@@ -166,11 +166,10 @@ def near_in_folder(path: Path) -> str | None:
             beside = [e.name for e in entries if e.is_file() or (not path.suffix and e.is_dir())]
     except (OSError, ValueError):
         beside = []
-    # Endings apart, which are alike anyway; of two files of one name that with the same ending.
-    files = {
-        Path(name).stem: name
-        for name in sorted(beside, key=lambda name: name.endswith(path.suffix))
-    }
+    if path.suffix:
+        ending = nearest(path.suffix, {Path(name).suffix for name in beside})
+        beside = [name for name in beside if Path(name).suffix == ending]
+    files = {Path(name).stem: name for name in sorted(beside)}  # endings are alike anyway
     near = nearest(path.stem, files)
     return None if near is None else files[near]
 

@@ -45,7 +45,7 @@ workload:
   - {{name: names, product: {{code: identity, state: identity, sex: identity}}}}
   - {{name: ages_and_all, product: {{age: identity+total, sex: identity}}}}
   - {{name: triangle, ranges: {{hour: all}}}}
-  - {{name: whole_and_parts, product: {{state: identity+total, code: identity+total}}}}
+  - {{name: whole_and_parts, product: {{state: identity+total, income: identity+total}}}}
   - name: calendar
     product:
       day:

@@ -316,4 +316,4 @@ def test_a_plan_named_as_data_is_not_called_data_that_changed(town):
     os.utime("again.plan", (later, later))
     refused = run("release", "again.plan", "--epsilon", "1")
     assert refused.code == 6
-    assert "again.plan seems to be a plan or a spec; name the records" in refused.err
+    assert "again.plan: this seems to be a plan; write `dpquery release DATA`" in refused.err

@@ -206,7 +206,7 @@ MISTAKES = [
     ({"d.csv": bytes(99)}, "release d.csv --epsilon 2 --out r", 6,
      "it holds NUL characters, as no text does: name another file"),
     ({}, "release dpquery.plan --epsilon 2 --out r", 6,
-     "it seems to be JSON, as plans are: name the records, as CSV or Parquet"),
+     "this seems to be a plan; write `dpquery release DATA`"),
     ({}, "release release --epsilon 2 --out r", 6,
      "release is a release, by its release.json; name the records"),
     ({}, "release https://example.org/d.csv --epsilon 2 --out r", 6,

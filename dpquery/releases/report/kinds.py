@@ -33,7 +33,7 @@ from dpquery.releases.report.marks import (
 from dpquery.releases.words import count
 
 MOST_GROUPS = 5_000  # of answers that are sorted by how reliable they are, to draw some
-MOST_POINTS = 40  # of answers that are drawn as such
+MOST_POINTS = 64  # of answers that are drawn as such: their numbers are read beside them
 LONGEST_ROW = 90  # characters of what a point is called
 MOST_TABLES = 6  # of an item that are drawn
 LEAST_LINE, LEAST_GROUP_LINE = 5, 8  # places of a line, alone or beside others
