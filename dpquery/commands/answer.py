@@ -342,8 +342,8 @@ def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:
     """
     by_folder: dict[str, list[DerivedItem]] = {}
     for item in asked.derived:
-        if isinstance(item.statistic, Difference) and item.statistic.release:
-            by_folder.setdefault(item.statistic.release, []).append(item)
+        if item.release:
+            by_folder.setdefault(item.release, []).append(item)
     answers = {}
     for folder, items in by_folder.items():
         other, place = Release(folder), items[0].place

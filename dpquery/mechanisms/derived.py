@@ -15,7 +15,7 @@ from dpquery.releases.tables.labels import release_rules
 from dpquery.releases.tables.long_table import derived_table
 from dpquery.spec.columns import Domain
 from dpquery.spec.problems import quoted
-from dpquery.spec.spec import DerivedItem, Difference, Item, Spec, Table
+from dpquery.spec.spec import DerivedItem, Item, Spec, Table
 from dpquery.strategy.strategy import Strategy
 
 KnownTables = dict[Table, tuple[Block, int | None]]
@@ -86,8 +86,7 @@ def derived_answers(
     joint = JointAnswers(tables, strategy, estimates, noise_std)
     rules, tables_made = release_rules(spec.items, spec.domain), []
     for item in spec.derived:
-        release = item.statistic.release if isinstance(item.statistic, Difference) else ""
-        other = others[release] if others and release else None
+        other = others[item.release] if others and item.release else None
         rows = derived_rows(item.statistic, joint, spec.domain, level=level, other=other)
         tables_made.append(derived_table(item, rows, spec.domain, rules))
     return tuple(tables_made)

@@ -37,11 +37,11 @@ from dpquery.planning.rehearsal.populations import (
     Population,
     public_records,
 )
-from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors
+from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors, is_tried
 from dpquery.reconstruction.least_squares import positions_of
 from dpquery.spec.numbers import power
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.spec.spec import DerivedItem, Item, MergedRows, Quantiles, Quotient, Spec
+from dpquery.spec.spec import DerivedItem, Item, MergedRows, Spec
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.goals import Goal, Limit
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -251,8 +251,8 @@ class DerivedTargets(DerivedErrors):
     @property
     def words(self) -> tuple[str, ...]:
         """What to say of how these errors are known."""
-        simulated = [item.name for item in self.items.values() if is_simulated(item)]
-        exact = [item.name for item in self.items.values() if not is_simulated(item)]
+        simulated = [item.name for item in self.items.values() if is_tried(item.statistic)]
+        exact = [item.name for item in self.items.values() if not is_tried(item.statistic)]
         lines = []
         if simulated:
             population, trials = self._population, self._any_trials.trials
@@ -332,11 +332,6 @@ def derived_targets(
     return DerivedTargets(targets, spec, compiled, proxy) if targets else None
 
 
-def is_simulated(item: DerivedItem) -> bool:
-    """Whether the error of an item depends on the counts, so that it has to be tried."""
-    return isinstance(item.statistic, Quotient | Quantiles)
-
-
 def _check_own_noise(target: Target, item: DerivedItem) -> None:
     """Refuse a target on what no plan sets: another release's noise, rows merged by the noise."""
     if isinstance(item.statistic, MergedRows):
@@ -344,7 +339,7 @@ def _check_own_noise(target: Target, item: DerivedItem) -> None:
             f"target on {quoted(target.item)}: its rows are merged until they are precise enough; "
             f"set a target on {quoted(item.items[0])}, which it is of, or change its rel_error"
         )
-    if not item.of_this_release:
+    if item.release:
         raise SpecError(
             f"target on {quoted(target.item)}: it is a difference from another release, whose "
             "noise this plan does not set; set a target on the item that it is of"

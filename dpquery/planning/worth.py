@@ -190,7 +190,7 @@ class JudgedOn:
 
     @cached_property
     def _derived(self) -> DerivedErrors | None:
-        items = [item for item in self._spec.derived if item.of_this_release]
+        items = [item for item in self._spec.derived if not item.release]
         small = sum(table.size for item in items for table in item.statistic.tables) <= MOST_TRIED
         if self.rows is None or not items or not small:
             return None

@@ -55,6 +55,11 @@ class JointAnswers:
         block, position = self.blocks[table]
         return self.estimates.answer(block, position).ravel()
 
+    def variances(self, table: Table) -> Floats:
+        """Return the variances of a table's answers in row order: (m,)."""
+        rows = np.arange(table.size)
+        return self.covariance(table, rows, table, rows)
+
     def covariance(self, table: Table, rows: Ints, other: Table, other_rows: Ints) -> Floats:
         """Return covariances of rows of two tables; their numbers are broadcast."""
         (block, position), (against, place) = self.blocks[table], self.blocks[other]
@@ -143,7 +148,7 @@ class NoisyPairs:
     below_variance: Floats
     covariance: Floats
 
-    def deviation(self, t: Floats) -> Floats:
+    def deviation(self, t: Floats | float = 1.0) -> Floats:
         """Return the standard deviation of above - t below: (m,)."""
         mixed = self.above_variance - 2 * t * self.covariance + t**2 * self.below_variance
         return np.sqrt(np.maximum(mixed, 0.0))
@@ -188,9 +193,8 @@ def quotient_rows(
 
 def difference_rows(pairs: NoisyPairs, critical: Critical) -> DerivedRows:
     """Return differences, above less below, with their intervals."""
-    estimate, ones = pairs.above - pairs.below, np.ones_like(pairs.above)
-    std_error = pairs.deviation(ones)
-    half = critical(ones) * std_error
+    estimate, std_error = pairs.above - pairs.below, pairs.deviation()
+    half = critical(np.ones_like(estimate)) * std_error
     never = np.zeros(len(estimate), dtype=np.bool_)
     return DerivedRows(estimate, std_error, estimate - half, estimate + half, never)
 
@@ -311,34 +315,46 @@ def derived_rows(
         Post-processing: a function of noisy answers and public inputs.
     """
     match statistic:
-        case Quotient(numerator=above, denominator=below):
-            pairs = _pairs(joint, above, below, rows_in(above, below))
-            critical, alone = _critical(joint, above, below, rows_in(above, below), level)
+        case Quotient():
+            critical = _critical(joint, statistic, level)
+            alone = variation_alone(joint, statistic.denominator, level)[rows_in(*statistic.tables)]
+            pairs = pairs_of(statistic, joint)
             return quotient_rows(pairs, critical, alone, limits_of(statistic))
-        case Difference(first=first, second=second):
+        case Difference():
+            critical = _critical(joint, statistic, level)
             if other is not None:
-                # a table of one release less that of another, whose noise is independent
-                rows, both = np.arange(first.size), (joint, other)
-                own = [one.covariance(first, rows, first, rows) for one in both]
-                estimates = [one.estimate(first) for one in both]
-                pairs = NoisyPairs(estimates[0], estimates[1], own[0], own[1], np.zeros(len(rows)))
-                q = max(widest_quantile(one, level) for one in both)
-                return difference_rows(pairs, lambda t: np.full(t.shape, q))
-            same = np.arange(first.size)
-            critical, _ = _critical(joint, first, second, same, level)
-            return difference_rows(_pairs(joint, first, second, same), critical)
-        case Rate(rows=table, per=per, population=population):
-            scale = per / np.array(population)
-            rows, nothing = np.arange(table.size), np.zeros(table.size)
-            variance = joint.covariance(table, rows, table, rows) * scale**2
-            noisy = NoisyPairs(joint.estimate(table) * scale, nothing, variance, nothing, nothing)
-            critical, _ = _critical(joint, table, table, rows, level)
-            return difference_rows(noisy, lambda t: critical(np.zeros_like(t)))
+                q = max(widest_quantile(one, level) for one in (joint, other))
+                critical = partial(np.full_like, fill_value=q)
+            return difference_rows(pairs_of(statistic, joint, other), critical)
+        case Rate(rows=table):
+            of_rows = variation_alone(joint, table, level)
+            return difference_rows(pairs_of(statistic, joint), lambda t: of_rows)
         case Quantiles():
             return _quantiles(statistic, joint, domain, level)
         case MergedRows():
             return _merged(statistic, joint, domain, level)
     assert_never(statistic)
+
+
+def pairs_of(
+    statistic: Quotient | Difference | Rate, joint: JointAnswers, other: JointAnswers | None = None
+) -> NoisyPairs:
+    """Return what is divided or subtracted, row by row; of a rate nothing is subtracted."""
+    if isinstance(statistic, Rate):
+        table, scale = statistic.rows, statistic.per / np.array(statistic.population)
+        variance, nothing = joint.variances(table) * scale**2, np.zeros(table.size)
+        return NoisyPairs(joint.estimate(table) * scale, nothing, variance, nothing, nothing)
+    (above, below), of_rows = statistic.tables, rows_in(*statistic.tables)
+    beside = other or joint
+    return NoisyPairs(
+        joint.estimate(above),
+        beside.estimate(below)[of_rows],
+        joint.variances(above),
+        beside.variances(below)[of_rows],
+        np.zeros(above.size)  # the noise of two releases is independent
+        if other is not None
+        else joint.covariance(above, np.arange(above.size), below, of_rows),
+    )
 
 
 def merging_at(
@@ -372,7 +388,7 @@ def _merged(
 
 def limits_of(statistic: Quotient) -> KnownRange:
     """Return what is known of a quotient of any data: a share is not above 1."""
-    above, below = statistic.numerator, statistic.denominator
+    above, below = statistic.tables
     values, others = ((0, 1) if t.summed is None else t.summed.values for t in (above, below))
     positive = min(others) >= 0
     low = 0.0 if positive and min(values) >= 0 else -np.inf
@@ -398,31 +414,15 @@ def _counts_what_is_summed(total: Table, count: Table) -> bool:
     return True
 
 
-def _pairs(joint: JointAnswers, above: Table, below: Table, of_rows: Ints) -> NoisyPairs:
-    """Return every row of a table beside its row of another."""
-    rows, others = np.arange(above.size), np.arange(below.size)
-    return NoisyPairs(
-        joint.estimate(above),
-        joint.estimate(below)[of_rows],
-        joint.covariance(above, rows, above, rows),
-        joint.covariance(below, others, below, others)[of_rows],
-        joint.covariance(above, rows, below, of_rows),
-    )
-
-
-def _critical(
-    joint: JointAnswers, above: Table, below: Table, of_rows: Ints, level: float
-) -> tuple[Critical, float | Floats]:
-    """Return quantiles of the noise of above - t below, and that of below alone.
+def _critical(joint: JointAnswers, statistic: Quotient | Difference, level: float) -> Critical:
+    """Return quantiles of the noise of above - t below.
 
     Where Laplace noise is that of too many rows, the largest of any sum of it stands for all.
     """
     if joint.coefficients is None:
-        q = widest_quantile(joint, level)
-        return lambda t: np.full(t.shape, q), q
-    first, second = joint.coefficients[above], joint.coefficients[below]
-    of_mixture = partial(_laplace_critical, first, second, of_rows, level)
-    return of_mixture, variation_alone(joint, below, level)[of_rows]
+        return partial(np.full_like, fill_value=widest_quantile(joint, level))
+    first, second = (joint.coefficients[table] for table in statistic.tables)
+    return partial(_laplace_critical, first, second, rows_in(*statistic.tables), level)
 
 
 def variation_alone(joint: JointAnswers, table: Table, level: float) -> Floats:

@@ -253,18 +253,13 @@ class Quotient:
     """Answers of one table over those of another, which has some of its axes."""
 
     kind: QuotientKind  # what it is called
-    numerator: Table  # whose rows are those of the statistic
+    rows: Table  # the numerators
     denominator: Table  # each of its axes is one of the numerator's
-
-    @property
-    def rows(self) -> Table:
-        """The table that says what the rows are."""
-        return self.numerator
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables whose answers it is made of."""
-        return (self.numerator, self.denominator)
+        return (self.rows, self.denominator)
 
 
 @dataclass(frozen=True)
@@ -356,9 +351,9 @@ class DerivedItem:
         return self.statistic.rows.size * len(several)
 
     @property
-    def of_this_release(self) -> bool:
-        """Whether it is made of the answers of one release, and of no other's."""
-        return not (isinstance(self.statistic, Difference) and self.statistic.release)
+    def release(self) -> str:
+        """The folder of another release that answers are from; empty where there is none."""
+        return self.statistic.release if isinstance(self.statistic, Difference) else ""
 
 
 @dataclass(frozen=True)

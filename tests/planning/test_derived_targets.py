@@ -224,7 +224,7 @@ def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they
     assert on_items("mean: sd <= 0.5").keys() == {"hours"}
     # As far as one record reaches: a sum of hours bears five times the noise of a count.
     mean = next(item for item in spec.derived if item.name == "mean").statistic
-    assert (mean.numerator.unit, mean.denominator.unit) == (5, 1)
+    assert (mean.rows.unit, mean.denominator.unit) == (5, 1)
     assert on_items("mean: sd <= 0.5")["hours"] > 5
     times = 1_000_000  # in a smaller unit all is the same
     value = f"value: [{', '.join(str(times * k) for k in range(6))}]"

@@ -57,6 +57,7 @@ from dpquery.reconstruction.derived import (
     JointAnswers,
     limits_of,
     merging_at,
+    pairs_of,
     quantile_ends,
     quantile_places,
     rows_by_group,
@@ -446,7 +447,7 @@ class DerivedTrials:
         }
         chance = public_generator(TRIALS_SEED)
         noise: dict[Table, list[Floats]] = {table: [] for table in tables}
-        for trial in range(self.trials if any(map(_is_simulated, statistics)) else 1):
+        for trial in range(self.trials if any(map(is_tried, statistics)) else 1):
             report_progress("trying derived statistics on made-up noise", trial / self.trials)
             estimates = reconstruct(strategy, [_unit_noise(chance, strategy, n) for n in sizes])
             for table, answers in noise.items():
@@ -454,18 +455,16 @@ class DerivedTrials:
         self.noise = {table: np.array(answers) for table, answers in noise.items()}
         self._joint = JointAnswers(tables, strategy, estimates, noise_std=1.0)
         self._variances: dict[Table, Floats] = {}
+        self._std: dict[Statistic, Floats] = {}  # of differences and rates, under unit noise
 
     def errors(self, statistic: Statistic, noise_std: float) -> RowErrors:
         """Return the errors of a statistic's rows where measured rows have noise of this size."""
         match statistic:
-            case Difference(first=first, second=second):
-                same = np.arange(first.size)
-                variance = self._variance(first) + self._variance(second)
-                variance = variance - 2 * self._joint.covariance(first, same, second, same)
-                return _exact(noise_std * np.sqrt(np.maximum(variance, 0.0)))
-            case Rate(rows=table, per=per, population=population):
-                scale = per / np.array(population)
-                return _exact(noise_std * np.sqrt(self._variance(table)) * scale)
+            case Difference() | Rate():
+                if statistic not in self._std:
+                    self._std[statistic] = pairs_of(statistic, self._joint).deviation()
+                std = noise_std * self._std[statistic]
+                return RowErrors(std, np.zeros(len(std), dtype=np.bool_))
             case Quotient():
                 return self._of_quotients(statistic, noise_std)
             case Quantiles():
@@ -476,7 +475,7 @@ class DerivedTrials:
         assert_never(statistic)
 
     def _of_quotients(self, statistic: Quotient, noise_std: float) -> RowErrors:
-        above, below = statistic.numerator, statistic.denominator
+        above, below = statistic.tables
         of_rows = rows_in(above, below)
         with np.errstate(all="ignore"):
             truth = self.truth[above] / self.truth[below][of_rows]
@@ -520,8 +519,8 @@ class DerivedTrials:
         return self._variances[table]
 
 
-def _is_simulated(statistic: Statistic) -> bool:
-    """Whether errors depend on the counts."""
+def is_tried(statistic: Statistic) -> bool:
+    """Whether its errors depend on the counts."""
     return isinstance(statistic, Quotient | Quantiles)
 
 
@@ -530,10 +529,6 @@ def _unit_noise(chance: PublicGenerator, strategy: Strategy, size: int) -> Float
     if strategy.noise == "laplace":
         return chance.laplace(scale=1 / np.sqrt(2), size=size)
     return chance.normal(size=size)
-
-
-def _exact(std: Floats) -> RowErrors:
-    return RowErrors(std, np.zeros(len(std), dtype=np.bool_))
 
 
 def _spread(estimates: Floats, truth: Floats) -> RowErrors:

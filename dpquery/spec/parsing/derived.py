@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,23 +53,6 @@ from dpquery.spec.spec import (
 
 POPULATION = "population"
 """The column of a file of populations that holds them."""
-
-
-def read_population(
-    text: str, name: str, node: Node, table: Table, attributes: Mapping[int, Attribute]
-) -> tuple[float, ...]:
-    """Return the population of every row of a table, in row order.
-
-    Args:
-        text: of the file: a header with the attributes of the table's rows and `population`, then a
-            line for each row, by labels or codes.
-        name: of the file.
-        node: where it is named.
-        table: whose rows have populations.
-        attributes: by index.
-    """
-    values, _ = read_row_values(text, name, node, table, attributes, POPULATION, _number)
-    return tuple(map(float, values.tolist()))
 
 
 def read_row_values(
@@ -137,7 +121,7 @@ def _float(text: str) -> float:
         return math.nan
 
 
-def _number(text: str, place: str, node: Node) -> float:
+def _population(text: str, place: str, node: Node) -> float:
     value = _float(text)
     if not 0 < value < 1e18:
         raise node.mistake(
@@ -273,21 +257,16 @@ class _Reader:
 
     def read(self, given: DerivedFields) -> tuple[Statistic, str]:
         """Return a statistic and what it is in words."""
-        match given.chosen:
-            case "share":
-                statistic, words = self._share(given.share)
-            case "ratio":
-                statistic, words = self._ratio(given.ratio)
-            case "mean":
-                statistic, words = self._mean(given.mean)
-            case "difference":
-                statistic, words = self._difference(given.difference)
-            case "rate":
-                statistic, words = self._rate(given.rate)
-            case "merged":
-                statistic, words = self._merged(given.merged)
-            case _:
-                statistic, words = self._quantiles(given.quantiles)
+        readers: dict[str, Callable[[Any], tuple[Statistic, str]]] = {
+            "share": self._share,
+            "ratio": self._ratio,
+            "mean": self._mean,
+            "difference": self._difference,
+            "rate": self._rate,
+            "quantiles": self._quantiles,
+            "merged": self._merged,
+        }
+        statistic, words = readers[given.chosen](getattr(given, given.chosen))
         for i in statistic.rows.attributes:
             name = self._names[i]
             if name in DERIVED_COLUMNS:
@@ -296,6 +275,10 @@ class _Reader:
                     f"attribute otherwise and give its header as {{column: {name}}}"
                 )
         return statistic, words
+
+    @property
+    def _attributes(self) -> dict[int, Attribute]:
+        return {i: a for i, a in self.scope.declared.values() if a is not None}
 
     @property
     def _names(self) -> dict[int, str]:
@@ -449,10 +432,7 @@ class _Reader:
 
     def _rate(self, given: RateFields) -> tuple[Statistic, str]:
         name, table = self._item(given.of)
-        attributes = {i: a for i, a in self.scope.declared.values() if a is not None}
-        node = given.node("population")
-        text = self.read_file(given.population)
-        population = read_population(text, given.population, node, table, attributes)
+        population = self._numbers(given, "population", table, POPULATION, _population)
         return Rate(table, given.per, population), f"{name} per {given.per:g} of {given.population}"
 
     def _quantiles(self, given: QuantileFields) -> tuple[Statistic, str]:
@@ -521,22 +501,34 @@ class _Reader:
 
     def _sizes(self, given: MergedRowsFields, table: Table) -> tuple[float, ...]:
         """Return how many records every row of a table is expected to have."""
-        attributes = {i: a for i, a in self.scope.declared.values() if a is not None}
         if given.sizes is not None:
-            node, text = given.node("sizes"), self.read_file(given.sizes)
-            header = next(csv.reader(text.splitlines()), [])
+            header = next(csv.reader(self.read_file(given.sizes).splitlines()), [])
             column = "estimate" if "estimate" in header and "size" not in header else "size"
-            read, _ = read_row_values(text, given.sizes, node, table, attributes, column, _size)
-            return tuple(map(float, read.tolist()))
+            return self._numbers(given, "sizes", table, column, _size)
         if self.records is None:
             raise given.node().mistake(
                 "how large rows are to be expected is not known; say `rows: about N` of the "
                 "dataset, or name a file with `sizes:`"
             )
         sizes: Floats = np.array(float(self.records))
+        attributes = self._attributes
         for i, asked in (*table.axes, *table.where):
             sizes = np.multiply.outer(sizes, _shares(asked, even_spread(attributes[i])))
         return tuple(sizes.ravel().tolist())
+
+    def _numbers(
+        self,
+        given: RateFields | MergedRowsFields,
+        key: str,
+        table: Table,
+        column: str,
+        read: Callable[[str, str, Node], float],
+    ) -> tuple[float, ...]:
+        """Return a number for every row of a table, from the file that a field names."""
+        file, node = getattr(given, key), given.node(key)
+        text = self.read_file(file)
+        values, _ = read_row_values(text, file, node, table, self._attributes, column, read)
+        return tuple(map(float, values.tolist()))
 
     def _probabilities(self, given: QuantileFields) -> tuple[float, ...]:
         node = given.at
