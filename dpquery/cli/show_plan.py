@@ -388,7 +388,7 @@ def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, obj
             "rmse": bought.std * (selection.figures.rmse or math.inf),
             "max_std_error": bought.std * (selection.figures.max_std_error or math.inf),
         },
-        "bound_rmse": _times(selection.bound_rmse, std),
+        "bound_rmse": _times(selection.bound, std),
         "bound_kind": selection.bound_kind,
         "bound_score": _times(selection.bound_score, std),
         "bound_score_kind": selection.bound_score_kind,

@@ -88,7 +88,7 @@ class Release(PublishedTables):
             named = digest_of(selection.strategy) == facts.strategy.sha256
             if named and facts.guarantee.mechanism in mechanisms_of(selection.noise):
                 strategy = selection.decoded(self.compiled.workload)
-                return strategy, sound_change(selection.change, self.spec)
+                return strategy, sound_change(selection.record_change, self.spec)
         raise SpecError(
             f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; run "
             "`dpquery release` again, which is free: the ledger holds the measurements"

@@ -33,7 +33,7 @@ from dpquery.mechanisms.derived import NO_DERIVED
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap, encode_settings
+from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap
 from dpquery.progress import report_progress
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,
@@ -273,7 +273,7 @@ class RapMechanism(FittedMechanism[PlannedRap, RapRounds]):
         return sensitivity, rounds.scale(rounds.measurement_rho, sensitivity)
 
     def _settings(self) -> object:
-        return encode_settings(self.query.rounds.settings)
+        return vars(self.query.rounds.settings)
 
     def _facts(self, run: MeasuredRun, shared: _SharedFacts) -> RapFacts:
         rounds, settings = self.query.rounds, self.query.rounds.settings

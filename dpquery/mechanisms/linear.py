@@ -218,7 +218,7 @@ class LinearMechanism:
         """Return the manifest with the public facts; with other errors where one is left out."""
         if all(fact.relied_on for fact in facts):
             return replace(manifest, facts=facts)
-        query, change = self.query, self.priced.selection.change
+        query, change = self.query, self.priced.selection.record_change
         error = expected_error(answering, query.compiled.workload, change)
         std = self.priced.std
         strategy = replace(

@@ -17,15 +17,16 @@ The files beside a plan that are others now than when it was made: what it relea
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import cast
+from typing import Annotated
 
 import yaml
 
 from dpquery.exceptions import SpecError
 from dpquery.limits import (
+    LARGEST_INTEGER,
     MAX_JSON_BYTES,
     MAX_LABELLED_TABLES,
     MAX_MATRICES_BYTES,
@@ -38,12 +39,7 @@ from dpquery.plan_file.rehearsals import (
     PlannedClosest,
     PlannedFit,
     PlannedRap,
-    decode_adaptive,
-    decode_closest,
-    decode_rap,
-    encode_adaptive,
-    encode_closest,
-    encode_rap,
+    RapSettings,
 )
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Accounting, Spec
@@ -62,14 +58,16 @@ from dpquery.strategy.strategy import (
 )
 from dpquery.untrusted.files import OURS, read_outside, seems_to_be
 from dpquery.untrusted.json_values import (
+    UNWRITTEN,
     ChangedError,
     Count,
     Json,
     JsonValue,
     NotNegative,
     Positive,
+    Within,
+    as_json,
     as_written,
-    decode,
     integer,
     list_of,
     mapping,
@@ -146,25 +144,26 @@ class ItemFigures:
 class PlannedSelection:
     """The outcome for one kind of noise; `strategy` is kept encoded until the spec is compiled.
 
-    No strategy has a weighted RMSE below `bound_rmse`, nor a score below `bound_score`. `tried` is
+    No strategy has a weighted RMSE below `bound`, nor a score below `bound_score`. `tried` is
     the largest ratio of a figure to its target where some are on derived items, whose errors are
     tried: in the search, and in its scores, limits on the items that they are made of stand for
-    them. Figures and noise are for one record that changes as `change` says. Plans that do not say
-    it, as all once did, take a replaced record for two, one that leaves and one that enters.
+    them. Figures and noise are for one record that changes as `record_change` says. Plans that do
+    not say it, as all once did, take a replaced record for two: one leaves and one enters.
     """
 
     noise: Noise
     best: str
-    strategy: Json
+    bound: Positive | None
+    bound_kind: str
+    bound_score: Positive | None
+    bound_score_kind: str
     candidates: tuple[CandidateFigures, ...]
     items: tuple[ItemFigures, ...]
-    bound_rmse: float | None
-    bound_kind: str
-    bound_score: float | None
-    bound_score_kind: str
-    change: RecordChange = "enters"
-    tried: Positive | None = None
-    found: Strategy | None = field(default=None, repr=False)  # where it was planned just now
+    strategy: Json
+    record_change: Annotated[RecordChange, UNWRITTEN] = "enters"
+    tried: Annotated[Positive | None, UNWRITTEN] = None
+    # where it was planned just now
+    found: Annotated[Strategy | None, UNWRITTEN] = field(default=None, repr=False)
 
     def decoded(self, workload: Workload) -> Strategy:
         """Return the strategy; see `decode_strategy`."""
@@ -203,14 +202,14 @@ class Plan:
     spec_files: Mapping[str, str]
     objective: Objective
     targets: tuple[Target, ...]
-    seed: int
+    seed: Annotated[int, Within(0, LARGEST_INTEGER)]
     selections: tuple[PlannedSelection, ...]
     relaxed: PlannedRap | None = None
     digest: str = ""
     accounting: Accounting | None = None
     edition: int = FORMATS[FORMAT]
-    labelled_tables: int | None = None
-    tables: int = 1
+    labelled_tables: Count | None = None
+    tables: Annotated[int, Within(1, TABLES_EDITION)] = 1
     closest: PlannedClosest | None = None
     adaptive: PlannedAdaptive | None = None
 
@@ -257,37 +256,16 @@ def write_plan(plan: Plan) -> bytes:
             "files": dict(sorted(plan.spec_files.items())),
         },
         "objective": plan.objective,
-        "targets": [vars(target) for target in plan.targets],
+        "targets": as_json(plan.targets),
         "seed": plan.seed,
-        "selections": [
-            {
-                "noise": selection.noise,
-                "best": selection.best,
-                "bound": selection.bound_rmse,
-                "bound_kind": selection.bound_kind,
-                "bound_score": selection.bound_score,
-                "bound_score_kind": selection.bound_score_kind,
-                "candidates": [vars(figures) for figures in selection.candidates],
-                "items": [vars(figures) for figures in selection.items],
-                "strategy": selection.strategy,
-            }
-            | ({} if selection.change == "enters" else {"record_change": selection.change})
-            | ({} if selection.tried is None else {"tried": selection.tried})
-            for selection in plan.selections
-        ],
+        "selections": [as_json(replace(selection, found=None)) for selection in plan.selections],
     }
-    if plan.accounting is not None:
-        content["accounting"] = plan.accounting
-    if plan.labelled_tables is not None:
-        content["labelled_tables"] = plan.labelled_tables
-    if plan.tables > 1:
-        content["tables"] = plan.tables
-    if plan.relaxed is not None:
-        content["relaxed"] = encode_rap(plan.relaxed)
-    if plan.adaptive is not None:
-        content["adaptive"] = encode_adaptive(plan.adaptive)
-    if plan.closest is not None:
-        content["closest"] = encode_closest(plan.closest)
+    usual = {field.name: field.default for field in fields(Plan)}
+    for name in ("accounting", "labelled_tables", "tables", "relaxed", "adaptive", "closest"):
+        if (value := getattr(plan, name)) != usual[name]:
+            content[name] = as_json(value)
+    if plan.relaxed is not None:  # whose settings stand first
+        content["relaxed"] = {"settings": None, **mapping(as_json(plan.relaxed))}
     content["sha256"] = sha256_of(content)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -322,61 +300,38 @@ def read_plan(content: bytes, *, name: str = "this") -> Plan:
 
 def _parse(raw: Json, digest: str) -> Plan:
     spec = mapping(raw["spec"])
-    files = {text_of(name): text_of(text) for name, text in mapping(spec["files"]).items()}
-    plan = Plan(
-        tool=text_of(raw["tool"]),
-        spec_name=text_of(spec["name"]),
-        spec_text=text_of(spec["text"]),
-        spec_files=files,
-        objective=cast(Objective, decode(Objective, raw["objective"])),
-        targets=tuple(record(Target, target) for target in list_of(raw["targets"])),
-        seed=integer(raw["seed"], 0),
-        selections=tuple(
-            _parse_selection(mapping(selection)) for selection in list_of(raw["selections"], 1)
-        ),
-        relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
-        digest=digest,
-        accounting=cast(Accounting | None, decode(Accounting | None, raw.get("accounting"))),
-        edition=FORMATS[text_of(raw["format"])],
-        labelled_tables=cast(int | None, decode(Count | None, raw.get("labelled_tables"))),
-        tables=_tables(raw),
-        closest=decode_closest(mapping(raw["closest"])) if "closest" in raw else None,
-        adaptive=decode_adaptive(mapping(raw["adaptive"])) if "adaptive" in raw else None,
-    )
+    given: dict[str, object] = {
+        **raw,
+        **{f"spec_{part}": spec[part] for part in ("name", "text", "files")},
+        "targets": tuple(record(Target, target) for target in list_of(raw["targets"])),
+        "selections": tuple(map(_parse_selection, list_of(raw["selections"], 1))),
+        "digest": digest,
+        "edition": FORMATS[text_of(raw["format"])],
+    }
+    if "relaxed" in raw:  # plans were once compared without a margin
+        relaxed = mapping(raw["relaxed"])
+        settings = record(RapSettings, relaxed["settings"])
+        given["relaxed"] = record(PlannedRap, {"margin": 1, **relaxed, "settings": settings})
+    if "adaptive" in raw:
+        given["adaptive"] = record(PlannedAdaptive, raw["adaptive"])
+    if "closest" in raw:
+        given["closest"] = record(PlannedClosest, raw["closest"])
+    plan = record(Plan, given)
     if sum(each.preferred for each in plan.fits) > 1:
         raise ValueError("preferred")
     return plan
 
 
-def _parse_selection(raw: Json) -> PlannedSelection:
-    selection = PlannedSelection(
-        noise=cast(Noise, decode(Noise, raw["noise"])),
-        best=text_of(raw["best"]),
-        strategy=mapping(raw["strategy"]),
-        candidates=tuple(record(CandidateFigures, line) for line in list_of(raw["candidates"])),
-        items=tuple(record(ItemFigures, item) for item in list_of(raw["items"])),
-        bound_rmse=_bound(raw["bound"]),
-        bound_kind=text_of(raw["bound_kind"]),
-        bound_score=_bound(raw["bound_score"]),
-        bound_score_kind=text_of(raw["bound_score_kind"]),
-        change=cast(RecordChange, decode(RecordChange, raw.get("record_change", "enters"))),
-        tried=_bound(raw.get("tried")),
-    )
+def _parse_selection(raw: JsonValue) -> PlannedSelection:
+    given = mapping(raw)
+    candidates = (record(CandidateFigures, line) for line in list_of(given["candidates"]))
+    items = (record(ItemFigures, item) for item in list_of(given["items"]))
+    both = {"candidates": tuple(candidates), "items": tuple(items)}
+    selection = record(PlannedSelection, {**given, **both})
     best = selection.figures
     if None in (best.rmse, best.weighted_rmse, best.max_std_error, best.score):
         raise ValueError("best")
     return selection
-
-
-def _tables(raw: Json) -> int:
-    tables = integer(raw.get("tables", 1), 1)
-    if tables > TABLES_EDITION:
-        raise ValueError("tables")
-    return tables
-
-
-def _bound(raw: JsonValue) -> float | None:
-    return cast(float | None, decode(Positive | None, raw))
 
 
 def most_labelled(spec: Spec) -> int | None:

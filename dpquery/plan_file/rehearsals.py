@@ -1,19 +1,14 @@
 """What was rehearsed, as a plan keeps it: columns, RAP and adaptive measurement.
 
-What a plan holds of mechanisms whose answers have no error bars, as they were rehearsed.
-
 Relaxed Adaptive Projection (RAP) has settings: how many rounds, how many queries in each. Adaptive
-tables have none. All of it is public and fixed in advance, and what is decoded may be hostile.
-
-A plan is input from outside when it is read: what is decoded here may be hostile.
+tables have none. All of it is public and fixed in advance, and what is read of it may be hostile.
 """
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from dpquery.exceptions import SpecError
 from dpquery.limits import (
     LARGEST_INTEGER,
     MAX_RAP_MEASURED,
@@ -22,7 +17,7 @@ from dpquery.limits import (
     MAX_RELAXED_ROWS,
 )
 from dpquery.strategy.strategy import Objective
-from dpquery.untrusted.json_values import Count, Json, JsonValue, NotNegative, Within, record
+from dpquery.untrusted.json_values import Count, NotNegative, Within
 
 MechanismChoice = Literal["auto", "linear", "rap", "adaptive"]
 """What carries a plan out; "auto" is what the plan prefers."""
@@ -88,33 +83,17 @@ def default_settings(*, rho: float, rows: int, queries: int) -> RapSettings:
     return RapSettings(rounds, SELECTED, RELAXED_ROWS, 0)
 
 
-def encode_settings(settings: RapSettings) -> dict[str, JsonValue]:
-    """Return the settings as JSON values."""
-    return asdict(settings)
-
-
-def decode_settings(raw: JsonValue) -> RapSettings:
-    """Return the settings from JSON values; SpecError where they are damaged.
-
-    >>> decode_settings(encode_settings(RapSettings(4, 16, 1000, 0)))
-    RapSettings(rounds=4, selected=16, relaxed_rows=1000, seed=0)
-    """
-    try:
-        return record(RapSettings, raw)
-    except (LookupError, TypeError, ValueError):
-        raise SpecError("the plan's settings of RAP are damaged; run `dpquery plan`") from None
-
-
-_EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
-_LEAST_DELTA = Fraction(1, 10**100)
+_Epsilon = Annotated[Fraction, Within(Fraction(1, 10**6), 10**6)]
+_Delta = Annotated[Fraction, Within(0, Fraction(10**100 - 1, 10**100))]
+_DeltaAboveZero = Annotated[Fraction, Within(Fraction(1, 10**100), Fraction(10**100 - 1, 10**100))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
     """A mechanism without error bars as it was rehearsed; errors in counts."""
 
-    epsilon: Fraction  # of the guarantee that was rehearsed
-    delta: Fraction  # of the same; above 0
+    epsilon: _Epsilon  # of the guarantee that was rehearsed
+    delta: _DeltaAboveZero  # of the same
     proxy: str  # in words, what stood in for the data
     repetitions: Count  # how often it was rehearsed
     # root mean square error over all queries, weighted as the workload weighs them: the mean over
@@ -185,50 +164,9 @@ PlannedFit = PlannedRap | PlannedAdaptive
 """A mechanism that fits a model to what it measured, whose answers have no error bars."""
 
 
-def encode_rap(relaxed: PlannedRap) -> dict[str, JsonValue]:
-    """Return RAP as it was rehearsed as JSON values."""
-    return {"settings": encode_settings(relaxed.settings)} | _encoded_rehearsal(relaxed)
-
-
-def encode_adaptive(planned: PlannedAdaptive) -> dict[str, JsonValue]:
-    """Return adaptive measurement as they were rehearsed as JSON values."""
-    return _encoded_rehearsal(planned) | {"tables": planned.tables, "rounds": planned.rounds}
-
-
-def _encoded_rehearsal(rehearsal: Rehearsal) -> dict[str, JsonValue]:
-    values = {field.name: getattr(rehearsal, field.name) for field in fields(Rehearsal)}
-    return values | {"epsilon": str(rehearsal.epsilon), "delta": str(rehearsal.delta)}
-
-
-def decode_rap(raw: Json) -> PlannedRap:
-    """Return RAP as it was rehearsed; TypeError, ValueError or LookupError where it is damaged."""
-    # Plans were once compared without a margin.
-    relaxed = record(PlannedRap, {"margin": 1, **raw, "settings": decode_settings(raw["settings"])})
-    check_guarantee(relaxed.epsilon, relaxed.delta, least_delta=_LEAST_DELTA)
-    return relaxed
-
-
-def decode_adaptive(raw: Json) -> PlannedAdaptive:
-    """Return adaptive measurement as they were rehearsed.
-
-    Raises:
-        TypeError, ValueError, LookupError: they are damaged.
-    """
-    planned = record(PlannedAdaptive, raw)
-    check_guarantee(planned.epsilon, planned.delta, least_delta=_LEAST_DELTA)
-    return planned
-
-
-def check_guarantee(epsilon: Fraction, delta: Fraction, *, least_delta: Fraction | int = 0) -> None:
-    """Refuse, by ValueError, a guarantee that nothing was rehearsed at."""
-    if not _EPSILONS[0] <= epsilon <= _EPSILONS[1] or not least_delta <= delta < 1:
-        raise ValueError("guarantee")
-
-
 BiasedColumn = Literal["consistent", "shrunk", "averaged"]
 AnswerColumn = Literal["estimate", BiasedColumn]
 """The columns that are compared; the first is the unbiased one."""
-MOST_CONTENDERS = 64
 
 
 @dataclass(frozen=True)
@@ -253,32 +191,18 @@ class Contender:
 class PlannedClosest:
     """What was compared at a guarantee, and what a release gives its readers."""
 
-    epsilon: Fraction  # of the guarantee
-    delta: Fraction  # of the same
+    epsilon: _Epsilon  # of the guarantee
+    delta: _Delta  # of the same
     proxy: str  # in words, what stood in for the data
     repetitions: Count  # how many runs were simulated
     contenders: tuple[Contender, ...]  # what was compared
-    chosen: Annotated[int, Within(0, MOST_CONTENDERS)]  # the place of the one that errs least
+    chosen: Annotated[int, Within(0, LARGEST_INTEGER)]  # the place of the one that errs least
+
+    def __post_init__(self) -> None:
+        if self.chosen >= len(self.contenders):
+            raise ValueError("chosen")
 
     @property
     def best(self) -> Contender:
         """The contender that errs least."""
         return self.contenders[self.chosen]
-
-
-def encode_closest(closest: PlannedClosest) -> dict[str, JsonValue]:
-    """Return the rehearsal as JSON values."""
-    return vars(closest) | {
-        "epsilon": str(closest.epsilon),
-        "delta": str(closest.delta),
-        "contenders": [asdict(contender) for contender in closest.contenders],
-    }
-
-
-def decode_closest(raw: Json) -> PlannedClosest:
-    """Return the rehearsal; TypeError, ValueError or LookupError where it is damaged."""
-    closest = record(PlannedClosest, raw)
-    check_guarantee(closest.epsilon, closest.delta)
-    if closest.chosen >= len(closest.contenders):
-        raise ValueError("chosen")
-    return closest

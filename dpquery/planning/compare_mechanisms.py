@@ -396,7 +396,7 @@ def _measured(best: SelectionAtBudget, workload: Workload) -> tuple[Strategy, fl
     """Return what a selection measures, and the standard deviation of the noise on each row."""
     selection = best.selection
     strategy = selection.decoded(workload)
-    return strategy, best.std * math.sqrt(squared_sensitivity(strategy, selection.change))
+    return strategy, best.std * math.sqrt(squared_sensitivity(strategy, selection.record_change))
 
 
 def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
@@ -519,7 +519,7 @@ class ColumnRehearsal:
         self, strategy: Strategy, priced: SelectionAtBudget, part: WorkloadPart, end: float
     ) -> list[Contender]:
         """Return the estimates and the columns that can be made from a strategy."""
-        workload, change = self.compiled.workload, priced.selection.change
+        workload, change = self.compiled.workload, priced.selection.record_change
         noise_std = priced.std * squared_sensitivity(strategy, change) ** 0.5
         rmse = priced.std * expected_error(strategy, workload, change).weighted_rmse
         largest = expected_largest(strategy, workload, noise_std=noise_std)

@@ -103,7 +103,7 @@ class SelectionAtBudget:
     @property
     def bound_rmse(self) -> float | None:
         """Proven lower bound on the weighted RMSE of any strategy, where one is known."""
-        bound = self.selection.bound_rmse
+        bound = self.selection.bound
         return None if bound is None else self.std * bound
 
 
@@ -123,7 +123,7 @@ def selection_std(
     selection: PlannedSelection, spec: Spec, *, epsilon: Fraction, delta: Fraction
 ) -> float:
     """Return the `unit_std` by which a planned selection's figures are in counts."""
-    change = sound_change(selection.change, spec)
+    change = sound_change(selection.record_change, spec)
     return unit_std(selection.noise, spec, epsilon=epsilon, delta=delta, change=change)
 
 
@@ -189,7 +189,7 @@ class BudgetShares:
         """
         if selection not in self._calibrated:
             strategy = selection.decoded(self.workload)
-            change = sound_change(selection.change, self.spec)
+            change = sound_change(selection.record_change, self.spec)
             calibrated = strategy, calibration(strategy, privacy=self.spec.privacy, change=change)
             self._calibrated[selection] = calibrated
         return self._calibrated[selection]
@@ -348,7 +348,7 @@ def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Wor
     """
     figures = selection.figures
     try:
-        expected = expected_error(strategy, workload, selection.change)
+        expected = expected_error(strategy, workload, selection.record_change)
         means, (low, high) = (expected.rmse, expected.weighted_rmse), expected.max_between
     except (ArithmeticError, ValueError, UnsupportedWorkloadError):
         means, (low, high) = (math.nan, math.nan), (math.nan, math.nan)
@@ -360,7 +360,7 @@ def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Wor
         least - _ROUNDING * claimed <= claimed <= most + _ROUNDING * claimed
         for (least, most), claimed in zip(spans, stated, strict=True)
     )
-    bound = selection.bound_rmse or 0.0
+    bound = selection.bound or 0.0
     if not same or not bound <= (figures.weighted_rmse or 0.0) * (1 + _ROUNDING):
         raise SpecError(
             "the plan's figures are not those of its strategy: it was changed by hand, or another "
@@ -395,11 +395,11 @@ def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> Plann
         strategy=proposal.strategy.once("encoded", proposal.strategy.encode),
         candidates=tuple(_candidate_figures(candidate) for candidate in selection.candidates),
         items=_item_figures(error, compiled, spec),
-        bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),
+        bound=None if bound is None else math.sqrt(bound.loss / queries),
         bound_kind="" if bound is None else bound.kind,
         bound_score=None if of_score is None else math.sqrt(of_score.loss),
         bound_score_kind="" if of_score is None else of_score.kind,
-        change=selection.change,
+        record_change=selection.change,
         found=proposal.strategy,
     )
 

@@ -234,7 +234,7 @@ def _total_error(
     if asked or all(column.other != "count" for column in columns) or not strategy.supports(total):
         return None
     variance = total_of(strategy.variances(total, position=None), total)
-    square = squared_sensitivity(strategy, priced.selection.change)
+    square = squared_sensitivity(strategy, priced.selection.record_change)
     return priced.std * math.sqrt(variance * square)
 
 

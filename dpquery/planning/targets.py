@@ -122,7 +122,7 @@ class DerivedErrors:
     def errors(self, name: str, noise: Noise, std: float) -> RowErrors:
         """Return the errors of an item's rows where a query of sensitivity one has this noise."""
         trials, selection = self._trials_of(noise), self._selections[noise]
-        change = sound_change(selection.change, self._spec)
+        change = sound_change(selection.record_change, self._spec)
         on_rows = std * math.sqrt(squared_sensitivity(trials.strategy, change))
         return trials.errors(self.items[name].statistic, on_rows)
 
@@ -467,7 +467,7 @@ def least_epsilons(plan: Plan, shares: BudgetShares) -> tuple[LeastEpsilon, ...]
 
 def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
     """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
-    change, score = sound_change(selection.change, spec), selection.score or math.inf
+    change, score = sound_change(selection.record_change, spec), selection.score or math.inf
     needed = steps(spec.privacy, change) * score
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed

@@ -398,7 +398,7 @@ class _Trials:
         if len(self.priced.items) == 1:
             return rmse
         asked = self.compiled.workload.select(self.compiled.items[place])
-        noise, change = self.priced.selection.noise, self.priced.selection.change
+        noise, change = self.priced.selection.noise, self.priced.selection.record_change
         only = select(asked, noises=[noise], time_limit=0, change=change, proving=False)
         quick = only[noise].best.error
         return rmse if quick is None else min(rmse, self.priced.std * unit * quick.rmse)
@@ -432,7 +432,7 @@ class _Trials:
         weights = tuple(
             weight * factor if k in heavier else weight for k, weight in enumerate(workload.weights)
         )
-        noise, change = self.priced.selection.noise, self.priced.selection.change
+        noise, change = self.priced.selection.noise, self.priced.selection.record_change
         found = select(
             replace(workload, weights=weights),
             noises=[noise],

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fractions import Fraction
 from types import UnionType
 from typing import (
@@ -53,8 +53,8 @@ class ChangedError(Exception):
 class Within:
     """Limits of a number, both included, for the type of a dataclass's field."""
 
-    low: float
-    high: float
+    low: float | Fraction
+    high: float | Fraction
     or_zero: bool = False
 
     def holds(self, value: object) -> bool:
@@ -171,12 +171,16 @@ def scaled_integer(value: JsonValue) -> int:
 def record(kind: type[_T], raw: JsonValue | Mapping[str, object]) -> _T:
     """Return the dataclass that an object holds; names that are none of its fields are ignored.
 
+    Fields that have a default may be missing.
+
     Raises:
         LookupError, TypeError, ValueError, ArithmeticError: a field is missing or at fault.
     """
     if not isinstance(raw, Mapping):
         raise TypeError("mapping")
-    return cast(_T, decode(kind, {name: raw[name] for name in get_type_hints(kind)}))
+    usual = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
+    given = {name: raw[name] for name in usual if name in raw or usual[name] is MISSING}
+    return cast(_T, decode(kind, given))
 
 
 def as_json(value: object) -> JsonValue:
@@ -189,6 +193,8 @@ def as_json(value: object) -> JsonValue:
             if UNWRITTEN not in get_args(hints[field.name])
             or getattr(value, field.name) != field.default
         }
+    if isinstance(value, Fraction):
+        return str(value)
     return [*map(as_json, value)] if isinstance(value, tuple) else cast(JsonValue, value)
 
 
@@ -196,8 +202,9 @@ def decode(kind: object, raw: object) -> object:
     """Turn JSON values into a dataclass, a tuple or a plain value of a type.
 
     Args:
-        kind: the type: a dataclass whose fields are all given, and no others; a tuple, a union with
-            None, a Literal, a Fraction as text, a plain type; or Annotated with Within, Matching.
+        kind: the type: a dataclass whose fields are all given, and no others; a tuple, a Mapping to
+            texts or to what is looked at later, a union with None, a Literal, a Fraction as text, a
+            plain type; or Annotated with Within, Matching.
         raw: what the JSON text holds there.
 
     Raises:
@@ -210,6 +217,8 @@ def decode(kind: object, raw: object) -> object:
     if origin is tuple and isinstance(raw, list | tuple):
         members = members[:1] * len(raw) if Ellipsis in members else members
         return tuple(decode(member, value) for member, value in zip(members, raw, strict=True))
+    if origin is Mapping and isinstance(raw, dict):
+        return {name: text_of(v) if members[1] is str else v for name, v in raw.items()}
     if origin is UnionType or origin is Union:
         return None if raw is None else decode(members[0], raw)
     if origin is Annotated:

@@ -40,7 +40,7 @@ from dpquery.measurement.rounds.tables import (
     penalties_of,
     steps_apart,
 )
-from dpquery.plan_file.rehearsals import RapSettings, encode_settings
+from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.spec.spec import Rows
 
 
@@ -482,7 +482,7 @@ CHANGES = [
 MORE = {
     ask: [
         {"settings": AT_ONCE},
-        *({"settings": dataclasses.replace(TWO, **{name: 1})} for name in encode_settings(TWO)),
+        *({"settings": dataclasses.replace(TWO, **{name: 1})} for name in vars(TWO)),
         {"spec": SPEC.replace("r: 2", "r: 1")},
         {"spec": SPEC.replace("ways: 2", "ways: 1")},
     ],

@@ -58,18 +58,24 @@ def test_the_least_epsilon_meets_every_target_and_one_per_cent_less_does_not(
             selection.strategy, noise=least["noise"], workload=compiled.workload
         )
         figure = score(
-            goal, expected_error(strategy, compiled.workload, selection.change), compiled.workload
+            goal,
+            expected_error(strategy, compiled.workload, selection.record_change),
+            compiled.workload,
         )
         epsilon = Fraction(str(least["epsilon"]))
         assert (
             figure
-            * unit_std(least["noise"], spec, epsilon=epsilon, delta=delta, change=selection.change)
+            * unit_std(
+                least["noise"], spec, epsilon=epsilon, delta=delta, change=selection.record_change
+            )
             <= 1
         )
         less = epsilon * 99 / 100
         assert (
             figure
-            * unit_std(least["noise"], spec, epsilon=less, delta=delta, change=selection.change)
+            * unit_std(
+                least["noise"], spec, epsilon=less, delta=delta, change=selection.record_change
+            )
             > 1
         )
     shares = [least["budget_share"] for least in report["least_epsilons"]]
