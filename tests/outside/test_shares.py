@@ -347,7 +347,7 @@ def selection_of(figures, best="chosen"):
         CandidateFigures(name, rmse, rmse, largest, score, True, "", False)
         for name, (rmse, largest, score) in figures.items()
     )
-    return PlannedSelection("gaussian", best, {}, candidates, (), None, "", None, "")
+    return PlannedSelection("gaussian", best, None, "", None, "", candidates, (), {})
 
 
 @pytest.mark.parametrize(
