@@ -70,14 +70,7 @@ def release_title(manifest: Manifest, about: About) -> str:
 def code_book(
     tables: Sequence[PackagedTable], manifest: Manifest, about: About, files: Sequence[str]
 ) -> list[Content]:
-    """Return the content of the code book.
-
-    Args:
-        tables: of the release.
-        manifest: of the release.
-        about: what the spec says of the publication.
-        files: names of the files of the package.
-    """
+    """Return the content of the code book."""
     content: list[Content] = []
     if about.description:
         content.append(Paragraph(about.description))
@@ -170,15 +163,7 @@ def data_package(
     folder: Path,
     csv: bool,
 ) -> str:
-    """Return the text of datapackage.json.
-
-    Args:
-        tables: of the release.
-        manifest: of the release.
-        about: what the spec says of the publication.
-        folder: where the CSV files lie: their sizes and digests are stated.
-        csv: whether each table is there as CSV too.
-    """
+    """Return the text of datapackage.json."""
     dataset, guarantee = manifest.dataset, manifest.guarantee
     resources = [_resource(t, f"{t.name}.csv", folder) for t in tables] if csv else []
     resources += [_resource(t, t.path.name, folder) for t in tables]
