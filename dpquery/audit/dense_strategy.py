@@ -1,9 +1,7 @@
 """Strategies and queries as dense matrices, written anew.
 
-Written apart from operators/, the slow way, so that the two can be compared.
-
-Read from the JSON of release.plan alone and apart from strategy/ and measurement/, so that what
-they compute can be compared with it.
+Read from the JSON of release.plan alone and apart from operators/, strategy/ and measurement/, so
+that what they compute can be compared with it.
 """
 
 import base64

@@ -1,19 +1,10 @@
 """compare(), synthesize() and package(), each as a straight line.
 
-compare() as a straight line: the expected errors of two plans, item by item.
-
-A spec is planned first, with a ledger that is made for it and thrown away: nothing is put on
-record, and no plan is written.
-
-synthesize() as a straight line: records from the relaxed rows of a release, free of budget.
+compare() plans a spec first, with a ledger that is made for it and thrown away: nothing is put on
+record, and no plan is written. The two others open no data and no ledger:
 
     release folder -> spec and classes -> relaxed rows -> records -> CSV file
-
-Nothing here opens data or a ledger: what comes out is a function of what is published already.
-
-package() as a straight line: a release made ready to hand over, from its folder alone.
-
-release folder -> manifest, spec and tables -> the same files, with what describes them
+    release folder -> manifest, spec and tables -> the same files, with what describes them
 """
 
 import os

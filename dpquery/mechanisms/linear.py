@@ -1,8 +1,7 @@
 """Releases by a strategy: what is asked, answered and said of them.
 
-Carry out a linear strategy: least squares, and an exact standard error on every answer.
-
-What a release makes of public facts: tested, relied on or not, and put into words.
+Answers are by least squares, each with an exact standard error. Public facts are tested, relied on
+or not, and put into words.
 """
 
 import hashlib

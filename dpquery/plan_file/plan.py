@@ -1,17 +1,11 @@
-"""The file dpquery.plan: written, read as input from outside, and its shapes of strategies.
-
-dpquery.plan: the spec, the compared candidates and the chosen integer strategies, as JSON.
+"""The file dpquery.plan: the spec, the candidates and the chosen integer strategies, as JSON.
 
 A plan is input from outside when it is read: every number in it is checked against the spec that it
 contains, and the sensitivity is never read from it but computed anew.
 
-Strategies read back from JSON values: integers only, each checked against the workload.
-
 What is read may be hostile. It can make a release fail before the charge, never make it false: the
 sensitivity is computed from the integers themselves, and a strategy that is singular or does not
 answer its workload is refused here. Encoding and decoding of each shape stand with the shape.
-
-The files beside a plan that are others now than when it was made: what it releases is older.
 """
 
 import hashlib

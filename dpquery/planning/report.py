@@ -1,9 +1,4 @@
-"""What a plan comes to at a budget: the report that commands print.
-
-What another objective would buy: a compared strategy that it prefers, and the price of it.
-
-Compile a spec whose tables are all small enough to be counted.
-"""
+"""What a plan comes to at a budget: the report that commands print."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,4 @@
-"""The statement of a release: statement.md.
-
-statement.md: the guarantee in words that a lawyer can read, from the manifest alone.
-
-What statement.md says of a release of relaxed rows, in words.
-
-The words on items whose rows are numbered: how to read their columns, and what their files are.
-
-The columns are those of releases.tables.long_table.
-
-The columns `published` and `suppressed` in words, for the statement.
-"""
+"""statement.md: the guarantee in words that a lawyer can read, from the manifest alone."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The codes of a column's values: one rule for each text, and the same for many at a time.
 
-Codes of the values of a column, many at a time: those of `code_of`, found faster.
-
 Most numbers are decided by the float next to them. Rounding to the next float never turns the order
 of two numbers round, so a number whose float is below that of a bound is below the bound, and one
 whose float is above it is above, however many digits they have. Where the two floats are equal the
@@ -19,8 +17,6 @@ The text of a typed value: that which a CSV file of the column would hold.
 `2024-02-29`, `2024-02-29 13:30:00`, an empty text for null, `nan` and `inf`. Where the column has a
 time zone it is the time in that zone, with what this is ahead of UTC: `2024-02-29 13:30:00+01:00`,
 or a Z in UTC itself. It depends on the value and on the column's type alone.
-
-Codes of field texts in the declared domain: a total function for each column.
 
 One rule holds for all kinds. White space around a text is stripped, that of Unicode too. A number
 is a number, however it is written: `1`, `1.0`, `01`, `+1` and `1e0` are one value, compared

@@ -7,8 +7,6 @@ A kind of source is one file beside this one: text (`text_files`), Arrow (`arrow
 means does not depend on where it was stored. Each says in its docstring why one record more is one
 record more for the counter, and changes no other. Tables on Spark (`engines`) are no source: the
 counter runs beside them.
-
-What to do about a file that is another kind than its suffix says, before the charge.
 """
 
 import os

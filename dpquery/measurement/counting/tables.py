@@ -1,14 +1,10 @@
 """Tables that are counted while records stream by, and which of them need to be.
 
-Running counts of many tables over rows of codes: confidential.
+All of it is confidential.
 
 Counting rows costs most where there are very many tables: a table of five attributes is counted
 once, and gives its ten tables of three. Rows are held until there are many of them, so that each
 such sum is taken over many rows, and counts are added up in as few bytes as hold them.
-
-Which tables are counted, and the sums of them that are asked for.
-
-Codes of several attributes in as few 64-bit words as hold them, and back.
 """
 
 import math

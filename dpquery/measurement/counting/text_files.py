@@ -1,7 +1,5 @@
 """Delimited text as a source: lines, fields and quotes.
 
-Parsing of delimited text into fields.
-
 The parser is part of the sensitivity proof.
 
 **One line a record** (the default). A record is what lies between two line feeds, and what a line
@@ -21,8 +19,6 @@ holds a NUL, or a carriage return before its end and out of quotes, has unbalanc
 and a field of more than 128 KiB. Empty lines are no records.
 
 pyarrow reads whole pieces where it provably does the same; every other piece goes through `fields`.
-
-Delimited text as a source: encodings, compression and the header line.
 
 Compression is undone first and as a stream, so that one record more in the text is what the counter
 sees, however many compressed bytes that changes; nothing grows with what a file unpacks to.

@@ -1,14 +1,10 @@
 """One run of any mechanism on a public population, with a seeded chance.
 
-RAP and adaptive measurement rehearsed on a public proxy: what their errors are likely to be.
-
 The loop is the curator's own (run_rounds in measurement), at the guarantee that is planned, with a
 seeded chance in place of the curator's: the same plan comes out the same every time.
 
 The error of estimates is known exactly. That of the columns that give up being unbiased depends on
 the data, as RAP's does, so that they are simulated on the same populations.
-
-Errors of derived statistics on a public population: trials with simulated noise, no data.
 
 The error of a share, a mean or a median depends on the counts that it is made of, and plan knows
 none. So it is tried on a public or made-up population of the declared rows: its exact counts stand
@@ -18,9 +14,7 @@ works it out. Differences and rates are linear: their errors are those of their 
 The draws are of unit noise, the same at every guarantee: errors at several are compared on the same
 chances. Least squares is linear, so that the noise of an answer is the answer to the noise.
 
-A seeded generator for rehearsals on public data: the same plan comes out the same every time.
-
-It gives NO privacy: whoever knows the seed takes the noise off. The curator makes its own
+The seeded generator gives NO privacy: whoever knows the seed takes the noise off. The curator makes its own
 generator, and takes none as an argument.
 """
 

@@ -6,12 +6,8 @@ hold. That tail is linear in each p_i: a programme over "a of the first i hold" 
 derivative by p_i is the probability that exactly r - 1 of the others hold ([MATH] 10). Only queries
 that were measured are stored, a few numbers each.
 
-The error of relaxed rows where all queries of some blocks were measured: by whole tables.
-
-No query is stored by itself: the answers of a block are matrix products of half-tables (see
+Where all queries of some blocks were measured no query is stored by itself: the answers of a block are matrix products of half-tables (see
 `rows`), and so is the gradient, of the table of residuals with either half.
-
-The error of relaxed rows against marginals, those of one or two attributes many at a time.
 
 A run over many attributes measures hundreds of small tables, and a fit compares with all of them in
 every step: tables of equal sizes are one product of stacked matrices.

@@ -6,8 +6,6 @@ text of each, the code of other texts by a text that nothing else accepts. Where
 person, every record is another person: which records belong together is not known, so how many
 rows persons have is not in the records, though tables of the release may say it.
 
-Synthetic records drawn from relaxed rows: each has one code an attribute.
-
 A relaxed row is a distribution of records whose attributes are independent. It gives its share of
 the records, and these spread over the values of every attribute as evenly as whole numbers allow:
 systematic sampling, in another order for each attribute. The records of one row so have its

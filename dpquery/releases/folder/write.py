@@ -1,10 +1,5 @@
 """The folder of a release, written whole or not at all.
 
-The atomic writer of a release: the folder is whole or not there, whatever happens meanwhile.
-
-Everything is written into a workshop beside the target, and moves into place when it is on disk:
-see `workshop_beside`.
-
 A release that comes out byte for byte as it is already there stays as it is, but for the time
 stamp of release.json: it is then newer than its prerequisites, so that Make settles, while files
 made from the tables are not made again.

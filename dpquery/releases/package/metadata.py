@@ -1,16 +1,10 @@
 """Code book, datapackage.json and the draft for the registry.
 
-The code book: every file of a package, its columns, and what their values are called.
-
-datapackage.json: a release by the Data Package standard, version 2.0.
-
-Of every table its fields with types, constraints, categories and missing values; of the whole its
+datapackage.json is by the Data Package standard, version 2.0: of every table its fields with types, constraints, categories and missing values; of the whole its
 licence, contact and source. What the standard has no key for, units and the guarantee, stands
 under keys of its own, which it allows.
 
-registry.yaml: a draft for the Differential Privacy Deployments Registry (registry.opendp.org).
-
-Keys are those of the registry's records of September 2026, whose schema is
+registry.yaml is for the Differential Privacy Deployments Registry (registry.opendp.org). Keys are those of the registry's records of September 2026, whose schema is
 `schemas/deployments-schema.yaml` of github.com/opendp/deployments-registry-data. What only the
 office knows is marked in the file.
 """

@@ -1,12 +1,8 @@
 """Pages for readers: tables, quality and methodology.
 
-Pages of headings, paragraphs and tables, written as Markdown and as HTML from one content.
+They are written as Markdown and as HTML from one content. The HTML needs nothing else: no network, no script, light and dark, narrow and wide, and print.
 
-The HTML needs nothing else: no network, no script, light and dark, narrow and wide, and print.
-
-quality.md: quality and methodology by the ESS Single Integrated Metadata Structure (SIMS 2.0).
-
-What follows from the release is filled in: confidentiality, accuracy as far as it is of the noise,
+quality.md is by the ESS Single Integrated Metadata Structure (SIMS 2.0). What follows from the release is filled in: confidentiality, accuracy as far as it is of the noise,
 processing. What only the office knows is marked, so that nobody takes an empty line for a no.
 """
 

@@ -1,6 +1,4 @@
-"""Tables as CSV files.
-
-The tables of a release as CSV: UTF-8, commas, a header, and CSV on the Web metadata beside.
+"""The tables of a release as CSV: UTF-8, commas, a header, and CSV on the Web metadata beside.
 
 A cell that a spreadsheet would take for a formula has an apostrophe before it: a text that begins
 with = + - @, a tab or a carriage return, and is no number. Empty cells are missing values, except

@@ -1,8 +1,5 @@
 """What each number of a release is worth: the error report.
 
-The errors of a release, read back from its folder: for the terminal, as JSON, for the page and for
-notebooks.
-
 How values are called, and what the publication is about, is known from the plan, whose spec the
 folder of a release holds; a folder of answers has none, and is told by its labels alone.
 """
