@@ -294,7 +294,6 @@ def _rows_over_codes(
 
 
 def _with_columns(rows: DenseRows, columns: Sequence[Sequence[int]]) -> DenseRows:
-    """Return rows whose matrices have these columns of theirs, for every attribute."""
     pairs = zip(rows.attributes, rows.matrices, strict=True)
     return replace(rows, matrices=tuple(M[:, columns[i]] for i, M in pairs))
 
@@ -372,7 +371,6 @@ def queries_of(spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
 
 
 def _matrix(raw: Json) -> Numbers:
-    """Return the integer matrix of a factor or a core, entry by entry."""
     if "matrix" in raw:
         return _unpacked(raw["matrix"])
     if raw["kind"] == "p-identity":
@@ -395,7 +393,6 @@ def _matrix(raw: Json) -> Numbers:
 
 
 def _blocks(n: int, size: int) -> Numbers:
-    """Return the 0/1 matrix of blocks of codes that follow one another."""
     starts = range(0, n, size)
     return np.array([[int(a <= j < a + size) for j in range(n)] for a in starts], dtype=object)
 

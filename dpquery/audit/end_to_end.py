@@ -337,7 +337,6 @@ def _groups(planned: PlannedCase, values: Ints) -> list[Ints]:
 
 
 def _independent(planned: PlannedCase, values: Ints, what: str) -> Finding:
-    """Test the residuals of rows and of releases or replicates for dependence."""
     p = dependence(values, planned.noise.law)
     return Finding(
         planned.subject,

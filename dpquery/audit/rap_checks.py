@@ -246,7 +246,6 @@ def of_noise(
 
 
 def _shape(values: Ints, scales: Floats) -> float:
-    """Return the p-value of values against discrete Gaussian laws, each at its scale."""
     counted, expected = np.zeros(_CELLS, np.int64), np.zeros(_CELLS)
     quantiles = ndtri(np.arange(1, _CELLS) / _CELLS)
     for scale in np.unique(scales).tolist():

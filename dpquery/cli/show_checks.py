@@ -466,7 +466,6 @@ def _layout_grid(layout: FileGuess, declared: FileFormat, header: Header) -> Gri
 
 
 def _word(value: str | bool) -> str:
-    """Return a part of a layout in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _MARKS.get(value, value)

@@ -114,7 +114,6 @@ def _bought(report: PlanReport, priced: SelectionAtBudget, at_share: AtShare) ->
 
 
 def _what(report: PlanReport, score: float) -> str:
-    """Name a figure that was minimised."""
     if report.plan.targets:
         return f"{score:.3f} x the targets"
     name = (

@@ -121,7 +121,6 @@ def _total_words(report: PlanReport) -> list[str]:
 
 
 def _unfinished(report: PlanReport) -> list[str]:
-    """Name the searches that the time limit cut short."""
     names = [
         f"{candidate.name} ({priced.selection.noise})"
         for priced in report.priced
@@ -419,7 +418,6 @@ def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, obj
 
 
 def _sums(spec: Spec) -> list[SummedFacts | None]:
-    """Return what each item adds up; None for counts."""
     return [summed_facts(item, spec.domain) for item in spec.items]
 
 

@@ -151,7 +151,6 @@ def _counted(account: Account) -> tuple[RunningSum, ...]:
 
 
 def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
-    """Return cap, spent and left of every sum, a row each."""
     rows = [
         (_dataset(status.account), one.currency, name, units_text(units))
         for status in statuses

@@ -136,7 +136,6 @@ def _more_derived(items: Sequence[DerivedWorth]) -> tuple[str, ...]:
 
 
 def _lost(lost: int, rows: int) -> str:
-    """Say how many rows are likely to have no estimate."""
     if not lost:
         return "no row likely to be lost in noise"
     return f"{lost:,} of {count(rows, 'row')} likely to have no estimate"

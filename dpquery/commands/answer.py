@@ -389,7 +389,6 @@ def _named(other: Manifest) -> str:
 def _errors(
     compiled: CompiledSpec, strategy: Strategy, positions: tuple[int | None, ...], std: float
 ) -> tuple[float, float]:
-    """Return the root mean square of all standard errors and the largest, in counts or units."""
     workload, total, largest = compiled.workload, 0.0, 0.0
     for block, unit, position in zip(workload.blocks, workload.units, positions, strict=True):
         spread = strategy.variances(block, position=position)

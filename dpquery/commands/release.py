@@ -236,7 +236,6 @@ def _write(
     workshop: Path,
     unless_same: ChangedDataError | None,
 ) -> None:
-    """Write a release, whole or not at all."""
     write_release(
         directory,
         spec=spec,
@@ -274,7 +273,6 @@ def _stale(
 
 
 def _room(funds: Funds, query: Query, epsilon: Fraction) -> Room:
-    """Return what there is room for after a release."""
     cap = funds.account.cap
     return funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=epsilon)
 

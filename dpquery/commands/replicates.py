@@ -210,7 +210,6 @@ def _statistics(
 
 
 def _wanted(release: Release, names: Sequence[str]) -> list[Item | DerivedItem]:
-    """Return the items of these names, all where none is named; SpecError for an unknown one."""
     every: tuple[Item | DerivedItem, ...] = (*release.spec.items, *release.spec.derived)
     known = {item.name: item for item in every}
     for name in names:

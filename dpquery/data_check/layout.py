@@ -147,7 +147,6 @@ def _remarks(
 
 
 def _beginning(path: Path) -> tuple[bytes | None, str]:
-    """Return the first bytes of the text in a file, if there is any, and what holds it."""
     with open_regular(path) as file:
         head = file.read(_HEAD)
     container = kind_of(head)
@@ -163,7 +162,6 @@ def _beginning(path: Path) -> tuple[bytes | None, str]:
 
 
 def _decoded(head: bytes) -> tuple[str, str]:
-    """Return the likely encoding of a beginning, and its text."""
     for mark, name in _MARKS:
         if head.startswith(mark):
             codec = "utf-8-sig" if name == "utf-8" else name

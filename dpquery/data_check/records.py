@@ -344,7 +344,6 @@ def _with(spec: Spec, layout: FileGuess) -> Spec:
 
 
 def _faults(data: Data, spec: Spec) -> tuple[int, int, int]:
-    """Return how much of some data a release cannot read: headers, ends of sources, lines."""
     try:
         file = FileRecords(sources_of(data, spec.file), spec)
         malformed = sum(chunk.malformed for chunk in file.chunks()) if file.columns else 0

@@ -360,7 +360,6 @@ def _with_number(odd: UndeclaredValues, decimal: str) -> tuple[Column, str]:
 
 
 def _signs(odd: UndeclaredValues) -> list[str]:
-    """Return what stands before or behind digits in some texts, the commonest first."""
     found = (match for text, _ in odd.commonest if (match := _SIGNED.fullmatch(text)))
     return list(dict.fromkeys(match[1] or match[2] for match in found))[:_LISTED]
 

@@ -424,17 +424,14 @@ def _best_order(objective: Callable[[float], float]) -> float:
 
 
 def _decimal(value: Fraction) -> Decimal:
-    """Return a fraction at the context's precision."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def _float_up(value: Fraction) -> float:
-    """Return the nearest float that is not below a fraction."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def _float_down(value: Fraction) -> float:
-    """Return the nearest float that is not above a fraction."""
     near = float(value)
     return near if Fraction(near) <= value else math.nextafter(near, -math.inf)

@@ -250,8 +250,6 @@ def _options(query: Query, epsilon: Fraction) -> str:
 
 
 def _room(query: Query, funds: Funds, ledger: Ledger) -> Room | None:
-    """Return what there is room for of releases like a query; None where the cap takes none."""
-
     def price_at(epsilon: Fraction) -> Price:
         return _price(query, ledger, query.guarantee_at(epsilon))
 

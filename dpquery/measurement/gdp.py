@@ -153,7 +153,6 @@ def delta_of(epsilon: Fraction, squared_mu: Fraction) -> Interval:
 
 
 def _density(x: Interval) -> Interval:
-    """Return the standard normal density."""
     ends = x.low.copy_abs(), x.high.copy_abs()
     size = Interval(_ZERO.low if x.low <= 0 <= x.high else min(ends), max(ends))
     return _DENSITY * (_ZERO - size * size / _TWO).exp()

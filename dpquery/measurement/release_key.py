@@ -182,7 +182,6 @@ def rounds_key(
 
 
 def _sha256(parts: Iterable[bytes]) -> str:
-    """Return the SHA-256 of all parts together, in hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -256,7 +255,6 @@ def _column(column: Column) -> KeyText:
 
 
 def _guarantee(guarantee: Guarantee) -> KeyText:
-    """Write a privacy guarantee, exactly."""
     return write_record(
         "Guarantee",
         kind=guarantee.kind,
@@ -280,7 +278,6 @@ def _linear_mechanism(mechanism: CalibratedNoise) -> KeyText:
 
 
 def _rap_rounds(rounds: RapRounds) -> KeyText:
-    """Write the budget and noise of a run of RAP."""
     return write_record(
         "RapMechanism",
         guarantee=_guarantee(rounds.guarantee),
@@ -297,7 +294,6 @@ def _rap_rounds(rounds: RapRounds) -> KeyText:
 
 
 def _table_rounds(rounds: TableRounds) -> KeyText:
-    """Write the budget and candidates of an adaptive run, and what its closing part measures."""
     candidates, closing = rounds.candidates, dict[str, object]()
     if rounds.measured_items:
         closing = {"closing_rho": rounds.closing_rho, "distances": rounds.measured_items}
@@ -319,7 +315,6 @@ def _table_rounds(rounds: TableRounds) -> KeyText:
 
 
 def _rap_settings(settings: RapSettings) -> KeyText:
-    """Write the rounds and sizes of a run of RAP."""
     return write_record(
         "RapSettings",
         rounds=settings.rounds,

@@ -77,7 +77,6 @@ def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice
 
 
 def _check_rehearsed(planned: PlannedFit, request: ReleaseRequest) -> None:
-    """Refuse a guarantee at which the mechanism that the plan prefers was not rehearsed."""
     if not planned.covers(request.epsilon, request.delta):
         raise SpecError(
             f"the plan prefers {planned.name}, which it simulated at epsilon "

@@ -125,8 +125,6 @@ class RelaxedAnswers:
 
 
 class _SharedFacts(TypedDict):
-    """What manifests say of every run; see RapFacts."""
-
     noise_std: tuple[float, ...]
     relaxed_rows: int
     total: float

@@ -346,7 +346,6 @@ class LinearAnswers:
         return reasons
 
     def _tables(self) -> Iterator[tuple[Item, Table, int]]:
-        """Yield every table with its item and the place of its block."""
         for item, places in zip(self.spec.items, self.compiled.items, strict=True):
             for table, place in zip(item.tables, places, strict=True):
                 yield item, table, place
@@ -416,7 +415,6 @@ def _query(
     compiled: CompiledSpec,
     request: ReleaseRequest,
 ) -> LinearQuery:
-    """Return what a selection measures; SpecError where its noise cannot be drawn."""
     spec, epsilon, delta = shares.spec, request.epsilon, request.delta
     guarantee = accounting.guarantee(
         priced.selection.noise, epsilon=epsilon, delta=delta, accounting=spec.budget.counted

@@ -116,7 +116,6 @@ class CellClasses(Sent):
         return WeakKeyDictionary()
 
     def _same_within(self, block: Block) -> bool:
-        """Return whether all cells of a class have one column in a block."""
         signatures = _signatures(block, self.attributes, salt=0)
         if signatures is None:
             return False
@@ -124,7 +123,6 @@ class CellClasses(Sent):
         return bool(np.array_equal(every, every[self.first_cells][self.codes]))
 
     def _columns(self, block: Block) -> Ints:
-        """Return the columns of the first cells of the classes: (queries, classes)."""
         work = [block.queries * self.count, *(math.prod(f.shape) for f in block.factors)]
         if max(work) > MAX_CLASS_ENTRIES:
             raise UnsupportedWorkloadError(
@@ -562,7 +560,6 @@ def block_over_codes(block: Block, classes: Sequence[Ints]) -> Block:
 def _with_factors(
     block: Block, shape: tuple[int, ...], factor_of: Callable[[int, Factor], Factor]
 ) -> Block:
-    """Return a block over another domain, its factors replaced by attribute."""
     pairs = zip(block.attributes, block.factors, strict=True)
     factors = tuple(factor_of(i, factor) for i, factor in pairs)
     return replace(block, shape_of_domain=shape, factors=factors)

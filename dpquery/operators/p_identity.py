@@ -81,7 +81,6 @@ class BlockPIdentity(Factor):
         return self.diagonal, self.inner, self.outer
 
     def _sums_of(self, diagonal: Numbers, inner: Numbers, outer: Numbers) -> Numbers:
-        """Return the row sums of a matrix that has these entries in its place."""
         codes = np.diff(np.append(self.starts, self.shape[1]))
         sums = [np.add.reduceat(row, self.starts) for row in inner]
         return np.concatenate([diagonal, *sums, outer @ codes])

@@ -159,7 +159,6 @@ def _impossible_cells(spec: Spec, classes: Sequence[Ints]) -> ImpossibleCells:
 
 
 def _atoms(sets: Sequence[Ints], n: int) -> Ints:
-    """Return the atom of every code: those in the same sets are one. (n,)."""
     atoms = np.zeros(n, dtype=np.int64)
     for codes in sets:
         inside = np.zeros(n, dtype=np.int64)

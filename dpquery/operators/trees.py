@@ -354,7 +354,6 @@ class Tree(Factor):
 
     @cached_property
     def _row_sizes(self) -> Ints:
-        """The number of codes in each block that has a row."""
         sizes, rows = np.ones(self.shape[1], dtype=np.int64), []
         for level, measured in enumerate(self.measured):
             if level:
@@ -388,7 +387,6 @@ class Tree(Factor):
 
 
 def _check(parents: Sequence[Ints], weights: Sequence[Numbers]) -> None:
-    """Refuse what is no tree, or does not say everything about its codes."""
     if not weights or len(parents) != len(weights) - 1:
         raise ValueError("a tree has parents for all levels but the highest")
     for level, above in enumerate(parents):
@@ -481,7 +479,6 @@ def tree_of_blocks(n: int, sizes: Sequence[int], squares: Sequence[float]) -> Tr
 
 
 def _block_sums(X: Numbers, sizes: Sequence[int]) -> Iterator[Numbers]:
-    """Yield the sums of X over the blocks of every level, finest first."""
     sums, before = X, 1
     for size in sizes:
         sums = np.add.reduceat(sums, np.arange(0, len(sums), size // before), axis=0)

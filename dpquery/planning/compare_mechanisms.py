@@ -150,7 +150,6 @@ def stages_for(
 def _proxies(
     spec: Spec, compiled: CompiledSpec, request: MechanismRequest, *, targets: bool
 ) -> tuple[Proxy, ...]:
-    """Return the public populations to rehearse on; none where nothing is to be rehearsed."""
     closest, rows = spec.prefer == "closest", spec.dataset.rows
     if closest and spec.states_facts:
         raise SpecError(
@@ -338,7 +337,6 @@ def _of_rap(
 def _rehearsal(
     done: Rehearsed, stage: Stage, report: PlanReport, request: MechanismRequest, key: str
 ) -> Rehearsal:
-    """Return the errors of a rehearsal beside those of the better linear strategy."""
     rmse, largest = _linear_errors(report, stage.workload)
     return Rehearsal(
         epsilon=stage.guarantee.epsilon,
@@ -512,7 +510,6 @@ class ColumnRehearsal:
     def _contenders(
         self, strategy: Strategy, priced: SelectionAtBudget, part: WorkloadPart, end: float
     ) -> list[Contender]:
-        """Return the estimates and the columns that can be made from a strategy."""
         workload, change = self.compiled.workload, priced.selection.record_change
         noise_std = priced.std * squared_sensitivity(strategy, change) ** 0.5
         rmse = priced.std * expected_error(strategy, workload, change).weighted_rmse
@@ -579,7 +576,6 @@ class ColumnRehearsal:
         ]
 
     def _columns(self, strategy: Strategy) -> list[BiasedColumn]:
-        """Return the columns that can be made from a strategy."""
         possible: list[BiasedColumn] = []
         for name in BIASED_COLUMNS:
             try:

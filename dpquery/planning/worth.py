@@ -330,7 +330,6 @@ def judgement(answers: Ints, *, rmse: float, noise: Noise, counts: bool = True) 
 
 
 def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
-    """Return the mean answer of an item over the number of records; of marginals it is exact."""
     blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
     summed = spec.items[place].summed is not None
     if summed or not all(block.is_product for block in blocks):
@@ -363,7 +362,6 @@ def _meet(spec: Spec, compiled: CompiledSpec, place: int) -> float:
 
 
 def _spread(spec: Spec, compiled: CompiledSpec, place: int) -> Floats:
-    """Return the share of records in each class of an attribute, spread evenly, (classes, 1)."""
     shares = even_spread(spec.domain.attributes[place])
     return np.asarray(np.bincount(compiled.classes[place], weights=shares), float)[:, None]
 

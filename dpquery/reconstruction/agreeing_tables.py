@@ -113,7 +113,6 @@ class NonnegativeTables:
         return np.asarray(np.maximum(self._tables(sizes, place)[0], 0.0))
 
     def _tables(self, sizes: Sizes, places: Ints) -> Floats:
-        """Return tables of one group from the components. (count, *sizes)."""
         below = spread_below(self._sets, self._values, sizes, places)
         return below + self._values[sizes][places]
 
@@ -298,7 +297,6 @@ class _TablesApart:
         return tables
 
     def _cells(self, block: Block) -> Floats:
-        """Return the cells of a block's table: none negative, of the estimated total."""
         cells = self._tables.table(varying(block))
         flat, total = cells.reshape(1, -1), np.array([self._tables.total])
         return onto_simplex(flat, np.ones_like(flat), total).reshape(cells.shape)
@@ -315,7 +313,6 @@ def _keys(block: Block) -> tuple[object, ...]:
 
 
 def _sums(block: Block) -> str:
-    """Return why a block of sums has no answers; nothing for counts."""
     valued = any(isinstance(factor, Valued) for factor in block.factors)
     return "its queries are sums, not counts" if valued else ""
 

@@ -304,7 +304,6 @@ def _raked(tables: Floats, margins: list[tuple[tuple[int, ...], Floats]]) -> Flo
 
 
 def _belief(excess: Floats, centre: Floats, noise: Floats) -> Floats:
-    """Return which share of the excess is kept in every cell. (count, *sizes)."""
     sizes = excess.shape[1:]
     order, cells = len(sizes), math.prod(sizes)
     freedom = math.prod(size - 1 for size in sizes)
@@ -320,7 +319,6 @@ def _belief(excess: Floats, centre: Floats, noise: Floats) -> Floats:
 
 
 def _norms(tables: Floats) -> Floats:
-    """Return the sum of squares of every table. (count,)."""
     flat = tables.reshape(len(tables), -1)
     return np.asarray(np.einsum("ij,ij->i", flat, flat))
 

@@ -41,14 +41,10 @@ FIT_TOLERANCE = 1e-4
 
 
 class _Marginal(Protocol):
-    """The argument that mbi passes to a query: a table over a subset of attributes."""
-
     def datavector(self, *, flatten: bool) -> Floats: ...
 
 
 class _Model(Protocol):
-    """A fitted model of mbi."""
-
     def project(self, attrs: tuple[str, ...]) -> _Marginal: ...
 
 

@@ -60,8 +60,6 @@ class NoisyRows:
 
 @dataclass(frozen=True)
 class _Margin:
-    """A margin of the joint table."""
-
     attributes: Subset  # that it keeps
     # the place of the margin that it is summed from; None of the joint table itself
     wider: int | None

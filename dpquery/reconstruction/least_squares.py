@@ -96,7 +96,6 @@ class _SplitEstimates(ABC):
         return block.apply(self._table(block.attributes))
 
     def _table(self, S: Subset) -> Floats:
-        """Return the estimated table over some attributes."""
         several = tuple(k for k, i in enumerate(S) if self.shape[i] > 1)
         parts = {}
         for axes in subsets_of(several):
@@ -123,7 +122,6 @@ class _SplitEstimates(ABC):
         return self._spreads[i].reshape(-1, *[1] * later)
 
     def _noisy(self, a: Subset) -> Floats:
-        """Return the noisy answers of a measured subset as a tensor."""
         place = self.places[a]
         return self.answers[place].reshape(self.measurements[place].block.row_shape)
 
@@ -226,8 +224,6 @@ class _ResidualEstimates(_SplitEstimates):
 
 
 class _DirectEstimates:
-    """The noisy answers themselves."""
-
     def __init__(self, strategy: DirectStrategy, answers: Sequence[Floats]) -> None:
         self.strategy, self.noisy = strategy, answers
 

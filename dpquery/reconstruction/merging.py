@@ -80,8 +80,6 @@ def rows_along(table: Table, attribute: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class _Target:
-    """When a sum of some rows of one group is precise enough."""
-
     sizes: Floats  # (n,) how many records each is expected to have
     covariance: Floats  # (n, n) of them
     rel_error: float  # the most that a standard error may be of its sum

@@ -189,7 +189,6 @@ def _by_sums(account: Account) -> str:
 
 
 def _exactly(account: Account, form: DeltaForm = power) -> str:
-    """Return what is spent of a cap: exactly, and as epsilon where the cap has a delta."""
     cap = account.cap
     amount = f"{cap.currency} {units_text(account.spent)} of {units_text(cap.units)}"
     if cap.delta:

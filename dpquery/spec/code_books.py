@@ -157,7 +157,6 @@ def _values(listed: object) -> dict[str, str] | None:
 
 
 def _labels(path: Path) -> list[Described]:
-    """Return the columns of an SPSS or Stata file by its metadata; no row is read."""
     try:
         import pyreadstat
     except ImportError:

@@ -390,7 +390,6 @@ def person_rows(most: int) -> Attribute:
 
 
 def _number(value: float) -> str:
-    """Return a number's shortest exact text, so that no two edges look alike."""
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 

@@ -123,7 +123,6 @@ def _default(value: object) -> str:
 
 
 def _words(schema: object) -> str:
-    """Return what a schema takes, in words."""
     names = {str(mapping.schema()): name for name, mapping in MAPPINGS.items()}
     match schema:
         case {"$ref": str(path)}:

@@ -213,7 +213,6 @@ def _has_eigenvalues(V: Matrix) -> bool:
 
 
 def _root_trace(V: Matrix) -> float:
-    """Return the sum of square roots of the eigenvalues, which rounding never makes larger."""
     if isinstance(V, Mixture):
         return (V.n - 1) * math.sqrt(V.a) + math.sqrt(V.a + V.n * V.b)
     inverse = _tridiagonal(V)

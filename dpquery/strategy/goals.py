@@ -282,7 +282,6 @@ def even_rows(block: Block) -> tuple[Floats, ...]:
 
 
 def _weighted(block: Block, weight: float, rows: Sequence[Floats]) -> tuple[Block, float]:
-    """Return a block with queries scaled by the roots of their weights, and the block's weight."""
     factors: list[Factor] = []
     for factor, vector in zip(block.factors, rows, strict=True):
         if not block.is_product or np.ptp(vector) <= 1e-12 * vector.max():

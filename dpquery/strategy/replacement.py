@@ -175,7 +175,6 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
 
 
 def _of_classes(factor: Spread, power: int, *, listed: bool) -> Overlaps:
-    """Return overlaps of the columns of classes; codes of one class have equal columns."""
     m, norms = factor.inner.shape[1], factor_norms(factor.inner, power)
     if m == 1:
         return Overlaps(norms[0], even=norms[0])
@@ -203,7 +202,6 @@ def _fits(entries: Numbers, power: int) -> bool:
 
 
 def _of_tree(factor: Tree, power: int, *, listed: bool) -> Overlaps:
-    """Return the overlaps of codes: the weights of the blocks that hold both."""
     n, top = factor.shape[1], factor.weights[-1]
     if not listed:
         return Overlaps(int(top[0]) ** power if len(top) == 1 else 0)
@@ -217,7 +215,6 @@ def _of_tree(factor: Tree, power: int, *, listed: bool) -> Overlaps:
 
 
 def _of_rows(entries: Numbers, power: int) -> Numbers:
-    """Return the overlaps of the columns of a matrix, exactly: (n, n) Python integers."""
     rows, n = entries.shape
     total: Numbers = np.zeros((n, n), dtype=object)
     step = _DIGIT_ROWS if power == 2 else max(1, ROW_CHUNK // (n * n))
@@ -243,7 +240,6 @@ def _products(entries: Numbers) -> Numbers:
 
 
 def _least_entries(entries: Numbers) -> Numbers:
-    """Return the sum over rows of the smaller absolute entry where both have one sign."""
     total: Numbers = np.zeros((entries.shape[1],) * 2, dtype=object)
     for side in (np.maximum(entries, 0), np.maximum(-entries, 0)):
         smaller = np.minimum(side[:, :, None], side[:, None, :])
@@ -291,7 +287,6 @@ class Distances:
         return [self._bound(*pair) for pair in zip(measurements, norms, strict=True)]
 
     def _bound(self, measurement: WeightedColumns, norm: int) -> int:
-        """Return twice the largest norm less the least overlap."""
         block, scale = measurement.block, measurement.weight**self.power
         wide = [factor for factor in block.factors if factor.shape[1] > 1]
         if not wide:
@@ -341,7 +336,6 @@ class Distances:
         return kinds if room else None
 
     def _kinds(self, factors: Mapping[Hashable, Factor]) -> Kinds | None:
-        """Return the kinds of pairs of codes that some factors of one attribute tell apart."""
         n = next(iter(factors.values())).shape[1]
         rows = []
         even = all(self._is_even(factor) for factor in factors.values())
@@ -367,7 +361,6 @@ class Distances:
         return self._overlaps.of(factor, self.power).even is not None
 
     def _matrix(self, factor: Factor, norms: Numbers) -> Numbers:
-        """Return the overlap of every two codes, or the least one where that is all there is."""
         overlaps, n = self._overlaps.of(factor, self.power), factor.shape[1]
         if overlaps.matrix is not None:
             return overlaps.matrix.astype(object)

@@ -362,7 +362,6 @@ def _limit(what: str, number: int, most: int) -> None:
 
 
 def _matrix_bytes(factor: Factor) -> tuple[int, ...]:
-    """Return the bytes of each matrix of integers that stands for a factor in a plan."""
     rows, columns = factor.shape
     if isinstance(factor, Identity | Ones | Hierarchy):
         return (0,)

@@ -162,7 +162,6 @@ def _block(column: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
 
 
 def _sound(values: pa.Array) -> pa.Array:
-    """Return values of which none is an error: what its own type does not allow is undeclared."""
     kind = values.type
     if _Is.is_date64(kind):
         # A moment off midnight is no day: one beyond every calendar, as is one too far away.
@@ -236,7 +235,6 @@ class ArrowFile(StoredFile):
         return self.path.suffix.lower() == PARQUET_SUFFIX
 
     def _located(self, file: BinaryIO, declared: Sequence[str]) -> tuple[pa.Schema, dict[str, int]]:
-        """Return the schema and the place of each declared column."""
         schema = self._schema(file)
         if schema is None:
             what = "a Parquet file" if self._is_parquet else "an Arrow or Feather (version 2) file"
@@ -263,7 +261,6 @@ class ArrowFile(StoredFile):
     def _reader(
         self, file: BinaryIO, kept: Sequence[int] | None
     ) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
-        """Return a reader of the file or of the stream format."""
         options = pa.ipc.IpcReadOptions(included_fields=kept)
         is_file = file.read(len(_IPC_MAGIC)) == _IPC_MAGIC
         file.seek(0)

@@ -74,7 +74,6 @@ def doubles(values: pa.Array) -> Floats:
 
 
 def _texts(values: pa.Array, decimal: str) -> Iterable[str | None]:
-    """Return the text of each value, as the module says; None for null."""
     kind = values.type
     if _Is.is_boolean(kind):
         return (None if value is None else str(value).lower() for value in values.to_pylist())

@@ -133,7 +133,6 @@ class SqliteTable(_DatabaseTable):
 
 
 def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> StoredRecords:
-    """Return rows of an SQLite table as texts."""
     batch: list[StoredValues] = []
     for column in zip(*rows, strict=True):
         texts: dict[bytes, int] = {}
@@ -143,7 +142,6 @@ def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> Store
 
 
 def _text(value: object, decimal: str) -> bytes:
-    """Return the text of an SQLite value."""
     match value:
         case bytes():
             return value
@@ -433,7 +431,6 @@ class AdbcTable:
             yield connection
 
     def _scheme(self) -> str:
-        """Return whose connection it is."""
         scheme = variable(self.at).partition(":")[0]
         return self.driver or _SCHEMES.get(scheme, scheme)
 
@@ -461,7 +458,6 @@ _WORDS = {
 
 
 def _cause(error: Exception) -> str:
-    """Return why a query ended, or "" where it is not known."""
     state = getattr(error, "sqlstate", None) or ""
     if not state:  # as in the middle of the rows: known by PostgreSQL's English words, if by any
         text = str(error)

@@ -133,7 +133,6 @@ def _sources_at(location: Path, file: FileFormat) -> Iterator[Source]:
 
 
 def _files_at(location: Path) -> list[Path]:
-    """Return the files that a path, a folder or a glob stands for."""
     is_folder = os.path.isdir(location)  # unlike is_dir, whatever the name is
     whole = os.path.abspath(location)
     check_no_log(
@@ -163,7 +162,6 @@ def _files_at(location: Path) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """Return what is in a folder, by name, but for what is hidden or a writer's mark."""
     try:
         return sorted(path for path in folder.iterdir() if path.name[0] not in "._")
     except OSError:

@@ -95,7 +95,6 @@ def marginal_sums(
 
 
 def _summed_over(tensor: NDArray[np.integer], axis: int) -> Ints:
-    """Return the sum along an axis; einsum is faster than sum where that is followed by few."""
     n, inner = tensor.shape[axis], math.prod(tensor.shape[axis + 1 :])
     if inner >= _FEW or tensor.dtype != np.int64:
         return np.asarray(tensor.sum(axis=axis, dtype=np.int64))
@@ -262,7 +261,6 @@ class TableCounts:
         return WidenedTables({subset: tensors[subset] for subset in self._subsets})
 
     def _count_held(self) -> None:
-        """Count the rows that are held, and forget them."""
         rows, held, used = self._rows_held, self._held, list(self._dtypes)
         self._held, self._rows_held = [], 0
         if not rows:

@@ -165,6 +165,5 @@ def _coded(
 
 
 def _declared(spec: Spec) -> list[str]:
-    """Return the columns that every source must have once."""
     person = [] if spec.privacy.person is None else [spec.privacy.person]
     return [column.name for column in spec.domain.columns] + person

@@ -295,7 +295,6 @@ def _has_clean_quotes(piece: bytes, dialect: Dialect) -> bool:
 def _read_whole(
     piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect
 ) -> list[StoredValues]:
-    """Return the wanted columns of a clean piece, read by pyarrow."""
     names = [str(i) for i in range(width)]
     text = pa.dictionary(pa.int32(), pa.binary())
     if not piece.strip(b"\r\n"):
@@ -348,7 +347,6 @@ def _read_by_line(
 
 
 def _records(piece: bytes, dialect: Dialect) -> Iterator[bytes]:
-    """Yield the records of a piece, each without its line feed."""
     if not (dialect.newlines_in_quotes and dialect.quote in piece):
         yield from piece.split(b"\n")
         return

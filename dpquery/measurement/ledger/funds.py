@@ -238,7 +238,6 @@ def _price_at(cap: Cap, noise: Noise, epsilon: Fraction) -> Price:
 
 
 def _on_grid(place: int) -> Fraction:
-    """Return an epsilon of _DIGITS digits by its place among them, 0 for the least."""
     decade, step = divmod(place, _DECADE)
     power = decade + _LEAST - _DIGITS + 1
     return Fraction((10 ** (_DIGITS - 1) + step) * 10 ** max(power, 0), 10 ** max(-power, 0))

@@ -575,7 +575,6 @@ class Ledger:
             )
 
     def _stored(self, entry: Entry) -> StoredMeasurement:
-        """Return the measurement of a committed entry; LedgerError if it is damaged."""
         seq = entry.committed.seq
         payload = self._store.get(seq)
         if payload is None:

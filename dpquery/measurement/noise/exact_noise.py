@@ -121,8 +121,6 @@ _CHUNK = 100_000
 
 
 class _Measurement(Protocol):
-    """The part of an OpenDP measurement that is used here."""
-
     def __call__(self, arg: Ints) -> list[int]: ...
     def map(self, d_in: float) -> float: ...
 

@@ -88,5 +88,4 @@ def _rho(block: Moves, scale: Fraction) -> Fraction:
 
 
 def _decimal(value: Fraction) -> Decimal:
-    """Return a fraction at the context's precision."""
     return Decimal(value.numerator) / Decimal(value.denominator)

@@ -509,7 +509,6 @@ def squared_move(sizes: list[int], *, replace: bool, records: int) -> int:
 
 
 def _slack(block: Block) -> int:
-    """Return how many of a row's predicates may fail."""
     return sum(block.counted) - block.at_least
 
 

@@ -117,8 +117,6 @@ class RoundsQuery(Generic[SomeRounds]):
 
 
 def _exact(tables: Tables) -> TrueAnswers:
-    """Return what gives the exact answers of a block, (m,)."""
-
     def exact(block: Block) -> Ints:
         table = tables[block.attributes]
         return np.asarray(exact_answers(WeightedBlock(1, block), table, shift=0))

@@ -182,7 +182,6 @@ def spread(values: Ints, classes: Ints) -> Ints:
 
 
 def _numbers(codes: Ints, attributes: Sequence[int], shape: Sequence[int]) -> Ints:
-    """Return the C-order number of each record's values of some attributes."""
     number = np.zeros(len(codes), dtype=np.int64)
     for i in attributes:
         number = number * shape[i] + codes[:, i]
@@ -336,7 +335,6 @@ def _on_codes(predicates: IdentitySet, counts: Floats) -> Floats:
 
 
 def _not_negative(counts: Floats) -> Floats:
-    """Return the nearest table of the same total without negative counts."""
     flat = counts.reshape(1, -1)
     total = np.maximum(flat.sum(axis=1), 1.0)
     return onto_simplex(flat, np.ones_like(flat), total).reshape(counts.shape)

@@ -14,8 +14,8 @@ works it out. Differences and rates are linear: their errors are those of their 
 The draws are of unit noise, the same at every guarantee: errors at several are compared on the same
 chances. Least squares is linear, so that the noise of an answer is the answer to the noise.
 
-The seeded generator gives NO privacy: whoever knows the seed takes the noise off. The curator makes its own
-generator, and takes none as an argument.
+The seeded generator gives NO privacy: whoever knows the seed takes the noise off. The curator makes
+its own generator, and takes none as an argument.
 """
 
 import math
@@ -492,7 +492,6 @@ class DerivedTrials:
         return _spread(flat, np.array(truth).ravel())
 
     def _variance(self, table: Table) -> Floats:
-        """Return the variances of a table's answers under unit noise: (m,)."""
         if table not in self._variances:
             rows = np.arange(table.size)
             self._variances[table] = self._joint.covariance(table, rows, table, rows)
@@ -505,7 +504,6 @@ def is_tried(statistic: Statistic) -> bool:
 
 
 def _unit_noise(chance: PublicGenerator, strategy: Strategy, size: int) -> Floats:
-    """Return noise of variance one on so many measured rows."""
     if strategy.noise == "laplace":
         return chance.laplace(scale=1 / np.sqrt(2), size=size)
     return chance.normal(size=size)

@@ -71,8 +71,6 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Relaxed rows, how far they are from the answers, and how far from the start."""
-
     logs: Singles
     masses: Singles
     misfit: Misfit

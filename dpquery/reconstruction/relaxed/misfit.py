@@ -6,8 +6,9 @@ hold. That tail is linear in each p_i: a programme over "a of the first i hold" 
 derivative by p_i is the probability that exactly r - 1 of the others hold ([MATH] 10). Only queries
 that were measured are stored, a few numbers each.
 
-Where all queries of some blocks were measured no query is stored by itself: the answers of a block are matrix products of half-tables (see
-`rows`), and so is the gradient, of the table of residuals with either half.
+Where all queries of some blocks were measured no query is stored by itself: the answers of a block
+are matrix products of half-tables (see `rows`), and so is the gradient, of the table of residuals
+with either half.
 
 A run over many attributes measures hundreds of small tables, and a fit compares with all of them in
 every step: tables of equal sizes are one product of stacked matrices.

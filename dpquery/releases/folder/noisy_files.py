@@ -115,7 +115,6 @@ def write_measurements(
 
 
 def _repeated(texts: Sequence[str], places: Ints) -> pa.Array:
-    """Return the text at each place."""
     names = {name: k for k, name in enumerate(dict.fromkeys(texts))}
     name_of = np.array([names[text] for text in texts])
     return pa.DictionaryArray.from_arrays(
@@ -176,7 +175,6 @@ def _ends(measured: Sequence[MeasurementLabel], rows: int) -> Ints:
 
 
 def _places(ends: Ints, start: int, count: int) -> Ints:
-    """Return which measurement each of some rows belongs to."""
     inside = np.clip(ends, start, start + count)
     counts = inside - np.append([start], inside[:-1])
     return np.repeat(np.arange(len(ends)), counts)

@@ -390,7 +390,6 @@ def _metadata(
     fields: Sequence[FileField] = (),
     description: str = "",
 ) -> dict[str, str]:
-    """Return the one entry of a file's metadata, which says what it is without its folder."""
     described: dict[str, object] = {}
     if manifest.described:
         described = {"currency": manifest.guarantee.kind, "description": description}

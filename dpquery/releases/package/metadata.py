@@ -1,12 +1,12 @@
 """Code book, datapackage.json and the draft for the registry.
 
-datapackage.json is by the Data Package standard, version 2.0: of every table its fields with types, constraints, categories and missing values; of the whole its
-licence, contact and source. What the standard has no key for, units and the guarantee, stands
-under keys of its own, which it allows.
+datapackage.json is by the Data Package standard, version 2.0: of every table its fields with types,
+constraints, categories and missing values; of the whole its licence, contact and source. What the
+standard has no key for, units and the guarantee, stands under keys of its own, which it allows.
 
-registry.yaml is for the Differential Privacy Deployments Registry (registry.opendp.org). Keys are those of the registry's records of September 2026, whose schema is
-`schemas/deployments-schema.yaml` of github.com/opendp/deployments-registry-data. What only the
-office knows is marked in the file.
+registry.yaml is for the Differential Privacy Deployments Registry (registry.opendp.org). Keys are
+those of the registry's records of September 2026, whose schema is `schemas/deployments-schema.yaml`
+of github.com/opendp/deployments-registry-data. What only the office knows is marked in the file.
 """
 
 import hashlib
@@ -257,7 +257,6 @@ def _written(text: str, is_csv: bool) -> str:
 
 
 def _licence(text: str) -> Mapping[str, str]:
-    """Return a licence by name, or by path where it is an address."""
     if text.startswith(("http://", "https://")):
         return {"path": text}
     if _LICENCE.fullmatch(text):

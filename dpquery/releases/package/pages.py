@@ -1,9 +1,11 @@
 """Pages for readers: tables, quality and methodology.
 
-They are written as Markdown and as HTML from one content. The HTML needs nothing else: no network, no script, light and dark, narrow and wide, and print.
+They are written as Markdown and as HTML from one content. The HTML needs nothing else: no network,
+no script, light and dark, narrow and wide, and print.
 
-quality.md is by the ESS Single Integrated Metadata Structure (SIMS 2.0). What follows from the release is filled in: confidentiality, accuracy as far as it is of the noise,
-processing. What only the office knows is marked, so that nobody takes an empty line for a no.
+quality.md is by the ESS Single Integrated Metadata Structure (SIMS 2.0). What follows from the
+release is filled in: confidentiality, accuracy as far as it is of the noise, processing. What only
+the office knows is marked, so that nobody takes an empty line for a no.
 """
 
 import re
@@ -144,7 +146,6 @@ def _cell(text: str) -> str:
 
 
 def _spaced(text: str) -> str:
-    """Return a text on one line."""
     return " ".join(without_controls(text.replace("\t", " ")).split())
 
 
@@ -245,7 +246,6 @@ def quality(tables: Sequence[PackagedTable], manifest: Manifest, about: About) -
 
 
 def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) -> dict[str, str]:
-    """Return what is known, by the numbers of the concepts."""
     items = [table for table in tables if table.name in {item.name for item in manifest.items}]
     said = {
         "S.1": about.contact,

@@ -98,7 +98,6 @@ def packaged_tables(
 def _table_of_rows(
     path: Path, facts: ItemFacts | DerivedFacts, manifest: Manifest, domain: Domain | None
 ) -> PackagedTable:
-    """Return the table of an item or a derived item."""
     rows = facts.queries if isinstance(facts, ItemFacts) else facts.rows
     with opened(path, rows=rows) as file:
         if isinstance(facts, ItemFacts):

@@ -249,7 +249,6 @@ def _names(file: pq.ParquetFile) -> Sequence[str]:
 
 
 def _rows(file: pq.ParquetFile, rows: Ints, columns: Sequence[str]) -> pa.Table:
-    """Return some rows, reading one row group after the other."""
     parts, first = [], 0
     for group in range(file.metadata.num_row_groups):
         size = file.metadata.row_group(group).num_rows
@@ -319,7 +318,6 @@ def _checked(column: pa.ChunkedArray) -> Floats:
 
 
 def _floats(column: pa.ChunkedArray | pa.Array) -> Floats:
-    """Return numbers as floats, NaN where they are null."""
     values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return np.array(values, dtype=np.float64)
 

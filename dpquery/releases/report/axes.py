@@ -250,7 +250,6 @@ def _log_values(scale: Scale, most: int) -> list[float]:
 
 
 def _round_step(step: float) -> float:
-    """Return the next larger of 1, 2, 2.5, 5 times a power of ten."""
     if step <= 0 or not math.isfinite(step):
         return 1.0
     power = 10.0 ** math.floor(math.log10(step))
@@ -258,7 +257,6 @@ def _round_step(step: float) -> float:
 
 
 def _round_number(value: float, *, up: bool) -> float:
-    """Return the next larger, or the next smaller, of 1, 2, 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     marks = [k * power for k in (1, 2, 5, 10)]
     if up:

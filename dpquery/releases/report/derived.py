@@ -99,7 +99,6 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
 
 
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:
-    """Return how wide the intervals of all rows are."""
     dates = pa.types.is_date32(table.schema.field("estimate").type)
     scale, unit = (1.0, " days") if dates else width_unit(facts.kind)
     low, high = (

@@ -139,7 +139,6 @@ def is_grid(dimensions: Sequence[Dimension]) -> bool:
 
 
 def _combination(dimensions: Sequence[Dimension]) -> Ints:
-    """Return the number of the combination of values that each row has."""
     number = np.zeros(len(dimensions[0].places), dtype=np.int64)
     for dimension in dimensions:
         number = number * len(dimension.texts) + dimension.places

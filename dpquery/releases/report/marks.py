@@ -308,7 +308,6 @@ def _runs(known: Bools) -> list[slice]:
 
 
 def _ends(lines: Sequence[Line]) -> list[float]:
-    """Return the values that a scale must show: intervals where there are some, else estimates."""
     shown = [~np.isnan(line.value) for line in lines]
     every = np.concatenate(
         [np.r_[x.low[s], x.high[s], x.value[s]] for x, s in zip(lines, shown, strict=True)]
@@ -476,7 +475,6 @@ def map_key(maps: Sequence[HeatMap], breaks: Sequence[float], unit: str) -> str:
 
 
 def _map_words(cells: HeatMap) -> str:
-    """Return the extent, the smallest and the largest answer in words."""
     size = f"{len(cells.rows.labels)} rows by {len(cells.columns.labels)} columns"
     if np.isnan(cells.value).all():
         return f"{size}; nothing is published"

@@ -80,7 +80,6 @@ def labelled_rows(directory: Path, facts: ItemFacts, rows: Ints, names: Names) -
 def _cell_words(
     axes: list[dict[str, int | str | None]], cell: int, lists: Mapping[int, pa.Table], names: Names
 ) -> str:
-    """Return what a cell counts: each attribute with its label."""
     words = [str(axes[0]["query"])] if axes[0]["query"] else []
     for axis in axes:
         if axis["attribute"] is not None:

@@ -296,7 +296,6 @@ def page(report: Report) -> str:
 
 
 def _contents(report: Report, sections: Sequence[tuple[str, str, str]]) -> str:
-    """Return links to the sections, and below that of the items to each of them."""
     links = ""
     for place, name, _ in sections:
         below = ""
@@ -364,7 +363,6 @@ HOW_TO_READ = {
 
 
 def _reading(report: Report, marks: Collection[str]) -> str:
-    """Return how all pictures on the page are read."""
     level = level_text(report.manifest.level)
     known = report.manifest.error_bars
     sentences = [words[not known] for mark, words in HOW_TO_READ.items() if mark in marks]

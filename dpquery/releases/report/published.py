@@ -80,7 +80,6 @@ class PublishedTables:
         return facts[item]
 
     def _rows_of(self, facts: ItemFacts, table: str) -> pa.Table | None:
-        """Return the rows of an item's tables of one name; None where it has none."""
         if facts.numbered:
             with saying_damage(self.directory, facts.file):
                 return labelled_tables(self.directory, facts, table)

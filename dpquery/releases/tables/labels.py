@@ -193,7 +193,6 @@ def label_columns(
 def _texts(
     end: str, texts_of: Mapping[PredicateSet, Sequence[str | None]], listed: Sequence[str] = ()
 ) -> ShownColumn:
-    """Return a column of texts, in the order in which they come after those that are listed."""
     every = dict.fromkeys([*listed, *chain.from_iterable(texts_of.values())])
     every.pop(None, None)
     numbers = {text: number for number, text in enumerate(every)}
@@ -228,7 +227,6 @@ def _query_groups(
 
 
 def _ends_type(attribute: Attribute) -> pa.DataType | None:
-    """Return the type of the ends of an attribute's ranges; None where it has no order."""
     if not attribute.in_data:
         return pa.int64()
     types = {Integers: pa.int64(), Bins: pa.float64(), Dates: pa.date32()}

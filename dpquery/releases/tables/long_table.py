@@ -191,7 +191,6 @@ def _numbers(segments: Sequence[Segment]) -> list[pa.Array]:
 
 
 def _texts(texts: Sequence[str], places: Ints) -> pa.Array:
-    """Return the text at each place; null at NO_RANGE."""
     distinct = {text: k for k, text in enumerate(dict.fromkeys(texts))}
     number_of = np.array([distinct[text] for text in texts], dtype=int32)
     numbers = masked(number_of[places], places == NO_RANGE)

@@ -131,7 +131,6 @@ def _population(text: str, place: str, node: Node) -> float:
 
 
 def _numbers(attribute: Attribute, asked: PredicateSet, node: Node) -> dict[str, int]:
-    """Return the number of each query of an attribute by its label, and by its code."""
     numbers: dict[str, int] = {}
     for number, names in enumerate(_names(attribute, asked, node)):
         for name in names:
@@ -169,7 +168,6 @@ def _size(text: str, place: str, node: Node) -> float:
 
 
 def _shares(asked: PredicateSet, spread: Floats) -> list[float]:
-    """Return the share of records of every query, given that of each code."""
     match asked:
         case IdentitySet():
             return [float(spread[code]) for code in asked.codes]
@@ -285,7 +283,6 @@ class _Reader:
         return {i: name for name, (i, _) in self.scope.declared.items()}
 
     def _item(self, node: Node) -> tuple[str, Table]:
-        """Return the item that a node names, and its one table."""
         if not isinstance(node, TextNode):
             raise node.mistake("expected the name of an item of the workload")
         if not self.items:
@@ -500,7 +497,6 @@ class _Reader:
         return MergedRows(table, index, given.rel_error, sizes), words
 
     def _sizes(self, given: MergedRowsFields, table: Table) -> tuple[float, ...]:
-        """Return how many records every row of a table is expected to have."""
         if given.sizes is not None:
             header = next(csv.reader(self.read_file(given.sizes).splitlines()), [])
             column = "estimate" if "estimate" in header and "size" not in header else "size"
@@ -524,7 +520,6 @@ class _Reader:
         column: str,
         read: Callable[[str, str, Node], float],
     ) -> tuple[float, ...]:
-        """Return a number for every row of a table, from the file that a field names."""
         file, node = getattr(given, key), given.node(key)
         text = self.read_file(file)
         values, _ = read_row_values(text, file, node, table, self._attributes, column, read)

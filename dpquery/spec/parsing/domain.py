@@ -207,7 +207,6 @@ class _DomainReader:
         return NumberFormat(thousands, decimal, sign)
 
     def _header(self, node: Node) -> str:
-        """Return the header of a column and take it."""
         name = TextForm("a column's header").read(node, self._problems)
         if name in self._taken:
             raise node.mistake(
@@ -239,12 +238,10 @@ class _DomainReader:
                 return categorical(values, self._problems, self._decimal, column=column)
 
     def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
-        """Return the values in a file beside the spec."""
         name, content, delimiter = self._file(given.values_file, given.node("values_file"))
         return read_lines(name, content, self._problems, column=column, delimiter=delimiter)
 
     def _file(self, file: str | ValuesFileFields, node: Node) -> tuple[str, str, str]:
-        """Return name, text and declared delimiter of a file beside the spec."""
         name, delimiter = (file, "") if isinstance(file, str) else (file.name, file.delimiter)
         if not isinstance(file, str):
             node = file.node("name")

@@ -96,8 +96,6 @@ class TextForm:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number."""
-
     what: str  # what messages call it
     low: Fraction | int | None = None  # the least that it may be
     high: Fraction | int | None = None  # the most that it may be

@@ -68,7 +68,6 @@ def read_sum(given: SumFields, scope: Scope, where: Sets) -> Table:
 
 
 def _values(given: SumFields, attribute: Attribute, problems: Problems) -> tuple[int, ...]:
-    """Return what each code adds."""
     name, column = quoted(attribute.name), attribute.columns[0]
     if attribute.merged:
         raise given.of.mistake(
@@ -143,7 +142,6 @@ def _named(node: Node, attribute: Attribute, problems: Problems) -> dict[int, in
 
 
 def _codes(key: TextNode, attribute: Attribute, problems: Problems) -> tuple[int, int]:
-    """Return the first and the last code that a key names; `other` is any text not declared."""
     column = attribute.columns[0]
     declared = isinstance(column.kind, Categorical) and _OTHER in column.kind.codes
     if key.text.strip() != _OTHER or declared:

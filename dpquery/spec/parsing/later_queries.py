@@ -94,7 +94,6 @@ def _is_used(item: Item, derived: Iterable[DerivedItem]) -> bool:
 def _declared(
     given: QuestionFields, of: Spec, problems: Problems, read_file: Callable[[str], str]
 ) -> dict[str, tuple[int, Attribute | None]]:
-    """Return the release's attributes by name, and those given that are not the release's."""
     released = {attribute.name: (i, attribute) for i, attribute in enumerate(of.domain.in_data)}
     declared: dict[str, tuple[int, Attribute | None]] = {**released}
     with problems.collected():

@@ -307,7 +307,6 @@ def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
 
 
 def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
-    """Return the first and last code of a range [first, last] of a column's own values."""
     form = PairOf(f"a range of {quoted(column.name)}, [first, last]", ref("value"), ref("value"))
     low, high = form.read(node, problems)
     first, last = problems.each(
@@ -322,7 +321,6 @@ def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
 
 
 def _end(node: Node, column: Column, problems: Problems, *, upper: bool) -> int:
-    """Return the code at one end of a range, which includes it."""
     match column.kind:
         case Bins(edges=edges):
             return _edge(node, column, edges, problems) - upper  # it ends below its upper edge
@@ -335,7 +333,6 @@ def _end(node: Node, column: Column, problems: Problems, *, upper: bool) -> int:
 
 
 def _edge(node: Node, column: Column, edges: Sequence[float], problems: Problems) -> int:
-    """Return the position of an edge of bins."""
     edge = Real(f"an edge of {quoted(column.name)}").read(node, problems)
     if edge not in edges:
         label = column.range_label(0, column.length - 1)

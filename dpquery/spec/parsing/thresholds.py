@@ -89,7 +89,6 @@ class WeightedSets:
                     self._sums[i, left, room] = self.weights[i] * weight + beside, count + more
 
     def _times(self, cells: int, size: int) -> int:
-        """Return the product, capped just above the room: what does not fit is all equal."""
         return min(cells * size, self.room + 1)
 
     def _next(self, i: int, left: int, room: int) -> Iterator[DrawState]:
@@ -196,7 +195,6 @@ def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> S
 
 
 def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
-    """Return the tables of random sets of attributes, in the order drawn."""
     attributes = scope.over(given.over, fixed=where)
     k, seed, count, cells = given.k, given.seed, given.sample, given.max_cells
     if k is None or seed is None or not scope.complete:
@@ -246,7 +244,6 @@ def _check_effort(given: ThresholdFields, attributes: Sized) -> None:
 
 
 def _weights(given: ThresholdFields, count: int) -> list[int]:
-    """Return the weights of the attributes, the first named the heaviest."""
     match given.distribution:
         case "uniform":
             return uniform(count)

@@ -361,7 +361,6 @@ class JointSystem:
         return np.asarray(a * total + b * factor.matmat(axis.basis[:, columns]))
 
     def _at_places(self, values: Iterator[Floats]) -> Floats:
-        """Return the values of all stacks where they belong: (rows, *diagonal axes)."""
         pairs = list(zip(self.stacks, values, strict=True))
         out = np.zeros((len(pairs[0][1]), math.prod(self.places)))
         for stack, at in pairs:

@@ -159,7 +159,6 @@ def mixed_powers(block: Block, forms: Sequence[Mapping[int, Floats]], order: int
 
 
 def _mixed(form: Mapping[int, Floats], shares: Sequence[float]) -> Floats:
-    """Return sum_c shares[c] coefs[c]."""
     total: Floats = np.zeros(1)
     for c, share in enumerate(shares):
         if share:

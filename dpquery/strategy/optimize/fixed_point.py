@@ -350,7 +350,6 @@ def even_root(V: Mixture) -> FactorSelection:
 
 
 def _dense(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelection:
-    """Return the strategy of a Gram by its blocks, over orbits of codes where they are few."""
     A = array_of(V)
     n = len(A)
     orbits = orbits_of([A]) if n >= LEAST_IN_ORBITS else None

@@ -168,7 +168,6 @@ def _best_over_orbits(
 def _written_out(
     orbits: Orbits, merged: MergedGram, Theta: Floats, converged: bool
 ) -> FactorSelection:
-    """Return the p-Identity of one column of Theta an orbit; its inverse has one an orbit too."""
     place, s = orbits.place, 1 + Theta.sum(axis=0)
     root = np.linalg.cholesky(np.eye(len(Theta)) + Theta * merged.sizes @ Theta.T)
     return FactorSelection(

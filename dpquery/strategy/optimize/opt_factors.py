@@ -326,6 +326,5 @@ def _product_starts(
 
 
 def _measured(product: ProductSelection) -> Subset:
-    """Return the attributes that a product does not sum over."""
     pairs = enumerate(product.factors)
     return tuple(i for i, factor in pairs if factor.shape[1] > 1 and not isinstance(factor, Ones))

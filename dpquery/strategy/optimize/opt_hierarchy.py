@@ -158,7 +158,6 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
 def _set_traces(
     weights: Sequence[float], sets: Sequence["sp.csr_array"], sizes: tuple[int, ...]
 ) -> Floats:
-    """Return the traces of weighted sets of codes: how many lie in each block, squared, by size."""
     traces = np.zeros(len(sizes))
     for weight, matrix in zip(weights, sets, strict=True):
         m, n = matrix.shape
@@ -202,7 +201,6 @@ def _factor_spans(factor: Factor) -> Floats:
 
 
 def _block_traces(sums: Floats, sizes: tuple[int, ...], n: float) -> Floats:
-    """Return sum_u 1'V1 / codes over the diagonal blocks u of every size: (..., levels)."""
     traces, before = [], 1
     for size in sizes:
         if size > before:
@@ -341,7 +339,6 @@ class _Descent:
         return np.bincount(self.gram.index[:, i], weights, minlength=len(self.gram.matrices[i]))
 
     def _traces_of(self, i: int, levels: Levels) -> Floats:
-        """Return norm^2 tr(X^-1 V) for every matrix V of an attribute."""
         w, n = np.array(levels.weights), self.gram.shape_of_domain[i]
         squared = float(w.sum()) ** 2 if self.noise == "laplace" else float(w @ w)
         if n <= EXACT_LIMIT:

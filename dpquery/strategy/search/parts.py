@@ -91,7 +91,6 @@ def divisions_of(problem: Problem) -> tuple[BlockGroups, ...]:
 
 
 def _gathered(items: Sequence[Sequence[int]], keys: Sequence[object]) -> BlockGroups:
-    """Return the blocks of all items of a key together, for every key."""
     groups: dict[object, list[int]] = {}
     for places, key in zip(items, keys, strict=True):
         groups.setdefault(key, []).extend(places)
@@ -142,8 +141,6 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """The best strategy for a group alone, and its loss."""
-
     strategy: Strategy
     converged: bool
     loss: float

@@ -387,7 +387,6 @@ class _Search:
         return [*candidates, self._tried(name, build, problem)]
 
     def _why_not(self, name: str, noise: Noise, candidates: Sequence[Candidate]) -> str:
-        """Return why a candidate cannot win, nothing where it may; where a goal is set it may."""
         if self.goal:
             return ""
         bound = _best_bound(candidates, self.bound, self.change)
@@ -401,7 +400,6 @@ class _Search:
         return ""
 
     def _least_loss(self, candidates: Sequence[Candidate]) -> float:
-        """Return the least loss of any candidate; infinite where a goal is minimised."""
         if self.goal:
             return math.inf
         queries = weighted_queries(self.workload)

@@ -370,7 +370,6 @@ def _rowwise(tables: Sequence[Floats], rows: int) -> Floats:
 
 
 def _beside(axis: OrbitAxis, queries: Floats) -> Floats:
-    """Return (query - mean of its orbit) / size of the orbit of every code: (m, n)."""
     means = _levels(axis, queries)[:, axis.place]
     entries = (queries - means) / axis.sizes[axis.place]
     entries[np.abs(queries - means) < 1e-12] = 0.0  # a mean of equal entries may be rounded
@@ -378,7 +377,6 @@ def _beside(axis: OrbitAxis, queries: Floats) -> Floats:
 
 
 def _within(axis: OrbitAxis, queries: Floats, order: int) -> Floats:
-    """Return the sum of even powers of (query - mean) / size over each orbit: (m, k)."""
     entries = _beside(axis, queries)
     return np.asarray(np.add.reduceat(entries[:, axis.order] ** order, axis.starts, axis=1))
 

@@ -189,7 +189,6 @@ def _combined(measured_block: Block, block: Block, weight: int, place: int) -> C
 
 
 def _shortest(measured: Factor, wanted: Factor | None, *, needs_total: bool) -> Floats | None:
-    """Return C with C F = Q, the total last, of least norm; None where there is none."""
     if not _is_small(measured, *(() if wanted is None else (wanted,))):
         return None
     n = measured.shape[1]

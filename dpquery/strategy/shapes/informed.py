@@ -258,7 +258,6 @@ class InformedStrategy(Strategy):
         return {i for i in block.attributes if self.shape[i] > 1}
 
     def _count(self, block: Block, position: int | None) -> int:
-        """Return how many queries of a block are known to be 0."""
         if self.facts.impossible is None or IMPOSSIBLE in self.left_out:
             return 0
         if position is None:

@@ -114,7 +114,6 @@ class MarginalsStrategy(SplitStrategy):
         return float((self.splits[i].reading ** order).sum())
 
     def _sums_above(self, power: int, shares: list[float]) -> dict[tuple[int, ...], float]:
-        """Sum over the measured b above every a that lies below one. O(sum_b 2^|b|)."""
         sums: dict[tuple[int, ...], float] = {}
         for b, weight in self.weights.items():
             share = float(weight) ** power * math.prod(shares[i] for i in b)
@@ -444,13 +443,11 @@ class ProductStrategy(Strategy):
         return too_long or queries.shape[0] * m > MAX_FOURTH_POWERS
 
     def _total_power(self, i: int, order: int) -> float:
-        """Return sum_r c_r^order for the total query of one attribute."""
         if isinstance(self.factors[i], Identity):
             return float(self.shape[i])
         return float((self._of_total(i) ** order).sum())
 
     def _of_total(self, i: int) -> Floats:
-        """Return the coefficients A_i (A_i'A_i)^-1 1 of the total query of one attribute."""
         ones = np.ones((self.shape[i], 1))
         return self.factors[i].matmat(inverse_times(self.inverses[i], ones))[:, 0]
 
@@ -479,7 +476,6 @@ class ProductStrategy(Strategy):
         return powers
 
     def _pseudo_inverse(self, i: int) -> Iterator[tuple[slice, Floats]]:
-        """Yield A_i^+ of an attribute, some columns at a time: which, and (n_i, columns)."""
         m, n = self.factors[i].shape
         if m * n <= PSEUDO_INVERSE_ENTRIES:
             yield slice(None), self.pseudo_inverses[i]

@@ -602,7 +602,6 @@ class DenseCore(DenseSplit):
 
     @cached_property
     def _parts(self) -> tuple[Floats, Floats]:
-        """(z, R); ValueError where the rows are not independent."""
         F = self.factor.dense().astype(np.float64)
         U, s, Vt = np.linalg.svd(F / np.abs(F).max(), full_matrices=True)
         z, plus = Vt[-1], (Vt[:-1].T / s) @ U.T / np.abs(F).max()

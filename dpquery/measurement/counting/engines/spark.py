@@ -324,7 +324,6 @@ def _of_rows(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[DataFr
 
 
 def _of_persons(tables: Sequence["DataFrame"], counter: MakesTally) -> "list[DataFrame]":
-    """Return the partial tables of the rows that stay of each person."""
     names = counter().names
     nobody = batch_of([pa.nulls(0)] * len(names))
     words = len(counter().rows_of_persons(nobody.columns))
@@ -403,7 +402,6 @@ def _numbers(
 
 
 def _fields(number: int) -> str:
-    """Return the schema of batches of numbers."""
     return ", ".join(f"word{i} long" for i in range(number))
 
 
@@ -468,7 +466,6 @@ def _of_files(
 
 
 def _read(what: Callable[[], _Read], where: str) -> _Read | None:
-    """Return what Spark finds somewhere, None where it cannot; DataError where it may not."""
     text = ""
     try:
         return what()
@@ -481,8 +478,6 @@ def _read(what: Callable[[], _Read], where: str) -> _Read | None:
 
 
 def _files(session: "SparkSession", place: str) -> list[str]:
-    """Return the files that a path, a folder or a glob stands for."""
-
     def found() -> list[str]:
         # With any schema, so that no file is opened yet: their names are wanted.
         reader = session.read.option("recursiveFileLookup", "true").schema("name string")
@@ -609,7 +604,6 @@ def _names(table: "DataFrame") -> list[str]:
 
 
 def _wanted(table: "DataFrame", names: Sequence[str]) -> "DataFrame":
-    """Return columns of a table, in this order."""
     real = [table.schema.names[_names(table).index(name)] for name in names]
     return table.select(*(table[_quoted(name)].alias(f"c{i}") for i, name in enumerate(real)))
 
