@@ -194,6 +194,7 @@ _MARKS = {
     **{",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe", ".": "point"},
     **{'"': "double quotes", "'": "single quotes", "": "any"},
 }
+_FATES = {"count": "in totals alone", "show": "other", "drop": "left out"}
 _LAYOUT = {
     "encoding": "encoding",
     "delimiter": "delimiter",
@@ -319,7 +320,7 @@ def _values_grid(columns: Sequence[UndeclaredValues], total: int) -> Grid:
             values.column.name,
             _declared(values.column),
             f"{values.records:,}",
-            _fate(values),
+            _FATES[values.column.other],
             _commonest(values),
         )
         for values in columns
@@ -338,10 +339,6 @@ def _values_grid(columns: Sequence[UndeclaredValues], total: int) -> Grid:
     ]
     names = ("column", "declared", "records", "which are", "undeclared values, commonest first")
     return Grid("undeclared values", names, rows, tuple(notes))
-
-
-def _fate(values: UndeclaredValues) -> str:
-    return {"count": "in totals alone", "show": "other", "drop": "left out"}[values.column.other]
 
 
 def _commonest(values: UndeclaredValues) -> str:

@@ -57,7 +57,11 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
         f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
         f"at epsilon {float(report.epsilon):g}{delta}{about}"
     )
-    weakest = sorted(worth.items, key=_weakness, reverse=True)
+    weakest = sorted(  # those of unknown size stand among them
+        worth.items,
+        key=lambda item: (item.share is None and not item.judged, *item.weakness),
+        reverse=True,
+    )
     shown = set(weakest if len(weakest) <= MOST_WORTHS + 1 else weakest[:MOST_WORTHS])
     rows = [_worth_row(item) for item in worth.items if item in shown]
     others = [item for item in worth.items if item not in shown]
@@ -71,11 +75,6 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     rows = [(*row[:4], *(row[4:] if records is not None else row[5:])) for row in rows]
     notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
     return Grid(title, tuple(columns), tuple(rows), tuple(notes))
-
-
-def _weakness(item: ItemWorth) -> tuple[bool, float, float]:
-    """Return what is larger of the weakest items: those of unknown size stand among them."""
-    return item.share is None and not item.judged, *item.weakness
 
 
 def _worth_row(item: ItemWorth) -> tuple[str, ...]:

@@ -266,13 +266,10 @@ class DerivedTargets(DerivedErrors):
         return self._trials_of(next(iter(self._selections)))
 
     def _most_noise(self, noise: Noise) -> float:
-        most = most_noise(lambda std: self._all_met(noise, std))
+        most = most_noise(lambda std: all(each.met for each in self.reached(noise, std)))
         if most is None:
             raise SpecError(self._refusal(noise, LEAST_TRIED_NOISE))
         return most
-
-    def _all_met(self, noise: Noise, std: float) -> bool:
-        return all(reached.met for reached in self.reached(noise, std))
 
     def _refusal(self, noise: Noise, std: float) -> str:
         missed = next(reached for reached in self.reached(noise, std) if not reached.met)

@@ -415,7 +415,8 @@ class ExtraColumns:
         if self.model is not None:
             fitted["graphical"] = self.model.answer(block).ravel()
         fitted["shrunk"], fitted["averaged"] = self.fitted(block)
-        if self.agreeing is not None and not self._by_itself(answers, block):
+        closed = not query_structure(answers.table).reason  # fitted as it is, if it is alone
+        if self.agreeing is not None and not (closed and self.agreeing.alone(block)):
             making = {"consistent": self.agreeing.answer, "integer": self.agreeing.whole_numbers}
             for name in {column.name for column in self.columns} & making.keys():
                 values = making[name](block)
@@ -430,11 +431,6 @@ class ExtraColumns:
         shrunk = values.ravel()
         rows = shrunk if self.rows is None else self.rows.answer(block).ravel()
         return shrunk, (shrunk + rows) / 2
-
-    def _by_itself(self, answers: TableAnswers, block: Block) -> bool:
-        """Return whether a table is fitted in closed form, as it has none to agree with."""
-        alone = self.agreeing is not None and self.agreeing.alone(block)
-        return alone and not query_structure(answers.table).reason
 
 
 def check_columns(

@@ -174,7 +174,9 @@ class DateFormat:
         for name, (low, high) in _LIMITS.items():
             if name in given and not low <= int(given[name]) <= high:
                 return None
-        year = int(given["Y"]) if "Y" in given else _full_year(int(given["y"]))
+        year = int(given["Y"] if "Y" in given else given["y"])
+        if "Y" not in given:
+            year += 1900 if year >= _PIVOT else 2000
         name_of_month = given.get("b") or given.get("B")
         month = _MONTH_OF.get(name_of_month.lower(), 0) if name_of_month else given.get("m", 1)
         try:
@@ -276,7 +278,3 @@ class DateFormat:
         beside += [piece.text[-1].isdigit() for piece in before if not piece.directive]
         beside += [piece.text[0].isdigit() for piece in after if not piece.directive]
         return any(beside)
-
-
-def _full_year(two_digits: int) -> int:
-    return two_digits + (1900 if two_digits >= _PIVOT else 2000)

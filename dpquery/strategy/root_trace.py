@@ -214,7 +214,8 @@ def root_trace(
     for row, weight in terms.items():
         remaining = tuple(pair for pair in row if pair not in common)
         rest[remaining] = rest.get(remaining, 0.0) + weight
-    shared = {i: _root_diagonal(attributes[i].matrices[u]) for i, u in sorted(common)}
+    parts = ((i, *_roots(attributes[i].matrices[u])) for i, u in sorted(common))
+    shared = {i: np.asarray(U**2 @ roots) for i, roots, U in parts}
     trace = _Coordinates(rest, attributes).root_trace(budget, mass_budget)
     if trace is None:
         return None
@@ -226,11 +227,6 @@ def root_trace(
     for i, diagonal in shared.items():
         masses[i] = diagonal * (scale / max(float(diagonal.sum()), TINY) * trace.value)
     return RootTrace(scale * trace.value, masses, cost)
-
-
-def _root_diagonal(S: Floats) -> Floats:
-    roots, U = _roots(S)
-    return np.asarray(U**2 @ roots)
 
 
 def _roots(S: Floats) -> tuple[Floats, Floats]:

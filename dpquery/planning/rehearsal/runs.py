@@ -152,10 +152,6 @@ class Stage:
         """What the proxies are, and which part of the workload they are asked for."""
         return populations_in_words(self.proxies) + ("" if self.part is None else self.part.words)
 
-    def proxy_of(self, seed: int) -> Proxy:
-        """Return what stands in for the data in the run of a seed."""
-        return self.proxies[seed % len(self.proxies)]
-
 
 def rehearse(
     stage: Stage,
@@ -229,7 +225,11 @@ def _moved(
 
 def _run(stage: Stage, settings: RapSettings | None, seed: int) -> Errors:
     """Run RAP once, or adaptive measurement on a part with its share of the budget."""
-    workload, guarantee, proxy = stage.workload, stage.guarantee, stage.proxy_of(seed)
+    workload, guarantee, proxy = (
+        stage.workload,
+        stage.guarantee,
+        stage.proxies[seed % len(stage.proxies)],
+    )
     chance, privacy, rows = SeededChance(seed), stage.privacy, stage.rows
     if settings is not None:
         said = f"RAP: T = {settings.rounds}, K = {settings.selected}"
@@ -342,7 +342,8 @@ def rehearse_columns(
     """
     rng, strategy = public_generator(seed), stage.strategy
     noisy = [
-        float(rows.weight) * proxy.measured(rows.block) + _noise(rng, stage, rows.block.queries)
+        float(rows.weight) * proxy.measured(rows.block)
+        + _noise(rng, stage.noise, stage.noise_std, rows.block.queries)
         for rows in strategy.measurements
     ]
     estimates = reconstruct(strategy, noisy)
@@ -381,10 +382,10 @@ def rehearse_columns(
     ]
 
 
-def _noise(rng: PublicGenerator, stage: LinearStage, queries: int) -> Floats:
-    if stage.noise == "laplace":
-        return rng.laplace(scale=stage.noise_std / math.sqrt(2), size=queries)
-    return rng.normal(scale=stage.noise_std, size=queries)
+def _noise(rng: PublicGenerator, noise: Noise, std: float, size: int) -> Floats:
+    if noise == "laplace":
+        return rng.laplace(scale=std / math.sqrt(2), size=size)
+    return rng.normal(scale=std, size=size)
 
 
 TRIALS_SEED = 2027
@@ -429,7 +430,9 @@ class DerivedTrials:
         noise: dict[Table, list[Floats]] = {table: [] for table in tables}
         for trial in range(self.trials if any(map(is_tried, statistics)) else 1):
             report_progress("trying derived statistics on made-up noise", trial / self.trials)
-            estimates = reconstruct(strategy, [_unit_noise(chance, strategy, n) for n in sizes])
+            estimates = reconstruct(
+                strategy, [_noise(chance, strategy.noise, 1.0, n) for n in sizes]
+            )
             for table, answers in noise.items():
                 answers.append(estimates.answer(*tables[table]).ravel())
         self.noise = {table: np.array(answers) for table, answers in noise.items()}
@@ -501,12 +504,6 @@ class DerivedTrials:
 def is_tried(statistic: Statistic) -> bool:
     """Whether its errors depend on the counts."""
     return isinstance(statistic, Quotient | Quantiles)
-
-
-def _unit_noise(chance: PublicGenerator, strategy: Strategy, size: int) -> Floats:
-    if strategy.noise == "laplace":
-        return chance.laplace(scale=1 / np.sqrt(2), size=size)
-    return chance.normal(size=size)
 
 
 def _spread(estimates: Floats, truth: Floats) -> RowErrors:

@@ -277,7 +277,8 @@ def write_release(
         for facts, rows in zip(manifest.derived, derived, strict=True):
             _write_table(workshop / NEW / facts.file, rows, manifest)
         _write_files(workshop / NEW, spec, answers, manifest)
-        _sync(workshop / NEW, manifest)
+        for name in (*manifest.files, ""):
+            sync_path(workshop / NEW / name)
         _put_in_place(workshop, directory, unless_same)
 
 
@@ -353,13 +354,6 @@ def _write_table(
     described = table.replace_schema_metadata(_metadata(manifest, {}, fields))
     with _writer(path, described.schema) as writer:
         writer.write_table(described)
-
-
-def _sync(folder: Path, manifest: Manifest) -> None:
-    """Flush all files of the manifest to the disk; one that was not written is a mistake."""
-    for name in manifest.files:
-        sync_path(folder / name)
-    sync_path(folder)
 
 
 def _writer(path: Path, schema: pa.Schema, *, numbers: Sequence[str] = ()) -> pq.ParquetWriter:

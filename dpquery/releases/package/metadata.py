@@ -297,7 +297,8 @@ def registry_entry(manifest: Manifest, about: About, domain: Domain | None) -> s
                 "data_domain": _domain_words(domain),
                 "unprotected_quantities": "The declared values of every column, the questions "
                 "and the strategy; none of it was derived from the records."
-                + _public_rows(manifest),
+                + " The number of records is not protected: neighbours have as many."
+                * (manifest.privacy.neighbours == "replace"),
             },
             "privacy_loss": _privacy_loss(manifest),
             "deployment_model": {
@@ -369,12 +370,6 @@ def _domain_words(domain: Domain | None) -> str:
         return "All tables with the declared columns."
     columns: Sequence[str] = [f"{c.name} ({values_text(c)})" for c in domain.columns]
     return _plain(f"All tables with the declared columns: {', '.join(columns)}.")
-
-
-def _public_rows(manifest: Manifest) -> str:
-    if manifest.privacy.neighbours == "replace":
-        return " The number of records is not protected: neighbours have as many."
-    return ""
 
 
 def _privacy_loss(manifest: Manifest) -> _Tree:

@@ -92,7 +92,8 @@ def markdown_page(title: str, content: Sequence[Content]) -> str:
                 parts.append(_line(text))
             case TextTable(head=head, rows=rows):
                 lines = [head, ("---",) * len(head), *rows]
-                parts.append("\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines))
+                cells = ([_line(text).replace("|", "\\|") for text in line] for line in lines)
+                parts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
     return "\n\n".join(parts) + "\n"
 
 
@@ -139,10 +140,6 @@ def _marked_up(text: str) -> str:
 
 def _line(text: str) -> str:
     return _spaced(text).replace("<", "&lt;")
-
-
-def _cell(text: str) -> str:
-    return _line(text).replace("|", "\\|")
 
 
 def _spaced(text: str) -> str:

@@ -170,18 +170,18 @@ def _is_unique(file: pq.ParquetFile, names: list[str]) -> bool:
 
 NOISE_SUFFIX = ".noise"  # behind the name of an item whose draws a file holds
 CSVW_SUFFIX = "csv-metadata.json"
-_DATATYPES = {
-    "text": "string",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "boolean",
-    "date": "date",
+_CELL_TYPES = {
+    "text": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
 }
 
 
 def write_csv_file(table: PackagedTable, path: Path) -> None:
     """Write a table as CSV; the same table gives the same bytes."""
-    schema = pa.schema([(csv_text(f.name), _cell_type(f)) for f in table.fields])
+    schema = pa.schema([(csv_text(f.name), _CELL_TYPES[f.kind]) for f in table.fields])
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
     with pyarrow.csv.CSVWriter(path, schema, write_options=options) as writer:
         for batch in table.batches():
@@ -208,7 +208,7 @@ def csvw_metadata(table: PackagedTable, about: About, *, url: str) -> str:
 
 
 def _csvw_column(field: FileField) -> dict[str, object]:
-    datatype: str | dict[str, object] = _DATATYPES[field.kind]
+    datatype: str | dict[str, object] = "string" if field.kind == "text" else field.kind
     limits = {"minimum": field.low, "maximum": field.high}
     stated = {name: limit for name, limit in limits.items() if limit is not None}
     if stated:
@@ -236,11 +236,6 @@ def _csvw_name(name: str) -> str:
     """Return a column's name as a variable of a URI template, which has few characters."""
     encoded = quote(name, safe="").replace("-", "%2D").replace("~", "%7E")
     return f"%5F{encoded[1:]}" if encoded.startswith("_") else encoded
-
-
-def _cell_type(field: FileField) -> pa.DataType:
-    kinds = {"text": pa.string(), "boolean": pa.bool_(), "date": pa.date32()}
-    return kinds.get(field.kind, pa.int64() if field.kind == "integer" else pa.float64())
 
 
 def safe_cells(table: pa.Table) -> pa.Table:

@@ -312,10 +312,6 @@ def _sides(cells: ItemCells) -> tuple[Dimension, Dimension] | None:
     return (rows, columns) if fit and len(cells) <= MOST_GROUPS * size else None
 
 
-def _fits_ordered_map(cells: ItemCells) -> bool:
-    return len(axes_of(cells, LEAST_PLACES, MOST_COLUMNS)) > 1 and _sides(cells) is not None
-
-
 def _draw_maps(cells: ItemCells, caption: Caption) -> Picture:
     """Return a map of two columns, for each combination of the others."""
     sides = _sides(cells)
@@ -412,7 +408,11 @@ PICTURE_KINDS = (
         "line", lambda cells: len(cells.varying) == 1 and bool(_line_axes(cells)), _draw_lines
     ),
     PictureKind("points", lambda cells: not _many(cells), _draw_points),
-    PictureKind("heat map", _fits_ordered_map, _draw_maps),
+    PictureKind(
+        "heat map",
+        lambda cells: len(axes_of(cells, LEAST_PLACES, MOST_COLUMNS)) > 1 and bool(_sides(cells)),
+        _draw_maps,
+    ),
     PictureKind("lines", lambda cells: bool(_line_axes(cells)), _draw_lines),
     PictureKind("heat map", lambda cells: _sides(cells) is not None, _draw_maps),
     PictureKind("extremes", lambda cells: True, _draw_extremes),

@@ -4,7 +4,7 @@ A whole spec will do too. What it says beside the workload must then be what the
 under, since nothing of that can change any more.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
             None if rows is None else rows.count,
         )
         if derived and not places:
-            items = tuple(item for item in of.items if _is_used(item, derived))
+            items = tuple(i for i in of.items if any(i.name in one.items for one in derived))
             places = (given.node("derived").place,) * len(items)
         elif not places:
             raise given.node().mistake("a file of questions needs the key 'workload', or 'derived'")
@@ -84,11 +84,6 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         raise SpecError(f"{path}: the questions cannot be read; write them as a `workload` section")
     asked = replace(of, items=items, derived=derived, text=text, files={})
     return Questions(asked, places, problems)
-
-
-def _is_used(item: Item, derived: Iterable[DerivedItem]) -> bool:
-    """Return whether a derived item is made of an item."""
-    return any(item.name in one.items for one in derived)
 
 
 def _declared(
