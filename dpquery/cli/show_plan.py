@@ -24,7 +24,7 @@ from dpquery.cli.show_comparison import (
 from dpquery.cli.show_release import room_json
 from dpquery.cli.show_worth import (
     BEYOND_BUDGET,
-    expected_words,
+    expected_grid,
     least_words,
     ratio_to_bound,
     worth_grid,
@@ -69,7 +69,6 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     notes = [
         *([BEYOND_BUDGET] if report.targets_beyond_budget else []),
         *closest_words(report),
-        *expected_words(report),
         *worst_words(report),
         *_total_words(report),
         *report.facts,
@@ -96,7 +95,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         f"{count(len(spec.items), 'item')}, "
         f"{guarantee_text(report)}: expected error"
     )
-    grids = [_item_grid(best, spec, title, notes)]
+    grids = [_item_grid(best, spec, title, notes), expected_grid(report)]
     grids += [_target_grid(report)] * bool(report.reached or report.derived)
     grids += _sweep_grids(report)
     grids += [_candidates_grid(report)] * candidates

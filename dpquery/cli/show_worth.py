@@ -11,7 +11,7 @@ from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
-from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
+from dpquery.planning.worth import GRADE_NAMES, DerivedWorth, ItemWorth, PlanWorth, Weighed
 from dpquery.releases.budget_words import delta_words, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADES
@@ -41,13 +41,11 @@ MOST_DERIVED = 4  # likewise
 
 LEFT_OUT_SHOWN = 6  # columns that the first screen names
 
-SHARES_SHOWN = 3  # tables under a condition likewise
-
 
 def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     """Return a line a table, and one each on the weakest, the price, the risk and what is next."""
     spec, worth = report.spec, report.worth
-    records, columns = worth.items[0].records, ["table", "answers", "95 % within", "flagged below"]
+    records = worth.items[0].records
     about = "" if records is None else f", about {records:,} records"
     declared = spec.dataset.rows
     if declared is not None and declared.count != records:
@@ -57,29 +55,52 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
         f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
         f"at epsilon {float(report.epsilon):g}{delta}{about}"
     )
-    weakest = sorted(  # those of unknown size stand among them
-        worth.items,
-        key=lambda item: (item.share is None and not item.judged, *item.weakness),
-        reverse=True,
-    )
-    shown = set(weakest if len(weakest) <= MOST_WORTHS + 1 else weakest[:MOST_WORTHS])
+    columns, rows = _worth_rows(worth)
+    notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
+    return Grid(title, columns, rows, tuple(notes))
+
+
+def expected_grid(report: PlanReport) -> Grid:
+    """Return a line for each table and each derived item, and what is expected on which records."""
+    words = report.worth.judged_on
+    judged = [f"what to expect is judged on {words}", GRADES] if words else []
+    columns, rows = _worth_rows(report.worth, whole=True)
+    return Grid("what to expect", columns, rows, tuple(judged))
+
+
+def _worth_rows(
+    worth: PlanWorth, *, whole: bool = False
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Return headings and lines, of the weakest tables and derived items or of the whole plan."""
+    weakest = sorted(worth.items, key=_weakness, reverse=True)
+    few = whole or len(weakest) <= MOST_WORTHS + 1
+    shown = set(weakest if few else weakest[:MOST_WORTHS])
     rows = [_worth_row(item) for item in worth.items if item in shown]
     others = [item for item in worth.items if item not in shown]
     if others:
         rows.append(_others_row(others))
-    derived = worth.derived[:MOST_DERIVED]
-    rows += map(_derived_row, derived)
-    if len(worth.derived) > len(derived):
-        rows.append(_more_derived(worth.derived[len(derived) :]))
-    columns += [*(["average cell"] if records is not None else []), "expect"]
-    rows = [(*row[:4], *(row[4:] if records is not None else row[5:])) for row in rows]
-    notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
-    return Grid(title, tuple(columns), tuple(rows), tuple(notes))
+    most_lost = sorted(worth.derived, key=lambda item: item.lost / max(item.rows, 1), reverse=True)
+    more = [] if whole else most_lost[MOST_DERIVED:]
+    rows += [_derived_row(item) for item in worth.derived if item not in more]
+    if more:
+        rows.append(_more_derived(more))
+    columns = ("table", "answers", "95 % within", "flagged below", "average cell", "expect")
+    if worth.items[0].records is not None:
+        return columns, tuple(rows)
+    return (*columns[:4], *columns[5:]), tuple((*row[:4], *row[5:]) for row in rows)
+
+
+def _weakness(item: ItemWorth) -> tuple[bool, bool, float, float]:
+    """Return what is larger of the weakest items; after the weak ones those of unknown size."""
+    unknown = bool(item.needs) or (item.share is None and not item.judged)
+    return item.grade == "weak" and not item.needs, unknown, *item.weakness
 
 
 def _worth_row(item: ItemWorth) -> tuple[str, ...]:
-    average = "" if item.average is None else rounded(item.average)
-    if item.grade is not None:
+    average = "" if item.average is None or item.needs is not None else rounded(item.average)
+    if item.needs is not None:
+        expect = _needs_words(item.needs)
+    elif item.grade is not None:
         shares = " to ".join(map(within, item.within_shares))
         expect = f"{' or '.join(item.grades)}, {shares}"
     elif item.share is None:
@@ -96,21 +117,29 @@ def _worth_row(item: ItemWorth) -> tuple[str, ...]:
     )
 
 
-def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
-    """Return one line for tables that are better than all that have one of their own.
+def _needs_words(needs: Mapping[str, int]) -> str:
+    """Say how many records must meet a condition, which nobody declares, for each verdict."""
+    if not needs:
+        return "weak, even if all records meet `where`"
+    good, fair = needs.get("good"), needs["fair"]
+    if good is None:
+        return f"fair if {fair:,} meet `where`, else weak"
+    under = f"weak below {fair:,}" if fair < good else "else weak"
+    return f"good if {good:,} meet `where`, {under}"
 
-    Its figures are the largest of those that count records: sums have units of their own.
-    """
-    counted = [item for item in items if item.share is not None] or items
+
+def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
+    """Return one line for tables that are better than all that have one of their own."""
+    counts = [item for item in items if item.judged] or items
     grades = {grade for item in items for grade in item.grades}
-    expect = " or ".join(grade for grade in ("good", "fair", "weak") if grade in grades)
+    expect = " or ".join(grade for grade in GRADE_NAMES if grade in grades)
     if not all(item.judged for item in items):
         expect = f"good from {max(item.good_from for item in items):,} records at best"
     return (
         f"{len(items)} others (--why)",
         f"{sum(item.queries for item in items):,}",
-        f"±{rounded(max(item.within for item in counted))}",
-        rounded(max(item.flagged_below for item in counted)),
+        f"±{rounded(max(item.within for item in counts))}",
+        rounded(max(item.flagged_below for item in counts)),
         "",
         expect,
     )
@@ -119,25 +148,28 @@ def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
 def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
     """Return one line for a derived item, whose interval is in its own unit."""
     scale, unit = width_unit(item.kind)
-    width = "" if item.within is None else f"±{rounded(scale * item.within)}{unit}"
-    expect = f"{item.kind}; {_lost(item.lost, item.rows)}"
+    typical, widest = (
+        "" if each is None else f"±{rounded(scale * each)}{unit}"
+        for each in (item.within, item.at_worst)
+    )
+    worst = f"at worst {widest}" if widest and item.rows > 1 else ""
+    expect = ", ".join(filter(None, (item.kind, worst, _lost(item.lost, item.rows))))
     if item.kind == "merged":
         missed = f"{item.lost:,} too noisy even so" if item.lost else "if of the sizes to expect"
         expect = f"{count(item.rows, 'row')} by merging, {missed}"
-    return f"{item.name}", f"{item.rows:,}", width, "", "", expect
+    return f"{item.name}", f"{item.rows:,}", f"about {typical}" * bool(typical), "", "", expect
 
 
 def _more_derived(items: Sequence[DerivedWorth]) -> tuple[str, ...]:
-    """Return one line for those that have none of their own."""
+    """Return one line for those that lose the fewest rows."""
     rows = sum(item.rows for item in items)
     lost = _lost(sum(item.lost for item in items), rows)
-    return f"{len(items)} more derived (--json)", f"{rows:,}", "", "", "", lost
+    return f"{len(items)} more derived (--why)", f"{rows:,}", "", "", "", lost
 
 
 def _lost(lost: int, rows: int) -> str:
-    if not lost:
-        return "no row likely to be lost in noise"
-    return f"{lost:,} of {count(rows, 'row')} likely to have no estimate"
+    """Say how many rows are likely to have no estimate."""
+    return f"{lost:,} of {count(rows, 'row')} likely to have no estimate" if lost else ""
 
 
 def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
@@ -153,29 +185,13 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("delta", words) for words in delta_words(report.delta, spec.budget, records)]
     if spec.derived and records is None:
         notes.append(("derived", DERIVED_UNKNOWN))
-    counts = [_counts_words(spec), *_where_words(worth.items)]
-    notes += [("counts", "; ".join(counts)), *(("bins", words) for words in _bin_words(spec))]
+    notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
     notes += [("note", words) for words in (*doubts(spec.domain), _hurried(report), report.remark)]
     return [
         *notes,
         ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
         ("next", _next_words(report, files)),
     ]
-
-
-def _where_words(items: Sequence[ItemWorth]) -> Iterator[str]:
-    """Yield how many records are taken to meet the conditions of tables whose cells are shown."""
-    shares = [
-        f"{item.name} {percent(item.meet)}"
-        for item in items
-        if item.meet < 1 and item.average is not None
-    ]
-    more = f" and {len(shares) - SHARES_SHOWN} more" if len(shares) > SHARES_SHOWN else ""
-    if shares:
-        yield (
-            "`where` is taken to be met by an even share of the records "
-            f"({', '.join(shares[:SHARES_SHOWN])}{more}): if fewer meet it, expect less"
-        )
 
 
 def _next_words(report: PlanReport, files: PlanFiles) -> str:
@@ -232,7 +248,7 @@ def remedy_words(report: PlanReport) -> list[str]:
         remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"{beside}')
         remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
         too = "fine" if is_table else "small"
-        sure = "is" if len(weakest.grades) == 1 else "may be"
+        sure = "may be" if weakest.needs or len(weakest.grades) > 1 else "is"
         lines.append(f"{weakest.name} {sure} too {too} for its noise: {', or '.join(remedies)}")
     now = {item.name: item.within for item in worth.items}
     return lines + [
@@ -369,12 +385,6 @@ def ratio_to_bound(priced: SelectionAtBudget, candidate: CandidateFigures) -> fl
     return None if bound is None or candidate.score is None else candidate.score / bound
 
 
-def expected_words(report: PlanReport) -> list[str]:
-    """Say which records the verdicts to expect are about."""
-    words = report.worth.judged_on
-    return [f"what to expect is judged on {words}", GRADES] if words else []
-
-
 def worth_json(report: PlanReport) -> dict[str, object]:
     """Return what each item is worth, in its spec's order, and what would make the weakest better.
 
@@ -397,6 +407,7 @@ def worth_json(report: PlanReport) -> dict[str, object]:
                 "grades": item.grades,
                 "good_from": item.good_from,
                 "meet_where": item.meet,
+                "records_to_meet": item.needs,
                 "good_from_is_of": "an answer" if item.share is None else "the file",
             }
             for item in worth.items

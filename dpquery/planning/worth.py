@@ -9,9 +9,10 @@ report's was one of the two in 87 % (`make bench-expect`). Where both are wrong 
 
 import math
 import time
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import product
 from dpquery.operators.compile import CompiledSpec, factor
 from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
@@ -33,6 +35,7 @@ from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
 
+GRADE_NAMES = ("good", "fair", "weak")
 WIDTHS = {"gaussian": NormalDist().inv_cdf(0.975), "laplace": math.log(20) / math.sqrt(2)}
 """Standard errors in half of a 95 % interval; of Laplace noise that of one measured row, which is
 the widest: an answer that adds up many is nearer to a normal one."""
@@ -62,8 +65,11 @@ class ItemWorth:
     records: int | None  # how many there are, about; None where nobody said
     noise: Noise  # what is added
     # what is made of the errors on each population; nothing without `records`, for rows of persons,
-    # and for items with very many answers
+    # for sums on made-up records, whose size nobody knows, and for items with very many answers
     judged: tuple[Judgement, ...]
+    # how many records must meet its `where` for it to be "good", and "fair", as far as all of them
+    # are enough; None without one, and on public records, which say how many meet it
+    needs: dict[str, int] | None = field(default=None, hash=False)
 
     @property
     def within(self) -> float:
@@ -96,7 +102,7 @@ class ItemWorth:
     def grades(self) -> list[str]:
         """The verdicts to expect, the better one first: one, or two where populations differ."""
         given = {judged.grade for judged in self.judged}
-        return [grade for grade in ("good", "fair", "weak") if grade in given]
+        return [grade for grade in GRADE_NAMES if grade in given]
 
     @property
     def grade(self) -> str | None:
@@ -112,9 +118,7 @@ class ItemWorth:
     @property
     def good_from(self) -> int:
         """The number of records from which it is good; in each answer where no share is known."""
-        least = self.rmse / GOOD_ERROR / (self.share or 1)
-        step = 10.0 ** max(0, math.floor(math.log10(max(least, 1))) - 1)
-        return int(math.ceil(least / step) * step)
+        return _rounded_up(self.rmse / GOOD_ERROR / (self.share or 1))
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,10 @@ class DerivedWorth:
     name: str  # of the item
     kind: str  # of the statistic: share, ratio, mean, difference, rate, quantiles or merged
     rows: int  # how many it has
-    # half of a 95 % interval of the median row, in its own unit; None where no row has a value
-    # there
+    # half of a 95 % interval of the median row and of the widest one, in its own unit; None where
+    # no row has a value there
     within: float | None
+    at_worst: float | None
     # how many rows are likely to have no estimate, being lost in noise; of merged ones how many
     # miss the relative error that they are merged for
     lost: int
@@ -208,9 +213,10 @@ class JudgedOn:
             rows = self._derived.errors(name, noise, priced.std)
             known = rows.std[np.isfinite(rows.std) & ~rows.lost]
             within = WIDTHS[noise] * lower_median(known) if known.size else None
+            at_worst = WIDTHS[noise] * float(known.max()) if known.size else None
             kind = item.statistic.kind
             lost = int((rows.lost | np.isnan(rows.std)).sum())  # without records there is noise
-            worths.append(DerivedWorth(item.name, kind, len(rows.std), within, lost))
+            worths.append(DerivedWorth(item.name, kind, len(rows.std), within, at_worst, lost))
         return tuple(worths)
 
     @property
@@ -265,7 +271,7 @@ def worth_of(
             _meet(spec, compiled, place),
             judged_on.rows,
             noise,
-            _judged(spec, compiled, place, item, noise, judged_on.populations),
+            *_judged(spec, compiled, place, item, noise, judged_on),
         )
         for place, item in enumerate(priced.items)
     )
@@ -303,25 +309,58 @@ def _judged(
     place: int,
     errors: ItemFigures,
     noise: Noise,
-    populations: Sequence[Proxy],
-) -> tuple[Judgement, ...]:
-    """Return what is made of an item's errors on each population."""
+    judged_on: JudgedOn,
+) -> tuple[tuple[Judgement, ...], dict[str, int] | None]:
+    """Return what is made of an item's errors on each population, and what its `where` needs."""
     blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
     asked = {i for block in blocks for i in block.attributes}
-    if len(blocks) > MOST_JUDGED[0] or errors.queries > MOST_JUDGED[1]:
-        return ()
+    summed, made_up = spec.items[place].summed is not None, judged_on.proxy is None
+    if len(blocks) > MOST_JUDGED[0] or errors.queries > MOST_JUDGED[1] or (summed and made_up):
+        return (), None
     if not all(spec.domain.attributes[i].in_data for i in asked):
-        return ()  # it counts persons, of whom nobody said how many there are
-    counts, judged = spec.items[place].summed is None, []
-    for population in populations:
+        return (), None  # it counts persons, of whom nobody said how many there are
+    found = []
+    for population in judged_on.populations:
         answers = np.concatenate([population.answers(block) for block in blocks])
         if not answers.any():
-            return ()  # as of undeclared values alone, of which made-up records have none
-        judged.append(judgement(answers, rmse=errors.rmse, noise=noise, counts=counts))
-    return tuple(judged)
+            return (), None  # as of undeclared values alone, of which made-up records have none
+        found.append((population, answers))
+    judged = tuple(
+        judgement(answers, rmse=errors.rmse, noise=noise, counts=not summed) for _, answers in found
+    )
+    conditions = {table.where for table in spec.items[place].tables}
+    if not (found and made_up and len(conditions) == 1 and any(conditions)):
+        return judged, None
+    population, answers = found[0]
+    (condition,) = conditions
+    met = product(
+        compiled.workload.shape_of_domain,
+        {i: factor(values, compiled.classes[i]) for i, values in condition},
+    )
+    each = answers / population.answers(met).sum()
+
+    def rank(records: int) -> int:
+        return GRADE_NAMES.index(judgement(each * records, rmse=errors.rmse, noise=noise).grade)
+
+    least = {"good": _least(lambda n: rank(n) == 0, population.rows)}
+    least["fair"] = _least(lambda n: rank(n) <= 1, population.rows)
+    return judged, {grade: _rounded_up(records) for grade, records in least.items() if records}
 
 
-def judgement(answers: Ints, *, rmse: float, noise: Noise, counts: bool = True) -> Judgement:
+def _least(enough: Callable[[int], bool], most: int) -> int:
+    """Return the least number up to `most` from which something holds, by halving; 0 if none."""
+    return bisect_left(range(most + 1), True, key=enough) if enough(most) else 0
+
+
+def _rounded_up(least: float) -> int:
+    """Return a number of two digits that is as large at least."""
+    step = 10.0 ** max(0, math.floor(math.log10(max(least, 1))) - 1)
+    return int(math.ceil(least / step) * step)
+
+
+def judgement(
+    answers: Ints | Floats, *, rmse: float, noise: Noise, counts: bool = True
+) -> Judgement:
     """Return what a report would make of answers, (m,), with errors of one size."""
     relative = relative_errors(answers.astype(np.float64), np.full(len(answers), rmse))
     flagged, median = float((flags(relative) > 0).mean()), lower_median(relative)

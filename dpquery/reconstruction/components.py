@@ -294,11 +294,11 @@ def _centre(margins: list[tuple[tuple[int, ...], Floats]], sizes: Sizes, total: 
 
 def _raked(tables: Floats, margins: list[tuple[tuple[int, ...], Floats]]) -> Floats:
     """Scale tables to their margins in turn; a slice without records stays so."""
-    order = tables.ndim - 1
+    order, least = tables.ndim - 1, np.finfo(float).eps ** 8  # by less nothing can be divided
     for _ in range(RAKINGS if order > 1 else 1):
         for axes, wanted in margins:
             sums = margin(tables, axes)
-            ratio = np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0)
+            ratio = np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > least)
             tables = tables * with_axes(ratio, axes, order)
     return tables
 

@@ -15,6 +15,7 @@ from town import SPEC, contents, ok, plan_town, refused
 from dpquery import compare
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
+from dpquery.releases.words import rounded
 from dpquery.spec.parsing.read import load_spec
 
 ONE = SPEC.split("  - name: pairs")[0]
@@ -69,19 +70,32 @@ def test_the_average_answer_is_over_declared_values_whether_others_count_or_not(
     assert averages[0] == pytest.approx(averages[1])
 
 
-def test_the_share_of_records_that_is_taken_to_meet_a_condition_is_said(town):
-    """One of two sexes is half, one of five ages with it a tenth: an average of so much, and all.
+def test_what_a_condition_needs_is_said_in_records_that_meet_it(town):
+    """Of one count: ten of its errors for a good one, above 3 1/3 for one without a flag.
 
-    Of two parts the rarer one counts.
+    Of two parts the rarer one counts; public records say themselves how many meet it.
     """
+    half = "  - {name: half, product: {}, where: {sex: M}}\n"
     few = "  - {name: few, product: {region: identity}, where: {sex: M, age: {is: 3}}}\n"
-    part = "{product: {}, where: {sex: M}}"
-    half = f"  - {{name: half, union: [{{product: {{}}}}, {part}]}}\n"
-    Path("workload.yaml").write_text(ROWS + few + half)
-    worths = planned("--dry-run")["worth"]["items"]
-    assert [one["meet_where"] for one in worths] == pytest.approx([1, 1, 1, 0.1, 0.5])
-    (counts,) = (line for line in lines_of("--dry-run") if line.startswith("counts"))
-    assert "even share of the records (few 10 %, half 50 %)" in counts
+    both = "  - {name: both, union: [{product: {}}, {product: {}, where: {sex: M}}]}\n"
+    Path("workload.yaml").write_text(ROWS + half + few + both)
+    seen = planned("--rows", "9000", "--dry-run")
+    worths, errors = seen["worth"]["items"][3:], seen["selections"][0]["items"][3:]
+    assert [one["meet_where"] for one in worths] == pytest.approx([0.5, 0.1, 0.5])
+    needs = worths[0]["records_to_meet"]
+    for grade, times in (("good", 10), ("fair", 1 / 0.3)):
+        exact = times * errors[0]["rmse"]
+        assert exact <= needs[grade] <= 1.1 * exact + 1
+    assert worths[1]["records_to_meet"]["fair"] > needs["fair"]
+    assert worths[2]["records_to_meet"] is None
+    screen = "\n".join(lines_of("--rows", "9000", "--dry-run"))
+    words = f"good if {needs['good']:,} meet `where`, weak below {needs['fair']:,}"
+    assert words in screen
+    few = "\n".join(lines_of("--rows", "9", "--dry-run"))
+    assert "weak, even if all records meet `where`" in few
+    Path("public.csv").write_text("age,sex,region,income\n" + "3,M,1,15\n" * 9)
+    known = planned("--proxy", "public.csv", "--dry-run")["worth"]["items"][3:]
+    assert [one["records_to_meet"] for one in known] == [None] * 3
 
 
 def test_the_sample_takes_sixteen_lines_at_most(tmp_path, monkeypatch):
@@ -152,14 +166,15 @@ derived:
     assert [worth["kind"] for worth in worths] == ["mean", "share", "ratio"]
     assert (lost["within_95"], lost["lost"]) == (None, 2)  # of one record, and of none
     lines = "\n".join(lines_of(*asked))
-    assert "mean; no row likely to be lost in noise" in lines
-    assert "ratio; 2 of 2 rows likely to have no estimate" in lines
+    assert f"mean, at worst ±{rounded(mean['at_worst'])}" in lines
+    assert "ratio, 2 of 2 rows likely to have no estimate" in lines
     assert (
         "incomes, mean_income: a record adds one number for its bin, up to 15 from its own" in lines
     )
     ok("release", "data.csv", "--epsilon", "1")
     shown = json.loads(ok("error-report", "--json").out)["derived"]
     assert mean["within_95"] == pytest.approx(shown[0]["typical"], rel=0.2)
+    assert mean["at_worst"] == pytest.approx(shown[0]["widest"], rel=0.3)
     assert 100 * share["within_95"] == pytest.approx(shown[1]["typical"], rel=0.2)
 
 

@@ -279,3 +279,24 @@ def test_hostile_closest_answers_are_refused_before_anything_is_charged(town, ho
     Path("dpquery.plan").write_text(json.dumps(raw))
     assert "plan" in refused("release", "data.csv", "--epsilon", "1", code=2)
     assert kinds() == ["register"]
+
+
+@pytest.mark.nightly
+def test_a_sparse_table_of_many_columns_has_a_figure(tmp_path, monkeypatch):
+    """Raking its rows again and again made margins that nothing can be divided by."""
+    monkeypatch.chdir(tmp_path)
+    sizes = {"a": 8, "b": 2, "c": 4, "d": 5, "e": 4}
+    asked = ", ".join(f"{name}: identity" for name in sizes)
+    groups = "{1: [1], 2: [2], few: [[3, 4]], some: [[5, 11]], many: [12], blank: [other]}"
+    Path("wide.yaml").write_text(
+        "dataset: {id: wide, version: 1, rows: about 43000}\n"
+        "privacy: {unit: row, delta: 1e-7}\nbudget: {epsilon: 2, delta: 1e-7}\nprefer: closest\n"
+        "domain:\n"
+        + "".join(f"  {name}: {{range: [1, {size}]}}\n" for name, size in sizes.items())
+        + "  f: {range: [1, 12], other: show}\n"
+        + f"workload:\n  - {{name: fine, product: {{{asked}, f: {{groups: {groups}}}}}}}\n"
+        + "  - {name: two, product: {a: identity, f: identity}}\n"
+    )
+    seen = json.loads(ok("plan", "wide.yaml", "--epsilon", "1", "--dry-run", "--json").out)
+    assert seen["closest"]["contenders"]
+    assert "nan" not in json.dumps(seen["closest"]).lower()

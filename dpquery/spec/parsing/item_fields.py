@@ -54,8 +54,8 @@ class MeanFields(Fields, what="mean"):
 
     sum_ = Field(ref("name"), "An item that is a sum.", "hours_by_sex")
     count = optional(ref("name"),
-        "The item that counts the records; all those of the sum's rows unless given, also those "
-        "that add nothing because their text is not declared.", "workers_by_sex")
+        "The item that counts the records; those of the sum's rows with a declared value of what "
+        "is added up unless given.", "workers_by_sex")
 
 
 class DifferenceFields(Fields, what="difference"):
