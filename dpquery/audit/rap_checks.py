@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import gammainc, gammaincc, ndtri
+from scipy.special import ndtri
 from scipy.stats import t as student
 
 from dpquery.arrays import Floats, Ints
@@ -41,6 +41,7 @@ from dpquery.audit.statistics import (
     clopper_pearson,
     combined,
     pooled,
+    width_of,
     zcdp_loss,
 )
 from dpquery.audit.towns import (
@@ -219,8 +220,7 @@ def of_noise(
         scales.append(np.column_stack([*same, wide]))
     values, scale = np.concatenate(residuals), np.concatenate(scales)
     z = values / scale
-    squares = float((z**2).sum()) / 2
-    width = 2 * min(gammainc(z.size / 2, squares), gammaincc(z.size / 2, squares))
+    width, spread = width_of(z)
     cells = 1 << min(_LOW_BITS, int(values.size // _EXPECTED).bit_length() - 1)
     low_bits = chi_square(
         np.bincount(values.ravel() % cells, minlength=cells), np.full(cells, values.size / cells)
@@ -230,7 +230,7 @@ def of_noise(
         town.name,
         NOISE,
         p > ALPHA,
-        f"{z.size:,} values in {len(z):,} runs, {math.sqrt(2 * squares / z.size):.4f} of the "
+        f"{z.size:,} values in {len(z):,} runs, {spread:.4f} of the "
         f"scale, p = {p:.2g}; {_CELLS - 1} degrees of freedom, {cells - 1} of the lowest bits",
         draws=z.size,
         tests=1,

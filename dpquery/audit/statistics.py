@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy.special import gammaincc, ndtr
+from scipy.special import gammainc, gammaincc, ndtr
 from scipy.stats import beta
 
 from dpquery.arrays import Floats, Ints
@@ -156,6 +156,13 @@ def pooled(counted: Ints, expected: Floats) -> tuple[Ints, Floats]:
     # What is left over at the end expects too little for a group, and joins the last one.
     groups = starts[: max(1, len(starts) - 1)]
     return np.add.reduceat(counted.ravel(), groups), np.add.reduceat(expected.ravel(), groups)
+
+
+def width_of(z: Floats) -> tuple[float, float]:
+    """Return the p-value of values of one standard deviation being normal by it, and their own."""
+    squares = float((z**2).sum()) / 2
+    tails = gammainc(z.size / 2, squares), gammaincc(z.size / 2, squares)
+    return 2 * float(min(tails)), math.sqrt(2 * squares / z.size)
 
 
 def combined(p_values: Iterable[float]) -> float:

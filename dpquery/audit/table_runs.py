@@ -14,13 +14,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, ndtri
+from scipy.special import ndtri
 
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases import Size
 from dpquery.audit.rap_checks import charge_finding, figures_finding, likely_strength
 from dpquery.audit.rap_runs import UNSPENT, RunDraws
-from dpquery.audit.statistics import ALPHA, Finding, chi_square, combined, pooled
+from dpquery.audit.statistics import ALPHA, Finding, chi_square, combined, pooled, width_of
 from dpquery.audit.towns import (
     KINDS,
     STEPS_IN_A_COUNT,
@@ -287,11 +287,10 @@ def tables_figures(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
 def law_of_draws(draws: Sequence[TableDraws]) -> Finding:
     """Test all noise and all draws of tables, of every town, as one."""
     z = np.concatenate([each.residuals for each in draws])
-    squares = float((z**2).sum()) / 2
-    width = 2 * min(gammainc(z.size / 2, squares), gammaincc(z.size / 2, squares))
+    width, spread = width_of(z)
     edges = ndtri(np.arange(1, _CELLS) / _CELLS)  # the grid is far finer than a cell
     counted = np.bincount(np.searchsorted(edges, z), minlength=_CELLS)
-    tests: list[float] = [float(width), *_held_against(counted, np.full(_CELLS, z.size / _CELLS))]
+    tests: list[float] = [width, *_held_against(counted, np.full(_CELLS, z.size / _CELLS))]
     for each in draws:
         outcomes = np.bincount(each.drawn.outcome, minlength=3)
         tests += _held_against(outcomes, each.drawn.chances.sum(axis=0))
@@ -304,7 +303,7 @@ def law_of_draws(draws: Sequence[TableDraws]) -> Finding:
         "all towns",
         LAW_OF_TABLES,
         p > ALPHA,
-        f"{z.size:,} values, {math.sqrt(2 * squares / z.size):.4f} of the scale; {drawn:,} tables "
+        f"{z.size:,} values, {spread:.4f} of the scale; {drawn:,} tables "
         f"drawn, {strength:.3f} times as sharply; levels "
         f"{'follow' if possible else 'do NOT follow'}; p = {p:.2g}",
         draws=z.size,

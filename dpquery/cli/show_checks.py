@@ -158,24 +158,20 @@ def _totals(findings: Sequence[Finding]) -> str:
         sum(getattr(finding, name) for finding in findings)
         for name in ("tests", "draws", "neighbours", "replicates")
     )
-    done = [_number(len(findings), "check")]
-    done += [f"{_number(draws, 'draw')} of noise"] if draws else []
+    done = [count(len(findings), "check")]
+    done += [f"{count(draws, 'draw')} of noise"] if draws else []
     done += (
-        [f"{_number(pairs, 'pair')} of neighbouring data, measured {measured:,} times in all"]
+        [f"{count(pairs, 'pair')} of neighbouring data, measured {measured:,} times in all"]
         if pairs
         else []
     )
     text = f"{'; '.join(done)}."
     if tests:
         text += (
-            f" {_number(tests, 'check')} rest on chance, at level {ALPHA:.0e} each: a sound "
+            f" {count(tests, 'check')} rest on chance, at level {ALPHA:.0e} each: a sound "
             f"installation fails any of them with probability about {tests * ALPHA:.1e}."
         )
     return _wrapped(text)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _wrapped(text: str) -> str:

@@ -49,6 +49,7 @@ from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT
 PUBLISHED = {name for name, _ in CLOSED_FORMS}
 TARGETS = "x targets"
 FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
+_IN_COUNTS = ("rmse", "weighted_rmse", "max_std_error", "score")  # figures of a candidate
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
 
 
@@ -391,26 +392,11 @@ def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, obj
         "bound_score": _times(selection.bound_score, std),
         "bound_score_kind": selection.bound_score_kind,
         "candidates": [
-            {
-                "name": candidate.name,
-                "rmse": _times(candidate.rmse, std),
-                "weighted_rmse": _times(candidate.weighted_rmse, std),
-                "max_std_error": _times(candidate.max_std_error, std),
-                "score": _times(candidate.score, std),
-                "converged": candidate.converged,
-                "reason": candidate.reason,
-                "stopped": candidate.stopped,
-            }
+            vars(candidate) | {name: _times(getattr(candidate, name), std) for name in _IN_COUNTS}
             for candidate in selection.candidates
         ],
         "items": [
-            {
-                "name": item.name,
-                "queries": item.queries,
-                "rmse": item.rmse,
-                "max_std_error": item.max_std_error,
-                **({} if summed is None else {"summed": vars(summed)}),
-            }
+            vars(item) | ({} if summed is None else {"summed": vars(summed)})
             for item, summed in zip(priced.items, _sums(report.spec), strict=True)
         ],
     }

@@ -1,6 +1,5 @@
 """The first screen of `plan`: what each table is worth before it is paid for, and what is next."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
@@ -15,12 +14,11 @@ from dpquery.planning.worth import GRADE_NAMES, DerivedWorth, ItemWorth, PlanWor
 from dpquery.releases.budget_words import delta_words, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADES
+from dpquery.releases.statement import sure_percent
 from dpquery.releases.words import count, percent, rounded, rows_counted, within
 from dpquery.spec.columns import doubts
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
-
-ALMOST = 0.9995  # sure
 
 BEYOND_BUDGET = (
     "the targets cost more than the whole budget: no release meets all of them; ask for less, or "
@@ -291,15 +289,14 @@ def price_words(report: PlanReport) -> str:
 
 def risk_words(report: PlanReport) -> str:
     """Say what the guarantee bounds, in a line."""
-    privacy, factor = report.spec.privacy, math.exp(min(float(report.epsilon), 700.0))
+    privacy = report.spec.privacy
     pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
     aside = "" if pure else f" ({power(float(report.delta))} aside)"
     whose = "record" if privacy.person is None else "person"
     guess = f"that one {whose} is in the file"
     if privacy.neighbours == "replace":
         guess = f"between two values of one {whose}"
-    sure = factor / (1 + factor)
-    most = "almost 100 %" if sure > ALMOST else f"{100 * sure:.3g} %"
+    most = sure_percent(float(report.epsilon))
     return f"an even-odds guess {guess} rises to {most} at most{aside}"
 
 

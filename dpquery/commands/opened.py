@@ -16,15 +16,14 @@ from dpquery.mechanisms.content import ReleaseRequest, digest_of
 from dpquery.mechanisms.fitted import adaptive_mechanism
 from dpquery.mechanisms.linear import given_facts
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.plan_file.plan import Plan, plan_and_spec
+from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction.adaptive_fits import UnbiasedAnswers
 from dpquery.reconstruction.least_squares import noisy_values
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
-from dpquery.releases.manifest import MEASUREMENTS_FILE, PLAN_FILE, Manifest, mechanisms_of
+from dpquery.releases.manifest import MEASUREMENTS_FILE, PLAN_FILE, mechanisms_of
 from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 from dpquery.strategy.strategy import RecordChange, Strategy
 
@@ -41,6 +40,9 @@ class Release(PublishedTables):
 
     Attributes:
         directory: the folder.
+        facts: what release.json said when the folder was opened.
+        plan: the plan that the release carries out.
+        spec: what was planned.
     """
 
     def __init__(self, directory: FilePath) -> None:
@@ -50,24 +52,8 @@ class Release(PublishedTables):
             SpecError: the folder is not a release, or is damaged.
         """
         self.directory = as_path(directory)
-        manifest, content = read_answerable(self.directory)
-        self._manifest = manifest
-        self._plan, self._spec = plan_and_spec(content, self.directory / PLAN_FILE)
-
-    @property
-    def facts(self) -> Manifest:
-        """What release.json said when the folder was opened."""
-        return self._manifest
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that the release carries out."""
-        return self._plan
-
-    @property
-    def spec(self) -> Spec:
-        """What was planned."""
-        return self._spec
+        self.facts, content = read_answerable(self.directory)
+        self.plan, self.spec = plan_and_spec(content, self.directory / PLAN_FILE)
 
     @cached_property
     def compiled(self) -> CompiledSpec:

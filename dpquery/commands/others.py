@@ -243,14 +243,7 @@ def synthesize(
             f"the release says that there are {float(number):.3g} records, which would fill a "
             "disk; say how many to write with --rows"
         )
-    write_synthetic(
-        file,
-        spec,
-        compiled,
-        rows,
-        records=number,
-        seed=seed,
-    )
+    write_synthetic(file, spec, compiled, rows, records=number, seed=seed)
     return SyntheticReport(file, number)
 
 

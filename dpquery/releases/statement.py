@@ -464,10 +464,9 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
 
 def sure_words(epsilon: float, aside: str) -> str:
     """Return the bound of epsilon on what somebody could conclude who thought it even odds."""
-    factor = math.exp(min(epsilon, 700.0))
     return (
         "Somebody who thought it even odds that the records are there could become "
-        f"{_percent(factor / (1 + factor))} sure at the very most{aside}; most are moved far less"
+        f"{sure_percent(epsilon)} sure at the very most{aside}; most are moved far less"
     )
 
 
@@ -567,5 +566,8 @@ def _factor(factor: float) -> str:
     return f"{factor:.3g}" if factor < 1000 else f"{factor:.1e}"
 
 
-def _percent(share: float) -> str:
+def sure_percent(epsilon: float) -> str:
+    """Return how sure somebody could become who thought something even odds."""
+    factor = math.exp(min(epsilon, 700.0))
+    share = factor / (1 + factor)
     return "almost 100 %" if share > 0.9995 else f"{100 * share:.3g} %"

@@ -57,8 +57,7 @@ def read_domain(
         with problems.collected():
             _check_name(key, declared)
             attribute = reader.attribute(key, value)
-            _check_code_column(key, attribute, declared)
-            _check_edge_column(key, attribute, declared)
+            _check_columns_beside(key, attribute, declared)
             declared[key.text] = attribute
     return declared
 
@@ -80,33 +79,26 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
         )
 
 
-def _check_edge_column(
-    key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
-) -> None:
-    """Refuse a name that also heads the upper edges of an attribute of bins."""
-    binned, named = declared.get(key.text.removesuffix("_below")), f"{key.text}_below"
-    before = key.text.endswith("_below") and binned is not None and _is_binned(binned)
-    if before or (_is_binned(attribute) and named in declared):
-        clash = key.text if before else named
-        raise key.mistake(
-            f"{quoted(clash)} is the column in which the release shows the upper edges of "
-            f"{quoted(clash.removesuffix('_below'))}; name one of the attributes otherwise and "
-            "give its header under `column`"
-        )
-
-
 def _is_binned(attribute: Attribute) -> bool:
     return not attribute.merged and isinstance(attribute.columns[0].kind, Bins)
 
 
-def _check_code_column(
+_ADDED: tuple[tuple[str, str, Callable[[Attribute], object]], ...] = (
+    ("_code", "codes", lambda attribute: attribute.codes),
+    ("_level", "levels", lambda attribute: attribute.levels),
+    ("_below", "upper edges", _is_binned),
+)
+"""Ends of the columns beside some attributes, what these show, and whether an attribute has one."""
+
+
+def _check_columns_beside(
     key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
 ) -> None:
-    """Refuse a name that also heads the codes, or the levels, of an attribute that has such."""
-    for end, what in (("_code", "codes"), ("_level", "levels")):
+    """Refuse a name that also heads what the release shows beside an attribute."""
+    for end, what, has in _ADDED:
         other, named = declared.get(key.text.removesuffix(end)), f"{key.text}{end}"
-        before = key.text.endswith(end) and other is not None and getattr(other, what)
-        if before or (getattr(attribute, what) and named in declared):
+        before = key.text.endswith(end) and other is not None and has(other)
+        if before or (has(attribute) and named in declared):
             clash = key.text if before else named
             raise key.mistake(
                 f"{quoted(clash)} is the column in which the release shows the {what} of "
