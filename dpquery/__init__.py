@@ -1,6 +1,6 @@
 """Differentially private tables: plan without data, release under a ledger, report every error.
 
-The commands are functions too: `plan`, `compare`, `release`, `answer`, `synthesize`,
+The commands are functions too: `plan`, `compare`, `discover`, `release`, `answer`, `synthesize`,
 `replicates`, `error_report` and `package`. Each is loaded when it is first used, so that importing
 dpquery costs nothing. `reporting` shows what they are doing; `Release` opens a release's folder.
 """
@@ -11,6 +11,7 @@ from dpquery.version import __version__
 
 if TYPE_CHECKING:
     from dpquery.commands.answer import answer
+    from dpquery.commands.discover import discover
     from dpquery.commands.error_report import error_report
     from dpquery.commands.opened import Release
     from dpquery.commands.others import compare, package, synthesize
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "answer",
     "compare",
+    "discover",
     "error_report",
     "package",
     "plan",
@@ -46,6 +48,10 @@ def __getattr__(name: str) -> object:
             from dpquery.commands.others import compare
 
             return compare
+        case "discover":
+            from dpquery.commands.discover import discover
+
+            return discover
         case "error_report":
             from dpquery.commands.error_report import error_report
 

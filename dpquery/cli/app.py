@@ -29,6 +29,7 @@ from dpquery.cli.commands import (
     schema_command,
     synthetic_command,
 )
+from dpquery.cli.discover import discover_command
 from dpquery.cli.screen import be_quiet, complain, shown_warnings, write_words
 from dpquery.exceptions import DpqueryError
 from dpquery.spec.problems import meant_by
@@ -102,6 +103,11 @@ COMMANDS = (
     ("schema", schema_command, "schema > workload.schema.json"),
     ("docs", docs_command, "docs tutorial"),
     ("check", check_command, "check data.csv workload.yaml"),
+    (
+        "discover",
+        discover_command,
+        "discover data.csv --column occupation --epsilon 0.2 --delta 1e-8 --max-values 3",
+    ),
     ("plan", plan_command, "plan workload.yaml --epsilon 0.5 --rows 3000"),
     ("compare", compare_command, "compare old.plan workload.yaml --epsilon 0.5"),
     ("release", release_command, "release data.csv --epsilon 0.5 --also nonnegative,integer"),

@@ -1,7 +1,6 @@
 """Plan, release, answer, error-report, compare, synthetic, init, schema, package, check, audit."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -41,7 +40,16 @@ from dpquery.cli.options import (
     TimeLimit,
     ledger_path,
 )
-from dpquery.cli.screen import PlanFiles, print_grids, print_json, say, show, shown_progress
+from dpquery.cli.screen import (
+    PlanFiles,
+    announced_if_new,
+    data_at,
+    print_grids,
+    print_json,
+    say,
+    show,
+    shown_progress,
+)
 from dpquery.commands.defaults import (
     ANSWERS_PATH,
     AUDIT_EPSILON,
@@ -64,7 +72,6 @@ from dpquery.commands.defaults import (
 )
 from dpquery.exceptions import (
     BudgetExceededError,
-    DpqueryError,
     PlanConflictError,
     SpecError,
 )
@@ -115,7 +122,7 @@ def plan_command(
     """
     from dpquery.commands.plan import plan
 
-    new = nullcontext() if dry_run else _announced_if_new(ledger_path(ledger))
+    new = nullcontext() if dry_run else announced_if_new(ledger_path(ledger))
     with new, shown_progress():
         report = plan(
             spec,
@@ -164,19 +171,6 @@ def _show_plan(
         raise typer.Exit(1)
 
 
-@contextmanager
-def _announced_if_new(ledger: Path) -> Iterator[None]:
-    """Say that a new ledger was made: whoever has spent something has another one somewhere."""
-    from dpquery.measurement.ledger.store import risks
-
-    is_new = not os.path.lexists(ledger)
-    yield
-    if is_new:
-        say(f"{ledger} is a new ledger, in which nothing has been spent")
-        for risk in risks(ledger):
-            say(f"warning: {risk}")
-
-
 def release_command(
     data: Annotated[
         list[str],
@@ -220,7 +214,7 @@ def release_command(
     from dpquery.commands.release import release
 
     forbid_dumps()
-    with _data_at(data) as located, shown_progress(), _exact_refusals(exact=exact):
+    with data_at(data) as located, shown_progress(), _exact_refusals(exact=exact):
         done = release(
             located,
             plan_path=plan,
@@ -240,26 +234,6 @@ def release_command(
         )
     _show_release(done, data, exact=exact, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")
-
-
-@contextmanager
-def _data_at(data: list[str]) -> Iterator[list[str]]:
-    """Yield where the data lie: what comes on stdin is held in memory, and reaches no disk."""
-    if data != ["-"]:
-        yield data
-        return
-    if not hasattr(os, "memfd_create"):
-        raise SpecError("data on stdin needs Linux; write it to a file first")
-    with os.fdopen(os.memfd_create("stdin"), "wb") as held:
-        shutil.copyfileobj(sys.stdin.buffer, held)
-        held.flush()
-        os.utime(held.fileno(), (0, 0))  # when it was changed last nobody knows
-        place = f"/proc/{os.getpid()}/fd/{held.fileno()}"
-        try:
-            yield [place]
-        except DpqueryError as error:
-            error.args = (str(error).replace(place, "what came on stdin"),)
-            raise
 
 
 @contextmanager
@@ -566,7 +540,7 @@ def _print_check(data: list[str], spec: Path) -> bool:
     from dpquery.cli.show_checks import check_grids, left_out_grid, to_paste
     from dpquery.data_check.check import check
 
-    with _data_at(data) as located, shown_progress():
+    with data_at(data) as located, shown_progress():
         checked = check([Path(place) for place in located], spec)
     print_grids([left_out_grid(checked, _name(data)), *check_grids(checked)])
     lines = to_paste(checked, str(spec))

@@ -1,4 +1,4 @@
-"""What commands print: results to stdout, progress and messages to stderr.
+"""What commands print: results to stdout, progress and messages to stderr; and what comes on stdin.
 
 A table to print, as plain text cells: built by rooms, rendered by the command line.
 
@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import resource
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from typing import TextIO
 
 import typer
 
-from dpquery.exceptions import LargeDeltaWarning
+from dpquery.exceptions import DpqueryError, LargeDeltaWarning, SpecError
 from dpquery.progress import LineWithShare, reporting
 from dpquery.releases.words import OBEYED
 
@@ -221,3 +222,36 @@ def forbid_dumps() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+@contextmanager
+def announced_if_new(ledger: Path) -> Iterator[None]:
+    """Say that a new ledger was made: whoever has spent something has another one somewhere."""
+    from dpquery.measurement.ledger.store import risks
+
+    is_new = not os.path.lexists(ledger)
+    yield
+    if is_new:
+        say(f"{ledger} is a new ledger, in which nothing has been spent")
+        for risk in risks(ledger):
+            say(f"warning: {risk}")
+
+
+@contextmanager
+def data_at(data: list[str]) -> Iterator[list[str]]:
+    """Yield where the data lie: what comes on stdin is held in memory, and reaches no disk."""
+    if data != ["-"]:
+        yield data
+        return
+    if not hasattr(os, "memfd_create"):
+        raise SpecError("data on stdin needs Linux; write it to a file first")
+    with os.fdopen(os.memfd_create("stdin"), "wb") as held:
+        shutil.copyfileobj(sys.stdin.buffer, held)
+        held.flush()
+        os.utime(held.fileno(), (0, 0))  # when it was changed last nobody knows
+        place = f"/proc/{os.getpid()}/fd/{held.fileno()}"
+        try:
+            yield [place]
+        except DpqueryError as error:
+            error.args = (str(error).replace(place, "what came on stdin"),)
+            raise

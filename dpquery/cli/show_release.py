@@ -4,6 +4,7 @@ What commands print of budgets, as plain rows and JSON values: no terminal, colo
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from dpquery.commands.defaults import RELEASE_PATH
 from dpquery.commands.release import ReleaseReport
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger.events import Account, Event, LedgerState, RunningSum, pure_units
-from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_text
+from dpquery.measurement.ledger.funds import Room, cap_text, delta_text, epsilon_text
 from dpquery.measurement.ledger.ledger import KEY_PREFIX, Status
 from dpquery.mechanisms.linear import LinearMechanism
 from dpquery.releases.budget_words import (
@@ -151,11 +152,16 @@ def _counted(account: Account) -> tuple[RunningSum, ...]:
 
 
 def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (_dataset(status.account), one.currency, name, units_text(units))
         for status in statuses
         for one in _counted(status.account)
         for name, units in (("cap", one.most), ("spent", one.spent), _left_or_over(one))
+    ]
+    rows += [
+        (_dataset(status.account), "delta", f"{name} by discoveries", delta_text(delta))
+        for status in statuses
+        for name, delta in _discoveries(status).items()
     ]
     notes = []
     if any(len(_counted(status.account)) > 1 for status in statuses):
@@ -164,6 +170,15 @@ def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
         notes.append("over: more is spent than the cap: the other sum admitted it, or the cap fell")
     columns = ("dataset", "counted in", "", "amount")
     return [Grid("budget by dataset, to the last digit", columns, tuple(rows), tuple(notes))]
+
+
+def _discoveries(status: Status) -> dict[str, Fraction]:
+    """Return the delta that discoveries may spend, have spent and can spend; nothing without."""
+    account = status.account
+    if not account.cap.discover:
+        return {}
+    left = status.funds.threshold_left
+    return {"cap": account.cap.discover, "spent": account.threshold, "left": left}
 
 
 def _left_or_over(one: RunningSum) -> tuple[str, int]:
@@ -200,6 +215,7 @@ def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
 def _status_json(status: Status) -> dict[str, object]:
     account, left = status.account, status.funds.epsilon_left
     sums = [_sum_json(one) for one in account.sums]
+    deltas = {name: delta_text(delta) for name, delta in _discoveries(status).items()}
     return {
         "dataset": account.dataset,
         **sums[0],
@@ -211,6 +227,7 @@ def _status_json(status: Status) -> dict[str, object]:
         "decides": account.decisive.currency,
         "epsilon_left": None if left is None else epsilon_text(left),
         "more_like_the_last": status.repetitions,
+        **({"discoveries": deltas} if deltas else {}),
     }
 
 

@@ -51,11 +51,19 @@ class Guarantee:
     # what pure noise costs in zCDP, where that was worked out for what it is added to
     rho: Fraction | None = None
     squared_mu: Fraction | None = None  # what it costs in GDP, likewise
+    # the delta that a threshold spends beside the noise: of a discovery alone
+    threshold: Fraction = Fraction(0)
 
     @property
     def noise(self) -> Noise:
         """The noise that gives this kind of guarantee."""
         return "laplace" if self.kind == "pure" else "gaussian"
+
+    @property
+    def native(self) -> dict[str, str]:
+        """The same in exact text, as the ledger keeps it."""
+        spent: dict[str, str] = {self.kind: str(self.amount)}
+        return spent | {"threshold": str(self.threshold)} if self.threshold else spent
 
     @property
     def law(self) -> Law:
@@ -73,6 +81,7 @@ class Cap:
     delta: Fraction = Fraction(0)  # the delta declared with it, 0 if none
     # whose loss is added up, as `unit_of` puts it: charges for other units do not add
     unit: str = "row, add-remove"
+    discover: Fraction = Fraction(0)  # the part of delta that thresholds of discoveries may spend
 
     @property
     def pure_units(self) -> int | None:
@@ -82,19 +91,26 @@ class Cap:
         """
         return None if self.epsilon is None else math.floor(self.epsilon * UNIT)
 
+    @property
+    def noise_delta(self) -> Fraction:
+        """The delta at which the units imply the epsilon: what discoveries may not spend."""
+        return self.delta - self.discover
+
 
 @dataclass(frozen=True)
 class Price:
     """What a release is charged: units of 1e-18 of a currency, for the loss of a protected unit.
 
     Units are worth something else in another currency, so a charge names all three. `pure` is the
-    epsilon of a pure release, in units of 1e-18 too; None for any other.
+    epsilon of a pure release, in units of 1e-18 too; None for any other. `threshold` is the delta
+    that a discovery spends beside.
     """
 
     units: int
     currency: Currency
     unit: str
     pure: int | None = None
+    threshold: Fraction = Fraction(0)
 
 
 def parse_epsilon(text: str) -> Fraction:
@@ -154,13 +170,15 @@ def epsilon_of_mu(mu: float, delta: Fraction, accounting: Accounting) -> float:
 def epsilon_of_units(cap: Cap, units: int) -> float:
     """Return the epsilon that units of a cap's currency imply at its delta, rounded up.
 
+    Privacy: at what discoveries leave of the delta; together with theirs it is the cap's.
+
     Raises:
         ValueError: the cap has no delta.
     """
     amount = Fraction(units, UNIT)
     if cap.currency == "mu^2":
-        return _float_up(gdp.epsilon_of_gdp(amount, cap.delta))
-    return epsilon_of(amount, cap.delta)
+        return _float_up(gdp.epsilon_of_gdp(amount, cap.noise_delta))
+    return epsilon_of(amount, cap.noise_delta)
 
 
 def epsilon_of(rho: Fraction, delta: Fraction) -> float:
@@ -270,7 +288,7 @@ def price_of(spent: Guarantee, currency: Currency, unit: str) -> Price:
         BudgetExceededError: noise that cannot be charged in this currency.
     """
     pure = math.ceil(spent.amount * UNIT) if spent.kind == "pure" else None
-    return Price(charge_units(spent, currency), currency, unit, pure)
+    return Price(charge_units(spent, currency), currency, unit, pure, spent.threshold)
 
 
 def charge_units(spent: Guarantee, currency: Currency) -> int:
@@ -338,6 +356,7 @@ def budget_cap(budget: Budget, privacy: Privacy) -> Cap:
 
     Privacy: an (epsilon, delta) cap becomes one on rho or mu^2 once and for all, because a running
     sum in one fixed currency stays a valid filter when plans are chosen after seeing releases.
+    What discoveries may spend of delta is set apart at once, for the same reason: [MATH] 26.6.
 
     Raises:
         SpecError: an (epsilon, delta) too small to be counted.
@@ -345,12 +364,13 @@ def budget_cap(budget: Budget, privacy: Privacy) -> Cap:
     unit, currency = unit_of(privacy), CURRENCIES[budget.counted]
     if budget.rho is not None:
         return Cap("rho", math.floor(budget.rho * UNIT), unit=unit)
-    epsilon, delta = budget.epsilon, budget.delta
+    epsilon = budget.epsilon
     if epsilon is None:
         raise ValueError("a budget declares epsilon or rho")
     if currency == "epsilon":
         return Cap(currency, math.floor(epsilon * UNIT), epsilon=epsilon, unit=unit)
-    return cap_counted_in(Cap(currency, 0, epsilon=epsilon, delta=delta, unit=unit), currency)
+    whole = Cap(currency, 0, epsilon, budget.delta, unit, budget.discover)
+    return cap_counted_in(whole, currency)
 
 
 def cap_counted_in(cap: Cap, currency: Currency) -> Cap:
@@ -361,7 +381,7 @@ def cap_counted_in(cap: Cap, currency: Currency) -> Cap:
     if cap.epsilon is None or not cap.delta or currency == "epsilon":
         return cap
     kind: Accounting = "gdp" if currency == "mu^2" else "zcdp"
-    whole = guarantee("gaussian", epsilon=cap.epsilon, delta=cap.delta, accounting=kind)
+    whole = guarantee("gaussian", epsilon=cap.epsilon, delta=cap.noise_delta, accounting=kind)
     return replace(cap, currency=currency, units=math.floor(whole.amount * UNIT))
 
 

@@ -3,11 +3,12 @@
 What leaves this module is the noisy measurement alone. Everything after it is post-processing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,10 +18,17 @@ from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.counting.locations import Data
+from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.sources import ColumnsError
-from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
+from dpquery.measurement.counting.tabulate import (
+    check_header,
+    check_table_sizes,
+    count_values,
+    tabulate,
+)
+from dpquery.measurement.discovery import Discovery
 from dpquery.measurement.ledger.caps import RETRIES, NoRoomError
+from dpquery.measurement.ledger.events import JSON
 from dpquery.measurement.ledger.funds import STILL_FREE, Funds, Room, epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.store import PartialMeasurement
@@ -33,6 +41,8 @@ from dpquery.progress import report_progress
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.strategy import Strategy
+
+_Counts = TypeVar("_Counts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +130,7 @@ class LinearQuery:
 
 def measure(
     data: Data,
-    query: Query,
+    query: Query | Discovery,
     *,
     ledger: Ledger,
     memory: int = MAX_STATE_BYTES,
@@ -164,26 +174,43 @@ def measure(
             return stored
         check_libraries()
         noise_source = query.source()
-        check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
         _check_before_charge(data, query)
         ledger.reserve(
             dataset,
             key=key,
             price=price,
-            native={guarantee.kind: str(guarantee.amount)},
-            details={"version": query.spec.dataset.version, "release": query.release},
+            native=guarantee.native,
+            details={"version": query.spec.dataset.version, **_told_of(query)},
         )
-        tables = _charged_tables(data, query, memory)
-        draft = ledger.draft(key)
-        values = query.noisy(tables, draft=draft)
+        draft, spec = ledger.draft(key), query.spec
+        if isinstance(query, Discovery):
+            most = query.max_values
+            counts = _charged(partial(count_values, data, spec=spec, max_values=most))
+            values = query.noisy(counts, draft=draft)
+        else:
+            of, classes = query.subsets, query.compiled.classes
+            count = partial(tabulate, data, spec=spec, subsets=of, classes=classes, memory=memory)
+            tables = _charged(count)
+            values = query.noisy(tables, draft=draft)
         measurement = ledger.commit(key, values, source=noise_source)
         draft.clear()
         return measurement
 
 
-def _check_before_charge(data: Data, query: Query) -> None:
-    """Check headers; DataError says that nothing was charged."""
+def _told_of(query: Query | Discovery) -> dict[str, JSON]:
+    """Return what the ledger keeps of a query beside its price: public facts."""
+    if isinstance(query, Discovery):
+        return {"discover": query.column}
+    return {"release": query.release}
+
+
+def _check_before_charge(data: Data, query: Query | Discovery) -> None:
+    """Check headers and sizes; DataError says that nothing was charged."""
     try:
+        if isinstance(query, Discovery):
+            sources_of(data, query.spec.file)  # which Spark's tables are not
+        else:
+            check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
         check_header(data, query.spec)
     except ColumnsError as error:
         problem = error.told(person=query.spec.privacy.person)
@@ -195,16 +222,10 @@ def _check_before_charge(data: Data, query: Query) -> None:
     raise DataError(f"{problem}{'' if problem.endswith('?') else ';'} nothing was charged")
 
 
-def _charged_tables(data: Data, query: Query, memory: int) -> Tables:
+def _charged(count: Callable[[], _Counts]) -> _Counts:
     """Return the counts of a query that is charged; where data fail, DataError says so too."""
     try:
-        return tabulate(
-            data,
-            spec=query.spec,
-            subsets=query.subsets,
-            classes=query.compiled.classes,
-            memory=memory,
-        )
+        return count()
     except DataError as error:
         problem = str(error)
     # Raised outside the handler: what hangs on the error may hold a line of the file.
@@ -214,7 +235,7 @@ def _charged_tables(data: Data, query: Query, memory: int) -> Tables:
     )
 
 
-def _price(query: Query, ledger: Ledger, guarantee: Guarantee) -> Price:
+def _price(query: Query | Discovery, ledger: Ledger, guarantee: Guarantee) -> Price:
     """Return the price of a query; PlanConflictError if the record disagrees with its spec."""
     dataset, unit = query.spec.dataset, unit_of(query.spec.privacy)
     parent = None if dataset.parent is None else dataset.parent.id
@@ -223,7 +244,9 @@ def _price(query: Query, ledger: Ledger, guarantee: Guarantee) -> Price:
 
 
 @contextmanager
-def _told_what_fits(query: Query, others: Iterable[Query], ledger: Ledger) -> Iterator[None]:
+def _told_what_fits(
+    query: Query | Discovery, others: Iterable[Query], ledger: Ledger
+) -> Iterator[None]:
     """Add to a refusal the largest epsilons that would still be accepted, and how to ask for them.
 
     One kind of noise may fit where another does not: they are charged by different sums.
@@ -245,11 +268,11 @@ def _told_what_fits(query: Query, others: Iterable[Query], ledger: Ledger) -> It
         raise BudgetExceededError(message, exactly=refusal.exactly) from None
 
 
-def _options(query: Query, epsilon: Fraction) -> str:
+def _options(query: Query | Discovery, epsilon: Fraction) -> str:
     return f"--epsilon {epsilon_text(epsilon)} {query.option}"
 
 
-def _room(query: Query, funds: Funds, ledger: Ledger) -> Room | None:
+def _room(query: Query | Discovery, funds: Funds, ledger: Ledger) -> Room | None:
     def price_at(epsilon: Fraction) -> Price:
         return _price(query, ledger, query.guarantee_at(epsilon))
 

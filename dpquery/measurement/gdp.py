@@ -152,6 +152,12 @@ def delta_of(epsilon: Fraction, squared_mu: Fraction) -> Interval:
     return _density(u) * (mills(u) - mills(v))
 
 
+def tail(x: Fraction) -> Interval:
+    """Return the probability that a standard normal number is above one."""
+    exact = Interval.of(x)
+    return _density(exact) * mills(exact)
+
+
 def _density(x: Interval) -> Interval:
     ends = x.low.copy_abs(), x.high.copy_abs()
     size = Interval(_ZERO.low if x.low <= 0 <= x.high else min(ends), max(ends))

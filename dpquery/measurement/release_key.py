@@ -181,6 +181,31 @@ def rounds_key(
     return _sha256(chain(request, (run,), *blocks))
 
 
+def discovery_key(
+    spec: Spec, mechanism: CalibratedNoise, *, max_values: int, threshold: int
+) -> str:
+    """Return the key of a discovery of a column's values: 64 hexadecimal digits.
+
+    Args:
+        spec: dataset, protected unit and how text is written; its one column is looked at.
+        mechanism: how the numbers of persons are made private.
+        max_values: the most values of a person that count.
+        threshold: the noisy number of persons from which on a value is published.
+    """
+    found = write_record(
+        "Discovery",
+        column=spec.domain.columns[0].name,
+        person=spec.privacy.person,
+        neighbours=spec.privacy.neighbours,
+        max_values=max_values,
+        threshold=threshold,
+        threshold_delta=mechanism.guarantee.threshold,
+    )
+    dataset = write_record("Dataset", id=spec.dataset.id, version=spec.dataset.version)
+    parts = (dataset, found, _linear_mechanism(mechanism), *_file(spec.file))
+    return _sha256([b"dpquery discovery key 1;", key_text(parts).encode()])
+
+
 def _sha256(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:

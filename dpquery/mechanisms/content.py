@@ -12,7 +12,7 @@ from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.releases.budget_words import RECORDED, exact_words, taken_words
+from dpquery.releases.budget_words import DISCOVERED, RECORDED, exact_words, taken_words
 from dpquery.releases.manifest import LedgerFacts, Manifest
 from dpquery.spec.spec import Item
 from dpquery.strategy.strategy import Noise
@@ -59,5 +59,8 @@ def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
     """Return what the dataset had spent with a release; older plans keep the words they had."""
     account, parent = measured.account, measured.parent
     if plan.exact_words:
-        return exact_words(account, parent=parent, of_sums=False, form=RECORDED)
-    return taken_words(measured.charged, account, pure=measured.pure, parent=parent, form=RECORDED)
+        words = exact_words(account, parent=parent, of_sums=False, form=RECORDED)
+    else:
+        charged, pure = measured.charged, measured.pure
+        words = taken_words(charged, account, pure=pure, parent=parent, form=RECORDED)
+    return f"{words}; {DISCOVERED}" if account.threshold else words

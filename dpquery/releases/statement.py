@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from dpquery.releases.budget_words import DISCOVERED
 from dpquery.releases.extra_columns import extra_lines
 from dpquery.releases.manifest import (
     ADAPTIVE,
@@ -239,7 +240,7 @@ def _words(rules: PublicationRules) -> str:
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \
 categories, the limits of ranges and bins, the questions asked, the strategy, and all of this \
-release but {noisy}. None of it was derived from the records. \
+release but {noisy}. None of it was derived from the records{but}. \
 Every combination that was asked for has a row, whether or not anyone is in it."""
 
 UNCOVERED = """\
@@ -336,6 +337,11 @@ the error of an estimate depends on the records, and publishing it would need bu
 - `flag`: `no error bars` in every row."""
 
 
+def _but_discoveries(manifest: Manifest) -> str:
+    found = DISCOVERED in manifest.guarantee.cumulative
+    return ", but what discoveries found, which all releases together protect" if found else ""
+
+
 def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
     level = f"{100 * manifest.level:g} %"
@@ -353,7 +359,10 @@ def statement(manifest: Manifest) -> str:
         cumulative=one_line(manifest.guarantee.cumulative).rstrip("."),
         counted=_counted_words(manifest),
         unprotected="\n".join(
-            [UNPROTECTED.format(noisy=_noisy_parts(manifest)), *facts_lines(manifest.facts)]
+            [
+                UNPROTECTED.format(noisy=_noisy_parts(manifest), but=_but_discoveries(manifest)),
+                *facts_lines(manifest.facts),
+            ]
         ),
         uncovered=UNCOVERED,
         noise=_answered_words(manifest) + (_noise_words if has_errors else relaxed_words)(manifest),

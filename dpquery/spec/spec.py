@@ -172,12 +172,14 @@ class Budget:
     """The cap on all releases of a dataset: pure epsilon, (epsilon, delta), or rho (zCDP).
 
     `accounting` is what losses are added up as; None where the record, or a plan, is to say.
+    `discover` is the part of delta that thresholds of discoveries may spend.
     """
 
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
     accounting: Accounting | None = None
+    discover: Fraction = Fraction(0)
 
     @property
     def fixed(self) -> Accounting | None:
@@ -197,6 +199,8 @@ class Budget:
         if self.epsilon is None:
             return f"rho {float(self.rho or 0):g}"
         counted = "" if self.accounting is None else f", accounting {self.accounting}"
+        if self.discover:
+            counted += f", discover {power(float(self.discover))}"
         return f"epsilon {float(self.epsilon):g}, delta {power(float(self.delta))}{counted}"
 
 

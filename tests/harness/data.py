@@ -74,7 +74,7 @@ def run(
     path.write_bytes(header + b"\n" + body)
     classes = classes or [np.arange(n) for n in spec.domain.shape]
     tally = module.RecordTally(spec, subsets, classes, memory=memory)
-    return module._tabulate(path, tally, chunk_bytes=chunk_bytes)
+    return module._counted(path, tally, tally.marginals, chunk_bytes=chunk_bytes)
 
 
 def slow_number(text):

@@ -204,7 +204,7 @@ def test_the_share_that_is_read_never_falls_whatever_the_files_and_passes(
     tally = tabulate.RecordTally(spec, [(0,)], classes, memory=limit)
     passes = []
     monkeypatch.setattr(tally, "end_pass", lambda end=tally.end_pass: passes.append(1) or end())
-    shares = shares_of(lambda: tabulate._tabulate(parts, tally, chunk_bytes=4096))
+    shares = shares_of(lambda: tabulate._counted(parts, tally, tally.marginals, chunk_bytes=4096))
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert len(set(shares)) > 10

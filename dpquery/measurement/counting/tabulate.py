@@ -11,9 +11,10 @@ import os
 import sqlite3
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +28,12 @@ from dpquery.measurement.counting.locations import Data, sources_of, spark_locat
 from dpquery.measurement.counting.sources import Piece, Source, StoppedError, UnfitTextError
 from dpquery.measurement.counting.tables import homes_of
 from dpquery.measurement.counting.tally import Counts, RecordTally
+from dpquery.measurement.counting.value_counts import ValueCounts, ValueTally
 from dpquery.progress import Work, report_progress
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
+_Result = TypeVar("_Result")
 _CHUNK = 2**23
 _PARSERS, _AHEAD = 2, 3  # threads that parse and code; pieces that they have, or wait to be counted
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, MemoryError, ValueError, TypeError)
@@ -100,16 +103,26 @@ def tabulate(
             total.add_partial_tables(cells)
         return total.marginals()
     tally = RecordTally(spec, subsets, classes, memory=memory)
-    return _tabulate(data, tally, chunk_bytes=_CHUNK)
+    return _counted(data, tally, tally.marginals, chunk_bytes=_CHUNK)
 
 
-def _tabulate(
-    data: Data,
-    tally: RecordTally,
-    *,
-    chunk_bytes: int,
-) -> MutableMapping[Subset, Ints]:
-    """Return the marginals of a tally after all sources, read in chunks of so many bytes."""
+def count_values(data: Data, *, spec: Spec, max_values: int) -> ValueCounts:
+    """Return how many persons have each value of the spec's only column; see `value_counts`.
+
+    Privacy: one person more or less moves at most `max_values` counts, each by 1; one row, where
+    that is the unit, one count. The result itself is NOT private.
+
+    Raises:
+        DataError: as `tabulate`.
+    """
+    tally = ValueTally(spec, max_values)
+    return _counted(data, tally, tally.result, chunk_bytes=_CHUNK)
+
+
+def _counted(
+    data: Data, tally: RecordTally | ValueTally, result: Callable[[], _Result], *, chunk_bytes: int
+) -> _Result:
+    """Return the result of a tally after all sources, read in chunks of so many bytes."""
     problem, again = "no source could be read", True
     reading = Work("reading the data")
     try:
@@ -120,7 +133,7 @@ def _tabulate(
                     count()
                 reading.report(tally.share(share))
             again = tally.end_pass()
-        return tally.marginals()
+        return result()
     except UnfitTextError as error:
         problem = f"{source.name} {error}"
     except StoppedError as error:
@@ -132,7 +145,7 @@ def _tabulate(
 
 
 def _counts(
-    data: Data, tally: RecordTally, chunk_bytes: int
+    data: Data, tally: RecordTally | ValueTally, chunk_bytes: int
 ) -> Iterator[tuple[Source, Counts | None, float]]:
     """Yield each source with none, before it is read, then what counts its batches; the share."""
     sources = sources_of(data, tally.spec.file)
@@ -150,7 +163,7 @@ def _counts(
 
 
 def _coded(
-    pieces: Iterable[Piece], tally: RecordTally, pool: ThreadPoolExecutor
+    pieces: Iterable[Piece], tally: RecordTally | ValueTally, pool: ThreadPoolExecutor
 ) -> Iterator[tuple[Counts, float]]:
     """Yield what counts a batch, in the order of the pieces, while the next ones are coded."""
     waiting: deque[tuple[Future[Counts], float]] = deque()

@@ -21,6 +21,7 @@ or a parent's, is refused unless whoever plans says that it is new.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
@@ -41,6 +42,7 @@ from dpquery.measurement.ledger.events import (
     cap_fields,
 )
 from dpquery.measurement.ledger.funds import Funds, cap_text, times_left
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Dataset, Privacy, Spec
 
 RETRIES = 3
@@ -153,6 +155,15 @@ def check_funds(funds: Funds, price: Price) -> None:
     """Refuse a charge that the account's cap, or its parent's, has no room for."""
     if price.units <= 0:
         raise ValueError("a charge is a positive number of units")
+    if funds.threshold_left < price.threshold:
+        left = max(Fraction(0), funds.threshold_left)
+        raise BudgetExceededError(
+            f"dataset {funds.account.dataset!r}: this discovery needs delta "
+            f"{power(float(price.threshold))}, half of its own, and {power(float(left))} is left "
+            "of what the budget sets apart for discoveries; give a smaller --delta, or set more "
+            "apart, with `discover` in the budget of the spec and of its parent (and `dpquery plan "
+            "--change-cap` where they are on record); nothing was charged"
+        )
     if not funds.fits(price):
         raise NoRoomError(funds, price)
 
@@ -405,6 +416,11 @@ def _changed(state: LedgerState, name: str, cap: Cap) -> Iterator[Change]:
             f"and that cannot become {declared.currency} for {declared.unit!r}; restore those "
             "in the spec"
         )
+    if declared.discover < account.threshold:
+        raise PlanConflictError(
+            f"discoveries have spent delta {power(float(account.threshold))} of {name!r}, and the "
+            f"spec sets {power(float(declared.discover))} apart for them; restore `discover`"
+        )
     if recorded != declared:
         yield "change-cap", cap_fields(name, declared)
 
@@ -412,6 +428,12 @@ def _changed(state: LedgerState, name: str, cap: Cap) -> Iterator[Change]:
 def _adoption(account: Account, *, parent: Account) -> Change:
     """Return the event that puts a dataset under a parent, who takes over what was spent."""
     over = parent.over(account.spent, account.pure)
+    if account.threshold > parent.cap.discover - parent.threshold:
+        raise BudgetExceededError(
+            f"discoveries have spent delta {power(float(account.threshold))} of "
+            f"{account.dataset!r}; set as much apart by `discover` in the budget of the parent "
+            f"{parent.dataset!r}; nothing was changed"
+        )
     if account.spent and not parent.admits(account.spent, account.pure):
         spent = f"what was spent on dataset {account.dataset!r}"
         budget = (

@@ -78,6 +78,7 @@ class Account:
     # the epsilons of the same releases added up, in units of 1e-18, while all of them are pure;
     # None from the first other one on
     pure: int | None = 0
+    threshold: Fraction = Fraction(0)  # the delta that thresholds of discoveries have spent
 
     @property
     def remaining(self) -> int:
@@ -151,10 +152,11 @@ class Account:
         """Whether the sum of epsilons decides, beside one in another currency."""
         return self.decisive.currency != self.cap.currency
 
-    def charged(self, units: int, pure: int | None) -> "Account":
+    def charged(self, units: int, pure: int | None, threshold: Fraction = Fraction(0)) -> "Account":
         """Return the account after a charge; see `admits`."""
         both = None if self.pure is None or pure is None else self.pure + pure
-        return replace(self, spent=self.spent + units, pure=both)
+        thresholds = self.threshold + threshold
+        return replace(self, spent=self.spent + units, pure=both, threshold=thresholds)
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ class Entry:
     source: str = ""  # what drew its noise
     # the epsilon of a pure guarantee, in units of 1e-18; None for any other
     pure: int | None = None
+    threshold: Fraction = Fraction(0)  # the delta that a discovery spent beside
 
 
 @dataclass
@@ -228,7 +231,7 @@ class LedgerState:
         if child.dataset == parent.dataset or _whole(event.fields["units"]) != child.spent:
             raise ValueError("not what was spent")
         self.accounts[child.dataset] = replace(child, parent=parent.dataset)
-        self.accounts[parent.dataset] = parent.charged(child.spent, child.pure)
+        self.accounts[parent.dataset] = parent.charged(child.spent, child.pure, child.threshold)
 
     def _reserve(self, event: Event) -> None:
         key, dataset = str(event.fields["key"]), str(event.fields["dataset"])
@@ -239,11 +242,14 @@ class LedgerState:
             raise ValueError("not a new charge")
         if event.fields.get("parent") != account.parent:
             raise ValueError("not charged to its parent")
-        pure = pure_units(event.fields.get("native"))
+        native = event.fields.get("native")
+        pure, threshold = pure_units(native), threshold_of(native)
         for payer in (account, self.parent_of(account)):
             if payer is not None:
-                self.accounts[payer.dataset] = payer.charged(units, pure)
-        self.entries[key] = Entry(key, dataset, units, reserved=event.head.seq, pure=pure)
+                self.accounts[payer.dataset] = payer.charged(units, pure, threshold)
+        self.entries[key] = Entry(
+            key, dataset, units, reserved=event.head.seq, pure=pure, threshold=threshold
+        )
 
     def _continue(self, event: Event) -> None:
         entry = self.entries[str(event.fields["key"])]
@@ -323,7 +329,7 @@ def _text(*, kind: EventKind, day: str, fields: Mapping[str, JSON]) -> str:
 
 def cap_fields(dataset: str, cap: Cap) -> dict[str, JSON]:
     """Return the fields of an event that sets a cap; numbers as exact text."""
-    return {
+    fields: dict[str, JSON] = {
         "dataset": dataset,
         "currency": cap.currency,
         "units": str(cap.units),
@@ -331,6 +337,7 @@ def cap_fields(dataset: str, cap: Cap) -> dict[str, JSON]:
         "delta": str(cap.delta),
         "unit": cap.unit,
     }
+    return fields | {"discover": str(cap.discover)} if cap.discover else fields
 
 
 def pure_units(native: JSON) -> int | None:
@@ -343,6 +350,12 @@ def pure_units(native: JSON) -> int | None:
     return math.ceil(_exact(native["pure"]) * UNIT)
 
 
+def threshold_of(native: JSON) -> Fraction:
+    """Return the delta that the threshold of a discovery spent; 0 of a release."""
+    spent = native.get("threshold", "0") if isinstance(native, Mapping) else "0"
+    return _exact(spent)
+
+
 def cap_from(fields: Mapping[str, JSON]) -> Cap:
     """Read back the cap that `cap_fields` wrote."""
     currency, epsilon = fields["currency"], fields["epsilon"]
@@ -353,6 +366,7 @@ def cap_from(fields: Mapping[str, JSON]) -> Cap:
         units=_whole(fields["units"]),
         epsilon=None if epsilon is None else _exact(epsilon),
         delta=_exact(fields["delta"]),
+        discover=_exact(fields.get("discover", "0")),
         unit=str(fields["unit"]),
     )
 

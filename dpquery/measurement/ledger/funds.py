@@ -53,7 +53,14 @@ class Funds:
 
     def fits(self, price: Price) -> bool:
         """Whether a release of this price would be accepted: no account would pass its cap."""
-        return all(payer.admits(price.units, price.pure) for payer in self.payers)
+        return self.threshold_left >= price.threshold and all(
+            payer.admits(price.units, price.pure) for payer in self.payers
+        )
+
+    @property
+    def threshold_left(self) -> Fraction:
+        """The delta that thresholds of discoveries can still spend."""
+        return min(payer.cap.discover - payer.threshold for payer in self.payers)
 
     def tightest(self, price: Price) -> Account:
         """The account with the least room for a price, by either of its sums."""
@@ -67,7 +74,8 @@ class Funds:
     def repetitions(self, price: Price) -> int:
         """Return how many releases of a price would be accepted, one after another."""
         over = self.tightest(price).over(price.units, price.pure)
-        return 0 if over is None else int(1 / over)
+        fitting = 0 if over is None else int(1 / over)
+        return min(fitting, self.threshold_left // price.threshold) if price.threshold else fitting
 
     def room_for(self, price_at: PriceAt, *, epsilon: Fraction) -> "Room":
         """Return what there is room for beside or in place of a release.
@@ -211,11 +219,22 @@ def epsilon_text(epsilon: Fraction) -> str:
     return power(float(epsilon))
 
 
+def delta_text(delta: Fraction) -> str:
+    """Return a delta exactly: as it is typed, where that says it.
+
+    >>> delta_text(Fraction("5e-9")), delta_text(Fraction(1, 3))
+    ('5e-9', '1/3')
+    """
+    typed = power(float(delta))
+    return typed if Fraction(typed) == delta else str(delta)
+
+
 def cap_text(cap: Cap, *, by_epsilons: bool = False, form: Callable[[float], str] = power) -> str:
     """Return a cap in words, and which sum is held against it where that is not plain."""
     if cap.epsilon is None:
         return f"rho {units_text(cap.units)}"
     delta = f" at delta {form(float(cap.delta))}" if cap.delta else ""
+    delta += f" ({form(float(cap.discover))} of it for discoveries)" if cap.discover else ""
     counted = ", counted as mu^2 of GDP" if cap.currency == "mu^2" else ""
     if by_epsilons:
         counted = ", counted as a plain sum of pure epsilons"
@@ -233,7 +252,7 @@ def _price_at(cap: Cap, noise: Noise, epsilon: Fraction) -> Price:
     Laplace noise is priced by its epsilon alone, which is never less than what it costs.
     """
     kind: Accounting = "gdp" if cap.currency == "mu^2" else "zcdp"
-    spent = accounting.guarantee(noise, epsilon=epsilon, delta=cap.delta, accounting=kind)
+    spent = accounting.guarantee(noise, epsilon=epsilon, delta=cap.noise_delta, accounting=kind)
     return price_against(spent, cap)
 
 

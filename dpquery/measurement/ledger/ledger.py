@@ -56,6 +56,7 @@ from dpquery.measurement.ledger.events import (
     LedgerState,
     pure_units,
     seal,
+    threshold_of,
 )
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.store import (
@@ -113,7 +114,7 @@ def status_of(state: LedgerState, name: str) -> Status:
         Funds(account, state.parent_of(account)),
         releases=sum(entry.state == "committed" for entry in entries),
         unfinished=tuple(entry.key for entry in entries if entry.state == "reserved"),
-        last=None if last is None else Price(last.units, *of_cap, last.pure),
+        last=None if last is None else Price(last.units, *of_cap, last.pure, last.threshold),
     )
 
 
@@ -385,7 +386,8 @@ class Ledger:
         """
         self._check_locked(key)
         os.utime(self._locked[key])  # data that change from now on are newer than what is measured
-        if price.pure is not None and price.pure != pure_units(native):
+        pure_differs = price.pure is not None and price.pure != pure_units(native)
+        if pure_differs or price.threshold != threshold_of(native):
             raise ValueError("the guarantee is not that of the price")
         with self._store.writing() as state:
             entry = admitted(state, dataset, key=key, price=price, ledger=self._store.path)

@@ -155,6 +155,9 @@ class BudgetFields(Fields, what="budget", choice="the budget"):
         "pure is epsilon alone. If left out, the first plan decides, by its mechanism.",
         "zcdp",
     ).without("rho", "a budget in rho adds up rho; leave `accounting` out")
+    discover = defaulted(_DELTA, Fraction(0),
+        "The part of delta that `dpquery discover` may spend; releases keep to the rest.", "1e-10",
+    ).without("rho", "a budget in rho has no delta to discover values with; leave `discover` out")
 
 
 class ParentFields(Fields, what="parent"):

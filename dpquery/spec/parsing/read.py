@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_SPEC_BYTES
-from dpquery.spec.columns import Domain
+from dpquery.spec.columns import Attribute, Categorical, Column, Domain
 from dpquery.spec.parsing.derived import read_derived
 from dpquery.spec.parsing.domain import read_domain
 from dpquery.spec.parsing.fields import SpecFields
@@ -51,6 +51,44 @@ def load_spec(path: Path) -> Spec:
             place.
     """
     return parse(read_text(path, otherwise=ORDER), name=str(path), files=beside(path))
+
+
+class _WithoutDomain(Fields, what="the spec"):
+    """What a spec says of the people, the budget and the file."""
+
+    dataset, privacy, budget = SpecFields.dataset, SpecFields.privacy, SpecFields.budget
+    file, prefer = SpecFields.file, SpecFields.prefer
+
+
+def load_for_column(path: Path, column: str) -> Spec:
+    """Return a spec of one column none of whose values is declared, by a spec's other sections.
+
+    Its domain and workload are not read: they may name a file that is still to be written.
+
+    Raises:
+        SpecError: the file cannot be read, or those sections have mistakes.
+    """
+    problems = Problems(str(path))
+    text = read_text(path, otherwise=ORDER)
+    found = problems.attempt(lambda: _for_column(text, str(path), column, problems))
+    problems.raise_if_any()
+    if found is None:
+        raise SpecError(f"{path}: the spec cannot be read; compare it with `dpquery init`")
+    return found
+
+
+def _for_column(text: str, name: str, column: str, problems: Problems) -> Spec:
+    root = read_document(text, name, problems, SpecFields)
+    if isinstance(root, MapNode):
+        kept = [entry for entry in root.entries if entry[0].text in _WithoutDomain.fields]
+        root = MapNode(root.place, tuple(kept))
+    given = _WithoutDomain.read(root, problems)
+    privacy, budget = privacy_of(given.privacy, ()), budget_of(given.budget)
+    dataset, file = dataset_of(given.dataset, problems), file_of(given.file)
+    check_currency(given.dataset, dataset, budget)
+    attribute = Attribute(column, (Column(column, Categorical((), ())),))
+    domain = Domain((attribute,))
+    return Spec(dataset, privacy, budget, domain, (), file, prefer=given.prefer)
 
 
 def beside(path: Path) -> Callable[[str], str]:

@@ -89,7 +89,12 @@ def budget_of(given: BudgetFields) -> Budget:
             f"accounting: {given.accounting} needs a delta and the budget has none; add one, such "
             "as `delta: 1e-9`, or leave `accounting` out"
         )
-    return Budget(epsilon=given.epsilon, delta=given.delta, accounting=given.accounting)
+    if given.discover and (given.discover >= given.delta or given.accounting == "pure"):
+        raise given.node("discover").mistake(
+            "discover is the part of the budget's delta that discoveries may spend; give a number "
+            "below `delta`, such as a tenth of it, and no `accounting: pure`"
+        )
+    return Budget(given.epsilon, given.delta, None, given.accounting, given.discover)
 
 
 def file_of(given: FileFields | None) -> FileFormat:

@@ -1,0 +1,405 @@
+"""Values that many persons have are found within the declared epsilon and delta, and charged."""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest, norm
+
+from dpquery.audit.statistics import chi_square, pooled
+from dpquery.exceptions import BudgetExceededError, PlanConflictError
+from dpquery.measurement import curator
+from dpquery.measurement.accounting import UNIT, Cap, budget_cap, epsilon_of_units, price_of
+from dpquery.measurement.counting import persons, value_counts
+from dpquery.measurement.counting.tabulate import count_values
+from dpquery.measurement.counting.value_counts import ValueCounts, value_of
+from dpquery.measurement.curator import measure
+from dpquery.measurement.discovery import Discovery, found, noisy_pairs
+from dpquery.measurement.gdp import epsilon_of_gdp
+from dpquery.measurement.ledger.caps import ParentCap
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.spec.columns import Attribute, Categorical, Column, Domain
+from dpquery.spec.spec import Budget, Dataset, Privacy, Spec
+
+BUDGET = Budget(Fraction(4), Fraction(1, 10**6), accounting="gdp", discover=Fraction(1, 10**7))
+PERSONS, ROWS = Privacy(person="id"), Privacy()
+
+
+def spec_of(privacy=PERSONS):
+    column = Column("job", Categorical((), ()))
+    domain = Domain((Attribute("job", (column,)),))
+    return Spec(Dataset("town"), privacy, BUDGET, domain, ())
+
+
+def discovery(privacy=PERSONS, *, epsilon="0.2", delta="1e-8", max_values=1):
+    return Discovery(spec_of(privacy), max_values, Fraction(epsilon), Fraction(delta))
+
+
+# ------------------------------------------------------------------- the guarantee, by brute force
+
+
+def outcomes(count, scale, threshold, far=12):
+    """The law of what is published of one value: nothing first, then its noisy numbers from the
+    threshold on, the last of them with all that lie beyond."""
+    if not count:
+        return np.array([1.0, *np.zeros(math.ceil(far * scale) + 1)])
+    edges = np.array([-np.inf, *(np.arange(math.ceil(far * scale) + 1) + threshold - 0.5), np.inf])
+    return np.diff(norm.cdf((edges - count) / scale))
+
+
+def divergence(one, other, *, epsilon, scale, threshold):
+    """The least delta for which (epsilon, delta) bounds two vectors of numbers of persons."""
+    differing = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+    p = q = np.ones(1)
+    for a, b in differing:  # the others have one law, and are independent
+        p = np.multiply.outer(p, outcomes(a, scale, threshold)).ravel()
+        q = np.multiply.outer(q, outcomes(b, scale, threshold)).ravel()
+    return max(np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((p, q), (q, p)))
+
+
+def neighbours(max_values, kind):
+    """Every pair of vectors of numbers of persons, of three values and few persons, that differ by
+    one person: with the person, and without or with another in the place."""
+    held = [
+        chosen
+        for size in range(max_values + 1)
+        for chosen in itertools.combinations(range(3), size)
+    ]
+    for others in itertools.product((0, 1, 5), repeat=3):
+        for mine in held:
+            for instead in held if kind == "replace" else [()]:
+                yield tuple(
+                    tuple(n + (i in values) for i, n in enumerate(others))
+                    for values in (mine, instead)
+                )
+
+
+@pytest.mark.parametrize("kind", ["add-remove", "replace"])
+@pytest.mark.parametrize(("max_values", "epsilon", "delta"), [(1, 1.5, 0.02), (2, 3, 0.1)])
+def test_no_neighbours_are_told_apart_by_more_than_epsilon_and_delta(
+    kind, max_values, epsilon, delta
+):
+    query = discovery(
+        replace(PERSONS, neighbours=kind), epsilon=epsilon, delta=delta, max_values=max_values
+    )
+    pairs = {tuple(sorted(pair)) for pair in neighbours(max_values, kind)}
+    asked = {"epsilon": float(epsilon), "scale": query.mechanism.scale}
+    worst = max(divergence(*pair, threshold=query.threshold, **asked) for pair in pairs)
+    assert worst <= delta
+    # One less, and a person whom nobody is like is found too often, or the noise is idle.
+    less = max(divergence(*pair, threshold=query.threshold - 1, **asked) for pair in pairs)
+    assert less > 0.3 * delta
+
+
+@pytest.mark.parametrize("max_values", [1, 3, 50])
+@pytest.mark.parametrize("delta", ["1e-3", "1e-8", "1e-40", "1e-99"])
+def test_what_only_one_person_has_is_published_with_half_of_delta_at_most(max_values, delta):
+    """All of that person's values together; the next smaller threshold would pass it."""
+    query = discovery(epsilon="0.7", delta=delta, max_values=max_values)
+    scale, half = query.mechanism.scale, math.log(float(delta) / 2)
+    chances = [
+        math.log(max_values) + norm.logsf((query.threshold - less - 1.5) / scale) for less in (0, 1)
+    ]
+    assert chances[0] <= half + 1e-9 < chances[1] + 2e-9
+
+
+@pytest.mark.parametrize("kind", ["add-remove", "replace"])
+def test_the_noise_is_that_of_all_values_that_one_person_moves(kind):
+    for max_values in (1, 3):
+        query = discovery(replace(PERSONS, neighbours=kind), max_values=max_values)
+        moved = max_values * (2 if kind == "replace" else 1)
+        squared = Fraction(moved) / Fraction(query.mechanism.scale) ** 2
+        assert squared * (1 - Fraction(1, 10**12)) < squared <= query.guarantee.amount
+        assert epsilon_of_gdp(squared, query.delta / 2) <= query.epsilon
+        assert query.guarantee.threshold == query.delta / 2
+
+
+@pytest.mark.statistical
+def test_noisy_numbers_have_the_law_of_the_noise_and_pass_the_threshold_as_often():
+    query = discovery(epsilon="2", delta="1e-3")
+    scale, threshold, size = query.mechanism.scale, query.threshold, 30_000
+    for above in (-2, 0, 3):
+        counts = np.full(size, threshold + above)
+        names = [str(i) for i in range(size)]
+        pairs = noisy_pairs(ValueCounts(names, counts), query.mechanism, threshold)
+        chance = norm.sf((-above - 0.5) / scale)
+        assert binomtest(len(pairs), size, chance).pvalue > 1e-8
+        places = np.arange(threshold, threshold + above + 8 * math.ceil(scale))
+        edges = np.append(places, places[-1] + 1) - 0.5
+        masses = np.diff(norm.cdf((edges - counts[0]) / scale)) / chance
+        seen = Counter(count for _, count in pairs)
+        counted = np.array([seen[place] for place in places])
+        assert counted.sum() == len(pairs)
+        assert chi_square(*pooled(counted, masses * len(pairs))) > 1e-8
+
+
+# ------------------------------------------------------------------------- numbers of persons
+
+
+def counts_of(tmp_path, rows, *, max_values, privacy=PERSONS, head="id,job"):
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    counted = count_values(path, spec=spec_of(privacy), max_values=max_values)
+    return {v: int(n) for v, n in zip(counted.values, counted.counts, strict=True) if n}
+
+
+@pytest.fixture
+def same_chance(monkeypatch):
+    """All counts draw the same bits, so that two files can be held against each other."""
+
+    def bits(size):
+        return (b"\x5a\xc3\x17\x88\x01\xfe\x42\x9d" * (size // 8 + 1))[:size]
+
+    monkeypatch.setattr(value_counts, "PersonKeys", partial(persons.PersonKeys, bits))
+    monkeypatch.setattr(value_counts.os, "urandom", bits)
+    monkeypatch.setattr(value_counts, "_LEAST", 3)  # pairs are cut down again and again
+
+
+ROWS_OF_ANY = st.lists(st.tuples(st.integers(1, 4), st.sampled_from("abcdef")), max_size=24)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=ROWS_OF_ANY, max_values=st.integers(1, 3), person=st.integers(1, 4))
+def test_one_person_more_moves_as_many_values_as_count_by_one(
+    tmp_path, same_chance, rows, max_values, person
+):
+    lines = [f"{i},{value}" for i, value in rows]
+    others = [line for (i, _), line in zip(rows, lines, strict=True) if i != person]
+    one, other = (Counter(counts_of(tmp_path, r, max_values=max_values)) for r in (lines, others))
+    assert not other - one
+    moved = one - other
+    assert max(moved.values(), default=0) <= 1
+    held = {value for i, value in rows if i == person}
+    assert sum(moved.values()) == min(max_values, len(held))
+    assert moved.keys() <= held
+
+
+def test_as_a_row_by_row_twin_counts_where_nothing_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(value_counts, "_LEAST", 5)
+    rng = np.random.default_rng(1)
+    rows = [(int(i), f"v{int(v)}") for i, v in rng.integers(0, 12, (400, 2))]
+    holders = defaultdict(set)
+    for person, value in rows:
+        holders[value].add(person)
+    expected = {value: len(persons_) for value, persons_ in holders.items()}
+    lines = [f"{person},{value}" for person, value in rows]
+    assert counts_of(tmp_path, lines, max_values=12) == expected
+    assert counts_of(tmp_path, lines, max_values=1, privacy=ROWS) == Counter(v for _, v in rows)
+    assert counts_of(tmp_path, [*lines, ",v1", " ,v0"], max_values=12) == expected  # nobody's
+    for most in (1, 3):
+        cut = counts_of(tmp_path, lines, max_values=most)
+        held = Counter({i: len({v for p, v in rows if p == i}) for i, _ in rows})
+        assert sum(cut.values()) == sum(min(most, n) for n in held.values())
+        assert all(cut[value] <= expected[value] for value in cut)
+
+
+@pytest.mark.statistical
+def test_which_values_of_a_person_count_is_left_to_chance(tmp_path):
+    """And to other bits at every count; each of the person's values is as likely."""
+    rows = [f"{person},{value}" for person in range(6000) for value in "abcd"]
+    counted = counts_of(tmp_path, rows, max_values=1)
+    assert sum(counted.values()) == 6000
+    assert chi_square(np.array([counted[v] for v in "abcd"]), np.full(4, 1500.0)) > 1e-8
+    assert counts_of(tmp_path, rows, max_values=1) != counted
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (b" baker\t", "baker"),
+        ("Bäcker\u00a0x".encode(), "Bäcker\u00a0x"),
+        (b"007", "7"),
+        (b"1.50", "1.5"),
+        (b"+1e2", "100"),
+        (b'a "b", c', 'a "b", c'),
+        (b"", None),
+        (b" \t ", None),
+        (b"\xff\xfe", None),
+        (b"a\x1b[31m", None),
+        ("a\u202eb".encode(), None),
+        ("a\u2028b".encode(), None),
+        (b"x" * 201, None),
+    ],
+)
+def test_a_value_is_a_text_that_a_list_can_hold_in_one_spelling(field, value):
+    assert value_of(field, ".") == value
+
+
+def test_decimals_are_one_value_whatever_their_mark_in_a_file_with_commas():
+    assert {value_of(text, ",") for text in (b"1,5", b"1.5", b"01,50")} == {"1.5"}
+
+
+# ------------------------------------------------------------------------------------ the charge
+
+
+@pytest.fixture
+def town(tmp_path):
+    """A file of 900 persons with two common jobs and one of a single person, and a ledger."""
+    rows = [f"{i},{'smith' if i % 3 < 2 else 'baker'}" for i in range(900)]
+    (tmp_path / "rows.csv").write_text("\n".join(["id,job", *rows, "900,zebra keeper"]) + "\n")
+    with Ledger.open(tmp_path / "state" / "ledger.db", create=True) as ledger:
+        ledger.register("town", budget_cap(BUDGET, PERSONS))
+        yield tmp_path / "rows.csv", ledger
+
+
+def account(ledger, name="town"):
+    (status,) = [each for each in ledger.status() if each.account.dataset == name]
+    return status.account
+
+
+def test_a_discovery_is_charged_once_to_the_unit_and_again_free(town):
+    data, ledger = town
+    query = discovery()
+    first = measure(data, query, ledger=ledger)
+    values = dict(found(first.values))
+    assert set(values) == {"baker", "smith"}
+    assert abs(values["smith"] - 600) < 7 * query.mechanism.scale
+    charged = account(ledger)
+    assert charged.spent == first.charged == query.guarantee.amount * UNIT
+    assert charged.threshold == Fraction(1, 2 * 10**8)
+    assert charged.pure is None
+    assert list(values) == sorted(values)
+    data.unlink()
+    again = measure(data, discovery(), ledger=ledger)
+    assert again.stored
+    assert again.values.tobytes() == first.values.tobytes()
+    assert account(ledger) == charged
+
+
+@pytest.mark.parametrize(
+    "place", ["count_values", "noisy_pairs", "Ledger.commit", "Store.put", "after"]
+)
+def test_a_run_that_ends_anywhere_is_charged_once_and_goes_on(town, place):
+    data, ledger = town
+
+    def ends(*_, **__):
+        raise KeyboardInterrupt
+
+    where = {
+        "count_values": "dpquery.measurement.curator.count_values",
+        "noisy_pairs": "dpquery.measurement.discovery.noisy_pairs",
+        "Ledger.commit": "dpquery.measurement.ledger.ledger.Ledger.commit",
+        "Store.put": "dpquery.measurement.ledger.store.Store.put",
+        "after": "dpquery.measurement.ledger.store.PartialMeasurement.clear",
+    }[place]
+    with mock.patch(where, ends), pytest.raises(KeyboardInterrupt):
+        measure(data, discovery(), ledger=ledger)
+    charged = account(ledger)
+    assert charged.threshold == Fraction(1, 2 * 10**8)
+    done = measure(data, discovery(), ledger=ledger)
+    assert done.stored == (place == "after")
+    assert account(ledger) == charged
+    assert measure(data, discovery(), ledger=ledger).values.tobytes() == done.values.tobytes()
+    assert [event.kind for event in ledger.history()].count("reserve") == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"epsilon": "0.21"},
+        {"delta": "2e-8"},
+        {"max_values": 2},
+        {"privacy": replace(PERSONS, neighbours="replace")},
+        {"privacy": replace(PERSONS, person="ID")},
+    ],
+)
+def test_any_other_discovery_has_another_key(other):
+    assert discovery(**other).key != discovery().key
+
+
+def test_the_key_of_a_discovery_never_changes():
+    assert discovery(max_values=3).key == KEY
+
+
+KEY = "bc10a4ab97c8b02193815f45929e7ab3bd6c584a5baf356c9bec3b370ed93bd6"
+
+
+def test_the_file_is_opened_after_the_charge_and_never_before_a_refusal(town, monkeypatch):
+    data, ledger = town
+    spent = []
+
+    def watched(*args, **settings):
+        spent.append(account(ledger).threshold)
+        return count_values(*args, **settings)
+
+    monkeypatch.setattr(curator, "count_values", watched)
+    measure(data, discovery(), ledger=ledger)
+    assert spent == [Fraction(1, 2 * 10**8)]
+    with pytest.raises(BudgetExceededError, match="this discovery needs delta 1e-7, half of its"):
+        measure(data.with_name("none.csv"), discovery(delta="2e-7"), ledger=ledger)
+    with pytest.raises(BudgetExceededError, match="the largest that still fits is --epsilon"):
+        measure(data.with_name("none.csv"), discovery(epsilon="40"), ledger=ledger)
+    assert len(spent) == 1
+
+
+def test_a_charge_is_refused_whose_delta_is_not_the_one_that_was_priced(town):
+    _, ledger = town
+    query = discovery()
+    price = price_of(query.guarantee, "mu^2", "person by id, add-remove")
+    native = replace(query.guarantee, threshold=Fraction(0)).native
+    with ledger.hold(query.key), pytest.raises(ValueError, match="not that of the price"):
+        ledger.reserve("town", key=query.key, price=price, native=native, details={})
+
+
+def test_thresholds_add_up_to_what_is_set_apart_and_to_no_more(town):
+    data, ledger = town
+    for delta in ("1.4e-7", "5e-8"):
+        measure(data, discovery(delta=delta), ledger=ledger)
+    measure(data, discovery(delta="1e-8", max_values=2), ledger=ledger)
+    assert account(ledger).threshold == BUDGET.discover
+    with pytest.raises(BudgetExceededError, match="and 0 is left"):
+        measure(data, discovery(delta="1e-50"), ledger=ledger)
+    (status,) = ledger.status()
+    assert status.repetitions == 0
+    # What noise may spend is what discoveries leave: the sum of both is the cap's.
+    cap = account(ledger).cap
+    assert (
+        cap.units
+        == budget_cap(
+            replace(BUDGET, delta=BUDGET.delta - BUDGET.discover, discover=Fraction(0)), PERSONS
+        ).units
+    )
+    assert epsilon_of_units(cap, cap.units) <= float(BUDGET.epsilon)
+
+
+def test_a_parent_pays_thresholds_too(town):
+    data, ledger = town
+    measure(data, discovery(), ledger=ledger)
+    cap = replace(account(ledger).cap, unit="person, add-remove")
+    without = replace(cap, discover=Fraction(0))
+    with pytest.raises(BudgetExceededError, match="discoveries have spent delta 5e-9 of 'town'"):
+        ledger.change_cap("town", account(ledger).cap, parent=ParentCap("panel", without))
+    little = replace(cap, discover=Fraction(1, 10**8))
+    ledger.change_cap("town", account(ledger).cap, parent=ParentCap("panel", little))
+    assert account(ledger, "panel").threshold == Fraction(1, 2 * 10**8)
+    measure(data, discovery(max_values=2), ledger=ledger)
+    assert account(ledger, "panel").threshold == Fraction(1, 10**8)
+    with pytest.raises(BudgetExceededError, match="and 0 is left"):
+        measure(data, discovery(max_values=3), ledger=ledger)
+
+
+def test_what_is_set_apart_is_never_less_than_what_was_spent(town):
+    data, ledger = town
+    measure(data, discovery(), ledger=ledger)
+    for discover in (Fraction(0), Fraction(1, 10**9)):
+        cap = budget_cap(replace(BUDGET, discover=discover), PERSONS)
+        with pytest.raises(PlanConflictError, match="discoveries have spent delta 5e-9 of 'town'"):
+            ledger.change_cap("town", cap)
+        with pytest.raises(PlanConflictError, match="of it for discoveries"):
+            ledger.register("town", cap)
+
+
+def test_a_cap_that_sets_nothing_apart_is_kept_as_it_always_was(tmp_path):
+    cap = Cap("mu^2", 10**18, Fraction(1), Fraction(1, 10**6))
+    with Ledger.open(tmp_path / "state" / "ledger.db", create=True) as ledger:
+        ledger.register("town", cap)
+        (event,) = ledger.history()
+    assert set(event.fields) == {"dataset", "currency", "units", "epsilon", "delta", "unit"}

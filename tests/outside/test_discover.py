@@ -1,0 +1,212 @@
+"""`dpquery discover` from the outside: what it writes, says, refuses and never shows."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from damage import FILES
+from interference_support import FIXED, Step, observe
+from town import contents, ok, refused, renew, run
+
+import dpquery
+from dpquery.measurement import discovery
+from dpquery.spec.parsing.read import load_spec
+
+SPEC = """\
+dataset: {id: town}
+privacy: {unit: {person: id, max_rows: 3}, delta: 1e-7}
+budget: {epsilon: 4, delta: 1e-6, discover: 1e-8}
+domain:
+  job: {values_file: job.csv, other: show}
+workload:
+  - {name: jobs, product: {job: identity}}
+"""
+COMMAND = ("discover", "data.csv", "--column", "job", "--epsilon", 1, "--delta", "1e-8")
+JOBS = ("baker", '"smith", first', "code", "007", "#1", "- list", "Bäcker\u00a0x", "label")
+ALONE = "nobody-else-9f3a"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a spec whose list of values is still to be found, and its data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    Path("workload.yaml").write_text(SPEC)
+    write_data([(i, JOBS[i % len(JOBS)]) for i in range(4000)] + [(4000, ALONE)])
+    return tmp_path
+
+
+def write_data(rows, name="data.csv"):
+    with Path(name).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("id", "job"), *rows])
+
+
+def written(name="job.csv"):
+    with Path(name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def status():
+    return json.loads(ok("ledger", "status", "--json").out)[0]
+
+
+def test_values_are_found_written_planned_with_and_released(here):
+    done = ok(*COMMAND)
+    assert "town is new in this ledger" in done.err
+    assert "job: {values_file: job.csv, other: show}" in done.out
+    rows = written()
+    assert {row["code"] for row in rows} == {"7" if job == "007" else job for job in JOBS}
+    assert all(row["code"] == row["label"] for row in rows)
+    assert all(abs(int(row["noisy_persons"]) - 500) < 60 for row in rows)
+    (attribute,) = load_spec(Path("workload.yaml")).domain.attributes
+    assert attribute.columns[0].kind.values == tuple(row["code"] for row in rows)
+    ok("plan", "workload.yaml", "--epsilon", 1, "--time-limit", 0)
+    ok("release", "data.csv", "--epsilon", 1)
+    statement = " ".join(Path("release/statement.md").read_text().split())
+    assert "lists of values were found in the records by discoveries" in statement
+    assert "derived from the records, but what discoveries found" in statement
+    ok("ledger", "verify", "--releases", "release")
+    assert not [
+        name
+        for name, text in contents(".").items()
+        if ALONE.encode() in text and name != "data.csv"
+    ]
+    assert ALONE not in done.out + done.err
+
+
+def test_the_same_again_is_free_and_of_the_same_bytes_whatever_became_of_the_data(here):
+    first = ok(*COMMAND)
+    before, spent = Path("job.csv").read_bytes(), status()
+    again = ok(*COMMAND)
+    assert again.out == first.out
+    assert "nothing was charged" in again.err
+    Path("data.csv").unlink()
+    assert "warning: data.csv is missing since" in ok(*COMMAND, "--out", "other.csv").err
+    assert Path("job.csv").read_bytes() == Path("other.csv").read_bytes() == before
+    assert status() == spent
+    assert spent["discoveries"] == {"cap": "1e-8", "spent": "5e-9", "left": "5e-9"}
+    exact = " ".join(ok("ledger", "status", "--exact").out.split())
+    assert "delta cap by discoveries 1e-8 town delta spent by discoveries 5e-9" in exact
+    events = json.loads(ok("ledger", "history", "--json").out)
+    assert [event["kind"] for event in events] == ["register", "reserve", "commit"]
+    assert events[1]["details"] == {"version": "1", "discover": "job"}
+    assert events[1]["native"]["threshold"] == "1/200000000"
+
+
+def test_a_column_without_frequent_values_gives_a_header_and_says_the_price(here):
+    write_data([(i, f"job {i}") for i in range(500)])
+    done = ok(*COMMAND)
+    assert Path("job.csv").read_text() == "code,label,noisy_persons\n"
+    assert "job.csv: 0 values of job" in done.out
+    assert "this discovery uses" in done.out
+    assert "no spec can take a list without values" in done.out
+    assert "no value follows the header" in refused("plan", "workload.yaml", code=2)
+
+
+def test_rows_are_counted_where_the_unit_is_a_row_and_python_finds_the_same(here):
+    Path("workload.yaml").write_text(SPEC.replace("{person: id, max_rows: 3}", "row"))
+    report = dpquery.discover("data.csv", column="job", epsilon=1, delta="1e-8")
+    assert [row["code"] for row in written()] == [value for value, _ in report.values]
+    assert {"code", "label", "noisy_rows"} == set(written()[0])
+    shown = json.loads(ok(*COMMAND, "--json").out)
+    assert shown["free"]
+    assert shown["values"] == [{"value": v, "noisy_count": n} for v, n in report.values]
+    assert shown["charged_delta"] == "1/200000000"
+
+
+def test_a_person_counts_once_for_a_value_and_nobody_for_rows_without_an_id(here):
+    write_data([(i % 5, "baker") for i in range(4000)] + [("", "smith")] * 4000)
+    ok(*COMMAND)
+    assert written() == []
+
+
+BUDGET = "{epsilon: 4, delta: 1e-6, discover: 1e-8}"
+REFUSED = {
+    "a pure budget": (BUDGET, "{epsilon: 4}", (), 3, "has no delta for discoveries"),
+    "nothing set apart": (", discover: 1e-8", "", (), 3, "`budget: {epsilon: 4, delta: 1e-6, "),
+    "a budget in rho": (BUDGET, "{rho: 1}", (), 3, "or list the values, which costs nothing"),
+    "a delta above what is set apart": ("", "", ("--delta", "4e-8"), 3, "needs delta 2e-8, half"),
+    "an epsilon beyond the budget": ("", "", ("--epsilon", 9), 3, "still fits is --epsilon"),
+    "a delta of 0": ("", "", ("--delta", 0), 2, "a discovery needs a delta above 0"),
+    "another person": ("", "", ("--person", "ID"), 2, "the unit of workload.yaml is a person by"),
+    "persons where rows are": ("{person: id, max_rows: 3}", "row", ("--person", "id"), 2, "is row"),
+    "several values of a row": (
+        *("{person: id, max_rows: 3}", "row", ("--max-values", 2), 2),
+        "a row has one value",
+    ),
+    "no values of a person": ("", "", ("--max-values", 0), 2, "it must be at least 1"),
+    "the column of ids": ("", "", ("--column", "id", "--out", "x.csv"), 2, "tells persons apart"),
+    "a column that is not there": (
+        *("", "", ("--column", "jab", "--out", "x.csv"), 6),
+        "lacks the declared column jab",
+    ),
+    "a name that no file has": ("", "", ("--column", "a/b"), 2, "name one with --out"),
+    "a file in the way": ("", "", ("--out", "workload.yaml"), 5, "is there already, and is kept"),
+    "Spark": ("", "", ("spark:table=t",), 6, "on Spark"),
+    "a mistake in the spec": ("unit: {person", "unit: {persn", (), 2, "did you mean 'person'?"),
+    "no spec": ("", "", ("--spec", "none.yaml"), 2, "none.yaml cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_before_the_charge(here, name):
+    old, new, options, code, message = REFUSED[name]
+    Path("workload.yaml").write_text(SPEC.replace(old, new, 1))
+    command = list(COMMAND)
+    for option, value in zip(options[::2], options[1::2], strict=False):
+        if option in command:
+            command[command.index(option) + 1] = value
+        else:
+            command += [option, value]
+    if len(options) == 1:
+        command[1] = options[0]
+    before = {name: text for name, text in contents(".").items() if not name.startswith("state")}
+    done = run(*command)
+    assert (done.code, done.out) == (code, "")
+    assert message in " ".join(done.err.split())
+    after = {name: text for name, text in contents(".").items() if not name.startswith("state")}
+    assert after == before
+    if Path("state").exists():
+        assert "reserve" not in ok("ledger", "history").out
+
+
+STEPS = (
+    Step("discover data.csv --column job --epsilon 1 --delta 1e-8"),
+    Step("discover data.csv --column job --epsilon 1 --delta 1e-8 --json"),
+    Step(
+        "discover data.csv --column job --epsilon 0.5 --delta 1e-9 --out two.csv --max-values 2",
+        crash="dpquery.measurement.curator.count_values",
+        code=70,
+    ),
+    Step("discover data.csv --column job --epsilon 0.5 --delta 1e-9 --out two.csv --max-values 2"),
+    Step("discover data.csv --column job --epsilon 0.5 --delta 1e-7 --out three.csv", code=3),
+    Step("ledger status --json"),
+    Step("ledger export"),
+)
+
+
+@pytest.mark.parametrize("unit", ["row", "{person: name, max_rows: 3}"])
+def test_whatever_the_data_a_discovery_shows_nothing_but_noisy_pairs(tmp_path, monkeypatch, unit):
+    """With the pairs fixed, wildly different files leave the same bytes everywhere."""
+    folder = tmp_path / "town"
+    for place in FIXED:
+        monkeypatch.setattr(place, FIXED[place])
+    monkeypatch.setattr(discovery, "noisy_pairs", lambda *_: [("baker", 512), ("smith", 430)])
+    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+    spec = SPEC.replace("{person: id, max_rows: 3}", unit).replace("job", "region")
+    steps = tuple(Step(s.command.replace("job", "region"), s.code, s.crash) for s in STEPS)
+    if unit == "row":
+        steps = tuple(s for s in steps if "--max-values" not in s.command)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    first = None
+    for name, content in FILES.items():
+        renew(folder, empty)
+        (folder / "workload.yaml").write_text(spec)
+        monkeypatch.chdir(folder)
+        seen = observe(folder, content, steps)
+        assert [done.code for done in seen.done] == [step.code for step in steps], name
+        assert seen.holding_the_canary() == []
+        first = first or seen
+        assert seen.difference(first) == [], name
