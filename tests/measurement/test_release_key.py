@@ -245,6 +245,7 @@ LEFT_OUT = {
     "TableRounds.rows": "as of the dataset",
     "Guarantee.rho": "a price: it follows from what is measured, and the proof may improve",
     "Guarantee.squared_mu": "as rho",
+    "Guarantee.threshold": "of a discovery alone, whose key has it",
 }
 # Another value of what is none or empty in the requests here.
 GIVEN = {
