@@ -11,7 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from dpquery.arrays import Floats
+from dpquery.arrays import Bools, Floats
 from dpquery.spec.columns import Attribute
 
 
@@ -164,6 +164,37 @@ def selected_codes(predicates: PredicateSet) -> Iterator[int]:
         case _:
             for first, last in ranges(predicates):
                 yield from range(first, last + 1)
+
+
+def with_values(attribute: Attribute) -> PredicateSet | None:
+    """Return the records whose values are declared; None where all others are dropped."""
+    columns = tuple((column.size, column.length) for column in attribute.columns)
+    if all(size == length for size, length in columns):
+        return None
+    if not attribute.merged:
+        return IntervalSet(attribute.size, ((0, columns[0][1] - 1),))
+    kept = tuple(IdentitySet(attribute.size, columns).codes)
+    return GroupSet(attribute.size, (("declared", kept),))
+
+
+def asked_codes(predicates: PredicateSet) -> Bools:
+    """Return which codes any query of a set holds for, (size,)."""
+    held = np.zeros(predicates.size, dtype=bool)
+    match predicates:
+        case TotalSet():
+            held[:] = True
+        case IdentitySet():
+            held[np.asarray(predicates.codes)] = True
+        case GroupSet(groups=groups):
+            held[[code for _, codes in groups for code in codes]] = True
+        case StackedSet(parts=parts):
+            held = np.logical_or.reduce([asked_codes(part) for part in parts])
+        case IntervalSet(bounds=bounds):
+            for first, last in bounds:
+                held[first : last + 1] = True
+        case _:
+            held[: predicates.length] = True
+    return held
 
 
 def ranges(predicates: PredicateSet) -> Iterator[tuple[int, int]]:

@@ -80,6 +80,70 @@ def test_statistics_with_hardly_any_noise_are_those_of_pandas(folder):
         assert rows["reason"].isna().all()
 
 
+ASKED = """\
+dataset: {id: blanks}
+privacy: {unit: row}
+budget: {epsilon: 1000000}
+domain:
+  year: {values: [2004, 2012]}
+  trust: {values: [yes, no]}
+  asked: {values: [yes, no], other: show}
+workload:
+  - {name: answers, product: {year: identity, trust: identity}}
+  - {name: with_all, product: {year: identity, trust: identity+total}}
+  - {name: yes_alone, product: {year: identity, trust: {groups: {agree: [yes]}}}}
+  - {name: grouped, product: {year: identity, trust: {groups: {agree: [yes], not: [no]}}}}
+  - {name: shown, product: {year: identity, asked: identity}}
+derived:
+"""
+# Of 100 records of 2004 and of 100 of 2012: so many with yes, no and a blank.
+TRUST = {2004: (46, 40, 14), 2012: (38, 13, 49)}
+AMONG = [
+    ("answers", "", True, "share of all with a declared value of trust and the same year"),
+    ("answers", ", among: all", False, "the same year, undeclared values of trust included"),
+    ("with_all", "", False, "the same year, undeclared values of trust included"),
+    ("yes_alone", "", False, "the same year, undeclared values of trust included"),
+    ("yes_alone", ", among: declared", True, "with a declared value of trust and the same year"),
+    ("grouped", "", True, "with a declared value of trust and the same year"),
+    ("shown", "", False, "the same year, undeclared values of asked included"),
+]
+
+
+def test_shares_are_of_those_with_an_answer_unless_rows_say_otherwise(tmp_path, monkeypatch):
+    """Half of 2012 is blank: among all, trust falls from 46 to 38 %; among answers it rises."""
+    monkeypatch.chdir(tmp_path)
+    items = [
+        f"  - {{name: s{k}, share: {{of: {of}, within: [year]{among}}}}}\n"
+        for k, (of, among, _, _) in enumerate(AMONG)
+    ]
+    (tmp_path / "w.yaml").write_text(ASKED + "".join(items))
+    rows = [
+        f"{year},{text},{text}"
+        for year, sizes in TRUST.items()
+        for text, size in zip(("yes", "no", ""), sizes, strict=True)
+        for _ in range(size)
+    ]
+    (tmp_path / "data.csv").write_text("year,trust,asked\n" + "\n".join(rows) + "\n")
+    plan("w.yaml", time_limit=0.1, ledger_path="l.db")
+    made = release("data.csv", epsilon=100000, ledger_path="l.db")
+    defined = {item["name"]: item["definition"] for item in json.loads(
+        (tmp_path / "release" / "release.json").read_text())["derived"]}  # fmt: skip
+    for k, (of, _, declared, words) in enumerate(AMONG):
+        table = Release(made.directory).table(f"s{k}")
+        column = "asked" if of == "shown" else "trust"
+        agreed = table[table[column].astype(str).isin(["yes", "agree"])]["estimate"].tolist()
+        among = [yes / (yes + no + (0 if declared else blank)) for yes, no, blank in TRUST.values()]
+        assert agreed == pytest.approx(among, abs=1e-3), (of, words)
+        assert defined[f"s{k}"].endswith(words)
+
+
+@pytest.mark.parametrize("item", ["with_all", "shown"])
+def test_shares_of_declared_values_have_no_rows_for_others(item):
+    share = f"  - {{name: s, share: {{of: {item}, within: [year], among: declared}}}}\n"
+    with pytest.raises(SpecError, match=r"without `total` and `other` there"):
+        parse(ASKED + share, name="w", files={})
+
+
 def test_the_folder_names_its_derived_items_and_the_report_says_so(folder):
     manifest = json.loads((folder / "release" / "release.json").read_text())
     derived = {item["name"]: item for item in manifest["derived"]}

@@ -30,13 +30,14 @@ from dpquery.spec.parsing.yaml_nodes import ListNode, Node, TextNode
 from dpquery.spec.predicates import (
     GroupSet,
     IdentitySet,
-    IntervalSet,
     PredicateSet,
     PrefixSet,
     StackedSet,
     TotalSet,
+    asked_codes,
     even_spread,
     ranges,
+    with_values,
 )
 from dpquery.spec.problems import UnreadableError, quoted, suggestion
 from dpquery.spec.spec import (
@@ -327,12 +328,34 @@ class _Reader:
                 f"every row of {quoted(name)} is all of what it is to be a share of; leave out of "
                 "`within` the attribute whose values are to add up to 1"
             )
-        margin = replace(
-            numerator, axes=tuple(axis for axis in numerator.axes if axis[0] in within)
-        )
+        kept = tuple(axis for axis in numerator.axes if axis[0] in within)
+        conditions, declared, blank = list(numerator.where), list[str](), list[str]()
+        for i, asked in numerator.axes:
+            values = None if i in within else with_values(self._attributes[i])
+            if values is None:
+                continue
+            rows, all_of = asked_codes(asked), asked_codes(values)
+            if given.among == "declared" and (rows & ~all_of).any():
+                raise given.node("among").mistake(
+                    f"{quoted(name)} has rows for more than the declared values of "
+                    f"{quoted(self._names[i])}, which are no part of them; name an item without "
+                    "`total` and `other` there"
+                )
+            if given.among == "declared" or (not given.among and np.array_equal(rows, all_of)):
+                conditions.append((i, values))
+                declared.append(self._names[i])
+            else:
+                blank.append(self._names[i])
+        where = tuple(sorted(conditions, key=lambda each: each[0]))
         named = ", ".join(self._names[i] for i in sorted(within))
-        words = f"{name} as a share of {'all' if not within else f'all with the same {named}'}"
-        return Quotient("share", numerator, margin), words
+        among = " and ".join(
+            [f"with a declared value of {', '.join(declared)}"] * bool(declared)
+            + [f"{'' if declared else 'with '}the same {named}"] * bool(within)
+        )
+        words = " ".join(filter(None, (f"{name} as a share of all", among)))
+        if blank:
+            words += f", undeclared values of {', '.join(blank)} included"
+        return Quotient("share", numerator, replace(numerator, axes=kept, where=where)), words
 
     def _ratio(self, given: RatioFields) -> tuple[Statistic, str]:
         name, numerator = self._item(given.of)
@@ -370,12 +393,13 @@ class _Reader:
         index, attribute = self.scope.declared[of]
         if attribute is None:
             raise UnreadableError(None)
-        column = attribute.columns[0]
         asked = {i for i, _ in (*numerator.axes, *numerator.where)}
         values = () if numerator.summed is None else numerator.summed.values
-        if index in asked or column.size == column.length or any(values[column.length :]):
+        if index in asked or any(values[attribute.length :]):
             return denominator, "the number of records"
-        declared = IntervalSet(column.size, ((0, column.length - 1),))
+        declared = with_values(attribute)
+        if declared is None:
+            return denominator, "the number of records"
         where = tuple(sorted((*numerator.where, (index, declared)), key=lambda each: each[0]))
         return replace(denominator, where=where), f"the number of records with a value of {of}"
 

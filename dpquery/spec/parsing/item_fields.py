@@ -14,6 +14,7 @@ from dpquery.spec.parsing.forms import (
     TextForm,
     Unread,
     Whole,
+    Word,
     ref,
 )
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
@@ -37,7 +38,10 @@ class ShareFields(Fields, what="share"):
     of = Field(ref("name"), "The item.", "sex_by_age")
     within = defaulted(replace(NAME_LIST, what="the attributes within which shares add up"), (),
         "Shares add up to 1 among all records with the same values of these; of all records "
-        "unless given. Those whose text is not declared are among them.", "[age]")
+        "unless given.", "[age]")
+    among = optional(Word("what shares are of", ("declared", "all")),
+        "Whether shares are of the records with a declared value, or of all. Unless given of "
+        "declared ones, where the item has rows for all of them and none for the total.", "all")
 
 
 class RatioFields(Fields, what="ratio"):
