@@ -10,10 +10,10 @@ from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
-from dpquery.planning.worth import GRADE_NAMES, DerivedWorth, ItemWorth, PlanWorth, Weighed
+from dpquery.planning.worth import DerivedWorth, ItemWorth, PlanWorth, Weighed
 from dpquery.releases.budget_words import delta_words, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
-from dpquery.releases.report.figures import GRADES
+from dpquery.releases.report.figures import GRADE_NAMES, GRADES
 from dpquery.releases.statement import sure_percent
 from dpquery.releases.words import count, percent, rounded, rows_counted, within
 from dpquery.spec.columns import doubts

@@ -28,14 +28,13 @@ from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
-from dpquery.releases.report.figures import GOOD_ERROR, Judgement
+from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.errors import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
 
-GRADE_NAMES = ("good", "fair", "weak")
 WIDTHS = {"gaussian": NormalDist().inv_cdf(0.975), "laplace": math.log(20) / math.sqrt(2)}
 """Standard errors in half of a 95 % interval; of Laplace noise that of one measured row, which is
 the widest: an answer that adds up many is nearer to a normal one."""

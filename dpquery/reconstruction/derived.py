@@ -185,6 +185,10 @@ def quotient_rows(
     unsure = (np.abs(pairs.below) <= SURE * least) | np.isnan(ends).any(axis=0)
     low = np.where(unsure, np.fmin(np.maximum(limits.low, -most), estimate), ends[0])
     high = np.where(unsure, np.fmax(np.minimum(limits.high, most), estimate), ends[1])
+    # Of a row over itself nothing is uncertain, but its last digits.
+    certain = std_error <= 1e-9 * np.abs(estimate)
+    estimate = np.where(certain, np.round(estimate, 9), estimate)
+    low, high = (np.where(certain, estimate, ends) for ends in (low, high))
     estimate, std_error, low, high = (
         np.where(lost, np.nan, values) for values in (estimate, std_error, low, high)
     )

@@ -135,6 +135,9 @@ def test_shares_are_of_those_with_an_answer_unless_rows_say_otherwise(tmp_path, 
         among = [yes / (yes + no + (0 if declared else blank)) for yes, no, blank in TRUST.values()]
         assert agreed == pytest.approx(among, abs=1e-3), (of, words)
         assert defined[f"s{k}"].endswith(words)
+    whole = Release(made.directory).table("s2")
+    of_itself = whole[whole["trust"].astype(str) == "all"]
+    assert (of_itself[["estimate", "ci_low", "ci_high"]] == 1).all(axis=None)  # to the last digit
 
 
 @pytest.mark.parametrize("item", ["with_all", "shown"])
@@ -169,6 +172,10 @@ def test_the_report_says_how_wide_derived_intervals_are(folder):
     assert summaries["shares"][3].endswith(" points")
     assert summaries["days"][3].endswith(" days")
     assert to_json(report)["derived"][0]["name"] == report.derived[0].facts.name
+    shown = page(report)
+    for name, _, _, *figures in summaries.values():
+        head, tail = f'<a href="#derived-{name}">', "".join(f"<td>{cell}</td>" for cell in figures)
+        assert tail in shown[shown.index(head) :].partition("</tr>")[0]
     last = report_grids(report)[-1]
     assert [row[0] for row in last.rows] == [*summaries]
     assert "half of the 95 % interval" in last.title

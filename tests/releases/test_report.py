@@ -4,6 +4,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,12 @@ def test_verdicts_are_in_plain_words(report):
     assert verdicts["ages"] == "good: typical answer ±20 % (90 %)"
     assert verdicts["pyramid"] == "fair: typical answer ±48 % (90 %)"
     assert verdicts["many"] == "weak: 100 % of the answers are flagged"
+
+
+def test_the_head_counts_the_verdicts(report):
+    tile = page(report).partition("<dt>Verdicts</dt>")[2].partition("</div>")[0]
+    told = {grade: int(number) for number, grade in re.findall(r"(\d+) (good|fair|weak)", tile)}
+    assert told == Counter(item.grade for item in report.items)
 
 
 @pytest.mark.parametrize(

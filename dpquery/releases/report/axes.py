@@ -128,7 +128,7 @@ def end_ticks(scale: Scale, texts: tuple[str, str]) -> list[Tick]:
 def end_days(scale: Scale) -> tuple[str, str]:
     """Return the texts of the first and the last day of an axis: months where these differ."""
     first, last = (date.fromordinal(round(end)) for end in (scale.low, scale.high))
-    months = (_month_text(first), _month_text(last))
+    months = (f"{first:%Y-%m}", f"{last:%Y-%m}")  # as short as a small plot has room for
     return months if months[0] != months[1] else (_day_text(first), _day_text(last))
 
 

@@ -69,6 +69,7 @@ INTERVAL_COLUMNS = (
 )
 
 
+GRADE_NAMES = ("good", "fair", "weak")
 GRADES = (
     "good: a typical standard error is at most 10 % of its answer, and at most 10 % of the answers "
     "are flagged (30 % or more); weak: half or more are flagged; fair: all between. Errors within "

@@ -318,7 +318,7 @@ def _draw_maps(cells: ItemCells, caption: Caption) -> Picture:
     if sides is None:
         raise ValueError("these answers fit no map")
     groups = groups_of(cells, [d for d in cells.varying if d not in sides])
-    most = min(max(MOST_MAP_CELLS * len(groups) // len(cells), 2), 4)
+    most = min(max(MOST_MAP_CELLS * len(groups) // len(cells), 2), MOST_TABLES)
     chosen, said = chosen_groups(cells, groups, most, "maps")
     breaks = shade_breaks(cells.value[np.concatenate([rows for _, rows in chosen])])
     maps = [_map_of(cells, rows, sides) for _, rows in chosen]
@@ -380,16 +380,23 @@ def _but_totals(cells: ItemCells) -> Bools:
     """Return which rows are no total along an ordered column, where it has no place."""
     kept = np.ones(len(cells), dtype=bool)
     for dimension in cells.varying:
-        if dimension.ends is not None:
-            totals = [k for k, text in enumerate(dimension.texts) if text in TOTAL_LABELS]
-            kept &= ~np.isin(dimension.places, totals)
+        kept &= ~np.isin(dimension.places, _totals_along(dimension))
     return kept
+
+
+def _totals_along(dimension: Dimension) -> list[int]:
+    if dimension.ends is None:
+        return []
+    return [k for k, text in enumerate(dimension.texts) if text in TOTAL_LABELS]
 
 
 def _draw_but_totals(cells: ItemCells, caption: Caption) -> Picture:
     """Return the picture of the other answers: a total would make all others small."""
     picture = picture_of(cells.take(np.flatnonzero(_but_totals(cells))), caption)
-    return replace(picture, notes=(*picture.notes, "Totals stand in the table alone."))
+    names = " and ".join(d.name for d in cells.varying if _totals_along(d))
+    return replace(
+        picture, notes=(*picture.notes, f"Totals over {names} stand in the table alone.")
+    )
 
 
 def _many(cells: ItemCells) -> bool:

@@ -6,9 +6,17 @@ from pathlib import Path
 
 from dpquery.releases.extra_columns import extra_note
 from dpquery.releases.manifest import Manifest
-from dpquery.releases.manifest_facts import AdaptiveFacts, over_units
+from dpquery.releases.manifest_facts import AdaptiveFacts
 from dpquery.releases.report.axes import TickWriter, breaking, number_ticks, percent_ticks, written
-from dpquery.releases.report.figures import GOOD_RECORDS, ItemReport, Report, optimality, to_rows
+from dpquery.releases.report.figures import (
+    GOOD_RECORDS,
+    GRADE_NAMES,
+    INTERVAL_COLUMNS,
+    ItemReport,
+    Report,
+    optimality,
+    to_rows,
+)
 from dpquery.releases.report.marks import Mark, points, privacy_curve
 from dpquery.releases.report.sections import derived_section, item_section, pill
 from dpquery.releases.statement import (
@@ -108,7 +116,8 @@ path.band.s0 { fill: var(--c0); } path.band.s1 { fill: var(--c1); }
 path.band.s2 { fill: var(--c2); }
 path.h0 { fill: var(--h0); } path.h1 { fill: var(--h1); } path.h2 { fill: var(--h2); }
 path.h3 { fill: var(--h3); } path.h4 { fill: var(--h4); } path.h5 { fill: var(--h5); }
-path.h6 { fill: var(--h6); } path.h7, path.h8 { fill: var(--box); }
+path.h6 { fill: var(--h6); } path.h7 { fill: var(--box); }
+path.h8 { fill: var(--paper); stroke: var(--rule); stroke-width: .8; }
 path[class^="h"] { shape-rendering: crispEdges; }
 path.stroke { stroke: var(--soft); stroke-width: .8; }
 path.noisy { stroke: var(--spot); stroke-width: 3.6; stroke-linecap: round; }
@@ -119,6 +128,7 @@ th, td { padding: 5px 10px; text-align: left; border-bottom: 1px solid var(--rul
   vertical-align: top; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; margin: 8px 0; } .full .scroll { max-height: 480px; }
 .scroll th, .scroll td { white-space: nowrap; }
+.reading .scroll :is(th, td) { white-space: normal; padding-right: 8px; }
 thead th { color: var(--soft); font-weight: 600; }
 tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
 .all tbody th { min-width: 130px; overflow-wrap: anywhere; } .all .verdict { min-width: 160px; }
@@ -401,9 +411,12 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
             main = f"<b>{figure(seen.rmse)}</b>"
             tiles.append((f"Simulated {rmse_name(seen)}", main, "counts, on other data"))
         return [*tiles, ("Strategy", name, "biased; fitted to noisy counts")]
-    units = over_units(report.manifest.items)
+    grades = [item.grade for item in report.items]
+    given = [
+        f"{grades.count(grade)} {grade}" for grade in (*GRADE_NAMES, "unknown") if grade in grades
+    ]
     return [
-        ("RMS error", f"<b>{figure(report.rmse)}</b>", f"counts, over all answers{units}"),
+        ("Verdicts", f"<b>{given[0]}</b>", ", ".join([*given[1:], "by item"])),
         ("Flagged", f"<b>{percent(report.flagged_share)}</b>", "of all answers"),
         (
             "Strategy",
@@ -473,7 +486,23 @@ def _table(report: Report) -> str:
     note = f"<p>{escape(extra)}.</p>" if extra else ""
     return (
         '<div class="scroll all" tabindex="0" role="region" aria-label="All items"><table><thead>'
-        f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
+        f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}{_derived_table(report)}"
+    )
+
+
+def _derived_table(report: Report) -> str:
+    """Return how wide the intervals of derived items are, and how many rows have no value."""
+    if not report.derived:
+        return ""
+    head = "".join(f'<th scope="col">{name}</th>' for name in INTERVAL_COLUMNS)
+    body = "".join(
+        f'<tr><th scope="row"><a href="#derived-{name}">{breaking(name)}</a></th>'
+        f"{''.join(f'<td>{escape(cell)}</td>' for cell in figures)}</tr>"
+        for name, *figures in (item.summary for item in report.derived)
+    )
+    return (
+        '<div class="scroll reading" tabindex="0" role="region" aria-label="Derived items"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
