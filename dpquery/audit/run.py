@@ -6,6 +6,7 @@ from tempfile import gettempdir
 
 from dpquery.audit.both_sums import charges
 from dpquery.audit.cases import FULL, QUICK, Case, Size
+from dpquery.audit.discoveries import discoveries
 from dpquery.audit.end_to_end import independence, lattice, residuals
 from dpquery.audit.installation import sampler, supply
 from dpquery.audit.neighbours import neighbours
@@ -27,6 +28,7 @@ PARTS: dict[str, Part] = {
     "residuals": residuals,
     "independence": independence,
     "neighbours": neighbours,
+    "discoveries": discoveries,
     "rap": rap,
     "adaptive": adaptive,
 }

@@ -19,7 +19,9 @@ from dpquery.audit.planned_cases import planned_case
 from dpquery.audit.statistics import ALPHA, MOST_TESTS, Finding
 from dpquery.exceptions import SpecError
 from dpquery.measurement import curator
+from dpquery.measurement.accounting import noise_scale
 from dpquery.measurement.counting import tally
+from dpquery.measurement.discovery import least_threshold
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise import calibration
 from dpquery.measurement.noise import exact_noise as noise_module
@@ -133,6 +135,29 @@ def test_sound_code_passes(case, monkeypatch, record_property):
     assert not failed(findings)
     record_property("draws", sum(finding.draws for finding in findings))
     record_property("neighbours", sum(finding.neighbours for finding in findings))
+
+
+DISCOVERY = "dpquery.measurement.discovery"
+MISTAKEN = {
+    "noise of half the scale": (f"{DISCOVERY}.noise_scale", lambda *given: noise_scale(*given) / 2),
+    "a threshold one too low": (
+        f"{DISCOVERY}.least_threshold",
+        lambda *given, **terms: least_threshold(*given, **terms) - 1,
+    ),
+    "true numbers": (f"{DISCOVERY}.draw", lambda answers, **_: answers),
+    "noise 20 % too small": (f"{DISCOVERY}.draw", scaled(0.8)),
+}
+
+
+@pytest.mark.statistical
+def test_discoveries_pass_and_mistakes_in_them_are_seen(monkeypatch):
+    assert not failed(audit_run.PARTS["discoveries"](QUICK))
+    for name, (place, mistake) in MISTAKEN.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(place, mistake)
+            if name == "noise of half the scale":
+                patch.setattr(noise_module, "noise_cost", lambda *_: 0)  # which would refuse it
+            assert failed(audit_run.PARTS["discoveries"](QUICK)), name
 
 
 def float_noise(answers, *, scale, budget, **_):

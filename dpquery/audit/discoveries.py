@@ -1,0 +1,164 @@
+"""Discoveries of values: the threshold worked out again, and held against what was found.
+
+Made-up files have thousands of values that one person has, and as many that so many have that half
+of them should be found. Scale and threshold are checked by the normal law in floating point, which
+the product does not use.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpquery.audit.cases import Size
+from dpquery.audit.planned_cases import private_folder
+from dpquery.audit.statistics import ALPHA, Finding, NoiseDistribution, chi_square, combined, pooled
+from dpquery.commands.discover import DiscoveryReport, discover
+from dpquery.measurement.ledger.ledger import Ledger
+
+_SPEC = """\
+dataset: {{id: made-up}}
+privacy: {{unit: {unit}, neighbours: {neighbours}}}
+budget: {{epsilon: 100, delta: 0.5, accounting: gdp, discover: 0.25}}
+domain: {{value: {{values_file: value.csv, other: show}}}}
+workload: [{{name: values, product: {{value: identity}}}}]
+"""
+_EPSILON, _DELTA = 1.0, 0.04
+_HAIR = 1e-9
+
+
+@dataclass(frozen=True)
+class _Case:
+    name: str
+    unit: str
+    neighbours: str
+    most: int  # values of a person that count
+    moved: int  # numbers that change, by one each, between neighbours
+
+
+_CASES = (
+    _Case("three values of a person", "{person: id, max_rows: 3}", "add-remove", 3, 3),
+    _Case("rows, one of them replaced", "row", "replace", 1, 2),
+)
+
+
+def discoveries(size: Size) -> Iterator[Finding]:
+    """Test what discoveries find, and what is charged for it, against the law of their noise."""
+    values = 2_000 if size.quick else 10_000
+    p_values, evidence = [], []
+    for case in _CASES:
+        report, charged = _discovered(case, values)
+        yield _stated(case, report, charged)
+        of_rare, rare = _rare(report, values)
+        of_held, held = _held(report, values)
+        p_values += [of_rare, of_held]
+        evidence.append(f"{case.name}: {rare} of {values:,}, and {held:,}")
+    p = combined(p_values)
+    yield Finding(
+        f"discoveries of {values:,} values of one person each, and as many of many",
+        "what nobody else has is found as rarely as the threshold says, the rest by the law",
+        p > ALPHA,
+        f"{'; '.join(evidence)}; p = {p:.2g}",
+        draws=2 * values * len(_CASES),
+        tests=1,
+    )
+
+
+def _discovered(case: _Case, values: int) -> tuple[DiscoveryReport, tuple[Fraction, Fraction]]:
+    """Return a discovery in a made-up file, and what it was charged."""
+    with private_folder() as folder:
+        (folder / "workload.yaml").write_text(
+            _SPEC.format(unit=case.unit, neighbours=case.neighbours), encoding="utf-8"
+        )
+        _write_records(folder / "data.csv", case, values)
+        report = discover(
+            folder / "data.csv",
+            column="value",
+            epsilon=_EPSILON,
+            delta=_DELTA,
+            spec_path=folder / "workload.yaml",
+            max_values=case.most,
+            ledger_path=folder / "state" / "ledger.db",
+        )
+        return report, _charged(folder / "state" / "ledger.db")
+
+
+def _worked_out(case: _Case) -> tuple[float, int]:
+    """Return the least scale at half of delta, by bisection, and the threshold for the other."""
+    low, high = 0.1, 1e3
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        mu = math.sqrt(case.moved) / middle
+        u = _EPSILON / mu - mu / 2
+        delta = ndtr(-u) - math.exp(_EPSILON) * ndtr(-u - mu)
+        low, high = (low, middle) if delta <= _DELTA / 2 else (middle, high)
+    threshold = 1
+    while case.most * ndtr(-(threshold - 1.5) / high) > _DELTA / 2:
+        threshold += 1
+    return high, threshold
+
+
+def _write_records(path: Path, case: _Case, values: int) -> None:
+    """Write values of one person each, and as many of as many persons as the threshold has."""
+    holders = _worked_out(case)[1]
+    rare = [(f"a{i // case.most}", f"rare {i}") for i in range(values)]
+    held = [(f"b{i // case.most}", f"held {i % values}") for i in range(values * holders)]
+    lines = [f"{person},{value}" for person, value in rare + held]
+    path.write_text("\n".join(["id,value", *lines, ""]), encoding="utf-8")
+
+
+def _charged(ledger: Path) -> tuple[Fraction, Fraction]:
+    """Return what the only charge on record spent of mu^2, and of delta."""
+    with Ledger.open(ledger, create=False) as opened:
+        events = [json.loads(line) for line in opened.export()]
+    (reserved,) = [event for event in events if event["kind"] == "reserve"]
+    return Fraction(int(reserved["units"]), 10**18), Fraction(reserved["native"]["threshold"])
+
+
+def _stated(case: _Case, report: DiscoveryReport, charged: tuple[Fraction, Fraction]) -> Finding:
+    """Compare scale, threshold and price with those worked out here."""
+    (scale, threshold), (squared, delta) = _worked_out(case), charged
+    stated, used = report.query.mechanism.scale, report.query.threshold
+    sound = (
+        stated >= scale * (1 - _HAIR)
+        and used >= threshold
+        and Fraction(case.moved) / Fraction(stated) ** 2 <= squared
+        and delta >= Fraction(str(_DELTA)) / 2
+    )
+    return Finding(
+        f"a discovery, {case.name}",
+        "noise, threshold and charge are no less than epsilon and delta take",
+        sound,
+        f"scale {stated:.6g}, {scale:.6g} is needed; threshold {used}, {threshold} is needed; "
+        f"mu^2 {float(squared):.6g} and delta {float(delta):g} charged",
+    )
+
+
+def _law(report: DiscoveryReport) -> NoiseDistribution:
+    return NoiseDistribution("rounded", Fraction(report.query.mechanism.scale))
+
+
+def _rare(report: DiscoveryReport, values: int) -> tuple[float, int]:
+    """Return the p-value of how many values of one person were found, and how many."""
+    number = sum(value.startswith("rare") for value, _ in report.values)
+    chance = 1 - float(_law(report).below(np.array([report.query.threshold - 2]))[0])
+    counted, shares = np.array([number, values - number]), np.array([chance, 1 - chance])
+    return chi_square(counted, shares * values), number
+
+
+def _held(report: DiscoveryReport, values: int) -> tuple[float, int]:
+    """Return the p-value of the noisy numbers of values of many, those not found too."""
+    numbers = [n for value, n in report.values if value.startswith("held")]
+    steps = np.arange(math.ceil(12 * float(_law(report).scale)))
+    above = np.minimum(np.array(numbers, np.int64) - report.query.threshold, steps[-1])
+    below = _law(report).below(np.concatenate([[-1], steps[:-1]]))
+    counted = np.bincount(above, minlength=steps.size)
+    masses = np.diff(np.append(below, 1.0)) * values
+    groups = pooled(counted, masses)
+    missed = values - len(numbers), below[0] * values
+    return chi_square(*map(np.append, groups, missed)), len(numbers)
