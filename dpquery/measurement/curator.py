@@ -182,18 +182,18 @@ def measure(
             native=guarantee.native,
             details={"version": query.spec.dataset.version, **_told_of(query)},
         )
-        draft, spec = ledger.draft(key), query.spec
+        spec = query.spec
         if isinstance(query, Discovery):
             most = query.max_values
             counts = _charged(partial(count_values, data, spec=spec, max_values=most))
-            values = query.noisy(counts, draft=draft)
+            values = query.noisy(counts)
         else:
             of, classes = query.subsets, query.compiled.classes
             count = partial(tabulate, data, spec=spec, subsets=of, classes=classes, memory=memory)
             tables = _charged(count)
-            values = query.noisy(tables, draft=draft)
+            values = query.noisy(tables, draft=ledger.draft(key))
         measurement = ledger.commit(key, values, source=noise_source)
-        draft.clear()
+        ledger.draft(key).clear()
         return measurement
 
 

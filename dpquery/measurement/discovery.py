@@ -37,7 +37,6 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement import gdp
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
 from dpquery.measurement.counting.value_counts import ValueCounts
-from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.exact_noise import draw, source
 from dpquery.measurement.release_key import discovery_key
@@ -108,7 +107,7 @@ class Discovery:
         """Return the name and version of the noise source."""
         return source(0, self.guarantee.kind)
 
-    def noisy(self, counted: ValueCounts, *, draft: PartialMeasurement) -> Ints:
+    def noisy(self, counted: ValueCounts) -> Ints:
         """Return the values found and their noisy numbers, as 64-bit words; see `found`."""
         pairs = noisy_pairs(counted, self.mechanism, self.threshold)
         text = json.dumps(pairs, ensure_ascii=False).encode()
