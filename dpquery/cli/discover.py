@@ -1,5 +1,8 @@
 """`dpquery discover`: the values of a column that many persons have."""
 
+import json
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +22,8 @@ from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, SPEC_PATH
 
 if TYPE_CHECKING:
     from dpquery.commands.discover import DiscoveryReport
+
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 
 
 def discover_command(
@@ -69,7 +74,10 @@ def discover_command(
             new_dataset=new_dataset,
         )
     if done.stale:
-        say(f"warning: {done.stale}: these values are out of the ledger, and were not found anew")
+        say(
+            f"warning: {done.stale}: these values are out of the ledger; to find those of new "
+            "data, which is charged, give the dataset another `version:` in the spec"
+        )
     if done.measured.stored:
         say("nothing was charged: the ledger gave this discovery again; the data was not opened")
     if as_json:
@@ -112,10 +120,18 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
     """Return what is done with the file."""
     if not done.values:
         return "no spec can take a list without values; a larger epsilon finds more, at its price"
+    column, inside = done.query.column, os.path.relpath(done.file, spec.parent)
+    outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
+    file = Path(inside).name if outside else Path(inside).as_posix()
     return (
-        f"in the domain of {spec} (all other values are then counted together), and plan it:\n"
-        f"  {done.query.column}: {{values_file: {done.file.name}, other: show}}"
+        f"in the domain of {spec} (all other values are then counted together), and plan it"
+        f"{outside}:\n  {_in_yaml(column)}: {{values_file: {_in_yaml(file)}, other: show}}"
     )
+
+
+def _in_yaml(text: str) -> str:
+    """Return a text as YAML reads it in braces: a quoted one is one of JSON."""
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _json(done: "DiscoveryReport") -> dict[str, object]:

@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
-from damage import FILES
+from damage import FILES, slow_but
 from interference_support import FIXED, Step, observe
-from town import contents, ok, refused, renew, run
+from test_release_protocol import KILLER
+from town import contents, ended, ok, refused, renew, run, start
 
 import dpquery
 from dpquery.measurement import discovery
@@ -94,6 +95,36 @@ def test_the_same_again_is_free_and_of_the_same_bytes_whatever_became_of_the_dat
     assert events[1]["native"]["threshold"] == "1/200000000"
 
 
+COMMANDS = "dpquery.commands.discover"
+MOMENTS = {
+    "before the charge": "dies('dpquery.measurement.curator', 'check_header')",
+    "after the charge": "dies('dpquery.measurement.curator', 'count_values')",
+    "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
+    "inside the commit": "dies('dpquery.measurement.ledger.store', 'Store.put')",
+    "after the commit": f"dies({COMMANDS!r}, 'found')",
+    "before the file": f"dies({COMMANDS!r}, 'replace_file')",
+}
+
+
+@pytest.mark.parametrize("moment", slow_but(MOMENTS, "after the draw", "before the file"))
+def test_a_run_that_is_killed_is_completed_by_the_next_and_charged_once(
+    here, moment, record_property
+):
+    killed = ended(start(*COMMAND, code=f"{KILLER}\n{MOMENTS[moment]}"))
+    assert killed.code == -9, killed
+    record_property("crashes", 1)
+    assert not Path("job.csv").exists()
+    charged = "0" if moment == "before the charge" else "5e-9"
+    assert status()["discoveries"]["spent"] == charged
+    done = ok(*COMMAND)
+    assert ("nothing was charged" in done.err) == (moment in [*MOMENTS][4:])
+    assert len(written()) == len(JOBS)
+    assert status()["discoveries"]["spent"] == "5e-9"
+    events = [event["kind"] for event in json.loads(ok("ledger", "history", "--json").out)]
+    assert events.count("reserve") == events.count("commit") == 1
+    assert not [name for name in contents(".") if "pending" in name or name.startswith(".")]
+
+
 def test_a_column_without_frequent_values_gives_a_header_and_says_the_price(here):
     write_data([(i, f"job {i}") for i in range(500)])
     done = ok(*COMMAND)
@@ -102,6 +133,25 @@ def test_a_column_without_frequent_values_gives_a_header_and_says_the_price(here
     assert "this discovery uses" in done.out
     assert "no spec can take a list without values" in done.out
     assert "no value follows the header" in refused("plan", "workload.yaml", code=2)
+
+
+@pytest.mark.parametrize("column", ["job title: now", "Beruf, \u00fcblich", "#job", "yes"])
+@pytest.mark.parametrize("out", ["lists/a b.csv", "../found.csv"])
+def test_the_line_to_paste_is_read_as_it_stands(here, column, out):
+    Path("lists").mkdir()
+    text = Path("data.csv").read_text(encoding="utf-8").partition("\n")[2]
+    Path("data.csv").write_text(f'id,"{column}"\n{text}', encoding="utf-8")
+    done = ok(*COMMAND[:2], "--column", column, *COMMAND[4:], "--out", out)
+    line = done.out.rstrip("\n").rpartition("\n")[2]
+    if out.startswith(".."):
+        assert "put the file into the spec's folder" in done.out
+        Path(out).rename("found.csv")
+    old = "  job: {values_file: job.csv, other: show}"
+    spec = SPEC.replace(old, line).replace("{job: identity}", "{}")
+    Path("pasted.yaml").write_text(spec, encoding="utf-8")
+    (attribute,) = load_spec(Path("pasted.yaml")).domain.attributes
+    assert (attribute.name, attribute.columns[0].name) == (column, column)
+    assert len(attribute.columns[0].kind.values) == len(JOBS)
 
 
 def test_rows_are_counted_where_the_unit_is_a_row_and_python_finds_the_same(here):
