@@ -146,16 +146,16 @@ def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
 def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
     """Return one line for a derived item, whose interval is in its own unit."""
     scale, unit = width_unit(item.kind)
-    typical, widest = (
-        "" if each is None else f"±{rounded(scale * each)}{unit}"
-        for each in (item.within, item.at_worst)
+    known = {rounded(scale * width): width for width in (item.milder, item.within) if width}
+    typical = " to ".join(f"±{text}" for text, _ in sorted(known.items(), key=lambda one: one[1]))
+    worst = "" if item.at_worst is None else f"at worst ±{rounded(scale * item.at_worst)}{unit}"
+    expect = ", ".join(
+        filter(None, (item.kind, worst * (item.rows > 1), _lost(item.lost, item.rows)))
     )
-    worst = f"at worst {widest}" if widest and item.rows > 1 else ""
-    expect = ", ".join(filter(None, (item.kind, worst, _lost(item.lost, item.rows))))
     if item.kind == "merged":
         missed = f"{item.lost:,} too noisy even so" if item.lost else "if of the sizes to expect"
         expect = f"{count(item.rows, 'row')} by merging, {missed}"
-    return f"{item.name}", f"{item.rows:,}", f"about {typical}" * bool(typical), "", "", expect
+    return f"{item.name}", f"{item.rows:,}", f"about {typical}{unit}" * bool(known), "", "", expect
 
 
 def _more_derived(items: Sequence[DerivedWorth]) -> tuple[str, ...]:
@@ -318,7 +318,8 @@ def _counts_words(spec: Spec) -> str:
     ]
     if names["count"]:
         words.append(
-            f"undeclared values count in totals alone ({count(len(names['count']), 'column')})"
+            f"undeclared values count in totals alone ({count(len(names['count']), 'column')}): "
+            "tables without a total leave them out"
         )
     if names["show"]:
         words.append(f"those of {named(names['show'])} are shown as other")

@@ -133,7 +133,7 @@ _NO = {"no", "n", "false", "f", "0", "off", "nein", "non", "nej", "não", "nie",
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%Y%m%d", "%d %b %Y", "%d-%b-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", "T%H:%M:%S")
 _FORMATS = ("", *(day + time for time in _TIMES for day in _DAYS), "%Y-%m", "%Y")
-_BY_HAND = "# no line to paste suggests itself: see to its declaration by hand"
+_BY_HAND = "# no line to paste suggests itself: declare by hand what is to be told apart"
 _NOTHING_NEW = "# all of them seem to be missing answers: nothing need be declared"
 _FATES = {
     "count": "counted in totals alone; with other: drop left out of every table",
@@ -142,6 +142,7 @@ _FATES = {
 }
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
+_MISSING_CODES = re.compile(r"([789])\1+")
 _SIGN = "([%‰$€£¥₹₽₺₩₪₫₱₴¢]|[A-Z]{3})"
 _SIGNED = re.compile(rf"[+-]?\s*(?:{_SIGN}\s*[+-]?[0-9].*|[0-9].*?\s*{_SIGN})")
 _YEARS = 150  # beyond those declared, that dates are believed in
@@ -300,6 +301,10 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             first = outwards(min(new), low) if new and min(new) < low else low
             last = outwards(max(new), high) if new and max(new) > high else high
             field, taken = f"range: [{first}, {last}]", len(new)
+            if codes := [f"{value:g}" for value in new if _MISSING_CODES.fullmatch(f"{value:g}")]:
+                remark = (
+                    f"# {', '.join(codes)}: a code for no answer in many files; leave it out if so"
+                )
         case Bins(edges=edges):
             exact = map(number_of(column, decimal), texts)
             values = [nearest_float(value) for value in exact if value is not None]

@@ -150,14 +150,15 @@ class WorstItem:
 
 @dataclass(frozen=True)
 class DerivedWorth:
-    """What a derived item is expected to be worth, tried on the population of all items."""
+    """What a derived item is expected to be worth, tried on the populations of all items."""
 
     name: str  # of the item
     kind: str  # of the statistic: share, ratio, mean, difference, rate, quantiles or merged
     rows: int  # how many it has
-    # half of a 95 % interval of the median row and of the widest one, in its own unit; None where
-    # no row has a value there
+    # half of a 95 % interval of the median row, the same on the milder population, and of the
+    # widest row of both, in its own unit; None where no row has a value
     within: float | None
+    milder: float | None
     at_worst: float | None
     # how many rows are likely to have no estimate, being lost in noise; of merged ones how many
     # miss the relative error that they are merged for
@@ -186,36 +187,51 @@ class JudgedOn:
         )
 
     @cached_property
-    def _derived(self) -> DerivedErrors | None:
+    def _derived(self) -> tuple[DerivedErrors, ...]:
+        """The derived items on each population; none where they are many or rows are not known."""
         items = [item for item in self._spec.derived if not item.release]
         small = sum(table.size for item in items for table in item.statistic.tables) <= MOST_TRIED
         if self.rows is None or not items or not small:
-            return None
+            return ()
         with suppress(UnsupportedWorkloadError):
-            return DerivedErrors(
-                items,
-                self._spec,
-                self._compiled,
-                rows=self.rows,
-                proxy=self.proxy,
-                population=UNEVEN,
+            return tuple(
+                DerivedErrors(
+                    items,
+                    self._spec,
+                    self._compiled,
+                    rows=self.rows,
+                    proxy=self.proxy,
+                    population=population,
+                )
+                for population in (UNEVEN, MILDER)[: 1 if self.proxy else None]
             )
-        return None
+        return ()
 
     def derived(self, priced: SelectionAtBudget) -> tuple[DerivedWorth, ...]:
         """Return what derived items are worth; none where they are many or rows are not known."""
-        if self._derived is None:
-            return ()
-        self._derived.try_with([priced.selection])
+        for tried in self._derived:
+            tried.try_with([priced.selection])
         noise, worths = priced.selection.noise, []
-        for name, item in self._derived.items.items():
-            rows = self._derived.errors(name, noise, priced.std)
-            known = rows.std[np.isfinite(rows.std) & ~rows.lost]
-            within = WIDTHS[noise] * lower_median(known) if known.size else None
-            at_worst = WIDTHS[noise] * float(known.max()) if known.size else None
-            kind = item.statistic.kind
-            lost = int((rows.lost | np.isnan(rows.std)).sum())  # without records there is noise
-            worths.append(DerivedWorth(item.name, kind, len(rows.std), within, at_worst, lost))
+        for name, item in self._derived[0].items.items() if self._derived else ():
+            typical, widest, lost = list[float | None](), list[float](), 0
+            for tried in self._derived:
+                rows = tried.errors(name, noise, priced.std)
+                known = WIDTHS[noise] * rows.std[np.isfinite(rows.std) & ~rows.lost]
+                typical.append(lower_median(known) if known.size else None)
+                widest += [float(known.max())] if known.size else []
+                # without records there is noise
+                lost = max(lost, int((rows.lost | np.isnan(rows.std)).sum()))
+            worths.append(
+                DerivedWorth(
+                    name,
+                    item.statistic.kind,
+                    len(rows.std),
+                    typical[0],
+                    typical[-1],
+                    max(widest, default=None),
+                    lost,
+                )
+            )
         return tuple(worths)
 
     @property

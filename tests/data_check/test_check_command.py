@@ -368,13 +368,27 @@ def test_dates_are_offered_the_format_that_most_records_fit(tmp_path, spec, cont
     ("texts", "said"),
     [
         ('1\nNA\n""\n', "# all of them seem to be missing answers: nothing need be declared"),
-        ("1\nNA\nwho\n", "# no line to paste suggests itself: see to its declaration by hand"),
+        (
+            "1\nNA\nwho\n",
+            "# no line to paste suggests itself: declare by hand what is to be told apart",
+        ),
     ],
 )
 def test_missing_answers_in_a_column_of_numbers_are_nothing_to_declare(tmp_path, texts, said):
     spec = CENSUS.replace(DROP, "").replace("  cars: {range: [0, 2]}\n", "")
     result = checked(tmp_path, spec, f"area\n{texts}")
     assert [line.strip() for line in result.remedies][-1] == said
+
+
+@pytest.mark.parametrize(("last", "code"), [(98, True), (97, False)])
+def test_a_number_beside_a_range_may_be_a_code_for_no_answer(tmp_path, last, code):
+    """Of 1 to 98 and 99 nobody knows; 98 is no such code."""
+    spec = CENSUS.replace(DROP, "").replace(
+        "cars: {range: [0, 2]}", f"cars: {{range: [0, {last}]}}"
+    )
+    result = checked(tmp_path, spec, f"cars\n1\n{last + 1}\n")
+    assert any("a code for no answer in many files" in line for line in result.remedies) == code
+    assert f"range: [0, {last + 1}]" in "\n".join(result.remedies)
 
 
 def test_a_header_that_is_there_twice_is_no_value_to_declare(tmp_path):
