@@ -184,7 +184,9 @@ def _content(values: Sequence[tuple[str, int]], query: Discovery) -> bytes:
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["code", "label", f"noisy_{_whom(query)}"])
-    lines.writerows((value, value, count) for value, count in values)
+    # `other` is what a spec calls all that is not listed.
+    labels = {"other": "(other)"}
+    lines.writerows((value, labels.get(value, value), count) for value, count in values)
     return text.getvalue().encode()
 
 

@@ -9,7 +9,9 @@ from functools import partial
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from data import TYPED, cases, typed_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
@@ -199,6 +201,24 @@ def test_as_a_row_by_row_twin_counts_where_nothing_is_left_out(tmp_path, monkeyp
         held = Counter({i: len({v for p, v in rows if p == i}) for i, _ in rows})
         assert sum(cut.values()) == sum(min(most, n) for n in held.values())
         assert all(cut[value] <= expected[value] for value in cut)
+
+
+SPELLED = [(1, "7"), (1, "7.0"), (2, " 07"), (2, "x"), (3, ""), (3, None), (None, "7"), (4, "x ")]
+
+
+@pytest.mark.parametrize("name", cases(TYPED))
+@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.int32()])
+def test_whatever_the_source_the_same_persons_have_the_same_values(tmp_path, name, kind):
+    """Ids and values of every type, blanks and null: `7`, `07`, `7.0` and 7 are one value."""
+    rows = SPELLED
+    if kind != pa.string():
+        rows = [(person, 7 if text and "7" in text else None) for person, text in SPELLED]
+    ids = {None: None} | {i: str(i) if kind == pa.string() else i for i in range(1, 5)}
+    table = typed_table([(ids[i], text) for i, text in rows], {"id": kind, "job": kind})
+    expected = {"7": 2, "x": 2} if kind == pa.string() else {"7": 2}
+    location = TYPED[name](table, tmp_path / name)
+    counted = count_values([location], spec=spec_of(), max_values=3)
+    assert dict(zip(counted.values, counted.counts.tolist(), strict=True)) == expected
 
 
 @pytest.mark.statistical
