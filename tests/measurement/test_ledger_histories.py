@@ -48,14 +48,20 @@ def cap_of(currency, units, epsilon):
     return Cap(currency, units, epsilon=None if currency == "epsilon" else epsilon)
 
 
-def promise(epsilon, kind):
+def promise(epsilon, kind, discover):
     """The cap of a promise with a delta: the same in rho as in mu^2."""
-    whole = guarantee("gaussian", epsilon=epsilon, delta=DELTA, accounting=kind)
+    whole = guarantee("gaussian", epsilon=epsilon, delta=DELTA - discover, accounting=kind)
     units = math.floor(whole.amount * UNIT)
-    return Cap("mu^2" if kind == "gdp" else "rho", units, epsilon=epsilon, delta=DELTA)
+    currency = "mu^2" if kind == "gdp" else "rho"
+    return Cap(currency, units, epsilon=epsilon, delta=DELTA, discover=discover)
 
 
-PROMISES = [promise(Fraction(epsilon), kind) for epsilon in (1, 2) for kind in ("gdp", "zcdp")]
+THRESHOLDS = (Fraction(0), DELTA / 3, DELTA / 7)
+PROMISES = [
+    promise(Fraction(epsilon), kind, discover)
+    for epsilon, discover in ((1, Fraction(0)), (2, Fraction(0)), (2, DELTA / 3), (2, DELTA / 2))
+    for kind in ("gdp", "zcdp")
+]
 CAPS = st.sampled_from(PROMISES) | st.builds(
     cap_of,
     st.sampled_from(["epsilon", "rho", "mu^2"]),
@@ -70,6 +76,7 @@ class Run:
 
     dataset: str
     units: int
+    threshold: Fraction
     state: str = "reserved"
     retries: int = 0
     values: list = field(default_factory=list)
@@ -86,7 +93,7 @@ class Histories(RuleBasedStateMachine):
         self.copies = 0
         self.path = Path(self.home.name) / "0" / "ledger.db"
         self.caps, self.spent, self.runs, self.events, self.drawn = {}, {}, {}, 0, 0
-        self.epsilons = {}
+        self.epsilons, self.thresholds = {}, {}
         self.open()
 
     def open(self):
@@ -117,6 +124,7 @@ class Histories(RuleBasedStateMachine):
         before = self.caps.get(dataset, cap)
         # A promise of which nothing is spent may be kept in the other currency instead.
         same = {before, cap} <= set(PROMISES) and before.epsilon == cap.epsilon
+        same = same and before.discover == cap.discover
         if before != cap and not (same and not self.spent[dataset]):
             with pytest.raises(PlanConflictError):
                 self.ledger.register(dataset, cap)
@@ -126,13 +134,16 @@ class Histories(RuleBasedStateMachine):
             self.caps[dataset] = cap
             self.spent.setdefault(dataset, 0)
             self.epsilons.setdefault(dataset, [])
+            self.thresholds.setdefault(dataset, Fraction(0))
 
     @rule(dataset=DATASETS, cap=CAPS)
     def change_cap(self, dataset, cap):
         if dataset not in self.caps:
             with pytest.raises(LedgerError):
                 self.ledger.change_cap(dataset, cap)
-        elif self.spent[dataset] and cap.currency != self.caps[dataset].currency:
+        elif self.thresholds[dataset] > cap.discover or (
+            self.spent[dataset] and cap.currency != self.caps[dataset].currency
+        ):
             with pytest.raises(PlanConflictError):
                 self.ledger.change_cap(dataset, cap)
         else:
@@ -140,7 +151,7 @@ class Histories(RuleBasedStateMachine):
             self.recorded(cap != self.caps[dataset])
             self.caps[dataset] = cap
 
-    def refusal(self, dataset, key, units, pure):
+    def refusal(self, dataset, key, units, pure, threshold):
         """The error that a charge must end in, or None."""
         known = self.runs.get(key)
         if dataset not in self.caps:
@@ -150,8 +161,9 @@ class Histories(RuleBasedStateMachine):
             epsilons, most = [*self.epsilons[dataset], pure], self.caps[dataset].epsilon
             if most is not None and None not in epsilons and sum(epsilons) <= most * UNIT:
                 over = False
+            over = over or self.thresholds[dataset] + threshold > self.caps[dataset].discover
             return BudgetExceededError if over else None
-        if known.dataset != dataset or known.units < units:
+        if known.dataset != dataset or known.units < units or known.threshold < threshold:
             return PlanConflictError
         if known.state == "reserved" and known.retries == RETRIES:
             return BudgetExceededError
@@ -162,14 +174,18 @@ class Histories(RuleBasedStateMachine):
         key=KEYS,
         units=UNITS,
         pure=st.sampled_from([None, 1, UNIT // 2, UNIT]),
+        threshold=st.sampled_from(THRESHOLDS),
         ends=st.sampled_from(["well", "well", "killed before", "killed inside", "killed after"])
         | st.sampled_from(["fails before", "disk full", "killed committed"]),
         large=st.booleans(),
     )
-    def release(self, dataset, key, units, pure, ends, large):
+    def release(self, dataset, key, units, pure, ends, large, threshold=THRESHOLDS[0]):
+        pure = None if threshold else pure
         price = replace(price_under_cap(self.ledger, dataset, units), pure=pure)
-        native = {} if pure is None else {"pure": str(Fraction(pure, UNIT))}
-        if (error := self.refusal(dataset, key, units, pure)) is not None:
+        price = replace(price, threshold=threshold)
+        native = {"threshold": str(threshold)} if threshold else {}
+        native = native if pure is None else {"pure": str(Fraction(pure, UNIT))}
+        if (error := self.refusal(dataset, key, units, pure, threshold)) is not None:
             with self.ledger.hold(key):
                 with pytest.raises(error):
                     self.ledger.lookup(dataset, key=key, price=price)
@@ -188,18 +204,19 @@ class Histories(RuleBasedStateMachine):
                 self.killed_inside(self.ledger.reserve, **charge, native=native, details={})
                 return
             self.ledger.reserve(dataset, key=key, price=price, native=native, details={})
-            self.charged(dataset, key, units, pure)
+            self.charged(dataset, key, units, pure, threshold)
             self.drawn += 1
             values = np.array([self.drawn, -self.drawn, 0])
             with mock.patch.object(ledger_module, "LARGE", 0 if large else 100):
                 self.finish(key, values, ends)
 
-    def charged(self, dataset, key, units, pure):
+    def charged(self, dataset, key, units, pure, threshold):
         known = self.runs.get(key)
         if known is None or known.state == "abandoned":
             self.spent[dataset] += units
             self.epsilons[dataset].append(pure)
-            self.runs[key] = Run(dataset, units)
+            self.thresholds[dataset] += threshold
+            self.runs[key] = Run(dataset, units, threshold)
         else:
             known.retries += 1
         self.recorded()
@@ -269,6 +286,7 @@ class Histories(RuleBasedStateMachine):
         for dataset, status in statuses.items():
             assert status.account.cap == self.caps[dataset]
             assert status.account.spent == self.spent[dataset]
+            assert status.account.threshold == self.thresholds[dataset]
             epsilons = self.epsilons[dataset]
             assert status.account.pure == (None if None in epsilons else sum(epsilons))
             runs = {key: run for key, run in self.runs.items() if run.dataset == dataset}
@@ -329,6 +347,11 @@ def short_history():
         for key, pure in (("k4", UNIT // 2), ("k5", UNIT // 2), ("k6", 1), ("k7", None)):
             machine.release(**release | {"dataset": "others", "key": key, "pure": pure})
             machine.agrees()
+        machine.register(dataset="found", cap=promise(Fraction(2), "gdp", DELTA / 3))
+        found = {"dataset": "found", "units": 1, "pure": None, "ends": "well", "large": False}
+        for key, threshold in (("k8", DELTA / 3), ("k9", DELTA / 7)):
+            machine.release(**found, key=key, threshold=threshold)
+            machine.agrees()
     finally:
         machine.teardown()
 
@@ -345,8 +368,12 @@ MISTAKES = pytest.mark.parametrize(
         ("dpquery.measurement.ledger.ledger.MeasurementFile.publish", lambda _: None),
         ("dpquery.measurement.ledger.events.pure_units", lambda _: None),
         ("dpquery.measurement.ledger.events.pure_units", lambda _: 0),
+        ("dpquery.measurement.ledger.funds.Funds.threshold_left", DELTA),
     ],
-    ids=["no retry", "no cap", "large files never published", "never pure", "pure for nothing"],
+    ids=[
+        *("no retry", "no cap", "large files never published", "never pure", "pure for nothing"),
+        "thresholds for nothing",
+    ],
 )
 
 

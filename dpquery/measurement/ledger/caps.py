@@ -122,7 +122,8 @@ def admitted(
         check_funds(Funds(account, parent), price)
         return None
     # What an earlier version charged may be more than the price is now, and stands.
-    if entry.dataset != dataset or entry.units < price.units:
+    smaller = entry.units < price.units or entry.threshold < price.threshold
+    if entry.dataset != dataset or smaller:
         raise PlanConflictError(
             f"key {key} is on record with another dataset or a smaller charge; plan again"
         )
