@@ -183,15 +183,12 @@ def _content(values: Sequence[tuple[str, int]], query: Discovery) -> bytes:
     """Return the file of values: a header, then value, label and noisy number, a line each."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["code", "label", f"noisy_{_whom(query)}"])
+    whom = "rows" if query.spec.privacy.person is None else "persons"
+    lines.writerow(["code", "label", f"noisy_{whom}"])
     # `other` is what a spec calls all that is not listed.
     labels = {"other": "(other)"}
     lines.writerows((value, labels.get(value, value), count) for value, count in values)
     return text.getvalue().encode()
-
-
-def _whom(query: Discovery) -> str:
-    return "rows" if query.spec.privacy.person is None else "persons"
 
 
 def _room(funds: Funds, query: Discovery) -> Room:

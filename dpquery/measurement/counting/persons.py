@@ -78,6 +78,7 @@ import pyarrow.compute as pc
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.column_codes import texts_of
+from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.numbers import LONGEST, decimal_text, magnitude, number
 from dpquery.spec.spec import Keep
 
@@ -205,6 +206,14 @@ class PersonKeys:
         low ^= self._spread(high, *self._odd[:2])
         high ^= self._spread(low, *self._odd[2:])
         return block, lengths > 0
+
+    def of_records(self, ids: StoredValues, decimal: str) -> tuple[Bits, Bools]:
+        """Return the key of every record's person, (2, n), and where there is one, (n,)."""
+        parts = [(*self.of(person_names(names, decimal)), index) for names, index in ids]
+        return (
+            np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
+            np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
+        )
 
     def _spread(self, words: Bits, first: int, second: int) -> Bits:
         """Return a function of each word whose upper bits depend on all bits of the word."""

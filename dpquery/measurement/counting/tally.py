@@ -13,7 +13,7 @@ import numpy as np
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.column_codes import ColumnCodes
-from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys, person_names
+from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys
 from dpquery.measurement.counting.sources import Piece, StoredValues
 from dpquery.measurement.counting.tables import PackedCodes, TableCounts
 from dpquery.spec.columns import Column
@@ -108,7 +108,7 @@ class RecordTally:
     def rows_of_persons(self, texts: Sequence[StoredValues]) -> Bits:
         """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
         codes, inside = self._codes(texts)
-        keys, named = self._person_keys(texts[-1])
+        keys, named = self._keys.of_records(texts[-1], self.spec.file.decimal)
         inside &= named
         return np.concatenate([keys[:, inside], self._packed.pack(codes, inside)])
 
@@ -185,12 +185,3 @@ class RecordTally:
         codes = self._codes_of[column.name]
         parts = [codes.of(values)[places] for values, places in texts]
         return np.concatenate([np.zeros(0, np.int64), *parts])
-
-    def _person_keys(self, texts: StoredValues) -> tuple[Bits, Bools]:
-        """Return the key of every record's person, (2, n), and where there is one, (n,)."""
-        decimal = self.spec.file.decimal
-        parts = [(*self._keys.of(person_names(ids, decimal)), index) for ids, index in texts]
-        return (
-            np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
-            np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
-        )

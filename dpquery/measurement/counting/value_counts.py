@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpquery.arrays import Bits, Bools, Ints
+from dpquery.arrays import Bits, Ints
 from dpquery.measurement.counting.column_codes import texts_of
-from dpquery.measurement.counting.persons import PersonKeys, name_of, person_names
+from dpquery.measurement.counting.persons import PersonKeys, name_of
 from dpquery.measurement.counting.sources import Piece, StoredValues
 from dpquery.measurement.counting.tally import Counts
 from dpquery.spec.numbers import decimal_text, number
@@ -83,7 +83,7 @@ class ValueTally:
         values, places = self._values(columns[0])
         if self.spec.privacy.person is None:
             return partial(self._add_rows, values, places[places >= 0])
-        keys, named = self._persons(columns[1])
+        keys, named = self._keys.of_records(columns[1], self.spec.file.decimal)
         named &= places >= 0
         return partial(self._add_persons, values, places[named], keys[:, named])
 
@@ -116,15 +116,6 @@ class ValueTally:
             codes = [-1 if name is None else local.setdefault(name, len(local)) for name in named]
             parts.append(np.array([*codes, -1], np.int64)[places])
         return [*local], np.concatenate(parts)
-
-    def _persons(self, stored: StoredValues) -> tuple[Bits, Bools]:
-        """Return the key of every record's person, (2, n), and where there is one, (n,)."""
-        decimal = self.spec.file.decimal
-        parts = [(*self._keys.of(person_names(ids, decimal)), places) for ids, places in stored]
-        return (
-            np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
-            np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
-        )
 
     def _numbered(self, values: list[str]) -> Ints:
         """Return the number of each value; new ones get the next."""
