@@ -11,6 +11,7 @@ import io
 import os
 import re
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,7 +28,12 @@ from dpquery.commands.arguments import (
     ledger_place,
 )
 from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, SPEC_PATH
-from dpquery.exceptions import BudgetExceededError, PlanConflictError, SpecError
+from dpquery.exceptions import (
+    BudgetExceededError,
+    LargeDeltaWarning,
+    PlanConflictError,
+    SpecError,
+)
 from dpquery.measurement.accounting import budget_cap
 from dpquery.measurement.counting.locations import stale_place
 from dpquery.measurement.curator import measure
@@ -36,7 +42,7 @@ from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Funds, Room, price_against
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.planning.accounting_choice import settled_accounting
-from dpquery.releases.budget_words import within_reason
+from dpquery.releases.budget_words import large_delta, within_reason
 from dpquery.spec.parsing.read import load_for_column
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import Spec
@@ -116,6 +122,8 @@ def discover(
                 f"{file} is there already, and is kept; name another file with --out, or move that "
                 "one away; nothing was charged"
             )
+        for words in large_delta(query.delta, spec):
+            warnings.warn(words, LargeDeltaWarning, stacklevel=2)
         new = ledger.register(spec.dataset.id, cap, parent=parent)
         measured = measure(located, query, ledger=ledger)
         funds = ledger.funds(spec.dataset.id)

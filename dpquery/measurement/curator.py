@@ -145,7 +145,7 @@ def measure(
 
     Args:
         data: files or tables; see `locations`.
-        query: what is measured, and how it is made private.
+        query: what is measured, and how it is made private; of a discovery, what is looked for.
         ledger: open, with the dataset registered.
         memory: bytes of rows of persons that are held at a time.
         others: what could be released in its place, looked at where the charge is refused.

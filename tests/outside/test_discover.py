@@ -166,6 +166,12 @@ def test_rows_are_counted_where_the_unit_is_a_row_and_python_finds_the_same(here
     assert shown["charged_delta"] == "1/200000000"
 
 
+def test_a_delta_at_which_records_may_be_published_as_they_are_is_warned_of(here):
+    rows = SPEC.replace("{id: town}", "{id: town, rows: about 4000}")
+    Path("workload.yaml").write_text(rows.replace("1e-6, discover: 1e-8", "0.1, discover: 1e-3"))
+    assert "is above one in the 4,000 records" in ok(*COMMAND).err
+
+
 def test_a_person_counts_once_for_a_value_and_nobody_for_rows_without_an_id(here):
     write_data([(i % 5, "baker") for i in range(4000)] + [("", "smith")] * 4000)
     ok(*COMMAND)
