@@ -242,8 +242,10 @@ def remedy_words(report: PlanReport) -> list[str]:
         own = by_item.pop(weakest.name, None)
         if own is not None and own.others <= BEARABLE:
             remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
-        beside = " (and one for each other table that matters)" * (len(worth.items) > 1)
-        remedies.append(f'--target "{weakest.name}: rmse <= {worth.target:g}"{beside}')
+        beside = "; name each other table that matters too" * (len(worth.items) > 1)
+        about = rounded(float(report.epsilon) * weakest.rmse / worth.target)
+        target = f'--target "{weakest.name}: rmse <= {worth.target:g}"'
+        remedies.append(f"{target} (as planned at about epsilon {about}{beside})")
         remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
         too = "fine" if is_table else "small"
         sure = "may be" if weakest.needs or len(weakest.grades) > 1 else "is"

@@ -98,6 +98,18 @@ def test_what_a_condition_needs_is_said_in_records_that_meet_it(town):
     assert [one["records_to_meet"] for one in known] == [None] * 3
 
 
+def test_the_epsilon_of_a_target_that_is_offered_is_about_what_this_plan_would_need(town):
+    Path("workload.yaml").write_text(ROWS)
+    few = ("--rows", "30", "--dry-run")
+    (weak,) = (line for line in lines_of(*few) if line.startswith("weak"))
+    name, target = re.search(r'--target "(\w+): rmse <= ([0-9.]+)"', weak).groups()
+    needed = re.search(r"as planned at about epsilon ([0-9.]+)", weak)[1]
+    at = planned("--epsilon", needed, *few)["selections"][0]["items"]
+    assert next(i["rmse"] for i in at if i["name"] == name) == pytest.approx(
+        float(target), rel=0.15
+    )
+
+
 def test_the_sample_takes_sixteen_lines_at_most(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick = ("--time-limit", "0", "--ledger", "l.db", "--rows", "50000", "--dry-run")
