@@ -254,7 +254,7 @@ def _outer(rows: Ints, columns: Ints, combine: np.ufunc) -> Ints:
     return np.asarray(combine(rows[:, None, :], columns[None, :, :])).reshape(-1, rows.shape[1])
 
 
-HELD_ROWS = 256  # of queries over classes, multiplied at once
+HELD_ROWS = 1024  # of queries over classes, multiplied at once
 
 
 def gram_of_classes(workload: Workload, classes: CellClasses) -> Floats:
@@ -267,13 +267,12 @@ def gram_of_classes(workload: Workload, classes: CellClasses) -> Floats:
         raise UnsupportedWorkloadError(
             f"{workload.shape[0]:,} queries over {classes.count:,} classes of cells"
         )
-    V, held = np.zeros((classes.count, classes.count)), list[tuple[Floats, Floats]]()
+    V, held = np.zeros((classes.count, classes.count)), list[Floats]()
     for place, (weight, block) in enumerate(zip(workload.weights, workload.blocks, strict=True), 1):
-        rows = classes.by_class(block).factors[0].dense().astype(np.float64)
-        held.append((rows, weight * rows))
-        if sum(len(each) for each, _ in held) >= HELD_ROWS or place == len(workload.blocks):
-            rows, weighted = (np.concatenate(side) for side in zip(*held, strict=True))
-            V += rows.T @ weighted
+        held.append(classes.by_class(block).factors[0].dense() * math.sqrt(weight))
+        if sum(map(len, held)) >= HELD_ROWS or place == len(workload.blocks):
+            rows = np.concatenate(held)
+            V += rows.T @ rows
             held = []
     return V
 
