@@ -6,9 +6,9 @@ GDP, and Laplace noise in zCDP, which is also what RAP is charged in. So the mec
 chose decides.
 
 A release takes the kind of noise that errs less at an equal share of the budget (accounting.md).
-So a kind of noise is far from being taken where it errs `LEAD` times as much at the guarantee that
-the plan is asked for, more than long searches gain, and more at every smaller share of the budget;
-and where no guarantee is named, at every larger one too.
+So a kind of noise is far from being taken where it errs more at the guarantee that the plan is
+asked for, by more than searches may still gain, and more at every smaller share of the budget; and
+where no guarantee is named, at every larger one too.
 """
 
 import math
@@ -146,7 +146,6 @@ def by_noise(
     return Counted(CHEAPEST[noise], reason, settled=False)
 
 
-LEAD = 2.0  # long searches lowered the error of quick candidates 1.5 times at most where measured
 LEAST_RATIO = 1e-9  # of scores, where the other one is infinite
 SHARES = (0.01, 0.1, 1.0)  # of the budget at which kinds of noise are compared, beside that asked
 
@@ -166,13 +165,13 @@ class Rivals:
     any_share: bool = True
     _offers: dict["Candidate", _Offer] = field(default_factory=dict, init=False)
 
-    def __call__(self, selection: "Selection", rival: "Selection") -> float:
+    def __call__(self, selection: "Selection", rival: "Selection", lead: float) -> float:
         """Return the share of its score below which a selection may be taken; 1 where it may be."""
         one, other = self._offer(selection), self._offer(rival)
         asked = min(1.0, one.asked, other.asked)
         compared = (at for at in SHARES if at < asked or self.any_share)
         ratios = [_ratio(one.score_at(at), other.score_at(at)) for at in (asked, *compared)]
-        return min(1.0, max(LEAD / ratios[0], 1 / min(ratios)))
+        return min(1.0, max(lead / ratios[0], 1 / min(ratios)))
 
     def _offer(self, selection: "Selection") -> _Offer:
         """Return a selection in the accounting that it would be charged in, worked out once."""

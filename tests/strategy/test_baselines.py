@@ -22,7 +22,7 @@ from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.plan_file.plan import Plan, decode_strategy
-from dpquery.planning.accounting_choice import CHEAPEST, LEAD, SHARES, Rivals
+from dpquery.planning.accounting_choice import CHEAPEST, SHARES, Rivals
 from dpquery.planning.figures import BudgetShares, planned, prices
 from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
@@ -31,6 +31,7 @@ from dpquery.strategy.search.candidates import Problem
 from dpquery.strategy.search.select import (
     CLOSED_FORMS,
     FAR,
+    LEADS,
     SEARCH_ROUNDS,
     SEARCHES,
     UNTIMED,
@@ -277,7 +278,7 @@ def test_a_kind_of_noise_that_is_far_has_its_quick_candidates_and_the_other_one_
     _, compiled = parsed(SPEC)
     asked = []
 
-    def reach(one, other):
+    def reach(one, other, lead):
         asked.append((one.noise, other.noise))
         return 0.5 if one.noise == "laplace" else 1.0
 
@@ -293,11 +294,27 @@ def test_a_kind_of_noise_that_is_far_has_its_quick_candidates_and_the_other_one_
     }.items()
 
 
+def test_what_one_kind_finds_puts_the_other_far_before_it_has_searched():
+    """Each comparison allows for what is left to search: less before the last round."""
+    compiled, leads = parsed(SPEC)[1], []
+
+    def reach(one, other, lead):
+        leads.append(lead)
+        searched = any(candidate.name in ("OPT_x", "OPT_0") for candidate in other.candidates)
+        return 0.5 if one.noise == "laplace" and searched else 1.0
+
+    chosen = select(compiled.workload, noises=NOISES, reach=reach)
+    assert not_searched(chosen["laplace"]) == LONG
+    assert not_searched(chosen["gaussian"]) == []
+    assert leads == sorted(leads, reverse=True)
+    assert set(leads) == {*LEADS[1:]}
+
+
 def test_answers_that_have_a_flaw_make_no_other_noise_far():
     workload = parsed(SPEC)[1].workload
     best = select(workload, noises=NOISES, time_limit=0)["gaussian"].best.name
 
-    def reach(one, other):
+    def reach(one, other, lead):
         return 0.5 if other.best.name == best and other.noise == "gaussian" else 1.0
 
     for flaw, left_out in (("", LONG), ("none of its answers comes back", [])):
@@ -322,7 +339,7 @@ def test_parts_are_to_reach_the_loss_at_which_their_noise_is_taken(monkeypatch):
 
     monkeypatch.setattr(module, "SEARCH_ROUNDS", (SEARCH_ROUNDS[0], (("Parts", parts),), ()))
     shares = {"laplace": 0.5, "gaussian": 1.0}
-    chosen = select(compiled.workload, noises=NOISES, reach=lambda one, other: shares[one.noise])
+    chosen = select(compiled.workload, noises=NOISES, reach=lambda one, *_: shares[one.noise])
     queries = weighted_queries(compiled.workload)
     for noise in NOISES:
         reached = chosen[noise].best.score
@@ -332,7 +349,7 @@ def test_parts_are_to_reach_the_loss_at_which_their_noise_is_taken(monkeypatch):
 def test_where_either_may_be_taken_nothing_is_left_out():
     workload = parsed(SPEC)[1].workload
     plain = select(workload, noises=NOISES, time_limit=0)
-    both = select(workload, noises=NOISES, time_limit=0, reach=lambda one, other: 1.0)
+    both = select(workload, noises=NOISES, time_limit=0, reach=lambda *_: 1.0)
     for noise in NOISES:
         scores = [[(c.name, c.score) for c in s[noise].candidates] for s in (both, plain)]
         assert scores[0] == scores[1]
@@ -342,7 +359,11 @@ def test_where_either_may_be_taken_nothing_is_left_out():
 def test_a_goal_is_searched_for_under_both_kinds_of_noise():
     _, compiled = parsed(SPEC)
     chosen = select(
-        compiled.workload, noises=NOISES, objective="max", time_limit=0, reach=lambda a, b: 0.1
+        compiled.workload,
+        noises=NOISES,
+        objective="max",
+        time_limit=0,
+        reach=lambda *_: 0.1,
     )
     assert not_searched(chosen["laplace"]) == not_searched(chosen["gaussian"]) == []
 
@@ -363,26 +384,25 @@ def test_the_share_of_a_score_is_by_the_errors_that_release_compares(accounting,
         first, second = prices(plan_, shares, epsilon=epsilon)
         assert first.selection.noise == "gaussian"
         ratios.append(second.equal_score / first.equal_score)
-    share = asked(chosen["laplace"], chosen["gaussian"])
-    assert asked(chosen["gaussian"], chosen["laplace"]) == 1.0
+    share = asked(chosen["laplace"], chosen["gaussian"], 2.0)
+    assert asked(chosen["gaussian"], chosen["laplace"], 2.0) == 1.0
     assert 1 / ratios[1] < 1
-    assert share == pytest.approx(min(1.0, max(LEAD / ratios[0], 1 / ratios[1])), rel=0.02)
+    assert share == pytest.approx(min(1.0, max(2.0 / ratios[0], 1 / ratios[1])), rel=0.02)
 
 
-def test_noise_that_a_release_of_the_whole_budget_takes_is_searched_for(monkeypatch):
+def test_noise_that_a_release_of_the_whole_budget_takes_is_searched_for():
     """Laplace noise of two tables: far at a small epsilon, taken where all is spent at once.
 
     Where a user named the small one, it is not.
     """
-    monkeypatch.setattr("dpquery.planning.accounting_choice.LEAD", 1.5)
     text = TWO_TABLES.replace("0.01", "1e-6")
     chosen, small = selections(text), rivals(text, epsilon="0.001")
     offers = [small._offer(chosen[noise]) for noise in NOISES]
     laplace, gaussian = ([offer.score_at(share) for share in SHARES] for offer in offers)
     assert laplace[0] > 1.5 * gaussian[0]
     assert laplace[-1] < gaussian[-1]
-    assert small(chosen["laplace"], chosen["gaussian"]) == 1.0
-    assert replace(small, any_share=False)(chosen["laplace"], chosen["gaussian"]) < 1.0
+    assert small(chosen["laplace"], chosen["gaussian"], 1.5) == 1.0
+    assert replace(small, any_share=False)(chosen["laplace"], chosen["gaussian"], 1.5) < 1.0
 
 
 def test_where_the_plan_decides_each_noise_is_priced_in_what_it_is_cheapest_in():
@@ -419,7 +439,7 @@ def test_two_processes_find_what_one_finds(monkeypatch):
             noises=NOISES,
             time_limit=0,
             jobs=jobs,
-            reach=lambda one, other: 0.5,
+            reach=lambda *_: 0.5,
         )
         for jobs in (1, 2)
     ]

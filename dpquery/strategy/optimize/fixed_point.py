@@ -184,11 +184,12 @@ class GramBlock:
     @classmethod
     def of(cls, cells: Ints, V: Floats, multiplicity: float = 1.0) -> "GramBlock | None":
         """Return the block of a matrix; None where that is zero."""
-        factor, order, rank, _ = lapack.dpstrf(V)  # V with its rows and columns in an order
-        if rank == 0:
-            return None
-        root = np.triu(factor[:rank])[:, np.argsort(order)] if rank <= SMALL_RANK * len(V) else None
-        return cls(cells, V, root, multiplicity)
+        if lapack.dpstrf(V)[2] > SMALL_RANK * len(V):  # its rank, at a tenth of eigenvectors
+            return cls(cells, V, None, multiplicity)
+        w, U = eigh(V)
+        kept = above_rounding(w) > 0
+        root = np.sqrt(w[kept])[:, None] * U[:, kept].T
+        return cls(cells, V, root, multiplicity) if len(root) else None
 
     def decomposed(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return roots of eigenvalues of D V D, D = diag(v)^(1/2), and B with X = B'B.
