@@ -122,7 +122,7 @@ def traces_of_all(
     step, traces = max(1, TRACED_AT_ONCE // n**2), list[list[Floats]]()
     for start in range(0, len(matrices), step):
         arrays = np.stack([array_of(V) for V in matrices[start : start + step]])
-        traces.append([_block_traces(arrays, sizes, n) for sizes in chains])
+        traces.append(_block_traces(arrays, chains))
     of_chains = map(np.concatenate, zip(*traces, strict=True))
     return dict(zip(chains, of_chains, strict=True))
 
@@ -142,15 +142,14 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
             weights = [weight for weight, _ in V.terms]
             return level_traces(V.mixture, sizes) + _set_traces(weights, known, sizes)
     if classes(V) <= MAX_DENSE_TREE_CLASSES:
-        return _block_traces(array_of(V), sizes, classes(V))
+        return _block_traces(array_of(V), [sizes])[0]
     n, small = classes(V), [size for size in sizes if size < SPAN_CODES]
-    coarse = _block_traces(
-        _span_sums(V), tuple(s // SPAN_CODES for s in sizes[len(small) :]), n / SPAN_CODES
-    )
+    spans = tuple(size // SPAN_CODES for size in sizes[len(small) :])
+    (coarse,) = _block_traces(_span_sums(V), [spans], n / SPAN_CODES)
     fine = np.zeros(len(small))
     for start in np.linspace(0, n // SPAN_CODES - 1, SAMPLES).astype(int) * SPAN_CODES:
         codes = np.arange(start, start + SPAN_CODES)
-        fine += _block_traces(array_of(restricted(V, codes)), tuple(small), SPAN_CODES)
+        fine += _block_traces(array_of(restricted(V, codes)), [tuple(small)])[0]
     scale = float(diagonal(V).sum()) / fine[0]  # the first level has single codes
     return np.concatenate([fine * scale, coarse / SPAN_CODES])
 
@@ -200,16 +199,23 @@ def _factor_spans(factor: Factor) -> Floats:
     return np.concatenate(sums, axis=1)
 
 
-def _block_traces(sums: Floats, sizes: tuple[int, ...], n: float) -> Floats:
-    traces, before = [], 1
-    for size in sizes:
-        if size > before:
-            starts = np.arange(0, sums.shape[-1], size // before)
-            sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=-2), starts, axis=-1)
-        codes = np.minimum(n - np.arange(sums.shape[-1]) * size, size)
-        traces.append(np.sum(np.diagonal(sums, axis1=-2, axis2=-1) / codes, axis=-1))
-        before = size
-    return np.stack(traces, axis=-1)
+def _block_traces(
+    V: Floats, chains: Sequence[tuple[int, ...]], n: float | None = None
+) -> list[Floats]:
+    """Return the `level_traces` of matrices, (..., m, m), by chain; V of n codes is of m spans."""
+    m = V.shape[-1]
+    upto = np.zeros((*V.shape[:-1], m + 1))  # row by row, sums of all columns before one
+    np.cumsum(V, axis=-1, out=upto[..., 1:])
+    rows, of_chains = np.arange(m), []
+    for sizes in chains:
+        traces = []
+        for size in sizes:
+            first = rows // size * size
+            within = upto[..., rows, np.minimum(first + size, m)] - upto[..., rows, first]
+            codes = np.minimum((m if n is None else n) - first, size)
+            traces.append(np.sum(within / codes, axis=-1))
+        of_chains.append(np.stack(traces, axis=-1))
+    return of_chains
 
 
 def best_level_weights(
