@@ -2,17 +2,23 @@
 
 import importlib.metadata
 import math
+import os
+from bisect import bisect_left
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
 from dense import budget_for, p_value
+from scipy.stats import norm
+from test_bulk_noise import NOISES, Script, proposal, twin_thresholds
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
-from dpquery.measurement.noise import exact_noise
+from dpquery.measurement.noise import bulk_noise, exact_noise
 from dpquery.measurement.noise import exact_noise as noise_module
-from dpquery.measurement.noise.bulk_noise import BulkSampler
+from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, LazyReal, SlowSampler
+from dpquery.measurement.noise.calibration import standard_deviation
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 from dpquery.progress import reporting
 from dpquery.version import __version__
@@ -282,3 +288,309 @@ def test_the_source_that_is_named_is_the_one_that_draws(monkeypatch):
 
 def test_the_library_is_named_with_its_version():
     assert source(BULK_ABOVE, "zcdp") == f"OpenDP {importlib.metadata.version('opendp')}"
+
+
+# Rounded Gaussian noise: continuous noise whose bits are drawn as they are needed, and GDP.
+#
+# What it shares with the discrete laws is tested in test_bulk_noise.py, under the name "rounded".
+
+
+SCALES = (1.0, 1.5, 3.3, 17.9, 40.0, 64.0, 1000.3, 2**20 + 0.1, 2.0**40, 1.9 * 2.0**46)
+
+
+class Tape:
+    """The operating system's bytes, kept to be read again in the order in which they were drawn."""
+
+    def __init__(self):
+        self.drawn = bytearray()
+
+    def __call__(self, size):
+        drawn = os.urandom(size)
+        self.drawn += drawn
+        return drawn
+
+    def word(self, size):
+        assert len(self.drawn) >= size
+        word, self.drawn = int.from_bytes(self.drawn[:size], "little"), self.drawn[size:]
+        return word
+
+
+@cache
+def blocks_of(noise, scale):
+    law = BlockLaw.of(noise, scale)
+    return law, twin_thresholds(law, 64)
+
+
+def one_draw(noise, scale, tape):
+    """One draw by the docstring of the module, in fractions, from the bytes of a tape."""
+    law, thresholds = blocks_of(noise, scale)
+    undecided = {threshold >> 48 for threshold in thresholds}
+    while True:
+        first = tape.word(2)
+        u = first << 48 | (tape.word(8) >> 16 if first in undecided else 0)
+        block = bisect_left(thresholds, u) - (noise != "rounded")
+        width = next(w for w in (1, 2, 4, 8) if 8 * w > law.bits)
+        word = tape.word(width)
+        place, sign, spare = word % 2**law.bits, word >> law.bits & 1, word >> law.bits + 1
+        if noise != "rounded" and law.bits == 0:
+            return (block + 1) * (-1) ** sign
+        seven = (spare if 8 * width >= law.bits + 8 else tape.word(1)) % 128
+        if block == -1:
+            return 0
+        start = Fraction((block << law.bits) + (noise != "rounded"), 2**law.halvings)
+        end = start + Fraction(2**law.bits - (noise != "rounded"), 2**law.halvings)
+        if seven >= 128 * exponent(noise, scale, end) - 128 * exponent(noise, scale, start):
+            y = start + Fraction(place, 2**law.halvings)
+            return nearest(y, y + Fraction(1, 2 ** (law.halvings + 64))) * (-1) ** sign
+        u = Fraction(seven << 57 | tape.word(8) >> 7, 2**64)
+        step = tape.word(8) if noise == "rounded" else 0
+        y = start + (place + Fraction(step, 2**64)) / 2**law.halvings
+        d = exponent(noise, scale, y) - exponent(noise, scale, start)
+        j = 1
+        while u < d / j:
+            assert abs(u - d / j) > Fraction(1, 2**60)
+            u, j = Fraction(tape.word(8), 2**64), j + 1
+        if j % 2:
+            return nearest(y, y + Fraction(noise == "rounded", 2**64)) * (-1) ** sign
+
+
+def exponent(noise, scale, y):
+    return y / Fraction(scale) if noise == "laplace" else y**2 / (2 * Fraction(scale) ** 2)
+
+
+def nearest(low, high):
+    """The integer that every y in [low, high) is nearest to."""
+    rounded = math.floor(low + Fraction(1, 2))
+    assert high <= rounded + Fraction(1, 2) or low == high == rounded
+    return rounded
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("noise", NOISES)
+def test_every_draw_is_what_its_bytes_make_it_in_fractions(noise, scale):
+    tape = Tape()
+    sampler, drawn = BulkSampler(noise, scale, entropy=tape), 300
+    far = sampler.law.start(sampler.law.blocks) >> sampler.law.halvings
+    for _ in range(drawn):
+        tape.drawn.clear()
+        value = int(sampler.sample(1)[0])
+        if abs(value) < far:
+            assert one_draw(noise, scale, tape) == value
+            assert not tape.drawn
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_exponent_is_that_of_the_very_scale(noise, scale):
+    law = BlockLaw.of(noise, scale)
+    for steps in (1, 7, law.start(law.blocks), Fraction(10, 3)):
+        assert law.exponent(steps) == exponent(noise, scale, Fraction(steps) / 2**law.halvings)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_step_is_rounded_to_one_integer_whatever_is_drawn_within_it(scale):
+    law = BlockLaw.of("rounded", scale)
+    steps = {*range(200), *range(law.start(law.blocks) - 50, law.start(law.blocks) + 50)}
+    for m in steps:
+        for f in (Fraction(0), Fraction(1, 2), 1 - Fraction(1, 2**70)):
+            y = (m + f) / 2**law.halvings
+            assert (m + law.half) >> law.halvings == math.floor(y + Fraction(1, 2))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_sign_neither_shows_in_a_place_nor_in_what_is_refused(scale):
+    """Every word of a block: each sign has each place as often, and the same seven bits of U."""
+    sampler = BulkSampler("rounded", scale)
+    bits, width = sampler.law.bits, 8 * sampler._word.itemsize
+    lows = range(2**bits) if bits < 9 else [0, 1, 2**bits - 1, 2**bits // 3]
+    highs = range(2 ** min(7, width - bits - 1))
+    seen = {}
+    for sign in (0, 1):
+        words = np.array([h << bits + 1 | sign << bits | p for p in lows for h in highs])
+        seven = sampler._seven_bits(words.astype(sampler._word))
+        if width >= bits + 8:
+            seen[sign] = seven.tolist()
+            assert sorted(set(seen[sign])) == [*highs]
+        else:
+            seen[sign] = [int(seven.max(initial=0)) < 128]
+    assert seen[0] == seen[1]
+
+
+class Undecided(Exception):
+    pass
+
+
+class BitByBit(SlowSampler):
+    """Draws bits from a list, one at a time."""
+
+    def bits(self, size):
+        assert size == 1
+        if not path_left:
+            raise Undecided
+        return path_left.pop()
+
+
+path_left = []
+
+
+def bounds_of(accept, deepest):
+    """Bounds on the probability of yes, by walking all answers that a source of bits can give."""
+    low, high, paths = Fraction(0), Fraction(1), [[]]
+    while paths:
+        path = paths.pop()
+        path_left[:] = reversed(path)
+        try:
+            answer = accept()
+        except Undecided:
+            if len(path) < deepest:
+                paths += [[*path, 0], [*path, 1]]
+            continue
+        assert not path_left
+        share = Fraction(1, 2 ** len(path))
+        low, high = (low + share, high) if answer else (low, high - share)
+    return low, high
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("exponent", "deepest", "gap"),
+    [
+        (lambda f: f * (f + 1) / 4, 12, 0.1),
+        (lambda f: Fraction(math.floor(2 * f), 2), 14, 0.02),
+        (lambda f: Fraction(math.floor(2 * f)), 14, 0.06),
+        (lambda f: Fraction(3 * math.floor(2 * f), 2), 12, 0.2),
+    ],
+)
+def test_a_real_exponent_is_accepted_with_its_very_probability(exponent, deepest, gap, monkeypatch):
+    """Bits are drawn one at a time here, and every way in which they can fall is tried.
+
+    Where the exponent is 0 in one half, F drawn anew for every A_j would be accepted as often as
+    the mean exponent says: 0.61 in place of 0.68 for 0 and 1.
+    """
+    monkeypatch.setattr(bulk_noise, "_DRAWN_ON", 1)
+    slow = BitByBit()
+    low, high = bounds_of(lambda: slow.accept_at(exponent, LazyReal()), deepest)
+    expected = np.mean([math.exp(-float(exponent(Fraction(i, 4096)))) for i in range(4096)])
+    assert high - low < gap
+    assert low <= expected + 1e-4
+    assert expected - 1e-4 <= high
+
+
+@pytest.mark.parametrize("scale", [40.0, 100.1, 1e9, 2.0**51 + 12345.5])
+def test_further_bits_of_a_place_are_drawn_once_for_all_comparisons(scale):
+    """U and d agree in 64 bits: more of both are drawn, and a later A_j sees the same bits."""
+    bytes_ = Script()
+    sampler = BulkSampler("rounded", scale, entropy=bytes_)
+    law = sampler.law
+    place, f1, f2 = (1 << law.bits) - 1, 2**63 + 12345, 2**62 + 999
+    start = law.start(law.blocks - 1)
+    for first_below in (True, False):
+        # d at F = f1 f2 ..., and U_1 a little beside it in its bits 65 to 128
+        d = law.height(start, place, 1, Fraction(f1 << 64 | f2, 2**128))
+        near, second = divmod(math.floor(d * 2**128), 2**64)
+        undecided = proposal(start, place, f1, near)
+        further = second + (-8 if first_below else 8)
+        bytes_.tell(further, f2)
+        assert sampler._below(undecided, 1).tolist() == [first_below]
+        assert not bytes_.left
+        if not first_below:
+            continue
+        half = law.height(start, place, 2, Fraction(f1 << 64 | f2, 2**128))
+        near, second = divmod(math.floor(half * 2**128), 2**64)
+        for further, expected in ((second - 8, True), (second + 8, False)):
+            u = np.array([near], np.uint64)
+            again = undecided.where(np.array([True]), u)
+            bytes_.tell(further, 2**63)  # of F the bits from 129 on: those before are known
+            assert sampler._below(again, 2).tolist() == [expected]
+            del undecided.drawn_on[0]
+            undecided.drawn_on[0] = LazyReal(Fraction(f1 << 64 | f2, 2**128), Fraction(1, 2**128))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1, 1.5, 2.0, 3.0, 10.0, 100.0])
+def test_the_variance_is_that_of_the_scale_and_a_twelfth(scale):
+    k = np.arange(1, math.ceil(14 * scale) + 2)
+    mass = norm.sf((k - 0.5) / scale) - norm.sf((k + 0.5) / scale)
+    stated = standard_deviation("rounded", scale=scale, shift=0)
+    assert stated == pytest.approx(math.sqrt(2 * (k**2.0 * mass).sum()), rel=2e-8)
+    assert standard_deviation("rounded", scale=scale, shift=3) == 8 * stated
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [1.0, 1.7, 5.0, 2.0**30])
+def test_drawn_noise_has_the_stated_standard_deviation(scale, record_property):
+    n = 400_000
+    noise = drawn(scale, n)
+    stated = standard_deviation("rounded", scale=scale, shift=0)
+    spread = math.sqrt(np.mean(noise.astype(float) ** 2))
+    assert abs(spread / stated - 1) < 6.5 / math.sqrt(2 * n)  # p below 1e-10
+    if scale < 2:
+        assert abs(spread / scale - 1) > 6.5 / math.sqrt(2 * n)  # the 1/12 is seen
+    record_property("draws", n)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.5, 10.0, 100.0, 2.0**16])
+def test_an_interval_of_one_row_covers_as_the_normal_law_says_to_half_a_step(scale):
+    """Of one row alone, the coarsest case: sums of several rows take more values than it."""
+    std = standard_deviation("rounded", scale=scale, shift=0)
+    for level in (0.5, 0.8, 0.9, 0.95, 0.99):
+        z = norm.ppf((1 + level) / 2)
+        covered = 2 * norm.cdf((math.floor(z * std) + 0.5) / scale) - 1
+        assert abs(covered - level) < 1.1 * norm.pdf(z) / scale
+
+
+def drawn(scale, size):
+    return draw(
+        np.zeros(size, np.int64), budget=budget_for("rounded", scale), sensitivity=1, scale=scale
+    )
+
+
+def gaussian_delta(mu, epsilon):
+    """The curve of the Gaussian mechanism: the least delta at an epsilon [BW18]."""
+    return norm.sf(epsilon / mu - mu / 2) - np.exp(epsilon) * norm.sf(epsilon / mu + mu / 2)
+
+
+def delta_of(mass, shift, epsilon):
+    """The least delta of a law on -n, ..., n moved by a shift, by the sum over all values."""
+    moved = np.concatenate([np.zeros(shift), mass])
+    still = np.concatenate([mass, np.zeros(shift)])
+    return np.maximum(moved - math.exp(epsilon) * still, 0).sum()
+
+
+def discrete(scale):
+    k = np.arange(-math.ceil(38 * scale), math.ceil(38 * scale) + 1)
+    mass = np.exp(-(k**2) / (2 * scale**2))
+    return mass / mass.sum()
+
+
+def rounded(scale):
+    k = np.abs(np.arange(-math.ceil(38 * scale), math.ceil(38 * scale) + 1))
+    return norm.sf((k - 0.5) / scale) - norm.sf((k + 0.5) / scale)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.3, 2.0, 7.5, 100.0, 1024.0])
+@pytest.mark.parametrize("shift", [1, 2, 5])
+def test_rounded_noise_keeps_the_curve_of_the_gaussian_mechanism(scale, shift):
+    mass, mu = rounded(scale), shift / scale
+    for z in np.linspace(0, 6, 121):
+        epsilon = z * mu
+        bound = gaussian_delta(mu, epsilon)
+        assert delta_of(mass, shift, epsilon) <= bound * (1 + 1e-9) + 1e-15
+
+
+def test_discrete_gaussian_noise_does_not():
+    """Up to 2.48 times at scale 1 where delta is 1e-10 or more, and ever more further out."""
+    worst = {}
+    for scale in (1.0, 1024.0):
+        mass, mu = discrete(scale), 1 / scale
+        epsilons = np.linspace(0, 6.4 * mu + mu**2 / 2, 2001)
+        bounds = gaussian_delta(mu, epsilons)
+        ratios = [
+            delta_of(mass, 1, epsilon) / bound
+            for epsilon, bound in zip(epsilons, bounds, strict=True)
+            if bound > 1e-10
+        ]
+        worst[scale] = max(ratios)
+    assert worst[1.0] == pytest.approx(2.48, abs=0.005)
+    assert 1 < worst[1024.0] < 1.000002
+    far = delta_of(discrete(1.0), 1, 29.47) / gaussian_delta(1.0, 29.47)
+    assert far > 10

@@ -1,11 +1,20 @@
 """What is printed of errors is so: of answers, of quotients, of totals; no sound plan is lost."""
 
+import json
+import math
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+from scipy.stats import chi2, kstest, laplace, norm
 from specs import unhashed
-from town import planned, released, spec_text
+from town import ANY_PLAN, contents, ok, planned, refused, released, spec_text
 
 import dpquery
+from dpquery import Release, replicates
+from dpquery.commands.replicates import noise_of, unit_noise
 
 
 def left_out(folder):
@@ -165,3 +174,197 @@ def test_no_total_errs_far_more_than_the_worst_answer_and_no_answer_pays_for_it(
         assert error < 8 * worst, noise
         best = next(one for one in selection["candidates"] if one["name"] == selection["best"])
         assert noise == "laplace" or best["rmse"] < 1.011 * selection["bound"]
+
+
+# `dpquery replicates`: the noise of a release again, and the error of any statistic from it.
+
+
+CHANCE = 1e-6  # that a true law fails a test; the draws are the same every time
+RELEASE = ("release", "data.csv", "--epsilon", "0.5")
+
+
+def exact(release, names):
+    rows = [(name, row) for name in names for row in range(len(release.arrow(name)))]
+    return release.covariance(rows)
+
+
+@pytest.fixture(params=["laplace", "gaussian"])
+def noise(request):
+    request.getfixturevalue("town" if request.param == "laplace" else "gaussian_town")
+    ok(*RELEASE, "--noise", request.param)
+    return request.param
+
+
+def test_the_error_of_any_sum_of_answers_is_that_of_the_exact_covariance(noise):
+    """Of 200 random sums, some of a few answers and some of all, with any signs."""
+    release, draws = Release("release"), 400
+    drawn = noise_of(release, release.spec.items, draws=draws)
+    together = np.hstack([drawn[name] for name in release.items]).astype(float)
+    covariance, chance = exact(release, release.items), np.random.default_rng(1)
+    for _ in range(200):
+        sums = chance.normal(size=len(covariance)) * (chance.random(len(covariance)) < 0.2)
+        variance, seen = sums @ covariance @ sums, together @ sums
+        kurtosis = 3 if noise == "laplace" else 0  # at most, of a sum of measurements' noise
+        spread = math.sqrt((2 + kurtosis) / draws)
+        assert np.mean(seen**2) / variance == pytest.approx(1, abs=5.5 * spread)
+        assert abs(seen.mean()) < 5.5 * math.sqrt(variance / draws)
+    if noise == "gaussian":
+        ratio = draws * np.mean(together[:, 0] ** 2) / covariance[0, 0]
+        assert CHANCE < chi2.cdf(ratio, draws) < 1 - CHANCE
+
+
+def test_the_error_of_a_share_is_that_of_the_delta_method_where_noise_is_small(noise):
+    release = Release("release")
+    drawn = noise_of(release, release.spec.items, draws=1000)["age_by_sex"].astype(float)
+    counts = np.linspace(3e4, 9e4, drawn.shape[1])  # of which noise is hardly a thousandth
+    share = counts[0] / counts.sum()
+    seen = (counts[0] + drawn[:, 0]) / (counts + drawn).sum(axis=1) - share
+    slopes = -share / counts.sum() * np.ones(len(counts))
+    slopes[0] += 1 / counts.sum()
+    variance = slopes @ exact(release, ["age_by_sex"]) @ slopes
+    assert np.sqrt(np.mean(seen**2)) == pytest.approx(math.sqrt(variance), rel=0.12)
+
+
+def statistics_of(chance, counts):
+    """Return a statistic that is no sum: of answers (draws, m) a number a draw, by random parts."""
+    few, more = (chance.permutation(len(counts))[: chance.integers(2, 9)] for _ in range(2))
+    kinds = (
+        lambda x: x[:, few].sum(axis=1) / x[:, more].sum(axis=1),
+        lambda x: np.log(x[:, few].sum(axis=1) / x[:, more].mean(axis=1)),
+        lambda x: x[:, few[0]] / x[:, few].sum(axis=1) - x[:, more[0]] / x[:, more].sum(axis=1),
+        lambda x: np.sqrt(np.maximum(x[:, few[0]], 0) * np.maximum(x[:, more[0]], 0)),
+        lambda x: (x[:, few] ** 2).sum(axis=1) / x[:, few].sum(axis=1) ** 2,
+        lambda x: np.median(x[:, few], axis=1) / x[:, more].max(axis=1),
+    )
+    return kinds[chance.integers(len(kinds))]
+
+
+def test_the_error_of_fifty_statistics_that_are_no_sums_is_that_of_the_exact_law(noise):
+    """Beside 20,000 draws by the exact covariance, at counts of which noise is up to a tenth."""
+    release, draws, chance = Release("release"), 400, np.random.default_rng(4)
+    drawn = noise_of(release, release.spec.items, draws=draws)
+    together = np.hstack([drawn[name] for name in release.items]).astype(float)
+    covariance = exact(release, release.items)
+    counts = math.sqrt(covariance.diagonal().max()) * chance.uniform(10, 60, len(covariance))
+    law = chance.multivariate_normal(np.zeros(len(counts)), covariance, 20_000, method="svd")
+    spread = math.sqrt((2 + (3 if noise == "laplace" else 0)) / draws) / 2
+    for _ in range(50):
+        statistic = statistics_of(chance, counts)
+        at = statistic(counts[None])
+        seen = np.sqrt(np.mean((statistic(counts + together) - at) ** 2))
+        truth = np.sqrt(np.mean((statistic(counts + law) - at) ** 2))
+        assert seen == pytest.approx(truth, rel=5.5 * spread)
+
+
+def test_a_package_holds_the_draws_on_request_and_says_what_they_are(noise):
+    ok("replicates", "--also", "csv")
+    ok("package", "--also", "csv,replicates")
+    for path in Path("replicates").iterdir():
+        name, _, end = path.name.partition(".")
+        assert Path("package", f"{name}.noise.{end}").read_bytes() == path.read_bytes()
+    book = Path("package/codebook.md").read_text()
+    assert all(f"`{name}.noise.parquet`, `{name}.noise.csv`" in book for name in ("ages", "pairs"))
+    ok("error-report", "package")
+    before = contents(Path("package"))
+    ok("package", "--also", "csv,replicates")
+    assert contents(Path("package")) == before
+    ok("package")  # it replaces its own files, those of draws too
+    assert not list(Path("package").glob("*.noise.*"))
+
+
+DERIVED = """
+derived:
+  - {name: shares, share: {of: age_by_sex}}
+  - {name: gap, difference: {of: age_by_sex, between: {sex: [F, M]}}}
+"""
+
+
+@pytest.mark.parametrize("of", ["town", "gaussian_town"])
+def test_derived_items_have_the_error_that_is_published_of_them(of, request):
+    request.getfixturevalue(of)
+    spec = Path("workload.yaml").read_text() + DERIVED
+    Path("workload.yaml").write_text(spec.replace("sex: identity+total}", "sex: identity}"))
+    head, *lines = Path("data.csv").read_text().splitlines()
+    Path("data.csv").write_text("\n".join([head, *lines * 200]) + "\n")
+    ok("plan", "workload.yaml", "--time-limit", "0")
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("replicates", "--items", "shares,gap", "--draws", "200")
+    for name in ("shares", "gap"):
+        published = pd.read_parquet(f"release/{name}.parquet")
+        drawn = pd.read_parquet(f"replicates/{name}.parquet").filter(like="noise_")
+        seen = np.sqrt((drawn**2).mean(axis=1))
+        known = published.std_error.notna() & (drawn.notna().mean(axis=1) > 0.99)
+        assert known.sum() > len(known) / 2
+        ratio = seen[known] / published.std_error[known]
+        assert ratio.mean() == pytest.approx(1, abs=0.15 if name == "gap" else 0.3)
+
+
+def test_draws_are_of_the_law_that_was_published():
+    uniform = np.random.default_rng(3).random(20_000)
+    for name, law in (("gaussian", norm()), ("laplace", laplace(scale=1 / math.sqrt(2)))):
+        assert kstest(unit_noise(name, uniform), law.cdf).pvalue > CHANCE
+        ends = unit_noise(name, np.array([0.0, 0.5 - 2.0**-53, 0.5, 1 - 2.0**-53]))
+        assert ends.tolist() == (-ends[::-1]).tolist()
+        assert 8 < ends[3] < 30
+
+
+def test_neither_the_data_nor_the_noisy_values_decide_the_draws(town):
+    """Two releases of one key, of other records and other noise, have the same replicates."""
+    written = []
+    for name, text in (("a", Path("data.csv").read_text()), ("b", "age,sex,region,income\n")):
+        Path(f"{name}.csv").write_text(text)
+        options = ("--ledger", f"{name}.db", "--out", name, "--epsilon", "0.5")
+        ok(*ANY_PLAN, "workload.yaml", "--ledger", f"{name}.db")
+        ok("release", f"{name}.csv", *options)
+        ok("replicates", name, "--out", f"{name}.replicates", "--draws", "3")
+        written.append([pq.read_table(f"{name}.replicates/{item}.parquet") for item in ("ages",)])
+    for one, other in zip(*written, strict=True):
+        assert one.column_names == other.column_names
+        for column in ("noise_1", "noise_2", "noise_3"):
+            assert one[column].equals(other[column])
+        assert not one["estimate"].equals(other["estimate"])
+
+
+def test_files_hold_the_labels_and_estimates_of_the_release_and_the_same_command_the_same(noise):
+    said = json.loads(ok("replicates", "--also", "csv", "--json", "--draws", "12").out)
+    names = Release("release").items
+    files = [f"{name}.{kind}" for name in names for kind in ("parquet", "csv")]
+    assert said == {"directory": "replicates", "files": files, "draws": 12}
+    before = contents(Path("replicates"))
+    ok("replicates", "--also", "csv", "--draws", "12")
+    assert contents(Path("replicates")) == before
+    for name in names:
+        of_release = pd.read_parquet(f"release/{name}.parquet")
+        table = pd.read_parquet(f"replicates/{name}.parquet")
+        labels = list(of_release.columns[: list(of_release.columns).index("estimate") + 1])
+        assert list(table.columns) == [*labels, *(f"noise_{k:02}" for k in range(1, 13))]
+        pd.testing.assert_frame_equal(table[labels], of_release[labels])
+        in_csv = pd.read_csv(f"replicates/{name}.csv")
+        assert in_csv.noise_07.to_numpy() == pytest.approx(table.noise_07, rel=1e-5)
+    done = replicates("release", items=["ages"], draws=12, out="one")
+    assert done.files == ("ages.parquet",)
+    of_all = pd.read_parquet("replicates/ages.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet("one/ages.parquet"), of_all)
+
+
+def test_no_label_of_the_csv_files_is_a_formula(town):
+    spec = Path("workload.yaml").read_text().replace("[F, M]", "[F, '=M()']")
+    Path("workload.yaml").write_text(spec)
+    ok("plan", "workload.yaml", "--time-limit", "0")
+    ok(*RELEASE)
+    ok("replicates", "--also", "csv", "--draws", "2")
+    assert set(pd.read_csv("replicates/age_by_sex.csv").sex) == {"F", "'=M()", "all"}
+    assert "=M()" in set(pd.read_parquet("replicates/age_by_sex.parquet").sex)
+
+
+def test_what_cannot_be_drawn_is_refused_and_nothing_is_written(town, monkeypatch):
+    ok(*RELEASE)
+    assert "a whole number from 2" in refused("replicates", "--draws", "0", code=2)
+    assert "no item 'age'; did you mean" in refused("replicates", "--items", "age", code=2)
+    assert "--also 'xlsx' is not known" in refused("replicates", "--also", "xlsx", code=2)
+    assert "lies in release" in refused("replicates", "--out", "release/more", code=5)
+    ok("replicates", "--draws", "2")
+    in_the_way = refused("replicates", "--draws", "3", code=5)
+    assert "replicates/age_by_sex.parquet holds something else, which is kept" in in_the_way
+    monkeypatch.setattr("dpquery.commands.replicates.MAX_REPLICATED_NUMBERS", 1000)
+    assert "draws for fewer items with --items" in refused("replicates", "--out", "other", code=2)
