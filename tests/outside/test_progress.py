@@ -145,7 +145,7 @@ def test_commands_say_in_words_what_they_do_with_shares_and_nothing_of_the_recor
         assert len(set(shares)) >= 3, command
         assert 0 <= shares[0] <= 0.2, command
         assert 0.8 <= shares[-1] <= 1, command
-    assert any("best strategy with Gaussian noise: OPT_M" in line for line in first["plan"])
+    assert any("best strategy with Gaussian noise: OPT_R" in line for line in first["plan"])
     assert any("best strategy with Laplace noise: OPT_M" in line for line in first["plan"])
     assert {line.partition(":")[0] for line in first["release"]} >= {
         "checking the plan",
