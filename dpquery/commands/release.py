@@ -32,12 +32,7 @@ from dpquery.commands.defaults import (
     RELEASE_NUMBER,
     RELEASE_PATH,
 )
-from dpquery.exceptions import (
-    ChangedDataError,
-    LargeDeltaWarning,
-    PlanConflictError,
-    SpecError,
-)
+from dpquery.exceptions import ChangedDataError, LargeDeltaWarning, PlanConflictError, SpecError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.locations import Data, stale_place
 from dpquery.measurement.curator import measure

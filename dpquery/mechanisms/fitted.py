@@ -45,11 +45,7 @@ from dpquery.reconstruction.adaptive_fits import (
 from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.reconstruction.relaxed.fits import RapProjection, replay
 from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
-from dpquery.releases.folder.noisy_files import (
-    MeasurementLabel,
-    relaxed_table,
-    values_digest,
-)
+from dpquery.releases.folder.noisy_files import MeasurementLabel, relaxed_table, values_digest
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import AdaptiveFacts, DistanceFacts, RapFacts, SimulatedFacts
 from dpquery.spec.spec import Item, Spec

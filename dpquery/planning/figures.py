@@ -22,12 +22,7 @@ from dpquery.measurement.noise.calibration import (
 )
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
-from dpquery.plan_file.plan import (
-    CandidateFigures,
-    ItemFigures,
-    Plan,
-    PlannedSelection,
-)
+from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.spec.spec import Spec
 from dpquery.strategy.expected_error import (

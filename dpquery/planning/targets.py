@@ -25,18 +25,8 @@ from dpquery.measurement.noise.calibration import sound_change, steps
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions
 from dpquery.plan_file.plan import ItemFigures, Plan, PlannedSelection, Target
-from dpquery.planning.figures import (
-    BudgetShares,
-    SelectionAtBudget,
-    planned,
-    prices,
-    selection_std,
-)
-from dpquery.planning.rehearsal.populations import (
-    POPULATIONS,
-    Population,
-    public_records,
-)
+from dpquery.planning.figures import BudgetShares, SelectionAtBudget, planned, prices, selection_std
+from dpquery.planning.rehearsal.populations import POPULATIONS, Population, public_records
 from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors, is_tried
 from dpquery.reconstruction.least_squares import positions_of
 from dpquery.spec.numbers import power

@@ -15,11 +15,7 @@ from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import MAX_LABELLED_TABLES
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
 from dpquery.measurement.noise.exact_noise import versions
-from dpquery.measurement.release_key import (
-    KeyText,
-    key_text,
-    write_record,
-)
+from dpquery.measurement.release_key import KeyText, key_text, write_record
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_apart, check_target
 from dpquery.releases.manifest import (

@@ -53,11 +53,7 @@ from dpquery.releases.tables.file_columns import (
     FileColumn,
     schema_of,
 )
-from dpquery.releases.tables.file_fields import (
-    FileField,
-    item_fields,
-    other_fields,
-)
+from dpquery.releases.tables.file_fields import FileField, item_fields, other_fields
 from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, ItemRows, layout
 from dpquery.releases.tables.labels import FIRST_RULES, release_rules
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout

@@ -24,13 +24,7 @@ from pyarrow import csv, parquet
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.store import sync_path
 from dpquery.progress import report_progress, stage
-from dpquery.releases.folder.write import (
-    NEW,
-    check_apart,
-    move_in,
-    refuse_foreign,
-    workshop_beside,
-)
+from dpquery.releases.folder.write import NEW, check_apart, move_in, refuse_foreign, workshop_beside
 from dpquery.releases.manifest import RELEASE_AGAIN, Manifest, read_manifest
 from dpquery.releases.package.metadata import code_book, data_package, registry_entry, release_title
 from dpquery.releases.package.pages import TextTable, html_page, markdown_page, quality

@@ -28,10 +28,7 @@ from dpquery.releases.manifest_facts import (
     over_units,
     roundings,
 )
-from dpquery.releases.report.answers import (
-    ItemCells,
-    read_cells,
-)
+from dpquery.releases.report.answers import ItemCells, read_cells
 from dpquery.releases.report.derived import DerivedReport, read_derived_item
 from dpquery.releases.report.numbered import Names
 from dpquery.releases.statement import error_words, guarantee_line

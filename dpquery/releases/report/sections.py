@@ -18,14 +18,7 @@ from dpquery.releases.report.answers import ItemCells
 from dpquery.releases.report.derived import PERCENT_KINDS, DerivedReport
 from dpquery.releases.report.figures import ItemReport
 from dpquery.releases.report.kinds import Caption, Picture, picture_of
-from dpquery.releases.words import (
-    count,
-    csv_text,
-    level_text,
-    percent,
-    within,
-    without_controls,
-)
+from dpquery.releases.words import count, csv_text, level_text, percent, within, without_controls
 
 LISTED_ROWS = 500  # of an item's table
 NAMED_COLUMNS = 60
