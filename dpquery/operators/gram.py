@@ -462,7 +462,9 @@ def is_mixture(V: Matrix) -> bool:
         return False
     first = times(V, np.eye(n, 1))[:, 0]
     apart = np.abs(first[1:] - first[-1]).max(initial=0.0)
-    if apart > FLAT * abs(first[0]) or not _flat(diagonal(V)):
+    on_diagonal = diagonal(V)
+    flat = np.allclose(on_diagonal, on_diagonal[0], rtol=FLAT, atol=0)
+    if apart > FLAT * abs(first[0]) or not flat:
         return False
     A = array_of(V)
     mixture = np.full((n, n), A[0, -1])
@@ -480,7 +482,3 @@ def is_of_values(V: Matrix) -> bool:
 def inner_type(factor: Factor) -> type[Factor]:
     """Return the class of a factor, whatever the order of its codes."""
     return type(factor.inner if isinstance(factor, Columns) else factor)
-
-
-def _flat(v: Floats) -> bool:
-    return bool(np.allclose(v, v[0], rtol=FLAT, atol=0))

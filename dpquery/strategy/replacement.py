@@ -338,7 +338,9 @@ class Distances:
     def _kinds(self, factors: Mapping[Hashable, Factor]) -> Kinds | None:
         n = next(iter(factors.values())).shape[1]
         rows = []
-        even = all(self._is_even(factor) for factor in factors.values())
+        even = n == 1 or all(
+            self._overlaps.of(factor, self.power).even is not None for factor in factors.values()
+        )
         if not even and n > PAIRED_CODES:
             return None
         for factor in factors.values():
@@ -354,11 +356,6 @@ class Distances:
         distinct = list(dict.fromkeys(zip(*rows, strict=True)))
         columns = np.array(distinct, dtype=object).T
         return {key: columns[3 * k : 3 * k + 3] for k, key in enumerate(factors)}
-
-    def _is_even(self, factor: Factor) -> bool:
-        if factor.shape[1] == 1:
-            return True
-        return self._overlaps.of(factor, self.power).even is not None
 
     def _matrix(self, factor: Factor, norms: Numbers) -> Numbers:
         overlaps, n = self._overlaps.of(factor, self.power), factor.shape[1]

@@ -104,9 +104,10 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
         ) from None
     except yaml.MarkedYAMLError as error:
         if error.problem_mark is not None and "'\\t'" in (error.problem or ""):
-            raise UnreadableError(
-                _place(file, error.problem_mark), _tab_words(text, error.problem_mark)
-            ) from None
+            before = _line(text, error.problem_mark)[: error.problem_mark.column]
+            where = "a tab stands here" if before.strip() else "this line begins with a tab"
+            place = _place(file, error.problem_mark)
+            raise UnreadableError(place, f"{where}; YAML wants spaces") from None
         raise UnreadableError(
             _place(file, error.problem_mark or error.context_mark), _plain_words(error, text)
         ) from None
@@ -157,12 +158,6 @@ def _plain_words(error: yaml.MarkedYAMLError, text: str) -> str:
     )
     told = words.format(line=0 if mark is None else mark.line + 1, problem=problem)
     return f"this is not YAML: {told}"
-
-
-def _tab_words(text: str, mark: _Mark) -> str:
-    line = _line(text, mark)
-    where = "a tab stands here" if line[: mark.column].strip() else "this line begins with a tab"
-    return f"{where}; YAML wants spaces"
 
 
 def _line(text: str, mark: _Mark) -> str:
