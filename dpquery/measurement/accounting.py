@@ -271,16 +271,6 @@ def unit_variance(
             return 1 / amount
 
 
-def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the sigma of the analytic Gaussian mechanism [BW18] for sensitivity 1.
-
-    >>> round(analytic_gaussian_sigma(1.0, 1e-6), 6)
-    4.224679
-    """
-    squared_mu = gdp.squared_mu_of(Fraction(epsilon), Fraction(delta))
-    return 1 / math.sqrt(squared_mu)
-
-
 def price_of(spent: Guarantee, currency: Currency, unit: str) -> Price:
     """Return the price of a release: what it costs in a currency, and as a pure epsilon.
 

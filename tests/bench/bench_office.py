@@ -9,7 +9,8 @@ import math
 import sys
 import time
 
-from dpquery.measurement.accounting import analytic_gaussian_sigma
+from dense import analytic_gaussian_sigma
+
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.search.select import select

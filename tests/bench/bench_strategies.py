@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from baselines import BASELINES
+from dense import analytic_gaussian_sigma
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Factor

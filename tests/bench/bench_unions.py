@@ -11,9 +11,10 @@ import random
 import sys
 import time
 
+from dense import analytic_gaussian_sigma
+
 import dpquery.strategy.search.select as module
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.algebra.orbits import orbits_of

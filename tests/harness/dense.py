@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.stats import chi2, norm
 
+from dpquery.measurement import gdp
 from dpquery.measurement.accounting import Guarantee
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.blocks import product as block_product
@@ -503,3 +504,8 @@ def chi_square(observed, expected):
     statistic = np.sum((observed[keep] - expected[keep]) ** 2 / expected[keep])
     statistic += (rest_seen - rest) ** 2 / rest if rest > 0 else 0.0
     return chi2.sf(statistic, keep.sum() + (rest > 0) - 1)
+
+
+def analytic_gaussian_sigma(epsilon, delta):
+    """The sigma of the analytic Gaussian mechanism [BW18] for sensitivity 1."""
+    return 1 / math.sqrt(gdp.squared_mu_of(Fraction(epsilon), Fraction(delta)))

@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 import opendp.prelude as dp
 import pytest
+from dense import analytic_gaussian_sigma
 from ledgers import opened
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -32,7 +33,6 @@ from dpquery.measurement.accounting import (
     UNIT,
     Cap,
     Price,
-    analytic_gaussian_sigma,
     budget_cap,
     charge_units,
     epsilon_of,

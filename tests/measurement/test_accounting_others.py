@@ -12,13 +12,12 @@ from fractions import Fraction
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from dense import dense_strategy
+from dense import analytic_gaussian_sigma, dense_strategy
 
 from dpquery.measurement.accounting import (
     UNIT,
     Guarantee,
     _largest_rho,
-    analytic_gaussian_sigma,
     budget_cap,
     charge_units,
     epsilon_of,

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dense import dense_strategy, dense_workload, random_workload
+from dense import analytic_gaussian_sigma, dense_strategy, dense_workload, random_workload
 
 from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.cells import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.compile import compile_spec

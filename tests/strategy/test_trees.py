@@ -8,12 +8,18 @@ from pathlib import Path
 import baselines
 import numpy as np
 import pytest
-from dense import dense_strategy, nested, random_factor, random_tree, rows_of
+from dense import (
+    analytic_gaussian_sigma,
+    dense_strategy,
+    nested,
+    random_factor,
+    random_tree,
+    rows_of,
+)
 from scipy.optimize import check_grad
 
 from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Stacked, total
