@@ -150,8 +150,8 @@ def release(
         mechanism: "linear", "rap", "adaptive", or "auto": what the plan prefers.
         noise: of a linear strategy: "laplace", "gaussian", or "auto": the better by the plan.
         also: extra columns beside the estimates: see `reconstruction.columns.parse_columns`.
-        confidence: level of the noise intervals, 0.95 unless said; answers of RAP
-            and of adaptive measurement has none.
+        confidence: level of the noise intervals, 0.95 unless said; RAP and
+            adaptive measurement have none.
         release_number: another number than before draws fresh noise and pays for it.
         replace: whether a different release in `out` is replaced.
         memory: for the rows of persons that are held at a time, such as "4GB", or bytes; 1 GiB
