@@ -51,11 +51,7 @@ NOT_FOR_A_RELEASE = (
         "dpquery.planning.rehearsal",
         "dpquery.planning.compare_mechanisms",
     ),
-    *(
-        "dpquery.measurement.rounds.query",
-        "dpquery.reconstruction.relaxed",
-        "dpquery.mechanisms.fitted",
-    ),
+    *("dpquery.measurement.rounds.query", "dpquery.mechanisms.fitted"),
     *("dpquery.audit", "dpquery.cli", "dpquery.spec.documents", "dpquery.releases.report.page"),
     *("scipy.optimize", "scipy.stats", "typer", "rich", "pandas"),
 )

@@ -379,15 +379,15 @@ def test_a_strategy_whose_answers_have_a_flaw_ends_no_search():
 def test_what_another_search_contains_is_not_searched():
     """Where its answers have a flaw it is."""
 
-    def of(noise, flawed=""):
+    def of(noise, flawed=()):
         def flaw_of(strategy):
-            return "a flaw" if strategy.name == flawed else ""
+            return "a flaw" if strategy.name in flawed else ""
 
         return reasons(select(MIXED, noises=[noise], flaw_of=flaw_of)[noise])
 
     assert of("gaussian")["OPT_M"] == "contained in what OPT_R searches"
     assert not of("laplace")["OPT_M"]
-    with_a_flaw = of("gaussian", flawed="OPT_R")
+    with_a_flaw = of("gaussian", flawed=("OPT_C", "OPT_R"))  # the best, and the next
     assert with_a_flaw["OPT_R"] == "left out: a flaw"
     assert not with_a_flaw["OPT_M"]
 

@@ -353,8 +353,9 @@ class _Search:
         of what it takes, before it is charged.
         """
         with self._limited(state):
-            checked = state if state.far else state.checked(self.flaw_of)
-            problem, candidates = state.problem, list(checked.candidates)
+            problem, candidates = state.problem, list(state.candidates)
+            if not state.far:
+                candidates = self._instead(problem, _sound(candidates, self.flaw_of))
             bound = _best_bound(candidates, self.bound, self.change)
             score_bound = _score_bound(problem, self.goal, bound)
             for name, build in goal_candidates(self.goal):
@@ -398,6 +399,19 @@ class _Search:
         if reason := self._why_not(name, problem.noise, candidates):
             return [*candidates, Candidate(name, None, None, reason)]
         return [*candidates, self._tried(name, build, problem)]
+
+    def _instead(self, problem: Problem, candidates: list[Candidate]) -> list[Candidate]:
+        """Return the candidates with those searched that were left to one that has a flaw."""
+        builds = dict(SEARCHES)
+        flawed = {c.name for c in candidates if c.reason.startswith(LEFT_OUT)}
+        left = {c.name for c in candidates if CONTAINED_IN.get((c.name, problem.noise)) in flawed}
+        if not left:
+            return candidates
+        tried = [
+            self._tried(c.name, builds[c.name], problem) if c.name in left and not c.proposal else c
+            for c in candidates
+        ]
+        return _sound(tried, self.flaw_of)
 
     def _why_not(self, name: str, noise: Noise, candidates: Sequence[Candidate]) -> str:
         if self.goal:
