@@ -7,6 +7,7 @@ the product does not use.
 
 import json
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,6 +20,7 @@ from dpquery.audit.cases import Size
 from dpquery.audit.planned_cases import private_folder
 from dpquery.audit.statistics import ALPHA, Finding, NoiseDistribution, chi_square, combined, pooled
 from dpquery.commands.discover import DiscoveryReport, discover
+from dpquery.exceptions import LargeDeltaWarning
 from dpquery.measurement.ledger.ledger import Ledger
 
 _SPEC = """\
@@ -71,7 +73,10 @@ def discoveries(size: Size) -> Iterator[Finding]:
 
 def _discovered(case: _Case, values: int) -> tuple[DiscoveryReport, tuple[Fraction, Fraction]]:
     """Return a discovery in a made-up file, and what it was charged."""
-    with private_folder() as folder:
+    with private_folder() as folder, warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", LargeDeltaWarning
+        )  # of made-up records, so that more is seen
         (folder / "workload.yaml").write_text(
             _SPEC.format(unit=case.unit, neighbours=case.neighbours), encoding="utf-8"
         )

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 from dpquery.commands.arguments import (
@@ -26,8 +27,9 @@ from dpquery.commands.arguments import (
     exact_delta,
     exact_epsilon,
     ledger_place,
+    refuse_second_ledger,
 )
-from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, SPEC_PATH
+from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, PLAN_PATH, SPEC_PATH
 from dpquery.exceptions import (
     BudgetExceededError,
     LargeDeltaWarning,
@@ -41,8 +43,10 @@ from dpquery.measurement.discovery import Discovery, found
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Funds, Room, price_against
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
+from dpquery.plan_file.plan import planned_before
 from dpquery.planning.accounting_choice import settled_accounting
 from dpquery.releases.budget_words import large_delta, within_reason
+from dpquery.spec.numbers import power
 from dpquery.spec.parsing.read import load_for_column
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import Spec
@@ -109,12 +113,15 @@ def discover(
     """
     spec = _declared(as_path(spec_path), column, person, max_values)
     place, located = ledger_place(ledger_path), as_data(data)
+    if not new_dataset:
+        refuse_second_ledger(place, spec)
     file = _file_of(as_path(spec_path), column) if out is None else as_path(out)
     with Ledger.open(place, create=True) as ledger:
         spec = _counted(spec, ledger)
         query = Discovery(spec, max_values, exact_epsilon(epsilon), _delta(delta, spec))
         cap, parent = budget_cap(spec.budget, spec.privacy), parent_cap(spec.dataset, spec.privacy)
-        earlier = None if new_dataset else lambda: ""  # no plan was made before
+        before = partial(planned_before, as_path(spec_path).name, Path(PLAN_PATH))
+        earlier = None if new_dataset else before
         ledger.check_registration(spec.dataset.id, cap, parent=parent, earlier=earlier)
         check_place(file)
         if os.path.lexists(file) and ledger.first_charged([query.key]) is None:
@@ -163,8 +170,8 @@ def _counted(spec: Spec, ledger: Ledger) -> Spec:
         raise BudgetExceededError(
             f"the budget of {spec.dataset.id!r} is {spec.budget}: it has no delta for discoveries, "
             "and a value that one person has may be found with the chance of a delta; declare "
-            "`budget: {epsilon: 4, delta: 1e-6, discover: 1e-7}`, or list the values, which costs "
-            "nothing; nothing was charged"
+            f"`budget: {{{_with_discover(spec)}}}` (and `dpquery plan --change-cap` where another "
+            "budget is on record), or list the values, which costs nothing; nothing was charged"
         )
     on_record = {each.account.dataset: each.account.cap.currency for each in ledger.status()}
     settled = settled_accounting(spec, on_record, "auto")
@@ -172,6 +179,15 @@ def _counted(spec: Spec, ledger: Ledger) -> Spec:
         return spec.counted_in(settled.accounting)
     # Adaptive measurement, which the closest answers may take, is charged in rho alone.
     return spec.counted_in("zcdp" if spec.prefer == "closest" else "gdp")
+
+
+def _with_discover(spec: Spec) -> str:
+    """Return the spec's budget with a tenth of its delta for discoveries, as it is written."""
+    delta = spec.budget.delta or Fraction(1, 10**6)
+    epsilon = 4.0 if spec.budget.epsilon is None else float(spec.budget.epsilon)
+    return (
+        f"epsilon: {epsilon:g}, delta: {power(float(delta))}, discover: {power(float(delta / 10))}"
+    )
 
 
 def _delta(given: Amount, spec: Spec) -> Fraction:

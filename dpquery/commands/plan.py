@@ -21,6 +21,7 @@ from dpquery.commands.arguments import (
     exact_delta,
     exact_epsilon,
     ledger_place,
+    refuse_second_ledger,
 )
 from dpquery.commands.defaults import (
     DEFAULT_SEED,
@@ -45,8 +46,7 @@ from dpquery.plan_file.plan import (
     Plan,
     Target,
     most_labelled,
-    plan_and_spec,
-    read_plan_file,
+    planned_before,
     write_plan,
 )
 from dpquery.plan_file.rehearsals import MechanismChoice
@@ -155,8 +155,8 @@ def plan(
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
     tried = derived_targets(on_derived, spec, compiled, request.proxy)
     stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
-    earlier = None if new_dataset else partial(_planned_before, Path(spec_path).name, out)
-    with _ledger_to_ask(ledger, dry_run=dry_run) as asked:
+    earlier = None if new_dataset else partial(planned_before, Path(spec_path).name, out)
+    with _ledger_to_ask(ledger, None if new_dataset else spec, dry_run=dry_run) as asked:
         funds = _would_register(asked, spec, counted, change=change_cap, earlier=earlier)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
@@ -323,8 +323,13 @@ def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
 
 
 @contextmanager
-def _ledger_to_ask(ledger: Path, *, dry_run: bool) -> Iterator[Path]:
-    """Yield the ledger; for a dry run without one, an empty one that is gone afterwards."""
+def _ledger_to_ask(ledger: Path, spec: Spec | None, *, dry_run: bool) -> Iterator[Path]:
+    """Yield the ledger; for a dry run without one, an empty one that is gone afterwards.
+
+    With a spec it is refused to begin one beside a release of the dataset.
+    """
+    if not dry_run and spec is not None:
+        refuse_second_ledger(ledger, spec)
     if not dry_run or os.path.lexists(ledger):
         yield ledger
         return
@@ -357,18 +362,6 @@ def _would_register(
                 earlier=earlier,
             )
     return funds
-
-
-def _planned_before(spec_name: str, out: Path) -> str:
-    """Return the dataset of the plan that will be replaced, if it is of the same spec; or nothing.
-
-    It need be no plan that can still be read.
-    """
-    try:
-        plan, spec = plan_and_spec(read_plan_file(out), out)
-    except (OSError, SpecError):
-        return ""
-    return spec.dataset.id if plan.spec_name == spec_name else ""
 
 
 def _register(ledger_path: Path, spec: Spec, *, change: bool) -> tuple[str, ...]:

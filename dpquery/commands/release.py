@@ -50,6 +50,7 @@ from dpquery.reconstruction.columns import parse_columns
 from dpquery.releases.budget_words import large_delta, within_reason
 from dpquery.releases.folder.write import Sources, claimed_target, write_release
 from dpquery.releases.report.published import PublishedTables
+from dpquery.spec.numbers import power
 from dpquery.spec.problems import near_in_folder, not_read, one_of, quoted
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import CHOICES as NOISES
@@ -218,7 +219,12 @@ def _warn_of_delta(delta: Fraction, query: Query) -> None:
     """Warn of a large delta before it is charged, also where Laplace noise leaves it unused."""
     pure = not query.guarantee.delta
     unused = "; this release has Laplace noise, which does not use it" if pure else ""
-    for words in large_delta(delta, query.spec):
+    declared = max(query.spec.privacy.delta, query.spec.budget.delta)
+    above = (
+        f"warning: delta {power(float(delta))} is above the {power(float(declared))} that the spec "
+        "declares: this release alone promises less than all together"
+    )
+    for words in [*large_delta(delta, query.spec), *[above] * (delta > declared)]:
         warnings.warn(f"{words}{unused}", LargeDeltaWarning, stacklevel=3)
 
 

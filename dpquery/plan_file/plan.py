@@ -457,3 +457,15 @@ def _words(text: str) -> Iterator[tuple[object, ...]]:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         said = (getattr(event, name, None) for name in ("anchor", "tag", "value"))
         yield type(event), *said
+
+
+def planned_before(spec_name: str, out: Path) -> str:
+    """Return the dataset of the plan that will be replaced, if it is of the same spec; or nothing.
+
+    It need be no plan that can still be read.
+    """
+    try:
+        plan, spec = plan_and_spec(read_plan_file(out), out)
+    except (OSError, SpecError):
+        return ""
+    return spec.dataset.id if plan.spec_name == spec_name else ""

@@ -305,6 +305,9 @@ def doubts(domain: "Domain") -> Iterator[str]:
                 "records that hold these texts; where the data hold numbers, declare "
                 "`bins: [0, 10, 20]` (from 0 to below 10, from 10 to below 20)"
             )
+        if len(values) > 1 and sum(";" in value for value in values) == 1:
+            (one,) = (value for value in values if ";" in value)
+            yield f"the value {quoted(one)} of {quoted(column.name)} holds a semicolon: two values?"
         if any(value[:1] in _CURLY and value[-1:] in _CURLY for value in values if value):
             yield (
                 f"values of {quoted(column.name)} have curly quotes, which are read as letters; "

@@ -317,3 +317,42 @@ def test_a_plan_named_as_data_is_not_called_data_that_changed(town):
     refused = run("release", "again.plan", "--epsilon", "1")
     assert refused.code == 6
     assert "again.plan: this seems to be a plan; write `dpquery release DATA`" in refused.err
+
+
+def test_no_second_ledger_is_begun_beside_a_release(here):
+    """The ledger is lost: plan and discover, which make one, would begin the budget anew."""
+    assert planned("ops").code == 0
+    assert run(*release(1)).code == 0
+    for state in Path("state").iterdir():
+        state.rename(here / f"gone-{state.name}")
+    discover = ("discover", "d.csv", "--column", "x", "--epsilon", 1, "--delta", 1e-9)
+    for command in (("plan", "s.yaml"), (*discover, "--spec", "s.yaml")):
+        refused = run(*command)
+        assert refused.code == 4, refused
+        assert "release/ holds a release of 'ops', and there is no ledger" in refused.err
+        assert not Path("state/ledger.db").exists()
+    assert run("plan", "s.yaml", "--dry-run").code == 0
+    assert planned("other").code != 4  # nothing was released of it
+    os.remove("state/ledger.db")
+    assert run("plan", "s.yaml", "--new-dataset").code == 0
+
+
+def test_a_discovery_under_another_id_is_refused_as_a_plan_is(here):
+    spec = SPEC.format(name="ops").replace("epsilon: 10", "epsilon: 9, delta: 1e-6, discover: 1e-7")
+    Path("workload.yaml").write_text(spec)
+    assert run("plan", "workload.yaml", "--time-limit", 1).code == 0
+    Path("workload.yaml").write_text(spec.replace("ops", "zebra9"))
+    asked = ("discover", "d.csv", "--column", "x", "--epsilon", 1, "--delta", 1e-9)
+    refused = run(*asked)
+    assert refused.code == 5
+    assert "for which this spec was planned before" in refused.err
+    assert on_record() == ["ops"]
+    assert run(*asked, "--new-dataset").code == 0
+
+
+def test_a_release_at_a_larger_delta_than_declared_says_so(here):
+    spec = SPEC.format(name="ops").replace("epsilon: 10", "epsilon: 9, delta: 1e-6")
+    Path("s.yaml").write_text(spec.replace("unit: row", "unit: row, delta: 1e-7"))
+    assert run("plan", "s.yaml", "--time-limit", 1).code == 0
+    gaussian = (*release(1), "--noise", "gaussian", "--delta")
+    assert "delta 1e-5 is above the 1e-6 that the spec declares" in run(*gaussian, 1e-5).err

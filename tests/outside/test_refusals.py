@@ -246,7 +246,7 @@ MISTAKES = [
     ({"q.yaml": {"workload: [{name: u, product: {}}]": "product: {}"}}, "answer release q.yaml", 2,
      "this is no file of questions, but some other text: it lacks the keys workload; write"),
     ({}, "ledger history ops", 2,
-     "Too many arguments: leave out ops; see `dpquery ledger history -h`"),
+     "Too many arguments: leave out ops or another; see `dpquery ledger history -h`"),
     ({}, "ledger shwo", 2,
      "No such command 'shwo'; there are status, history, verify, export, abandon; see"),
     ({}, "plan s.yaml --epsilon 0.5 --epsilon=1", 2, "--epsilon is given twice; give it once"),
