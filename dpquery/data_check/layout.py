@@ -236,7 +236,7 @@ def _goes_over_lines(text: str, lines: Sequence[str], delimiter: str, quote: str
         return False
     alone = _rows(lines, delimiter, quote)
     width = len(alone[0])
-    ragged = sum(len(row) != width for row in alone)
+    ragged = sum(len(row) != width for row in alone[:-1])  # the last may be cut off, as below
     try:
         ended = (f"{line}\n" for line in text.split("\n"))
         reader = csv.reader(ended, delimiter=delimiter, quotechar=quote)

@@ -257,6 +257,7 @@ TEXT = "name;eur\nZoë;1,5\n€;2,25\n"
         (b"name,eur\n'a,b',1\n'c',2\n", {"quote": "'", "steady": 1.0}),
         (b'name,eur\n"a\nb",1\n"c",2\n', {"newlines_in_quotes": True}),
         (b'name,eur\n"a",1\n"c",2\n', {"newlines_in_quotes": False}),
+        (b'name,eur,n\n"a",1,2\n"c",2', {"newlines_in_quotes": False}),  # it is cut off
         (TEXT.replace("\n", "\r").encode(), {"delimiter": ";", "names": ("name", "eur")}),
         (b"name,eur\nx\x0by,1\nx\xe2\x80\xa8y,2\n", {"steady": 1.0}),
         (gzip.compress(TEXT.encode(), mtime=0), {"container": "gzip", "delimiter": ";"}),
