@@ -31,6 +31,7 @@ from dpquery.releases.report.axes import (
     written,
 )
 from dpquery.releases.report.kinds import PICTURE_KINDS
+from dpquery.releases.report.marks import HeatMap, MapSide, map_key
 from dpquery.releases.report.page import STYLE, page
 
 
@@ -316,3 +317,11 @@ def test_answers_that_are_all_alike_make_whole_pictures(tmp_path):
     text = re.sub(r"<style>.*?</style>", "", page(report), flags=re.DOTALL)
     assert re.search(r"\bnan\b|\binf\b", text.lower()) is None
     assert faults(text) == []
+
+
+@pytest.mark.parametrize(("unit", "noise"), [("count", True), ("percent", True), ("gap", False)])
+def test_what_is_below_zero_is_noise_where_nothing_can_be_there(unit, noise):
+    side, nothing = MapSide("x", ["a"]), np.zeros((1, 1), bool)
+    key = map_key([HeatMap(side, side, np.array([[-1.0]]), nothing, nothing)], [0.0, 1.0], unit)
+    assert "below 0" in key
+    assert ("noise" in key) == noise

@@ -462,7 +462,9 @@ def map_key(maps: Sequence[HeatMap], breaks: Sequence[float], unit: str) -> str:
     entries.append((len(texts) - 1, f"{texts[-1]} and more"))
     entries[0] = (0, f"{unit}: {entries[0][1]}")
     shades = np.unique(np.concatenate([_shades(cells, breaks).ravel() for cells in maps])).tolist()
-    words = {_BELOW: "below 0: noise", _WITHHELD: "not published", _EMPTY: "no value"}
+    # Counts and shares cannot be below zero; differences can.
+    below = "below 0: noise" if unit in ("count", "percent") else "below 0"
+    words = {_BELOW: below, _WITHHELD: "not published", _EMPTY: "no value"}
     entries += [(kind, text) for kind, text in words.items() if kind in shades]
     signs = {_WITHHELD: _CROSS}
     keys = [
