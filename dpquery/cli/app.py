@@ -49,9 +49,10 @@ PLAIN_WORDS = (
         r"\1 stands apart; write numbers without blanks, with commas between several: 0.1,0.5",
     ),
     (
-        r"Got unexpected extra argument.*? \((.*)\)",
-        r"Too many arguments: leave out \1 or another",
+        r"Got unexpected extra argument.*? \((.*\.ya?ml)\)",
+        r"Too many arguments: name one spec, as \1, and no data",
     ),
+    (r"Got unexpected extra argument.*? \((.*)\)", r"Too many arguments: leave out \1 or another"),
     ("[Pp]ath ('.*') is not readable", r"you may not read \1: check its permissions with `ls -l`"),
 )
 """What libraries say of a value that is refused, as patterns, and what people do."""

@@ -245,6 +245,8 @@ MISTAKES = [
      "s.yaml:1:1: this is not UTF-8; save the file as UTF-8\n"),
     ({"q.yaml": {"workload: [{name: u, product: {}}]": "product: {}"}}, "answer release q.yaml", 2,
      "this is no file of questions, but some other text: it lacks the keys workload; write"),
+    ({}, "plan d.csv s.yaml", 2,
+     "Too many arguments: name one spec, as s.yaml, and no data; see `dpquery plan -h`"),
     ({}, "ledger history ops", 2,
      "Too many arguments: leave out ops or another; see `dpquery ledger history -h`"),
     ({}, "ledger shwo", 2,
