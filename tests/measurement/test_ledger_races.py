@@ -200,7 +200,8 @@ def test_a_release_that_the_ledger_does_not_know_is_never_replaced(restored, arg
 def test_a_ledger_made_anew_does_not_replace_what_the_lost_one_paid_for(town):
     ok(*RELEASE)
     shutil.rmtree("state")
-    said = ok("plan", "workload.yaml").err
+    assert "and there is no ledger" in refused("plan", "workload.yaml", code=4)
+    said = ok("plan", "workload.yaml", "--new-dataset").err
     assert "is a new ledger, in which nothing has been spent" in said
     assert "another ledger" in refused(*RELEASE, code=4)
     Path("release").rename("kept")  # on purpose: the witness is still there
