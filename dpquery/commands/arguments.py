@@ -8,12 +8,10 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
-from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES, RELEASE_PATH
-from dpquery.exceptions import DataError, LedgerError, SpecError
+from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES
+from dpquery.exceptions import DataError, SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
 from dpquery.measurement.ledger.store import default_path
-from dpquery.releases.manifest import read_manifest
-from dpquery.spec.spec import Spec
 
 FilePath = str | os.PathLike[str]
 Amount = str | int | float | Decimal | Fraction
@@ -136,23 +134,3 @@ def checked_memory(given: str | int) -> int:
 
 def _text(given: Amount) -> str:
     return repr(float(given)) if isinstance(given, Fraction) else str(given)
-
-
-def refuse_second_ledger(ledger: Path, spec: Spec) -> None:
-    """Refuse to make a ledger where a release of the dataset shows that there was another one.
-
-    Raises:
-        LedgerError: there is no ledger, and a release of the dataset in its usual folder.
-    """
-    if os.path.lexists(ledger):
-        return
-    try:
-        released = read_manifest(Path(RELEASE_PATH)).dataset.id
-    except SpecError:
-        return
-    if released == spec.dataset.id:
-        raise LedgerError(
-            f"{RELEASE_PATH}/ holds a release of {released!r}, and there is no ledger at {ledger}: "
-            "a new one would not count it. Restore the ledger that was charged, or name it with "
-            "--ledger or DPQUERY_LEDGER; if these are other people, add --new-dataset"
-        )

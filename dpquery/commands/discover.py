@@ -27,9 +27,8 @@ from dpquery.commands.arguments import (
     exact_delta,
     exact_epsilon,
     ledger_place,
-    refuse_second_ledger,
 )
-from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, PLAN_PATH, SPEC_PATH
+from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, PLAN_PATH, RELEASE_PATH, SPEC_PATH
 from dpquery.exceptions import (
     BudgetExceededError,
     LargeDeltaWarning,
@@ -41,11 +40,12 @@ from dpquery.measurement.counting.locations import stale_place
 from dpquery.measurement.curator import measure
 from dpquery.measurement.discovery import Discovery, found
 from dpquery.measurement.ledger.caps import parent_cap
-from dpquery.measurement.ledger.funds import Funds, Room, price_against
+from dpquery.measurement.ledger.funds import Room
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.plan_file.plan import planned_before
 from dpquery.planning.accounting_choice import settled_accounting
 from dpquery.releases.budget_words import large_delta, within_reason
+from dpquery.releases.manifest import refuse_second_ledger
 from dpquery.spec.numbers import power
 from dpquery.spec.parsing.read import load_for_column
 from dpquery.spec.problems import quoted
@@ -114,7 +114,7 @@ def discover(
     spec = _declared(as_path(spec_path), column, person, max_values)
     place, located = ledger_place(ledger_path), as_data(data)
     if not new_dataset:
-        refuse_second_ledger(place, spec)
+        refuse_second_ledger(place, spec, release=Path(RELEASE_PATH))
     file = _file_of(as_path(spec_path), column) if out is None else as_path(out)
     with Ledger.open(place, create=True) as ledger:
         spec = _counted(spec, ledger)
@@ -134,11 +134,12 @@ def discover(
         new = ledger.register(spec.dataset.id, cap, parent=parent)
         measured = measure(located, query, ledger=ledger)
         funds = ledger.funds(spec.dataset.id)
+    room = funds.room_like(query.guarantee_at, epsilon=query.epsilon)
     values = found(measured.values)
     replace_file(file, _content(values, query))
     place_of = stale_place(located, measured.after) if measured.stored else None
     stale = "" if place_of is None else f"{place_of[0]} is {place_of[1]} since {measured.day}"
-    return DiscoveryReport(file, query, tuple(values), measured, _room(funds, query), new, stale)
+    return DiscoveryReport(file, query, tuple(values), measured, room, new, stale)
 
 
 def _declared(path: Path, column: str, person: str | None, max_values: int) -> Spec:
@@ -213,10 +214,3 @@ def _content(values: Sequence[tuple[str, int]], query: Discovery) -> bytes:
     labels = {"other": "(other)"}
     lines.writerows((value, labels.get(value, value), count) for value, count in values)
     return text.getvalue().encode()
-
-
-def _room(funds: Funds, query: Discovery) -> Room:
-    cap = funds.account.cap
-    return funds.room_for(
-        lambda at: price_against(query.guarantee_at(at), cap), epsilon=query.epsilon
-    )

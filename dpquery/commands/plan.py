@@ -21,7 +21,6 @@ from dpquery.commands.arguments import (
     exact_delta,
     exact_epsilon,
     ledger_place,
-    refuse_second_ledger,
 )
 from dpquery.commands.defaults import (
     DEFAULT_SEED,
@@ -29,6 +28,7 @@ from dpquery.commands.defaults import (
     MECHANISM_CHOICE,
     OBJECTIVE,
     PLAN_PATH,
+    RELEASE_PATH,
     TIME_LIMIT,
 )
 from dpquery.exceptions import SpecError
@@ -74,6 +74,7 @@ from dpquery.planning.targets import (
 from dpquery.planning.worth import JudgedOn
 from dpquery.progress import stage
 from dpquery.releases.budget_words import within_reason
+from dpquery.releases.manifest import refuse_second_ledger
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Accounting, Spec
@@ -329,7 +330,7 @@ def _ledger_to_ask(ledger: Path, spec: Spec | None, *, dry_run: bool) -> Iterato
     With a spec it is refused to begin one beside a release of the dataset.
     """
     if not dry_run and spec is not None:
-        refuse_second_ledger(ledger, spec)
+        refuse_second_ledger(ledger, spec, release=Path(RELEASE_PATH))
     if not dry_run or os.path.lexists(ledger):
         yield ledger
         return

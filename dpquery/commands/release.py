@@ -37,7 +37,7 @@ from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.locations import Data, stale_place
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
-from dpquery.measurement.ledger.funds import Funds, Room, price_against
+from dpquery.measurement.ledger.funds import Room
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.query import Query
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
@@ -208,7 +208,8 @@ def release(
         with stage("", *WRITING):
             sources = Sources(content, measured.values, chosen.labels(measured.values))
             _write(directory, spec, result, sources, replace, workshop, unless_same)
-    remark, room = remark_on(plan, terms, mechanism=choice), _room(funds, chosen.query, budget)
+    remark = remark_on(plan, terms, mechanism=choice)
+    room = funds.room_like(chosen.query.guarantee_at, epsilon=budget)
     facts, nearer = result.manifest.facts, result.nearer
     return ReleaseReport(
         directory, spec, chosen, measured, room, remark, changed, facts, stale, nearer
@@ -271,11 +272,6 @@ def _stale(
     if stale.changed and not same:
         raise refusal
     return stale, None if same else refusal
-
-
-def _room(funds: Funds, query: Query, epsilon: Fraction) -> Room:
-    cap = funds.account.cap
-    return funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=epsilon)
 
 
 def _check_unchanged(changed: ChangedFile | None, *, as_planned: bool) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import LedgerError, SpecError
 from dpquery.limits import LARGEST_INTEGER, MAX_JSON_BYTES
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
@@ -504,3 +504,23 @@ def _rules_are_believable(rules: PublicationRules) -> bool:
         and (rules.rel_error is None or rules.rel_error >= LEAST_FIGURE)
         and (rules.round_to is None or rules.round_to >= 1)
     )
+
+
+def refuse_second_ledger(ledger: Path, spec: Spec, *, release: Path) -> None:
+    """Refuse to make a ledger where a release of the dataset shows that there was another one.
+
+    Raises:
+        LedgerError: there is no ledger, and the folder holds a release of the dataset.
+    """
+    if os.path.lexists(ledger):
+        return
+    try:
+        released = read_manifest(release).dataset.id
+    except SpecError:
+        return
+    if released == spec.dataset.id:
+        raise LedgerError(
+            f"{release}/ holds a release of {released!r}, and there is no ledger at {ledger}: "
+            "a new one would not count it. Restore the ledger that was charged, or name it with "
+            "--ledger or DPQUERY_LEDGER; if these are other people, add --new-dataset"
+        )

@@ -92,6 +92,13 @@ class Funds:
         limited = largest is None or _one_above_is_refused(fits, largest)
         return Room(self, price, self.repetitions(price), largest, limited)
 
+    def room_like(
+        self, guarantee_at: Callable[[Fraction], Guarantee], *, epsilon: Fraction
+    ) -> "Room":
+        """Return what there is room for after a release whose guarantee at any epsilon is known."""
+        cap = self.account.cap
+        return self.room_for(lambda at: price_against(guarantee_at(at), cap), epsilon=epsilon)
+
     @property
     def epsilon_left(self) -> Fraction | None:
         """What a release of the cap's own guarantee could still have; None without an epsilon."""
