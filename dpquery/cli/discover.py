@@ -98,7 +98,9 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     query, measured = done.query, done.measured
     account, threshold = measured.account, query.guarantee.threshold
     whom = "rows" if query.spec.privacy.person is None else "persons"
-    said = taken_words(measured.charged, account, pure=None, parent=measured.parent)
+    said = taken_words(
+        measured.charged, account, pure=None, parent=measured.parent, what="discovery"
+    )
     took, spent, apart = map(delta_text, (threshold, account.threshold, account.cap.discover))
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
@@ -108,7 +110,7 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
         f"{whom} (standard deviation {query.mechanism.noise_std:.3g})\n"
         f"not seen: values that fewer than about {query.threshold:,} {whom} have are mostly not "
         f"found, those that {done.mostly_found_from:,} or more have nearly always\n"
-        f"budget: {said.replace('this release', 'this discovery')}\n"
+        f"budget: {said}\n"
         f"delta: the threshold takes {took}; with it {spent} of the {apart} for discoveries is "
         "spent\n"
         f"after it: {more}\n"

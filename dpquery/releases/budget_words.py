@@ -76,6 +76,7 @@ def taken_words(
     pure: int | None,
     parent: Account | None,
     form: DeltaForm = power,
+    what: str = "release",
 ) -> str:
     """Return what a release takes and all that is spent with it, in one sentence.
 
@@ -85,13 +86,14 @@ def taken_words(
         account: the dataset's, as the release left it.
         parent: its parent's then, if it has one; where less is left there, it has the first word.
         form: how a delta is written.
+        what: it is called.
     """
     decisive, whose = account, ""
     if parent is not None and parent.remaining < account.remaining:
         decisive, whose = parent, f" of {parent.dataset}"
     text = (
-        f"this release uses {percent(float(decisive.share(charged, pure)))} of the budget{whose}; "
-        f"{_spent(account, form)} has been spent on dataset {account.dataset} up to this release"
+        f"this {what} uses {percent(float(decisive.share(charged, pure)))} of the budget{whose}; "
+        f"{_spent(account, form)} has been spent on dataset {account.dataset} up to this {what}"
     )
     if parent is None:
         return text
