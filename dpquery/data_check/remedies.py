@@ -142,7 +142,7 @@ _FATES = {
 }
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
-_MISSING_CODES = re.compile(r"([789])\1+")
+_LONG_CODE = re.compile(r"([789])\1+")  # of two digits at least: 9 may well be a number
 _SIGN = "([%‰$€£¥₹₽₺₩₪₫₱₴¢]|[A-Z]{3})"
 _SIGNED = re.compile(rf"[+-]?\s*(?:{_SIGN}\s*[+-]?[0-9].*|[0-9].*?\s*{_SIGN})")
 _YEARS = 150  # beyond those declared, that dates are believed in
@@ -301,7 +301,7 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             first = outwards(min(new), low) if new and min(new) < low else low
             last = outwards(max(new), high) if new and max(new) > high else high
             field, taken = f"range: [{first}, {last}]", len(new)
-            if codes := [f"{value:g}" for value in new if _MISSING_CODES.fullmatch(f"{value:g}")]:
+            if codes := [f"{value:g}" for value in new if _LONG_CODE.fullmatch(f"{value:g}")]:
                 remark = (
                     f"# {', '.join(codes)}: a code for no answer in many files; leave it out if so"
                 )

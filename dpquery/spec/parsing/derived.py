@@ -182,6 +182,16 @@ def _shares(asked: PredicateSet, spread: Floats) -> list[float]:
             return [float(spread[first : last + 1].sum()) for first, last in ranges(asked)]
 
 
+Condition = tuple[int, PredicateSet]
+"""An attribute and the one predicate on it that records are to meet."""
+
+
+def _meeting(table: Table, *conditions: Condition) -> Table:
+    """Return a table of the records that meet more conditions, on attributes it asks nothing of."""
+    where = sorted((*table.where, *conditions), key=lambda condition: condition[0])
+    return replace(table, where=tuple(where))
+
+
 DERIVED_COLUMNS = ("quantile", "cells", "reason")
 """Columns that no item has: no attribute of a derived item may be called so."""
 _PROBABILITY = Real(
@@ -329,7 +339,7 @@ class _Reader:
                 "`within` the attribute whose values are to add up to 1"
             )
         kept = tuple(axis for axis in numerator.axes if axis[0] in within)
-        conditions, declared, blank = list(numerator.where), list[str](), list[str]()
+        conditions, declared, blank = list[Condition](), list[str](), list[str]()
         for i, asked in numerator.axes:
             values = None if i in within else with_values(self._attributes[i])
             if values is None:
@@ -346,7 +356,6 @@ class _Reader:
                 declared.append(self._names[i])
             else:
                 blank.append(self._names[i])
-        where = tuple(sorted(conditions, key=lambda each: each[0]))
         named = ", ".join(self._names[i] for i in sorted(within))
         among = " and ".join(
             [f"with a declared value of {', '.join(declared)}"] * bool(declared)
@@ -355,7 +364,9 @@ class _Reader:
         words = " ".join(filter(None, (f"{name} as a share of all", among)))
         if blank:
             words += f", undeclared values of {', '.join(blank)} included"
-        return Quotient("share", numerator, replace(numerator, axes=kept, where=where)), words
+        return Quotient(
+            "share", numerator, _meeting(replace(numerator, axes=kept), *conditions)
+        ), words
 
     def _ratio(self, given: RatioFields) -> tuple[Statistic, str]:
         name, numerator = self._item(given.of)
@@ -400,8 +411,8 @@ class _Reader:
         declared = with_values(attribute)
         if declared is None:
             return denominator, "the number of records"
-        where = tuple(sorted((*numerator.where, (index, declared)), key=lambda each: each[0]))
-        return replace(denominator, where=where), f"the number of records with a value of {of}"
+        narrowed = _meeting(denominator, (index, declared))
+        return narrowed, f"the number of records with a value of {of}"
 
     def _check_axes(
         self, node: Node, name: str, numerator: Table, other: str, denominator: Table
@@ -442,10 +453,7 @@ class _Reader:
             )
         rows = replace(table, axes=tuple(axis for axis in table.axes if axis[0] != index))
         sides = [self.scope.read_condition(side, attribute) for side in pair]
-        first, second = (
-            replace(rows, where=tuple(sorted((*rows.where, (index, side)), key=lambda w: w[0])))
-            for side in sides
-        )
+        first, second = (_meeting(rows, (index, side)) for side in sides)
         if first == second:
             raise node.mistake("the two values are one; name two")
         labels = [side.groups[0][0] for side in sides if hasattr(side, "groups")]
