@@ -234,7 +234,14 @@ def run_of_release(bench: Bench, release: ReleasedRun) -> RapRuns:
 def runs_of(
     values: Ints, town: Town, project: Callable[[float], PublicFit] | None = None
 ) -> RapRuns:
-    """Read committed vectors as RAP lays them out, and play the public side again."""
+    """Read committed vectors as RAP lays them out, and play the public side again.
+
+    Args:
+        values: (n, 1 + 2 T K), or (n, 1 + m) where all queries were measured at once.
+        town: its settings.
+        project: makes the public side, given the total as it was committed; None where nobody
+            asks what it said.
+    """
     settings, m = town.settings, len(ANSWERED)
     totals, rest = values[:, 0], values[:, 1:]
     synthetic = np.zeros((len(values), settings.rounds, m), dtype=np.int64)

@@ -78,7 +78,13 @@ _SHARED = (
 
 
 def cannot_show(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> list[str]:
-    """Return what the parts that were run cannot show."""
+    """Return what the parts that were run cannot show.
+
+    Args:
+        findings: of these parts.
+        quick: whether less was drawn.
+        own_plan: whether a user's own plan was looked at.
+    """
     parts = {finding.part for finding in findings}
     power = _POWER.format("4 to 7 % end to end" if quick else "2 to 4 % end to end")
     notes = [power] if parts & {"residuals", "rap", "adaptive"} else []

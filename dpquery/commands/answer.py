@@ -57,6 +57,11 @@ def check_answerable(
 ) -> CompiledSpec:
     """Return the operators of questions that a release by least squares can answer.
 
+    Args:
+        questions: what is to be answered.
+        classes: what the release counts as one, for each attribute the class of every code.
+        strategy: what it measured.
+
     Raises:
         SpecError: a line for each item and attribute whose codes are not distinguished, and for
             each set of attributes that is not measured together, at the item's place.

@@ -26,6 +26,10 @@ def malformed_lines(
 ) -> tuple[tuple[tuple[str, int, str], ...], int]:
     """Return (what is wrong, how many, place of the first) of the first malformed lines.
 
+    Args:
+        sources: of those, files of text have lines.
+        number: how many malformed lines there are.
+
     Returns:
         The reasons, commonest first, and of how many lines they are.
     """
@@ -85,7 +89,12 @@ _MARKS = (
 
 
 def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
-    """Return how a file of text seems to be laid out."""
+    """Return how a file of text seems to be laid out.
+
+    Args:
+        path: the file.
+        declared: names of the columns that the spec declares; they tell delimiters apart.
+    """
     head, container = _beginning(path)
     remarks = [*filter(None, [remedy_for(container, path)])]
     encoding, text = ("", "") if head is None else _decoded(head)

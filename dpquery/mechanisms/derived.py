@@ -30,6 +30,12 @@ def tables_of_derived(
 ) -> KnownTables:
     """Return the operators of all tables that derived items are made of.
 
+    Args:
+        spec: with the derived items.
+        classes: what the release counts as one, for each attribute the class of every code.
+        planned: the blocks of the plan's workload.
+        strategy: what is measured.
+
     Raises:
         SpecError: a derived item is made of what the release does not hold: says what to ask for.
     """

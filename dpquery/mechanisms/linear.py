@@ -98,7 +98,13 @@ def given_facts(
 def facts_used(
     spec: Spec, compiled: CompiledSpec, tests: Sequence[FactTest]
 ) -> tuple[PublicFactUse, ...]:
-    """Return what became of every source of public facts, for the manifest."""
+    """Return what became of every source of public facts, for the manifest.
+
+    Args:
+        spec: declares them.
+        compiled: says which answers they state.
+        tests: of all sources.
+    """
     if compiled.facts is None:
         return ()
     answers = compiled.facts.stated(compiled.workload)

@@ -446,7 +446,13 @@ class ColumnRehearsal:
         selections: Mapping[Noise, Selection],
         reported: Callable[[Plan], PlanReport],
     ) -> PlanReport:
-        """Return the report of the plan with the strategy and the column that err least."""
+        """Return the report of the plan with the strategy and the column that err least.
+
+        Args:
+            plan: by the error of its estimates.
+            selections: what it was made of.
+            reported: reports a plan.
+        """
         report = reported(plan)
         if not self.proxies:
             return report

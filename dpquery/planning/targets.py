@@ -150,6 +150,12 @@ class DerivedTargets(DerivedErrors):
     ) -> None:
         """Read the population.
 
+        Args:
+            targets: one at least, all on derived items.
+            spec: with the items.
+            compiled: its workload.
+            proxy: a public file or an earlier release; None for the made-up population.
+
         Raises:
             SpecError: the spec does not say how many records there are; the proxy cannot be read;
                 or a target is on a difference from another release.
@@ -189,6 +195,10 @@ class DerivedTargets(DerivedErrors):
 
         They steer the choice of a strategy, no more: what it reaches is tried with its own errors.
         Where there are others, they are as lax as these derived targets are for a quick strategy.
+
+        Args:
+            beside: the targets on items.
+            quick: returns quick strategies for targets, by their noise.
         """
         limits = self._apart()
         if not beside or not limits:

@@ -171,7 +171,14 @@ class JudgedOn:
     def __init__(
         self, spec: Spec, compiled: CompiledSpec, *, rows: int | None, proxy: Path | None
     ) -> None:
-        """Keep what is asked for."""
+        """Keep what is asked for.
+
+        Args:
+            spec: what is planned.
+            compiled: its operators.
+            rows: about how many records there are, in place of what the spec says.
+            proxy: public records; None for made-up ones.
+        """
         declared = None if spec.dataset.rows is None else spec.dataset.rows.count
         self.rows = rows or declared
         self.proxy, self._spec, self._compiled = proxy, spec, compiled
@@ -275,7 +282,16 @@ def worth_of(
     delta: Fraction,
     judged_on: JudgedOn,
 ) -> PlanWorth:
-    """Return what the items are worth under a plan's better selection, at its guarantee."""
+    """Return what the items are worth under a plan's better selection, at its guarantee.
+
+    Args:
+        plan: the plan.
+        priced: the selection.
+        spec: what was planned.
+        compiled: its operators.
+        delta: of the guarantee.
+        judged_on: the records to judge the items on.
+    """
     noise = priced.selection.noise
     items = tuple(
         ItemWorth(

@@ -103,7 +103,14 @@ def taken_words(
 def exact_words(
     account: Account, *, parent: Account | None, of_sums: bool = True, form: DeltaForm = power
 ) -> str:
-    """Return what a dataset and its parent have spent of their caps, to the last digit."""
+    """Return what a dataset and its parent have spent of their caps, to the last digit.
+
+    Args:
+        account: the dataset's.
+        parent: its parent's, if it has one.
+        of_sums: whether both sums are said where either admits a release.
+        form: how a delta is written.
+    """
     said = _by_sums if of_sums else partial(_exactly, form=form)
     text = f"{said(account)} has been spent on dataset {account.dataset} up to this release"
     if parent is None:

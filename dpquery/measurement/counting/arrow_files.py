@@ -110,6 +110,11 @@ def check_kinds(
 ) -> None:
     """Check that columns that are declared as numbers have no type whose values never are.
 
+    Args:
+        types: of the declared columns that have one; None where each value has its own.
+        columns: declared.
+        where: what messages call the place of the types.
+
     Raises:
         DataError: one has; the message names column and type, and how to declare it.
     """

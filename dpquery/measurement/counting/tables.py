@@ -192,6 +192,10 @@ class TableCounts:
     def __init__(self, subsets: Sequence[Subset], shape: Sequence[int]) -> None:
         """Choose the tables to count.
 
+        Args:
+            subsets: of attributes, whose tables are wanted.
+            shape: number of codes of every attribute.
+
         Raises:
             UnsupportedWorkloadError: they are too large together.
         """
@@ -343,7 +347,12 @@ class PackedCodes:
     """How codes of attributes are packed: each word is a number of mixed radix."""
 
     def __init__(self, attributes: Iterable[int], shape: Sequence[int]) -> None:
-        """Choose the attributes of each word."""
+        """Choose the attributes of each word.
+
+        Args:
+            attributes: whose codes are packed.
+            shape: number of codes of every attribute.
+        """
         self._shape = tuple(shape)
         self._words: list[list[int]] = [[]]
         room = _ROOM

@@ -392,6 +392,12 @@ def proxies_for(
 ) -> tuple[Proxy, ...]:
     """Return the proxy that a path names; the made-up populations where there is none.
 
+    Args:
+        path: a CSV file or the folder of a release, both public.
+        spec: the schema.
+        compiled: the same with its workload.
+        rows: how many records the dataset is declared to hold.
+
     Raises:
         SpecError: the file or release does not have the declared schema, or holds no records.
         UnsupportedWorkloadError: the tables that the workload asks for are too large to be counted.

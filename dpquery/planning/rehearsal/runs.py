@@ -162,6 +162,12 @@ def rehearse(
 ) -> Rehearsed:
     """Run RAP, or adaptive measurement, on the proxy once for every seed, with noise of its own.
 
+    Args:
+        stage: what it needs.
+        settings: of RAP; None for adaptive measurement.
+        seeds: of the runs.
+        first_always: whether the first run is finished however long it takes.
+
     Raises:
         OutOfTimeError: not even one repetition was finished in time.
         UnsupportedWorkloadError, SpecError: it cannot be carried out so.
@@ -417,7 +423,15 @@ class DerivedTrials:
         population: Proxy,
         domain: Domain,
     ) -> None:
-        """Draw the noise."""
+        """Draw the noise.
+
+        Args:
+            statistics: that are tried.
+            tables: the block of each of their tables, and its position in the plan's workload.
+            strategy: what would be measured.
+            population: public records, scaled to the declared rows.
+            domain: of the spec.
+        """
         sizes = [rows.block.queries for rows in strategy.measurements]
         numbers = sum(sizes) + sum(block.queries for block, _ in tables.values())
         self.trials = max(LEAST_TRIALS, min(MOST_TRIALS, TRIED_NUMBERS // numbers))

@@ -184,7 +184,13 @@ _SHOWN = 3  # values that the name of a class lists
 
 
 def relaxed_table(rows: "RelaxedRows", domain: Domain, classes: Sequence[Ints]) -> pa.Table:
-    """Return the content of relaxed_rows.parquet."""
+    """Return the content of relaxed_rows.parquet.
+
+    Args:
+        rows: the relaxed rows.
+        domain: whose labels name the columns.
+        classes: for each attribute the class of every code.
+    """
     names: dict[str, None] = {}
     for attribute, class_of_code in zip(domain.attributes, classes, strict=True):
         for label in class_labels(attribute, class_of_code):
@@ -218,6 +224,11 @@ def _class_label(attribute: Attribute, codes: Ints) -> str:
 
 def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> "RelaxedRows":
     """Read the relaxed rows of a release.
+
+    Args:
+        directory: of the release.
+        compiled: its workload.
+        digest: see rows_digest, by the manifest; empty in one of an older dpquery.
 
     Raises:
         SpecError: they are missing, not as they were written, or another release's.

@@ -64,7 +64,14 @@ def release_title(manifest: Manifest, about: About) -> str:
 def code_book(
     tables: Sequence[PackagedTable], manifest: Manifest, about: About, files: Sequence[str]
 ) -> list[Content]:
-    """Return the content of the code book."""
+    """Return the content of the code book.
+
+    Args:
+        tables: of the release.
+        manifest: of the release.
+        about: what the spec says of the publication.
+        files: names of the files of the package.
+    """
     content: list[Content] = []
     if about.description:
         content.append(Paragraph(about.description))
@@ -157,7 +164,15 @@ def data_package(
     folder: Path,
     csv: bool,
 ) -> str:
-    """Return the text of datapackage.json."""
+    """Return the text of datapackage.json.
+
+    Args:
+        tables: of the release.
+        manifest: of the release.
+        about: what the spec says of the publication.
+        folder: where the CSV files lie: their sizes and digests are stated.
+        csv: whether each table is there as CSV too.
+    """
     dataset, guarantee = manifest.dataset, manifest.guarantee
     resources = [_resource(t, f"{t.name}.csv", folder) for t in tables] if csv else []
     resources += [_resource(t, t.path.name, folder) for t in tables]

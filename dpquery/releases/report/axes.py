@@ -304,7 +304,17 @@ def plot(
     height: float,
     view: tuple[int, int] = (UNITS, UNITS),
 ) -> str:
-    """Return a plot with its axes, as HTML."""
+    """Return a plot with its axes, as HTML.
+
+    Args:
+        marks: elements of SVG, in `view`.
+        across: the axis below it.
+        up: the axis left of it; its scale goes up.
+        title: of the picture, for those who do not see it.
+        words: what it shows, for the same.
+        height: of the plot in pixels.
+        view: units of the drawing, across and down.
+    """
     widest = max((len(tick.text) for tick in up.ticks), default=0)
     highest = max((len(tick.text) for tick in across.ticks), default=0) if across.upright else 0
     size = f"--w:{widest * 0.62 + 0.8:.1f}em;--h:{height:g}px;--x:{highest * 0.58 + 1.7:.1f}em"

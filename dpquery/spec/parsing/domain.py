@@ -49,7 +49,15 @@ def read_domain(
     *,
     other: Other,
 ) -> dict[str, Attribute | None]:
-    """Return the declared attributes in file order; None for one whose mistakes are reported."""
+    """Return the declared attributes in file order; None for one whose mistakes are reported.
+
+    Args:
+        entries: name and declaration of each.
+        problems: takes every mistake in them.
+        read_file: returns the text of a value list; SpecError if it cannot.
+        decimal: the decimal mark of the data.
+        other: what other texts do in a column that does not say.
+    """
     reader = _DomainReader(problems, read_file, decimal, other)
     declared: dict[str, Attribute | None] = {}
     for key, value in entries:

@@ -125,7 +125,15 @@ def hierarchical(
     *,
     column: str,
 ) -> Categorical:
-    """Return the kind of column whose values are the lowest level of a file's hierarchies."""
+    """Return the kind of column whose values are the lowest level of a file's hierarchies.
+
+    Args:
+        source: name, text and delimiter of the file; a comma if that is empty.
+        lists: the levels that count, the lowest last in each.
+        problems: takes every mistake.
+        decimal: the decimal mark of the data.
+        column: what the column is called.
+    """
     name, content, delimiter = source
     lines = file_lines(name, content, problems, delimiter=delimiter, key="hierarchy")
     if len(lines) < 2:

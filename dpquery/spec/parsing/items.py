@@ -238,7 +238,14 @@ def read_workload(
     publish: PublicationRules | None = None,
     read_file: Callable[[str], str] | None = None,
 ) -> tuple[Item, ...]:
-    """Return the items of a workload, in file order."""
+    """Return the items of a workload, in file order.
+
+    Args:
+        nodes: of the items.
+        scope: what they may refer to.
+        publish: the rules of those that have none of their own.
+        read_file: returns the text of a file that is named; None of questions asked later.
+    """
     taken: dict[str, int] = {}
     read: list[Item] = []
     tables = words = 0

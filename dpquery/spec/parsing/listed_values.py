@@ -43,7 +43,15 @@ def categorical(
     column: str,
     one_label_each: bool = True,
 ) -> Categorical:
-    """Return the kind of column that holds values; no two may have a text or label in common."""
+    """Return the kind of column that holds some values; no two may have a text or label in common.
+
+    Args:
+        values: in the order of their codes.
+        problems: takes every mistake in them.
+        decimal: the decimal mark of the data.
+        column: its name.
+        one_label_each: whether two may not have one label: then it would name both.
+    """
     taken: dict[str, Place] = {}
     numbers: dict[ExactNumber, tuple[int, str, Place]] = {}
     labels: dict[str, Place] = {}
@@ -137,6 +145,13 @@ def read_lines(
     Where the first line is a header, with a cell `code` or `value` and perhaps one `label`, the
     columns of these names count, and no others. A file whose lines another mark than a comma seems
     to separate is refused, unless a delimiter is declared.
+
+    Args:
+        name: of the file.
+        content: its text.
+        problems: takes every mistake in it.
+        column: what the column is called that holds the values.
+        delimiter: between code and label; a comma, if it is empty.
     """
     lines = file_lines(name, content, problems, delimiter=delimiter)
     columns = _header(lines, column, delimiter or ",")
@@ -152,7 +167,15 @@ def read_lines(
 def file_lines(
     name: str, content: str, problems: Problems, *, delimiter: str = "", key: str = "values_file"
 ) -> list[FileLine]:
-    """Return the lines of a file that are not blank, split into their cells."""
+    """Return the lines of a file that are not blank, split into their cells.
+
+    Args:
+        name: of the file.
+        content: its text.
+        problems: takes every line that cannot be split.
+        delimiter: between cells; a comma, if it is empty, and then no other mark may seem to be.
+        key: under which the spec names the file.
+    """
     numbered = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
     lines = []
     for place, text in ((Place(name, row, 1), line) for row, line in numbered):

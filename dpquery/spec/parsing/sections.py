@@ -182,7 +182,12 @@ def about_of(given: AboutFields | None) -> About:
 def publication_rules(
     given: PublishFields | None, names: Collection[str]
 ) -> PublicationRules | None:
-    """Return what the column `published` shows; None where there is to be none."""
+    """Return what the column `published` shows; None where there is to be none.
+
+    Args:
+        given: the section, of the spec or of an item.
+        names: of the attributes, none of which may be a column that this adds.
+    """
     if given is None:
         return None
     taken = [name for name in PUBLICATION_COLUMNS if name in names]
@@ -239,7 +244,14 @@ def read_known(
     scope: Scope,
     read_file: Callable[[str], str] | None,
 ) -> KnownTotals | None:
-    """Return the answers of an item that are published anyway; None where it has none."""
+    """Return the answers of an item that are published anyway; None where it has none.
+
+    Args:
+        given: the section of the item.
+        tables: of the item.
+        scope: what it may refer to.
+        read_file: returns the text of a file that is named; None where no plan is to be made.
+    """
     if given is None:
         return None
     node = given.node("file")
