@@ -182,14 +182,14 @@ class JudgedOn:
         declared = None if spec.dataset.rows is None else spec.dataset.rows.count
         self.rows = rows or declared
         self.proxy, self._spec, self._compiled = proxy, spec, compiled
+        self._tried = (UNEVEN, MILDER) if proxy is None else (UNEVEN,)
 
     @cached_property
     def populations(self) -> tuple[Proxy, ...]:
         """The records, the likeliest first; none where nobody said how many there are."""
-        made_up = (UNEVEN, MILDER) if self.proxy is None else (UNEVEN,)
         return tuple(
             public_records(self.proxy, self._spec, self._compiled, rows=self.rows, population=each)
-            for each in made_up
+            for each in self._tried
             if self.rows is not None
         )
 
@@ -210,7 +210,7 @@ class JudgedOn:
                     proxy=self.proxy,
                     population=population,
                 )
-                for population in (UNEVEN, MILDER)[: 1 if self.proxy else None]
+                for population in self._tried
             )
         return ()
 
