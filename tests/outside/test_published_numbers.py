@@ -167,7 +167,7 @@ def test_a_difference_and_a_total_of_two_rows_have_the_errors_of_one_covariance(
     """Var(M - F) + Var(M + F) = 2 Var(M) + 2 Var(F), whatever the strategy."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
-    monkeypatch.setattr("dpquery.strategy.search.candidates.MAX_CELL_CLASSES", 1)
+    monkeypatch.setattr("dpquery.strategy.search.candidates.FEW_CELLS", 1)
     Path("data.csv").write_text("area,age,sex\n1,2,F\n")
     Path("workload.yaml").write_text(INTERCHANGEABLE)
     chosen = json.loads(ok("plan", "workload.yaml", "--json", "--time-limit", "20").out)["chosen"]

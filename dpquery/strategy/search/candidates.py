@@ -423,6 +423,8 @@ def _moved(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrat
     return ResidualStrategy("OPT_R", "gaussian", cores, weights), converged, optimum.bound
 
 
+FEW_CELLS = 512  # that OPT_C solves in a tenth of a second
+MERGED = 2  # cells that are alike, on average: else OPT_C is as quick, or nothing can be done
 ORBIT_BITS = 24  # of the columns' length: no entry has more than the grid of exact answers
 
 
@@ -436,15 +438,13 @@ def orbits_candidate(problem: Problem) -> Proposal:
         raise UnsupportedWorkloadError("for Gaussian noise only")
     if problem.change != "enters":
         raise UnsupportedWorkloadError("for records that enter or leave only")
-    if not all(block.is_product for block in problem.workload.blocks):
-        raise UnsupportedWorkloadError("for products of predicates, not for thresholds")
     gram = problem.gram
     attributes = tuple(i for i in problem.workload.attributes if gram.shape_of_domain[i] > 1)
     if len(attributes) < 2:
         raise UnsupportedWorkloadError("one attribute: OPT_0 is this")
     cells = math.prod(gram.shape_of_domain[i] for i in attributes)
-    if cells <= MAX_CELL_CLASSES:
-        raise UnsupportedWorkloadError(f"no more than {MAX_CELL_CLASSES:,} cells: OPT_C is this")
+    if cells <= FEW_CELLS:
+        raise UnsupportedWorkloadError(f"no more than {FEW_CELLS:,} cells: OPT_C is this")
     if cells > MAX_CLASSED_CELLS:
         raise UnsupportedWorkloadError(f"{float(cells):.1e} cells to measure at once")
     for i in attributes:
@@ -452,8 +452,8 @@ def orbits_candidate(problem: Problem) -> Proposal:
         if len(matrices) * classes(matrices[0]) ** 2 > LARGEST_COMPARED:
             raise UnsupportedWorkloadError("an attribute with too many codes to compare them all")
     orbits = [orbits_of(matrices) for matrices in gram.matrices]
-    if all(len(axis.sizes) == len(axis.place) for axis in orbits):
-        raise UnsupportedWorkloadError("no codes are interchangeable")
+    if MERGED * math.prod(len(axis.sizes) for axis in orbits) > cells:
+        raise UnsupportedWorkloadError("too few codes are interchangeable")
     optimum = orbits_optimum(gram, orbits, enough=problem.least_loss / (1 + CLASSES_GAIN))
     if not isinstance(optimum, OrbitsOptimum):
         reason = f"no strategy is better by {CLASSES_GAIN / 2:.1%} of its error than one here"

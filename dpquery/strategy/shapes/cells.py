@@ -160,8 +160,10 @@ class OrbitsStrategy(Strategy):
         return False
 
     def supports(self, block: Block) -> bool:
-        wide = {i for i in block.attributes if self.shape[i] > 1}
-        if not block.is_product or not wide <= set(self.attributes):
+        if not block.is_product:
+            parts = QueryRows(block, np.zeros(0, dtype=np.int64)).products()
+            return all(self.supports(part.block) for _, part in parts)
+        if not {i for i in block.attributes if self.shape[i] > 1} <= set(self.attributes):
             return False
         asked = []
         for axis, queries in zip(self.rows.axes, self._queries(block), strict=True):
@@ -195,10 +197,16 @@ class OrbitsStrategy(Strategy):
             inverses[b] = inverse
         return inverses
 
-    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums:
-        """Return sum_r c_r^order; powers of Kronecker products are products of powers."""
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
+        """Return sum_r c_r^order; powers of Kronecker products are products of powers.
+
+        Of thresholds, which are sums of such, the squares are known as covariances.
+        """
         if not self.supports(block):
             raise UnsupportedWorkloadError("it asks for what is not measured")
+        if not block.is_product:
+            rows = QueryRows(block, np.arange(block.queries).reshape(block.row_shape))
+            return self.covariances(QueryPairs(rows, rows)) if order == 2 else None
         levels, insides, kinds = [], [], []
         for axis, Q in zip(self.rows.axes, self._queries(block), strict=True):
             level, inside = _levels(axis, Q), _within(axis, Q, order)
@@ -222,7 +230,9 @@ class OrbitsStrategy(Strategy):
     def covariances(self, pairs: QueryPairs) -> Floats:
         if not (self.supports(pairs.left.block) and self.supports(pairs.right.block)):
             raise UnsupportedWorkloadError("it asks for what is not measured")
+        return pairs.over_products(self._of_products)
 
+    def _of_products(self, pairs: QueryPairs) -> Floats:
         def values(left: Ints, right: Ints, contract: Contract) -> Floats:
             axes, sides = self.rows.axes, []
             for rows, at in ((pairs.left, left), (pairs.right, right)):
