@@ -201,6 +201,9 @@ def _usage_words(error: typer.BadParameter) -> str:
         there = group if place.endswith(" ledger") else [*examples, "ledger"]
         meant = meant_by(message.split("'")[1], there)
         message += f"; did you mean {meant!r}?" if meant else f"; there are {', '.join(there)}"
+    elif error.ctx and message.startswith("No such option") and not message.endswith(("?", ")")):
+        options = [each.opts[-1] for each in error.ctx.command.params if each.opts[0][0] == "-"]
+        message += f"; there are {', '.join(options)}"
     return f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`"
 
 

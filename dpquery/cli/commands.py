@@ -492,7 +492,7 @@ def docs_command(
         return
     if (name := page.removesuffix(".md")) not in pages:
         raise SpecError(f"there is no page {page!r}{suggestion(name, pages)}")
-    typer.echo(pages[name].read_text(encoding="utf-8"), nl=False)
+    show(pages[name].read_text(encoding="utf-8"), nl=False)
 
 
 PRIVATE = """\
@@ -522,7 +522,9 @@ def check_command(
     where something is left out that the spec does not say.
     """
     from dpquery.cli.screen import forbid_dumps
+    from dpquery.measurement.counting.locations import check_data_named
 
+    check_data_named(data, "dpquery check DATA SPEC")
     if not (sys.stdout.isatty() or to_pipe):
         raise SpecError(
             "what `dpquery check` shows is private and stdout is no terminal; run it in one, or "
@@ -619,6 +621,6 @@ def audit_command(
         print_json(summary_audit.audit_json(findings, quick=quick, own_plan=bool(cases)))
     else:
         print_grids(summary_audit.audit_grids(findings))
-        typer.echo(summary_audit.audit_closing(findings, quick=quick, own_plan=bool(cases)))
+        show(summary_audit.audit_closing(findings, quick=quick, own_plan=bool(cases)))
     if not all(finding.passed for finding in findings):
         raise typer.Exit(1)

@@ -82,9 +82,9 @@ def printable(text: str) -> str:
     return text.encode(*_HALVES).decode().translate(_SHOWN)
 
 
-def show(text: str) -> None:
-    """Write a result to stdout."""
-    typer.echo(printable(text))
+def show(text: str = "", *, nl: bool = True) -> None:
+    """Write a result to stdout, in the terminal's own encoding: echo alone would force UTF-8."""
+    typer.echo(printable(text), file=sys.stdout, nl=nl)
 
 
 def say(message: str) -> None:
@@ -95,7 +95,7 @@ def say(message: str) -> None:
 
 def complain(message: str) -> None:
     """Write an error to stderr."""
-    typer.echo(printable(message), err=True)
+    typer.echo(printable(message), file=sys.stderr)
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def print_json(value: object) -> None:
     """Print a result as indented JSON."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     text = json.dumps(value, indent=2, ensure_ascii=not encoding.lower().startswith("utf"))
-    typer.echo(text.encode(*_HALVES).decode().translate(_IN_JSON))
+    typer.echo(text.encode(*_HALVES).decode().translate(_IN_JSON), file=sys.stdout)
 
 
 def print_grids(grids: Sequence["Grid"]) -> None:
@@ -177,8 +177,8 @@ def print_grids(grids: Sequence["Grid"]) -> None:
             tables = [table] if grid.columns else []
             console.print(plain(grid.title), *tables, *map(plain, grid.notes), sep="\n")
         for line in rendered.get().splitlines():
-            typer.echo(line.rstrip())
-        typer.echo()
+            typer.echo(line.rstrip(), file=sys.stdout)
+        show()
 
 
 @dataclass(frozen=True)

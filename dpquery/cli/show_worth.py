@@ -205,7 +205,7 @@ def _next_words(report: PlanReport, files: PlanFiles) -> str:
     command = "this command without --dry-run"
     if files.plan is not None:
         command = f"dpquery release data.csv{plan} {fitting}"
-    words, asked = f"{check}, then {command}", _asked(report)
+    words, asked = f"{check}, as a file cut off is charged too; then {command}", _asked(report)
     if fitting == asked:
         return words
     missed = ", and misses the targets" if report.least else ""

@@ -9,8 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES
-from dpquery.exceptions import DataError, SpecError
+from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
+from dpquery.measurement.counting.locations import check_data_named
 from dpquery.measurement.ledger.store import default_path
 
 FilePath = str | os.PathLike[str]
@@ -67,21 +68,20 @@ def _as_given(given: FilePath) -> Path:
     return given if isinstance(given, Path) else Path(given)
 
 
-def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path | str]:
+def as_data(
+    given: FilePath | Sequence[FilePath], order: str = "dpquery release DATA"
+) -> Path | list[Path | str]:
     """Return where the data lie: one location or several.
+
+    Args:
+        given: the locations.
+        order: how the command is typed, for messages.
 
     Raises:
         DataError: one of them is a spec or a plan, by its name.
     """
     several = [given] if isinstance(given, str | os.PathLike) else given
-    for at in several:
-        ending = str(at).lower().rpartition(".")[2]
-        if ending in ("yaml", "yml", "plan"):
-            found = "a plan" if ending == "plan" else "a spec"
-            raise DataError(
-                f"{at}: this seems to be {found}; write `dpquery release DATA`, with the data that "
-                "it is for"
-            )
+    check_data_named(several, order)
     if isinstance(given, os.PathLike):
         return _as_given(given)
     # No path: `spark:s3a://` has two slashes in a row.

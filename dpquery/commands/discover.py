@@ -112,7 +112,7 @@ def discover(
         DpqueryError: of the class that says what was wrong.
     """
     spec = _declared(as_path(spec_path), column, person, max_values)
-    place, located = ledger_place(ledger_path), as_data(data)
+    place, located = ledger_place(ledger_path), as_data(data, "dpquery discover DATA")
     if not new_dataset:
         refuse_second_ledger(place, spec, release=Path(RELEASE_PATH))
     file = _file_of(as_path(spec_path), column) if out is None else as_path(out)

@@ -122,7 +122,7 @@ def parse_delta(text: str) -> Fraction:
     """Read a delta exactly as typed; 0, or from 1e-100 to below 1, or a SpecError."""
     value = _parse(text, name="delta", low=Fraction(0), high=Fraction(1))
     if value == 1 or 0 < value < Fraction(1, 10**100):
-        raise SpecError(f"delta {text!r} is not 0, nor 1e-100 or more and below 1; try 1e-9")
+        raise SpecError(f"delta {text!r} is not from 1e-100 to below 1, nor 0; try 1e-9")
     return value
 
 

@@ -213,7 +213,8 @@ def _check_before_charge(data: Data, query: Query | Discovery) -> None:
             check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
         check_header(data, query.spec)
     except ColumnsError as error:
-        problem = error.told(person=query.spec.privacy.person)
+        option = query.column if isinstance(query, Discovery) else None
+        problem = error.told(person=query.spec.privacy.person, option=option)
     except DataError as error:
         problem = str(error)
     else:

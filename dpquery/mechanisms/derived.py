@@ -52,9 +52,8 @@ def tables_of_derived(
             if position is None and not strategy.supports(block):
                 raise SpecError(
                     f"{item.place}: {quoted(item.name)} is made of "
-                    f"{_in_words(table, spec.domain)}, which the measurements do not hold; add "
-                    f"`- {{name: {item.name}_of, {_as_item(table, spec.domain)}}}` to the workload "
-                    f"and plan again{_or_all(item)}"
+                    f"{_in_words(table, spec.domain)}, which the measurements do not hold; "
+                    f"{_asked_for(item, table, spec.domain)}"
                 )
     return known
 
@@ -108,19 +107,20 @@ def check_told_apart(spec: Spec, classes: tuple[Ints, ...]) -> None:
                 line = (
                     f"{item.place}: {quoted(item.name)} tells {quoted(attribute.label(code))} from "
                     f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, which no item "
-                    f"of the plan's workload does; ask for `{attribute.name}: identity` in one, "
-                    f"and plan again{_or_all(item)}"
+                    f"of the plan's workload does; {_asked_for(item, table, spec.domain)}"
                 )
                 mistakes.setdefault(item.name, line)
     if mistakes:
         raise SpecError("\n".join(mistakes.values()))
 
 
-def _or_all(item: DerivedItem) -> str:
-    """Return the other remedy of a mean: to count all records."""
-    if item.statistic.kind != "mean":
-        return ""
-    return "; or name the item that counts its records with `count:`, if all are to be counted"
+def _asked_for(item: DerivedItem, table: Table, domain: Domain) -> str:
+    """Return how to have a table measured; of a mean, also how to count all records instead."""
+    all_of = "; or name the item that counts its records with `count:`, if all are to be counted"
+    return (
+        f"add `- {{name: {item.name}_of, {_as_item(table, domain)}}}` to the workload and plan "
+        f"again{all_of if item.statistic.kind == 'mean' else ''}"
+    )
 
 
 def _in_words(table: Table, domain: Domain) -> str:

@@ -222,6 +222,11 @@ def test_a_name_that_is_no_file_of_data_is_told_from_the_folder(town, given, mes
     assert message in refused("release", given, "--epsilon", "1", code=6)
 
 
+def test_data_and_spec_in_the_wrong_order_are_told(town):
+    said = refused("check", "workload.yaml", "data.csv", "--to-pipe", code=6)
+    assert "workload.yaml: this seems to be a spec; write `dpquery check DATA SPEC`" in said
+
+
 def test_a_file_that_is_named_twice_by_one_name_is_named_once(town):
     said = refused("release", "data.csv", "data.csv", "--epsilon", "1", code=6)
     assert "data.csv is named twice, so that" in said

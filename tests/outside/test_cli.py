@@ -411,6 +411,11 @@ def test_a_terminal_without_a_sign_for_all_writes_its_name_or_its_code(town):
     plan[-2] = "\u03bc.yaml"
     done = subprocess.run(plan, env=environment, capture_output=True, check=False)
     assert "\u03bc.yaml" in json.loads(done.stdout)  # JSON keeps the text itself
+    environment["PYTHONIOENCODING"] = "ascii"
+    planned = [sys.executable, "-m", "dpquery", "plan", "workload.yaml", "--dry-run", *QUICK]
+    done = subprocess.run(planned, env=environment, capture_output=True, check=False)
+    assert done.stdout.isascii()
+    assert b" +-" in done.stdout
 
 
 def test_an_interrupted_search_in_two_processes_says_one_line(town):

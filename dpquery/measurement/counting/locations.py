@@ -109,6 +109,17 @@ def _files_behind(location: Path) -> Iterable[Path]:
     return [*_files_at(location), *([location] if location.is_dir() else [])]
 
 
+def check_data_named(locations: Iterable[str | os.PathLike[str]], order: str) -> None:
+    """Refuse a spec or a plan where the data should stand, by its name; `order` is the command."""
+    for at in locations:
+        ending = str(at).lower().rpartition(".")[2]
+        if ending in ("yaml", "yml", "plan"):
+            found = "a plan" if ending == "plan" else "a spec"
+            raise DataError(
+                f"{at}: this seems to be {found}; write `{order}`, with the data that it is for"
+            )
+
+
 def _given(data: Data) -> list[Path]:
     return [data] if isinstance(data, Path) else [Path(location) for location in data]
 

@@ -161,21 +161,27 @@ class ColumnsError(DataError):
         self._hint = hint
         super().__init__(self.told(person=None))
 
-    def told(self, *, person: str | None) -> str:
-        """Return the message, where one column may be that of a person's id."""
+    def told(self, *, person: str | None, option: str | None = None) -> str:
+        """Return the message, where a column may be a person's id, or named by an option."""
         remedies = []
+        if option in self._missing:
+            remedies.append(f"give --column the name that stands in the header for {option}")
         if person is not None and person in self.columns:
             remedies.append(
                 f"`privacy: unit: person` names {quoted(person)}: change it there, or in the file"
             )
-        if any(name != person for name in self._missing):
+        if any(name not in (person, option) for name in self._missing):
             remedies.append("rename columns in the file, or set `column:` in the spec")
         elif self._repeated:
             remedies.append(
                 "give each column of the file a name of its own, or take out all but the right one"
             )
         said = ", and ".join(self._sentences)
-        return "; ".join([said, *([self._hint] if self._hint else remedies)])
+        if self._hint.startswith("if "):
+            remedies[0] = f"{self._hint}; else {remedies[0]}"
+        elif self._hint:
+            remedies = [self._hint]
+        return "; ".join([said, *remedies])
 
 
 def places_of(

@@ -542,10 +542,7 @@ class TextFile(StoredFile):
                 "the spec, or set `column:` in the spec"
             )
         if names and missing and missing == set(declared):
-            return (
-                "if the first line is a record or a title, put one with the column names there; "
-                "else rename columns in the file, or set `column:` in the spec"
-            )
+            return "if the first line is a record or a title, put one with the column names there"
         return ""
 
     def _other_kind(self, line: bytes) -> str:
