@@ -25,6 +25,7 @@ MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as 
 MAX_LEVELS = 32  # of the hierarchies of one attribute: each pair is compared line by line
 MAX_PERSON_ROWS = 10_000  # numbers of rows of a person that are told apart
 MAX_SUMMED_VALUE = 10**7  # that a record adds to a sum: times 2^36 records it fits 62 bits
+MAX_WEIGHT_STEPS = 100_000  # that one record adds: their squares add up to 2^53 and less a batch
 MAX_TABLES = 1_000_000  # of all items together
 MAX_TABLE_QUERIES = 2**40  # of one table
 MAX_DRAWN_FROM = 1_000  # attributes of which a threshold draws sets
@@ -68,6 +69,7 @@ MAX_FOURTH_POWERS = 1 << 34  # queries times measured rows of one attribute
 
 # --- counting -------------------------------------------------------------------------------------
 MAX_COUNTED_CELLS = 2**28  # of all tables counted in one pass: 2 GiB
+RECORD_BITS = 36  # fewer than 2^36 records, or steps of weights: more than there are people
 MAX_STATE_BYTES = 2**30  # of the rows of persons held at a time, unless another limit is named
 
 # --- relaxed adaptive projection ------------------------------------------------------------------

@@ -178,10 +178,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Record:
-    """One made-up row: whose it is, and the code of every attribute of the data."""
+    """One made-up row: whose it is, the code of every attribute of the data, and its weight."""
 
     person: str
     codes: Codes
+    weight: str = "1"
 
 
 def _spec(
@@ -229,6 +230,31 @@ CASES = (
         Fraction(6),
         repeated=True,
         quick=True,
+    ),
+    Case(
+        "weights of persons",
+        _spec(
+            "a: {range: [0, 4]}, b: {values: [F, M]}",
+            "product: {a: identity, b: identity+total}",
+            "sum: {of: a, by: {b: identity}}",
+            privacy=f"{_PERSONS}, delta: 1e-6, weight: {{column: wt, at_most: 2.5, step: 0.1}}",
+            accounting="gdp",
+        ),
+        "gaussian",
+        Fraction(4),
+        repeated=True,
+        quick=True,
+    ),
+    Case(
+        "weights of rows that are replaced",
+        _spec(
+            "a: {range: [0, 4]}, b: {values: [F, M]}",
+            "product: {a: prefix, b: identity}",
+            privacy="unit: row, neighbours: replace, weight: {column: wt, at_most: 300, step: 25}",
+        ).replace("other: drop", "other: count"),
+        "laplace",
+        Fraction(2),
+        repeated=True,
     ),
     Case(
         "prefixes of one attribute",
@@ -373,6 +399,22 @@ CASES = (
 )
 
 
+_WEIGHTS = ("1", "0.34", "2.71", "", "1e9", " 1.96", "-1", "1,5", "nan", "0.049")
+"""Texts of weights, of which some are more than a cap, and some are none."""
+
+
+def steps_added(record: Record, spec: Spec) -> int:
+    """Return what a record adds to its cell: 1, or the steps of its weight."""
+    weight = spec.privacy.weight
+    if weight is None:
+        return 1
+    try:
+        written = Fraction(record.weight)
+    except ValueError:
+        return 0
+    return max(0, math.floor(min(written, weight.at_most) / weight.step + Fraction(1, 2)))
+
+
 def records_for(spec: Spec) -> list[Record]:
     """Return made-up records, among them persons with many rows and codes outside.
 
@@ -389,7 +431,7 @@ def records_for(spec: Spec) -> list[Record]:
             strange = open_ and k % 13 == 7 + i
             code = (kind * (2 * i + 3) + kind * kind // 11) % min(attribute.size, 40)
             codes.append(OUTSIDE if strange else code)
-        records.append(Record(f"p{person}", tuple(codes)))
+        records.append(Record(f"p{person}", tuple(codes), _WEIGHTS[kind % len(_WEIGHTS)]))
     return records
 
 
@@ -412,20 +454,21 @@ def counted(records: Iterable[Record], spec: Spec) -> Counter[Codes]:
             more, further = attribute.size - 2, attribute.size - 1
             first = seen[record.person] == 1
             codes.append(min(rows_of[record.person] - 1, more) if first else further)
-        counts[tuple(codes)] += 1
+        counts[tuple(codes)] += steps_added(record, spec)
     return counts
 
 
 def write_csv(path: Path, records: Sequence[Record], spec: Spec) -> None:
-    """Write records as a CSV file, with the person's column where the spec names one."""
-    columns = spec.domain.columns
-    person = spec.privacy.person
+    """Write records as a CSV file, with the columns of persons and weights that the spec names."""
+    person, weight = spec.privacy.person, spec.privacy.weight
+    more = [*([] if person is None else [person]), *([] if weight is None else [weight.name])]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([column.name for column in columns] + ([] if person is None else [person]))
+        writer.writerow([*(column.name for column in spec.domain.columns), *more])
         for record in records:
             texts = [text for i, code in enumerate(record.codes) for text in _texts(spec, i, code)]
-            writer.writerow(texts + ([] if person is None else [record.person]))
+            beside = [record.person] * (person is not None) + [record.weight] * (weight is not None)
+            writer.writerow(texts + beside)
 
 
 def _texts(spec: Spec, i: int, code: int) -> list[str]:

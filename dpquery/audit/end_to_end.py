@@ -266,7 +266,7 @@ def _grid(releases: RepeatedReleases) -> Finding:
 def _estimates(releases: RepeatedReleases) -> Floats:
     """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
     strategy, noise = releases.planned.strategy, releases.planned.noise
-    step = 2.0**strategy.shift
+    step = 2.0**strategy.shift * float(releases.planned.spec.privacy.step)
     W = np.concatenate(
         [_matrix(rows, strategy) for rows in queries_of(releases.planned.spec, strategy.classes)]
     )

@@ -102,7 +102,7 @@ def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Recor
     many = 1 if spec.privacy.person is None else _MANY_ROWS
 
     def with_rows_in(codes: Codes) -> list[Record]:
-        more = [Record("newcomer", codes)] * many
+        more = [Record("newcomer", codes, weight="1e12")] * many
         dropped = many > 1 and any(column.drops for column in spec.domain.columns)
         outside = [Record("newcomer", tuple(OUTSIDE for _ in codes))] * dropped
         return [*records[:50], *outside, *more, *records[50:]]
@@ -283,7 +283,8 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     counted = planned.spec.budget.counted
     if counted != "pure":
         put, *taken = (planned.strategy.column(cell) for cell in planned.noise.worst)
-        moves = (planned.spec.privacy.max_rows * (put - sum(taken))).tolist()
+        privacy = planned.spec.privacy
+        moves = (privacy.max_rows * privacy.steps * (put - sum(taken))).tolist()
         hair = Fraction(1, 10**6)  # costs are worked out in floats
         cost, most = least_rho(moves, shift=planned.strategy.shift, scale=scale), most**2 / 2
         if counted == "gdp":

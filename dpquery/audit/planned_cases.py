@@ -174,6 +174,7 @@ def expected_noise(
         distance, pair = furthest_move(strategy, power)
         columns = [column for attribute in spec.domain.attributes for column in attribute.columns]
         outside = privacy.person is not None or any(column.other == "drop" for column in columns)
+        outside = outside or privacy.weight is not None  # which may be 0
         if not pairs:
             records *= 2
         elif distance and not (outside and largest > distance):
@@ -182,6 +183,7 @@ def expected_noise(
             pair, moved = (worst,), 2
         else:
             moved = 2
+    largest *= privacy.steps**power
     sensitivity = _on_grid(strategy, largest, power, columns=moved) * records**power
     if power == 1:
         return ExpectedNoise(

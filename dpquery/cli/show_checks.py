@@ -17,9 +17,10 @@ from dpquery.data_check.findings import (
     Records,
     RowsPerPerson,
     UndeclaredValues,
+    WeightsFound,
     written_out,
 )
-from dpquery.releases.words import count, percent
+from dpquery.releases.words import count, figure, percent
 from dpquery.spec.columns import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.problems import nearest
 from dpquery.spec.spec import FileFormat
@@ -316,6 +317,8 @@ def check_grids(checked: DataCheck) -> list[Grid]:
             grids.append(_malformed_grid(records.malformed))
         if records.persons is not None:
             grids.append(_persons_grid(records.persons, checked.spec.privacy.max_rows))
+        if records.weights is not None:
+            grids.append(_weights_grid(records.weights))
     if checked.layout is not None:
         grids.append(_layout_grid(checked.layout, checked.spec.file, checked.header))
     return grids
@@ -444,6 +447,38 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
     )
     columns = ("max_rows", "persons with more", "rows left out", "share", "")
     return Grid(title, columns, tuple(rows), tuple(notes) if persons.busiest else (), strong)
+
+
+def _weights_grid(found: WeightsFound) -> Grid:
+    """Return what each cap of the weights would cut off, and what counts as 0."""
+    declared, largest = float(found.declared.at_most), float(found.weights.max(initial=0.0))
+    caps = sorted({declared, largest, *(declared * times for times in (0.25, 0.5, 2.0, 4.0))})
+    rows, total = [], found.total
+    for cap in caps:
+        cut, records = found.cut_off(cap)
+        rows.append(
+            (
+                f"{cap:g}",
+                f"{records:,}",
+                f"{cut:,.0f}",
+                percent(cut / total) if total else "",
+                f"{figure(cap / declared)} times",
+                "as declared" if cap == declared else "the largest" if cap == largest else "",
+            )
+        )
+        if cap >= max(declared, largest):
+            break
+    notes = [
+        f"an effective sample of {found.effective:,.0f} records, by unequal weights alone; it and "
+        "the sum are private, and no `effective` or `total` of a spec"
+    ]
+    if odd := found.counting_none:
+        texts = ", ".join(f"{_shown(text)} ({number:,})" for text, number in odd[:_COMMONEST])
+        notes.append(f"{count(sum(n for _, n in odd), 'record')} count as 0: {texts}")
+    columns = ("at_most", "records above", "weight cut off", "of the sum", "noise", "")
+    title = f"weights in `{found.declared.name}`: {total:,.0f} in all"
+    strong = caps.index(declared)
+    return Grid(title, columns, tuple(rows), tuple(notes), strong)  # fmt: skip
 
 
 def _layout_grid(layout: FileGuess, declared: FileFormat, header: Header) -> Grid:

@@ -27,6 +27,7 @@ from dpquery.cli.show_worth import (
     expected_grid,
     least_words,
     ratio_to_bound,
+    sample_notes,
     worth_grid,
     worth_json,
 )
@@ -84,10 +85,11 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     ]
     notes += _unfinished(report)
     notes += _rows_of_persons(spec)
+    notes += [words for _, words in sample_notes(report)]
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
     notes += [words for words in (_counted(report), report.remark) if words]
-    notes += delta_words(report.delta, spec.budget, report.worth.items[0].records)
+    notes += delta_words(report.delta, spec.budget, report.records)
     notes += doubts(spec.domain)
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
@@ -403,7 +405,7 @@ def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, obj
 
 
 def _sums(spec: Spec) -> list[SummedFacts | None]:
-    return [summed_facts(item, spec.domain) for item in spec.items]
+    return [summed_facts(item, spec) for item in spec.items]
 
 
 def _times(figure: float | None, std: float) -> float | None:

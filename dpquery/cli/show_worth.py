@@ -1,5 +1,6 @@
 """The first screen of `plan`: what each table is worth before it is paid for, and what is next."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
@@ -15,7 +16,7 @@ from dpquery.releases.budget_words import delta_words, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADE_NAMES, GRADES
 from dpquery.releases.statement import sure_percent
-from dpquery.releases.words import count, percent, rounded, rows_counted, within
+from dpquery.releases.words import count, percent, rounded, rows_counted, weight_words, within
 from dpquery.spec.columns import doubts
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
@@ -44,10 +45,11 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     """Return a line a table, and one each on the weakest, the price, the risk and what is next."""
     spec, worth = report.spec, report.worth
     records = worth.items[0].records
-    about = "" if records is None else f", about {records:,} records"
-    declared = spec.dataset.rows
-    if declared is not None and declared.count != records:
-        about += f" (the spec says {declared.count:,})"
+    noun = "records" if spec.privacy.weight is None else "by weight"
+    about = "" if records is None else f", about {records:,} {noun}"
+    declared = spec.expected_total
+    if declared not in (None, records):
+        about += f" (the spec says {declared:,})"
     delta = f" (delta {power(float(report.delta))})" if report.delta else ""
     title = (
         f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
@@ -179,17 +181,37 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
     notes += [("targets", words) for words in least_words(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
-    records = worth.items[0].records
-    notes += [("delta", words) for words in delta_words(report.delta, spec.budget, records)]
-    if spec.derived and records is None:
+    notes += [("delta", words) for words in delta_words(report.delta, spec.budget, report.records)]
+    if spec.derived and worth.items[0].records is None:
         notes.append(("derived", DERIVED_UNKNOWN))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
+    notes += sample_notes(report)
     notes += [("note", words) for words in (*doubts(spec.domain), _hurried(report), report.remark)]
     return [
         *notes,
         ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
         ("next", _next_words(report, files)),
     ]
+
+
+def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
+    """Say what the cap of weights may cost, and how noise compares with the error of the sample."""
+    weight, worth = report.spec.privacy.weight, report.worth
+    if weight is None:
+        return []
+    total, records, cap = worth.items[0].records, report.records, float(weight.at_most)
+    mean = f", {rounded(cap * records / total)} times the mean" if total and records else ""
+    lost = (
+        f"{cap:g} at most{mean}: half of that halves the noise. What larger ones lose by it is "
+        "missing from every answer, and in no interval; dpquery check counts it"
+    )
+    compared = [
+        f"{item.name} {percent(math.hypot(1, item.rmse / error) - 1)}"
+        for item in worth.items
+        if weight.effective and (error := item.sample_std(weight.effective))
+    ]
+    of = f"what noise adds to the error of a simple sample of {weight.effective or 0:,} records: "
+    return [("weights", lost), *([("sample", of + ", ".join(compared))] if compared else [])]
 
 
 def _next_words(report: PlanReport, files: PlanFiles) -> str:
@@ -328,6 +350,9 @@ def _counts_words(spec: Spec) -> str:
     if spec.privacy.person is not None:
         words.append(f"records without {spec.privacy.person} are in no table")
         words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())
+    if (weight := spec.privacy.weight) is not None:
+        said = weight_words(weight.name, float(weight.at_most), float(weight.step))
+        words.append(said[0].lower() + said[1:])
     return "; ".join(words)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +12,7 @@ from dpquery.commands.arguments import FilePath, as_path
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
-from dpquery.measurement.noise.calibration import calibrated_noise, sound_change, standard_deviation
+from dpquery.measurement.noise.calibration import calibrated_noise, sound_change
 from dpquery.mechanisms.content import ReleaseRequest, digest_of
 from dpquery.mechanisms.fitted import adaptive_mechanism
 from dpquery.mechanisms.linear import given_facts
@@ -110,7 +111,7 @@ class Release(PublishedTables):
                 f"for at epsilon {promised.epsilon:g}; run `dpquery release` again, which is free: "
                 "the ledger holds the measurements"
             )
-        return standard_deviation(terms.law, scale=stated.scale, shift=stated.shift)
+        return replace(due, scale=stated.scale).noise_std
 
     @cached_property
     def noisy(self) -> Sequence[Floats]:
@@ -118,7 +119,9 @@ class Release(PublishedTables):
         path, strategy = self.directory / MEASUREMENTS_FILE, self.measured[0]
         labels = measurement_labels(self.spec, strategy)
         values = read_measurements(path, labels, digest=self.facts.measurements)
-        return noisy_values(strategy, values, shift=self.facts.noise.shift)
+        return noisy_values(
+            strategy, values, shift=self.facts.noise.shift, step=self.spec.privacy.step
+        )
 
     @cached_property
     def answering(self) -> Strategy:

@@ -16,6 +16,7 @@ from dpquery.data_check.findings import (
     Malformed,
     PersonTally,
     Records,
+    WeightTally,
     columns_of,
 )
 from dpquery.data_check.layout import guessed_layout, malformed_lines
@@ -64,6 +65,9 @@ def _records(file: FileRecords, spec: Spec) -> Records:
     tallies = columns_of(spec.domain.in_data, file.columns, spec.file.decimal)
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally(spec.file.decimal)
+    weight, weights = spec.privacy.weight, None
+    if weight is not None and weight.name in file.columns:
+        weights = WeightTally(weight, spec.file.decimal)
     order = None
     if name_of_person is not None and spec.privacy.keep == "first":
         columns = [tally.column for tally in tallies]
@@ -88,6 +92,8 @@ def _records(file: FileRecords, spec: Spec) -> Records:
             reasons += blank
             dropping.append((persons, blank))
             persons.add(chunk.texts[name_of_person], reasons == 0)
+        if weights is not None and weight is not None:
+            weights.add(chunk.texts[weight.name], reasons == 0)
         for reason, left_out in dropping:
             reason.add_alone(int((left_out & (reasons == 1)).sum()))
         total += chunk.records + chunk.malformed
@@ -104,5 +110,6 @@ def _records(file: FileRecords, spec: Spec) -> Records:
         Malformed(malformed, dropped, *malformed_lines(file.readable, malformed)),
         tuple(tally.result() for tally in tallies),
         rows,
+        None if weights is None else weights.result(),
         sources.result(),
     )

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.arrays import Bools
+from dpquery.arrays import Bools, Floats
 from dpquery.measurement.counting.column_codes import ColumnCodes, number_of
 from dpquery.measurement.counting.persons import name_of, person_names
 from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.columns import Attribute, Categorical, Column, Integers
-from dpquery.spec.numbers import is_whole
-from dpquery.spec.spec import FileFormat, Spec
+from dpquery.spec.numbers import is_whole, nearest_float, number
+from dpquery.spec.spec import FileFormat, RecordWeight, Spec
 
 
 def is_invisible(letter: str) -> bool:
@@ -180,6 +180,32 @@ class RowsPerPerson:
         return sum(number for _, number in self.persons)
 
 
+@dataclass(frozen=True, eq=False)
+class WeightsFound:
+    """The weights of those records that no other reason leaves out."""
+
+    declared: RecordWeight
+    weights: Floats  # (n,) different ones that count, rising
+    records: Floats  # (n,) how many have each
+    counting_none: tuple[tuple[str, int], ...]  # texts that count as 0, commonest first
+
+    @property
+    def total(self) -> float:
+        """What they add up to, those that count as 0 apart, before anything is cut off."""
+        return float(self.weights @ self.records)
+
+    def cut_off(self, at_most: float) -> tuple[float, int]:
+        """Return what a cap takes of that, and of how many records."""
+        beyond = np.maximum(self.weights - at_most, 0.0)
+        return float(beyond @ self.records), int(self.records[beyond > 0].sum())
+
+    @property
+    def effective(self) -> float:
+        """The effective number of records: the square of the sum over the sum of squares."""
+        squares = float(self.weights**2 @ self.records)
+        return self.total**2 / squares if squares else 0.0
+
+
 @dataclass(frozen=True)
 class Malformed:
     """Records that cannot be split into fields."""
@@ -202,6 +228,7 @@ class Records:
     # for every declared column what is undeclared in it, in the order of the spec
     columns: tuple[UndeclaredValues, ...]
     persons: RowsPerPerson | None
+    weights: WeightsFound | None
     # sources that hold the same records as an earlier one: both names, and how many
     repeated: tuple[tuple[str, str, int], ...] = ()
 
@@ -259,9 +286,9 @@ class DataCheck:
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
         and what becomes of other texts in a column that takes them in. It does not say that there
         is no record; that records cannot be read, belong to nobody, or hold what a column drops;
-        that ids may be of one person, or of several; that a column holds no declared value at all,
-        or decimals where whole numbers are declared; that records are there twice; or that the
-        file seems to be laid out otherwise.
+        that ids may be of one person, or of several; that a weight counts as 0; that a column holds
+        no declared value at all, or decimals where whole numbers are declared; that records are
+        there twice; or that the file seems to be laid out otherwise.
         """
         if self.header.refusals or self.failures or self.records is None:
             return False
@@ -276,7 +303,9 @@ class DataCheck:
         if any(values.decimals(declared.decimal) for values in self.records.columns):
             return False
         dropped = any(values.records for values in self.records.columns if values.column.drops)
-        persons = self.records.persons
+        persons, weights = self.records.persons, self.records.weights
+        if weights is not None and weights.counting_none:
+            return False
         unclear = persons is not None and (persons.blank or persons.alike or persons.rounded)
         return not (dropped or unclear or self.records.malformed.records)
 
@@ -361,6 +390,39 @@ class ColumnTally:
             self._texts.complete,
             absent,
         )
+
+
+class WeightTally:
+    """The weights of those records that nothing leaves out."""
+
+    def __init__(self, weight: RecordWeight, decimal: str = ".") -> None:
+        self._weight, self._decimal = weight, decimal
+        self._codes = ColumnCodes(weight.column, decimal)
+        self._records: Counter[float] = Counter()  # of each weight
+        self._texts = TextCounts()
+
+    def add(self, texts: StoredValues, inside: Bools) -> None:
+        """Count the weights of one chunk, of the records that are inside."""
+        start = 0
+        for distinct, index in texts:
+            kept = index[inside[start : start + index.size]]
+            start += index.size
+            records = np.bincount(kept, minlength=len(distinct))
+            counts_none = self._codes.of(distinct) == self._weight.steps
+            for place in np.flatnonzero(records).tolist():
+                text, number_of_records = distinct[place].as_py().strip(), int(records[place])
+                if counts_none[place]:
+                    self._texts.add(text, number_of_records)
+                else:
+                    exact = number(text.decode(), self._decimal)
+                    self._records[0.0 if exact is None else nearest_float(exact)] += (
+                        number_of_records
+                    )
+
+    def result(self) -> WeightsFound:
+        """Return what was found."""
+        weights, records = np.array(sorted(self._records.items()), float).reshape(-1, 2).T
+        return WeightsFound(self._weight, weights, records, self._texts.commonest())
 
 
 class PersonTally:

@@ -179,7 +179,8 @@ class FileRecords:
             if isinstance(source, StoredFile):
                 with open_regular(source.path):
                     pass
-        declared = [column.name for column in spec.domain.columns]
+        columns = spec.columns
+        declared = [column.name for column in columns]
         self.declared = tuple(dict.fromkeys([*declared, *filter(None, [spec.privacy.person])]))
         self.readable = [source for source in sources if _refusal(source, ()) is None]
         wrong = {
@@ -190,7 +191,6 @@ class FileRecords:
         }
         self.columns = [name for name in self.declared if name not in wrong]
         # what is wrong with the headers of some sources
-        columns = spec.domain.columns
         refusals = [
             _refusal(source, ()) or _refusal(source, self.declared, columns, spec.privacy.person)
             for source in sources

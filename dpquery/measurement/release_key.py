@@ -230,6 +230,9 @@ def _unit(privacy: Privacy) -> KeyText:
     unit = [privacy.person, privacy.max_rows, privacy.neighbours]
     if privacy.person is not None and privacy.keep != "first":  # which was meant before the field
         unit.append(KeyText(f"keep={key_text(privacy.keep)}"))
+    if (weight := privacy.weight) is not None:
+        of = {"column": weight.name, "at_most": weight.at_most, "step": weight.step}
+        unit.append(write_record("RecordWeight", **of))
     return key_text(unit)
 
 

@@ -440,6 +440,8 @@ def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
         raise SpecError(
             f"{name} needs Gaussian noise; leave --noise out, or give --mechanism linear"
         )
+    if spec.privacy.weight is not None:
+        raise SpecError(f"{name} counts each record as one; give --mechanism linear")
     refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
     for option, words in refused:
         if option:

@@ -163,7 +163,12 @@ class LinearMechanism:
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers with intervals of a level, and their manifest."""
         query = self.query
-        noisy = noisy_values(query.strategy, measured.values, shift=query.mechanism.shift)
+        noisy = noisy_values(
+            query.strategy,
+            measured.values,
+            shift=query.mechanism.shift,
+            step=query.mechanism.step,
+        )
         std, compiled = query.mechanism.noise_std, query.compiled
         answering, tests = given_facts(query.strategy, compiled, noisy, noise_std=std)
         facts = facts_used(query.spec, compiled, tests)

@@ -409,6 +409,8 @@ def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
     sums = [item.name for item in spec.items if item.summed is not None]
     if sums:
         return f"{name} answers counts, and the item {sums[0]!r} is a sum; leave its sums out"
+    if spec.privacy.weight is not None:
+        return f"{name} counts each record as one; leave `weight` out"
     if spec.states_facts:
         return f"{name} knows no public facts; leave `impossible` and `known` out"
     if any(item.share for item in spec.items):

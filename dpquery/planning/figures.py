@@ -16,9 +16,9 @@ from dpquery.measurement.ledger.funds import Funds, PriceAt, largest_epsilon, pr
 from dpquery.measurement.noise.calibration import (
     Calibration,
     calibration,
+    largest_move,
     record_change,
     sound_change,
-    steps,
 )
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
@@ -111,7 +111,7 @@ def unit_std(
     """
     counted = spec.budget.counted
     variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta, accounting=counted)
-    return steps(spec.privacy, change) * math.sqrt(variance)
+    return largest_move(spec.privacy, change) * math.sqrt(variance)
 
 
 def selection_std(

@@ -82,6 +82,13 @@ class PlanReport:
         return replace(self, remark="; ".join(remarks))
 
     @property
+    def records(self) -> int | None:
+        """About how many records there are, where somebody said."""
+        if self.spec.privacy.weight is None:
+            return self.worth.items[0].records
+        return None if self.spec.dataset.rows is None else self.spec.dataset.rows.count
+
+    @property
     def targets_beyond_budget(self) -> bool:
         """Whether no kind of noise meets the targets within the whole budget."""
         return bool(self.least) and all(needed.share > 1 for needed in self.least)

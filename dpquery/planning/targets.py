@@ -21,7 +21,7 @@ import numpy as np
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.counting.tabulate import check_table_sizes
-from dpquery.measurement.noise.calibration import sound_change, steps
+from dpquery.measurement.noise.calibration import largest_move, sound_change
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions
 from dpquery.plan_file.plan import ItemFigures, Plan, PlannedSelection, Target
@@ -164,14 +164,15 @@ class DerivedTargets(DerivedErrors):
         for target in targets:
             _check_own_noise(target, items[target.item])
         named = [items[name] for name in dict.fromkeys(target.item for target in targets)]
-        rows = spec.dataset.rows
-        if rows is None:
+        total, weighted = spec.expected_total, spec.privacy.weight is not None
+        if total is None:
+            what = "what the weights add up to" if weighted else "how many records there are"
+            remedy = "`weight: {total: 38000000}`" if weighted else "`dataset: {rows: about 50000}`"
             raise SpecError(
-                f"the error of {quoted(named[0].name)} depends on how many records there are, and "
-                "the spec does not say; declare `dataset: {rows: about 50000}`, from public "
-                "knowledge"
+                f"the error of {quoted(named[0].name)} depends on {what}, and the spec does not "
+                f"say; declare {remedy}, from public knowledge"
             )
-        super().__init__(named, spec, compiled, rows=rows.count, proxy=proxy)
+        super().__init__(named, spec, compiled, rows=total, proxy=proxy)
         self.targets = tuple(targets)
 
     def noted(self, plan: Plan) -> Plan:
@@ -455,7 +456,7 @@ def least_epsilons(plan: Plan, shares: BudgetShares) -> tuple[LeastEpsilon, ...]
 def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
     """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
     change, score = sound_change(selection.record_change, spec), selection.score or math.inf
-    needed = steps(spec.privacy, change) * score
+    needed = largest_move(spec.privacy, change) * score
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:

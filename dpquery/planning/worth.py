@@ -85,6 +85,12 @@ class ItemWorth:
         """The mean answer."""
         return None if self.share is None or self.records is None else self.share * self.records
 
+    def sample_std(self, effective: int) -> float | None:
+        """The standard error that the mean answer has of a simple random sample of so many."""
+        if self.share is None or self.records is None:
+            return None
+        return self.records * math.sqrt(self.share * (1 - self.share) / effective)
+
     @property
     def relative(self) -> float | None:
         """The error over the median answer; None where that is none, or not known."""
@@ -179,8 +185,7 @@ class JudgedOn:
             rows: about how many records there are, in place of what the spec says.
             proxy: public records; None for made-up ones.
         """
-        declared = None if spec.dataset.rows is None else spec.dataset.rows.count
-        self.rows = rows or declared
+        self.rows = rows or spec.expected_total
         self.proxy, self._spec, self._compiled = proxy, spec, compiled
         self._tried = (UNEVEN, MILDER) if proxy is None else (UNEVEN,)
 
@@ -316,7 +321,7 @@ def worth_of(
     trials = _Trials(priced, compiled)
     alone = trials.alone(largest, units[largest])
     twice = selection_std(priced.selection, spec, epsilon=2 * priced.epsilon, delta=delta)
-    average = None if spec.dataset.rows is None else items[largest].average
+    average = None if spec.expected_total is None else items[largest].average
     worst = WorstItem(items[largest].name, items[largest].rmse, alone, twice / priced.std, average)
     tried = [for_size] if items[for_size].grade != "good" else []
     tried += [largest] if alone < NEAR * worst.rmse else []

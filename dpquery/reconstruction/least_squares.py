@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from typing import Protocol, overload
@@ -394,9 +395,11 @@ class NoisyValues(MeasuredValues):
     A release may have measured 10^8 values: the only copy of them all is the integers.
     """
 
-    def __init__(self, values: Ints, sizes: Sequence[int], *, shift: int) -> None:
+    def __init__(
+        self, values: Ints, sizes: Sequence[int], *, shift: int, step: Fraction = Fraction(1)
+    ) -> None:
         """Take (m,) values in steps of 2^shift, and how many belong to each measurement."""
-        self._values, self._step = values, 2.0**shift
+        self._values, self._step = values, 2.0**shift * float(step)
         self._ends = [0, *accumulate(sizes)]
         if self._ends[-1] != len(values):
             raise ValueError(f"{len(values)} values for measurements of {self._ends[-1]}")
@@ -409,16 +412,19 @@ class NoisyValues(MeasuredValues):
         return np.asarray(self._values[self._ends[place] : self._ends[place + 1]] * self._step)
 
 
-def noisy_values(strategy: Strategy, values: Ints, *, shift: int) -> NoisyValues:
+def noisy_values(
+    strategy: Strategy, values: Ints, *, shift: int, step: Fraction = Fraction(1)
+) -> NoisyValues:
     """Split noisy values by measurement, in units of the integer strategy.
 
     Args:
         strategy: what was measured.
         values: (m,) noisy values in steps of the grid, 2^shift.
         shift: of the grid.
+        step: what 1 in the tables that were measured is worth in answers.
     """
     sizes = [measurement.block.queries for measurement in strategy.measurements]
-    return NoisyValues(values, sizes, shift=shift)
+    return NoisyValues(values, sizes, shift=shift, step=step)
 
 
 def table_answers(

@@ -34,6 +34,7 @@ from dpquery.releases.manifest_facts import (
     derived_facts,
     item_facts,
 )
+from dpquery.releases.words import one_line, weight_words
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.fields import IDENTIFIER
 from dpquery.spec.problems import near_in_folder, quoted
@@ -90,11 +91,26 @@ class DatasetFacts:
 
 
 @dataclass(frozen=True)
+class WeightFacts:
+    """What a record counts as: a number in a column."""
+
+    column: str  # its name
+    at_most: FigureAboveZero  # what a larger number counts as
+    step: FigureAboveZero  # numbers are rounded to multiples of it
+
+    @property
+    def words(self) -> str:
+        """The same in a sentence without its full stop."""
+        return weight_words(one_line(self.column), self.at_most, self.step)
+
+
+@dataclass(frozen=True)
 class PrivacyFacts:
     """The privacy unit ("row", or "person" by a column of that name) and what neighbours are.
 
     `keep` is "random" where the rows that count of a person were chosen at random; None, and left
-    out of the file, where they are the first, or the unit is a row.
+    out of the file, where they are the first, or the unit is a row. `weight` is left out where each
+    record counts as 1.
     """
 
     unit: Literal["row", "person"]
@@ -102,6 +118,7 @@ class PrivacyFacts:
     max_rows: Count
     neighbours: Neighbours
     keep: Annotated[Literal["random"] | None, UNWRITTEN] = None
+    weight: Annotated[WeightFacts | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
@@ -385,7 +402,10 @@ def counted_facts(domain: Domain) -> CountedFacts:
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     unit: Literal["row", "person"] = "row" if privacy.person is None else "person"
     keep = None if privacy.person is None or privacy.keep == "first" else privacy.keep
-    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep)
+    given, weight = privacy.weight, None
+    if given is not None:
+        weight = WeightFacts(given.name, float(given.at_most), float(given.step))
+    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep, weight)
 
 
 def _guarantee_facts(guarantee: Guarantee, cumulative: str, name: str) -> GuaranteeFacts:

@@ -38,13 +38,16 @@ class SummedFacts:
     other: int | None
     # what no error says of a sum over bins, in words; left out of the file elsewhere
     rounding: Annotated[str, UNWRITTEN] = ""
+    # whether each record adds that times its weight; left out of the file where none has one
+    weighted: Annotated[bool, UNWRITTEN] = False
 
     @property
     def words(self) -> str:
         """The same in a sentence without its first word and full stop."""
         other = "" if self.other is None else f", and one without a declared value {self.other:,}"
         rounding = f"; {self.rounding}" if self.rounding else ""
-        most = f"one record adds at most {self.largest:,} either way"
+        times = " times its weight" * self.weighted
+        most = f"one record adds at most {self.largest:,}{times} either way"
         return f"sums of {self.of}: {most}{other}{rounding}"
 
 
@@ -106,7 +109,7 @@ def item_facts(spec: Spec, *, labelled_tables: int | None) -> tuple[ItemFacts, .
             item.size,
             item.description,
             item.publish,
-            summed_facts(item, spec.domain),
+            summed_facts(item, spec),
             labelled_tables is not None and len(item.tables) > labelled_tables,
             tuple(_level_facts(item, spec.domain)),
         )
@@ -127,14 +130,15 @@ def roundings(items: Sequence[ItemFacts]) -> list[tuple[str, str]]:
     return [(name, words) for name, words in summed if words]
 
 
-def summed_facts(item: Item, domain: Domain) -> SummedFacts | None:
+def summed_facts(item: Item, spec: Spec) -> SummedFacts | None:
     """Return what an item adds up; None where it counts records."""
-    summed = item.summed
+    summed, weighted = item.summed, spec.privacy.weight is not None
     if summed is None:
         return None
-    attribute = domain.attributes[summed.attribute]
+    attribute = spec.domain.attributes[summed.attribute]
     other = None if attribute.columns[0].drops else summed.values[-1]
-    return SummedFacts(attribute.name, summed.largest, other, summed.rounding_words(attribute))
+    rounding = summed.rounding_words(attribute)
+    return SummedFacts(attribute.name, summed.largest, other, rounding, weighted)
 
 
 def _level_facts(item: Item, domain: Domain) -> Iterator[LevelFacts]:

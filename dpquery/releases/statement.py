@@ -347,6 +347,8 @@ def statement(manifest: Manifest) -> str:
     level = f"{100 * manifest.level:g} %"
     has_errors = manifest.error_bars
     columns = COLUMN_WORDS.format(level=level) if has_errors else WITHOUT_ERRORS
+    if manifest.privacy.weight is not None:
+        columns = columns.replace("the count", "the weighted count")
     more = [*numbered_lines(manifest), *published_lines(manifest), *extra_lines(manifest)]
     more += derived_lines(manifest.derived)
     text = TEMPLATE.format(
@@ -394,13 +396,15 @@ def _counted_words(manifest: Manifest) -> str:
         )
         if names
     ]
+    if privacy.weight is not None:
+        lines.append(f"- {privacy.weight.words}.")
     if privacy.unit == "person":
         malformed = "A record without an id, or a line that is no record, is in no table."
         verb = "is" if privacy.max_rows == 1 else "are"
         malformed += f" At most {count(privacy.max_rows, 'row')} of each person {verb} counted."
         if facts.rows:
             malformed += ROWS_WORDS.format(rows=facts.rows)
-    elif facts.drop:
+    elif facts.drop or privacy.weight is not None:
         malformed = "A line that is no record is left out of every table."
     else:
         malformed = "A line that is no record counts as one without any declared value."

@@ -119,6 +119,19 @@ def _escaped(text: str) -> str:
     return escape(without_controls(text))
 
 
+def weight_words(column: str, at_most: float, step: float) -> str:
+    """Return what a record counts as, as a sentence without its full stop.
+
+    >>> print(weight_words("wt", 500, 0.1))
+    A record counts as its number in `wt`, rounded to a multiple of 0.1: one above 500 as 500, and \
+what is no number, or below 0.05, as 0
+    """
+    return (
+        f"A record counts as its number in `{column}`, rounded to a multiple of {step:g}: one "
+        f"above {at_most:g} as {at_most:g}, and what is no number, or below {step / 2:g}, as 0"
+    )
+
+
 def rows_counted(max_rows: int, *, keep: str) -> str:
     """Return how many rows of a person count and which, as a sentence without its full stop.
 

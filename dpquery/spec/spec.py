@@ -1,13 +1,14 @@
 """The spec as an object: items and tables, privacy, budget, derived items, public facts."""
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from dpquery.spec.columns import Attribute, Bins, Domain
+from dpquery.spec.columns import Attribute, Bins, Column, Domain
 from dpquery.spec.numbers import power
 from dpquery.spec.predicates import PredicateSet
 
@@ -154,10 +155,42 @@ class Item:
 
 
 @dataclass(frozen=True)
+class RecordWeight:
+    """What a record counts as: the number in a column, cut off at the top and put on a grid.
+
+    A record adds whole steps of the grid, from 0 to `steps`, to the one cell that it is in. A text
+    that is no number, or one below half a step, adds none.
+    """
+
+    name: str  # of the column
+    at_most: Fraction  # what a larger weight counts as; a whole number of steps
+    step: Fraction  # of the grid
+    # about what the weights add up to, and the records of a simple random sample that would say as
+    # much of the whole: public, and for plans alone
+    total: int | None = None
+    effective: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """The most steps that one record adds."""
+        return int(self.at_most / self.step)
+
+    @cached_property
+    def column(self) -> Column:
+        """The column, with a code for every number of steps but 0, which any other text adds.
+
+        The bin of each number is what rounds to it; that of the largest has no upper end.
+        """
+        edges = [float((k - Fraction(1, 2)) * self.step) for k in range(1, self.steps + 1)]
+        return Column(self.name, Bins((*edges, sys.float_info.max)))
+
+
+@dataclass(frozen=True)
 class Privacy:
     """The protected unit: a row, or a person (a CSV column) with at most `max_rows` rows each.
 
-    `keep` is which rows of a person with more count: any, each as likely, or the first.
+    `keep` is which rows of a person with more count: any, each as likely, or the first. `weight` is
+    what a record counts as; 1 without one.
     """
 
     person: str | None = None
@@ -165,6 +198,17 @@ class Privacy:
     neighbours: Neighbours = "add-remove"
     delta: Fraction = Fraction(0)
     keep: Keep = "random"
+    weight: RecordWeight | None = None
+
+    @property
+    def steps(self) -> int:
+        """The most that one record adds to its cell of the exact tables, which are of integers."""
+        return 1 if self.weight is None else self.weight.steps
+
+    @property
+    def step(self) -> Fraction:
+        """What one of them is worth in answers."""
+        return Fraction(1) if self.weight is None else self.weight.step
 
 
 @dataclass(frozen=True)
@@ -403,6 +447,19 @@ class Spec:
     def queries(self) -> int:
         """Number of queries in the whole workload."""
         return sum(item.size for item in self.items)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that are read of every record, that of persons apart."""
+        weight = self.privacy.weight
+        return (*self.domain.columns, *(() if weight is None else (weight.column,)))
+
+    @property
+    def expected_total(self) -> int | None:
+        """About what all records count as together: their number, or what weights add up to."""
+        if self.privacy.weight is not None:
+            return self.privacy.weight.total
+        return None if self.dataset.rows is None else self.dataset.rows.count
 
     @property
     def accounting(self) -> Accounting | None:

@@ -28,6 +28,12 @@ CHANGING |= {"os.truncate", "os.utime", "os.setxattr", "os.mkfifo", "os.system",
 CHANGING |= {"subprocess.Popen", "socket.connect", "socket.bind", "tempfile.mkstemp"}
 CHANGING |= {"tempfile.mkdtemp", "sqlite3.connect", "syslog.syslog", "shutil.copyfile"}
 
+# Incomes, which are in the files of every kind of damage, are weights too.
+WEIGHTED_SPEC = PERSON_SPEC.replace("  income: {bins: [0, 10, 20.5, 50]}\n", "").replace(
+    "neighbours", "weight: {column: income, at_most: 30, step: 0.5}, neighbours"
+)
+WEIGHTED_SPEC = WEIGHTED_SPEC.replace("[sex, region, income]", "[sex, region]")
+
 MORE = """\
 workload:
   - {name: cumulative, ranges: {age: prefix}}
@@ -182,6 +188,7 @@ TOWNS = {
     "rows": lambda folder: planned(folder, SPEC),
     "replaced": lambda folder: planned(folder, GAUSSIAN_SPEC),
     "persons": lambda folder: planned(folder, PERSON_SPEC),
+    "weights": lambda folder: planned(folder, WEIGHTED_SPEC),
     "RAP": lambda folder: planned(folder, MIXED_SPEC, rap=True),
     "RAP, persons": lambda folder: planned(folder, RAP_PERSON_SPEC, rap=True),
     "RAP, replaced": lambda folder: planned(folder, REPLACE_SPEC, rap=True),

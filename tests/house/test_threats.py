@@ -270,18 +270,20 @@ def test_row_16_loggers_and_warnings_of_libraries_turned_up_tell_nothing(town, m
     assert not re.search(r"^(DEBUG|INFO|WARNING|ERROR)|Warning", done.err, re.MULTILINE)
 
 
-def test_row_23_no_column_of_the_data_can_weigh_its_records():
-    fields = {"weights", "weight_column", "weight", "frequency"}
-    records = [find(name, package()).text for name in ("Dataset", "Privacy", "Budget", "Spec")]
+def test_row_23_no_column_weighs_records_without_a_cap():
+    fields = {"weights", "weight_column", "frequency"}
+    names = ("Dataset", "Privacy", "Budget", "Spec", "RecordWeight")
+    records = [find(name, package()).text for name in names]
     declared = {
-        node.target.id
+        node.target.id: node.value
         for text in records
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.AnnAssign)
     }
     assert "dataset" in declared
-    assert declared & fields == set()
-    assert {"person", "max_rows"} <= declared
+    assert declared.keys() & fields == set()
+    assert {"person", "max_rows", "weight"} <= declared.keys()
+    assert declared["at_most"] is declared["step"] is None  # neither may be left out
 
 
 IDS = [

@@ -228,6 +228,8 @@ LEFT_OUT = {
     "Dataset.rows": "where RAP relies on it, it is in the mechanism's total",
     "Dataset.parent": "whose cap is charged too",
     "Privacy.delta": "the delta asked for is in the guarantee",
+    "RecordWeight.total": "for plans alone",
+    "RecordWeight.effective": "for plans alone",
     "Attribute.name": "an attribute is what its columns are, whatever the tables call it",
     "Categorical.labels": "as tables",
     "Categorical.levels": "what is asked by them is in the queries",
@@ -239,6 +241,7 @@ LEFT_OUT = {
     "Block.shape_of_domain": "follows from the classes",
     "CellClasses.shape_of_domain": "follows from the classes",
     "CalibratedNoise.change": "what the sensitivity is for",
+    "CalibratedNoise.step": "that of the weight",
     "RapRounds.workload": "it is that of the compiled spec",
     "RapRounds.rows": "as of the dataset",
     "TableRounds.workload": "what it has a run measure is in the candidates",
@@ -269,7 +272,9 @@ CELL_CLASSES = CellClasses(SHAPE, (0, 1), np.arange(8) // 2)
 CLASS_BLOCK = CellClassBlock(CELL_CLASSES, product((4,), {0: Identity(4)}))
 DAYS = "  day: {date: {from: 2013-01-01, to: 2013-03-31, by: week, format: '%d.%m.%Y'}}\n"
 DAYS += "  pay: {bins: [0, 1], number: {thousands: '.', decimal: ','}}\n"
-PARSED = parse(PERSON.replace("workload:", DAYS + "workload:"), name="survey.yaml", files={})
+WEIGHT = ", weight: {column: wt, at_most: 5, step: 0.5}"
+WEIGHTED = PERSON.replace("keep: first}", "keep: first}" + WEIGHT)
+PARSED = parse(WEIGHTED.replace("workload:", DAYS + "workload:"), name="survey.yaml", files={})
 MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK), WeightedBlock(1, CLASS_BLOCK))
 LINEAR = {
     "spec": PARSED,

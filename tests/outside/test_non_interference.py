@@ -96,6 +96,7 @@ RAP_SHORT = (RAP[0], RAP[3], RAP[4])
 SCENARIOS = {
     "every command": ("rows", EVERYTHING, FEW[:2], tuple(FILES)),
     "persons": ("persons", SHORT, (FEW[0], *SOME[3:]), tuple(FILES)),
+    "weights": ("weights", SHORT, (FEW[0], *SOME[3:7]), tuple(FILES)),
     "RAP": ("RAP", RAP, FEW[:1], SOME[1:8]),
 }
 LONG_SCENARIOS = {

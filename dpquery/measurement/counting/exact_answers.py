@@ -15,12 +15,12 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
+from dpquery.limits import RECORD_BITS
 from dpquery.operators.blocks import PIECE
 from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.factors import Factor, Ones
 from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
 
-RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
 _LEAST_DIGIT = 24  # bits
 
@@ -55,7 +55,10 @@ def exact_answers(measurement: WeightedBlock, table: Ints, *, shift: int) -> Int
         DataError: the table holds 2^36 records or more.
     """
     if table.size and int(table.sum()) >= 1 << RECORD_BITS:
-        raise DataError(f"the data file holds more than 2^{RECORD_BITS} records; split it")
+        raise DataError(
+            f"the data file holds more than 2^{RECORD_BITS} records, or steps of weights; split "
+            "it, or declare a larger `step`"
+        )
     measured = measurement.block
     if isinstance(measured, CellClassBlock):
         table = measured.class_table(table)

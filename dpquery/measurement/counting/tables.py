@@ -183,18 +183,21 @@ _Codes = NDArray[np.int32]
 
 
 class TableCounts:
-    """The counts of the tables over some subsets of attributes.
+    """The counts of the tables over some subsets of attributes, or the sums of weights in them.
 
     Attributes:
         homes: the tables that are counted, each a subset of attributes.
     """
 
-    def __init__(self, subsets: Sequence[Subset], shape: Sequence[int]) -> None:
+    def __init__(
+        self, subsets: Sequence[Subset], shape: Sequence[int], *, weight: int | None = None
+    ) -> None:
         """Choose the tables to count.
 
         Args:
             subsets: of attributes, whose tables are wanted.
             shape: number of codes of every attribute.
+            weight: the one whose codes are what rows add to their cells; None where each adds 1.
 
         Raises:
             UnsupportedWorkloadError: they are too large together.
@@ -211,10 +214,12 @@ class TableCounts:
         dtype = np.uint32 if sum(sizes) >= WIDE_CELLS else np.int64
         self._cells: NDArray[np.integer] = np.zeros(sum(sizes), dtype)
         self._groups = counted_together(self.homes, shape)
-        used = sorted({i for home in self.homes for i in home})
+        self._weight = weight
+        weights = () if weight is None else (weight,)
+        used = sorted({i for home in (*self.homes, weights) for i in home})
         self._dtypes = {i: np.min_scalar_type(max(0, shape[i] - 1)) for i in used}
         self._held: list[dict[int, NDArray[np.integer]]] = []
-        self._rows_held = self._rows = 0
+        self._rows_held = self._counted = 0
 
     def add(self, codes: Mapping[int, Ints], rows: int) -> None:
         """Count rows: (rows,) codes of every attribute that some table has."""
@@ -270,17 +275,23 @@ class TableCounts:
         if not rows:
             return
         codes = {i: np.concatenate([part.pop(i) for part in held]).astype(np.int32) for i in used}
-        self._rows += rows
-        if self._rows > _MOST:
+        weights = None if self._weight is None else codes.pop(self._weight).astype(np.int64)
+        self._counted += rows if weights is None else int(weights.sum())
+        if self._counted > _MOST:
             self._widen()
         counter = _CellNumbers(codes, self._shape, rows)
         for group, homes in self._groups:
             size = count_of_cells(group, self._shape)
             if homes == [group]:
                 counts = self._cells[self._slices[group]]
-                np.add.at(counts, counter.of(group), counts.dtype.type(1))  # slow with another type
+                added = counts.dtype.type(1) if weights is None else weights.astype(counts.dtype)
+                np.add.at(counts, counter.of(group), added)  # slow with another type
                 continue
-            tensor = np.bincount(counter.of(group), minlength=size)
+            if weights is None:
+                tensor = np.bincount(counter.of(group), minlength=size)
+            else:  # bincount adds weights up as floats
+                tensor = np.zeros(size, np.int64)
+                np.add.at(tensor, counter.of(group), weights)
             sums = marginal_sums(tensor.reshape([self._shape[i] for i in group]), group, homes)
             for home, table in sums:
                 counts = self._cells[self._slices[home]]

@@ -61,7 +61,7 @@ def check_header(data: Data, spec: Spec) -> None:
         check_spark(locations, _declared(spec))
         return
     for source in sources_of(data, spec.file):
-        check_kinds(source.check(_declared(spec)), spec.domain.columns, where=source.name)
+        check_kinds(source.check(_declared(spec)), spec.columns, where=source.name)
 
 
 def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
@@ -87,8 +87,9 @@ def tabulate(
         memory: bytes of rows held at a time where the unit is a person; less takes more passes over
             the data, and counts the same.
 
-    Privacy: one row more or less moves every tensor by at most 1 in L1, and one person by at most
-    `spec.privacy.max_rows` where the unit is a person. The result itself is NOT private.
+    Privacy: one row more or less moves every tensor by at most `spec.privacy.steps` in L1, which is
+    1 where records have no weight, and one person by at most `max_rows` times that where the unit
+    is a person. The result itself is NOT private.
 
     Raises:
         DataError: a source cannot be read; the message holds nothing that was read from it.
@@ -183,4 +184,4 @@ def _coded(
 
 def _declared(spec: Spec) -> list[str]:
     person = [] if spec.privacy.person is None else [spec.privacy.person]
-    return [column.name for column in spec.domain.columns] + person
+    return [column.name for column in spec.columns] + person

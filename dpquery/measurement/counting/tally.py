@@ -16,7 +16,7 @@ from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys
 from dpquery.measurement.counting.sources import Piece, StoredValues
 from dpquery.measurement.counting.tables import PackedCodes, TableCounts
-from dpquery.spec.columns import Column
+from dpquery.spec.columns import Attribute, Column
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
@@ -43,23 +43,33 @@ class RecordTally:
         those of one part draw the same priorities (see `persons`).
         """
         self.spec = spec
-        self._classes = classes
         self._shape = tuple(int(class_of.max()) + 1 for class_of in classes)
+        self._classes, self._attributes = tuple(classes), spec.domain.attributes
+        # A weight is read, held and left out as if it were one attribute more, of as many classes
+        # as there are steps: what a record adds is the class of its code.
+        self._weight = None if spec.privacy.weight is None else len(self._shape)
         for subset in subsets:
             if list(subset) != sorted(set(subset)) or not set(subset) <= set(
                 range(len(self._shape))
             ):
                 raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
-        self._counts = TableCounts(subsets, self._shape)
         used = {i for subset in subsets for i in subset}
+        if spec.privacy.weight is not None:
+            column, steps = spec.privacy.weight.column, spec.privacy.steps
+            self._attributes += (Attribute(column.name, (column,)),)
+            self._classes += (np.append(np.arange(1, steps + 1), 0),)
+            self._shape += (steps + 1,)
+            used.add(len(self._shape) - 1)
+        self._counts = TableCounts(subsets, self._shape, weight=self._weight)
         self._needed = [
             i
-            for i, attribute in enumerate(spec.domain.in_data)
-            if i in used or any(column.drops for column in attribute.columns)
+            for i, attribute in enumerate(self._attributes)
+            if attribute.in_data
+            and (i in used or any(column.drops for column in attribute.columns))
         ]
-        declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
+        declared = [c for i in self._needed for c in self._attributes[i].columns]
         self._codes_of = {c.name: ColumnCodes(c, spec.file.decimal) for c in declared}
-        self._numbered = [i for i in used if not spec.domain.attributes[i].in_data]
+        self._numbered = [i for i in used if not self._attributes[i].in_data]
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
@@ -162,7 +172,7 @@ class RecordTally:
     def _attribute_codes(self, i: int, texts: Mapping[str, StoredValues], inside: Bools) -> Ints:
         """Return the classes of an attribute's codes; clear records without a code in `inside`."""
         codes = np.zeros(inside.size, np.int64)
-        for column in self.spec.domain.attributes[i].columns:
+        for column in self._attributes[i].columns:
             column_codes = self._column_codes(column, texts[column.name])
             inside &= column_codes >= 0
             codes = codes * column.size + column_codes

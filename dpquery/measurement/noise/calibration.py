@@ -30,11 +30,13 @@ class CalibratedNoise:
     scale: float  # of the noise in grid steps
     # what a record does between neighbours, which the sensitivity is for
     change: RecordChange = "enters"
+    step: Fraction = Fraction(1)  # what 1 in the exact tables is worth in answers
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on a row of the integer strategy."""
-        return standard_deviation(self.guarantee.law, scale=self.scale, shift=self.shift)
+        """Standard deviation of the noise on a row of the integer strategy, in answers."""
+        deviation = standard_deviation(self.guarantee.law, scale=self.scale, shift=self.shift)
+        return deviation * float(self.step)
 
 
 def record_change(spec: Spec) -> RecordChange:
@@ -43,12 +45,13 @@ def record_change(spec: Spec) -> RecordChange:
     Privacy:
         A replaced row stays inside the domain where no column drops records: what is not declared
         is then a class of its own. A person may have fewer rows than the one in whose place they
-        are, or none, so that rows enter and leave.
+        are, or none, so that rows enter and leave; and so do records whose weight may be 0.
     """
     if spec.privacy.neighbours == "add-remove":
         return "enters"
     columns = (column for attribute in spec.domain.attributes for column in attribute.columns)
-    if spec.privacy.person is not None or any(column.drops for column in columns):
+    weighted = spec.privacy.weight is not None
+    if weighted or spec.privacy.person is not None or any(column.drops for column in columns):
         return "moves"
     return "moves within"
 
@@ -81,6 +84,8 @@ class Calibration:
     shift: int  # their answers are measured over 2^shift, floored
     records: int  # single records that change between neighbours
     change: RecordChange  # what each of them does
+    steps: int = 1  # the most that one of them adds to its cell
+    step: Fraction = Fraction(1)  # what 1 in a cell is worth in answers
 
     def noise_for(self, guarantee: Guarantee) -> CalibratedNoise:
         """Return the noise that meets a guarantee, with what it costs in other currencies.
@@ -102,7 +107,8 @@ class Calibration:
                 rho=min(self.rho(scale), guarantee.amount**2 / 2),
                 squared_mu=laplace_squared_mu(self._together.squared, scale=scale),
             )
-        return CalibratedNoise(guarantee, self.shift, self.sensitivity, scale, self.change)
+        exact = (guarantee, self.shift, self.sensitivity, scale)
+        return CalibratedNoise(*exact, self.change, self.step)
 
     @cached_property
     def sensitivity(self) -> int:
@@ -151,11 +157,13 @@ class Calibration:
         )
 
     def _moved(self, exact: int, support: int, *, laplace: bool) -> int:
-        """Return a norm of what one record changes as that of all records on the grid.
+        """Return a norm of what 1 in a cell changes as that of all records on the grid.
 
         Privacy: several records cost most where they all do the same, since the cost is convex in
-        the moves.
+        the moves. So is it in the weights before and after, each from 0 to `steps`: a record costs
+        most where each of the two is one or the other ([MATH] 11).
         """
+        exact *= self.steps if laplace else self.steps**2
         moved = _on_grid(exact, support, self.shift, laplace) if self.shift else exact
         return moved * (self.records if laplace else self.records**2)
 
@@ -187,9 +195,10 @@ def calibration(
     def worked_out() -> Calibration:
         check_width(measurements)
         shift = grid_shift(measurements)
-        return Calibration(measurements, strategy.noise, shift, records, change)
+        kind = (measurements, strategy.noise, shift, records, change)
+        return Calibration(*kind, privacy.steps, privacy.step)
 
-    return strategy.once((records, change), worked_out)
+    return strategy.once((records, change, privacy.steps, privacy.step), worked_out)
 
 
 def calibrated_noise(
@@ -230,6 +239,11 @@ def steps(privacy: Privacy, change: RecordChange) -> int:
     if change != "enters" and not replaced:
         raise ValueError("records that are added or removed enter or leave the domain")
     return privacy.max_rows * (2 if replaced and change == "enters" else 1)
+
+
+def largest_move(privacy: Privacy, change: RecordChange) -> float:
+    """Return how far neighbours move a count of sensitivity one, in answers."""
+    return steps(privacy, change) * float(privacy.steps * privacy.step)
 
 
 def _on_grid(exact: int, support: int, shift: int, laplace: bool) -> int:

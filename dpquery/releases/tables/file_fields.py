@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from dpquery.releases.manifest import Manifest
+from dpquery.releases.manifest import Manifest, WeightFacts
 from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts
 from dpquery.releases.tables.file_columns import (
     AMOUNT,
@@ -91,7 +91,9 @@ def item_fields(
     known |= {} if manifest.error_bars else FITTED_FIELDS
     known |= {"flag": FACT_FLAG} if manifest.facts else {}
     known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}
-    return _row_fields(schema, known, _words(facts.summed, manifest.level), domain)
+    return _row_fields(
+        schema, known, _words(facts.summed, manifest.level, manifest.privacy.weight), domain
+    )
 
 
 def derived_item_fields(
@@ -142,9 +144,13 @@ def field_kind(kind: pa.DataType) -> FieldKind:
     return "date" if pa.types.is_date(kind) else "text"
 
 
-def _words(summed: SummedFacts | None, level: float) -> dict[str, str]:
+def _words(
+    summed: SummedFacts | None, level: float, weight: WeightFacts | None = None
+) -> dict[str, str]:
     amount = "count" if summed is None else f"sum of {summed.of}"
     unit = COUNTED if summed is None else summed.of
+    if weight is not None:
+        amount, unit = f"weighted {amount}", weight.column if summed is None else unit
     return {"amount": amount, "level": f"{100 * level:g} %", "unit": unit}
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, get_args
 
-from dpquery.limits import MAX_PERSON_ROWS, MAX_SUMMED_VALUE
+from dpquery.limits import MAX_DECLARED_ROWS, MAX_PERSON_ROWS, MAX_SUMMED_VALUE
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.columns import Boolean, Other
 from dpquery.spec.numbers import THOUSANDS
@@ -118,6 +118,7 @@ _EPSILON = Decimal("epsilon", low=Fraction(1, 10**6), high=10**6,
 _RHO = replace(_EPSILON, what="rho", refusal=_EPSILON.refusal.replace("epsilon", "rho"))
 _DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
     refusal="delta is {given}; expected 0, or from 1e-100 to below 1, such as 1e-9")
+_WEIGHT = "{given} is no such number; expected one above 0, up to a thousand million"
 _FILE_OF_VALUES = TextForm("the name of a file of values", types=("string",))
 _HIERARCHY_FILE = TextForm("the name of a file of a hierarchy", types=("string",))
 _TEXT, EDGE = TextForm("a text"), Real("an edge")
@@ -199,6 +200,29 @@ class UnitFields(Fields, what="unit"):
         "in the order of the data, which loses what stands last in a sorted file.", "first")
 
 
+class WeightFields(Fields, what="weight"):
+    """What a record counts as: a number in a column, cut off at the top and put on a grid."""
+
+    column = Field(TextForm("the column of weights"),
+        "The column whose number a record counts as; in no table. A text that is no number, an "
+        "empty one, or a number below half a step counts as 0.", "wt")
+    at_most = Field(Decimal("the largest weight", above=0, high=10**9, refusal=_WEIGHT),
+        "What a larger weight counts as. Noise grows with it in proportion: `dpquery check` counts "
+        "what each cap would cut off.", "500")
+    step = defaulted(Decimal("the step of weights", above=0, high=10**9, refusal=_WEIGHT),
+        Fraction(1),
+        "Weights are rounded to the nearest multiple of this, so that sums are exact; at_most is "
+        "one.", "0.1")
+    total = optional(Whole("what all weights add up to", low=1, high=MAX_DECLARED_ROWS,
+            refusal="total is {value}; expected 1 to 1,000,000,000,000"),
+        "About what the weights of all records add up to, publicly known: lets plan say what "
+        "tables are worth.", "38000000")
+    effective = optional(Whole("the effective number of records", low=1, high=MAX_DECLARED_ROWS,
+            refusal="effective is {value}; expected 1 to 1,000,000,000,000"),
+        "The effective sample size, publicly known: lets plan compare its noise with the error of "
+        "the sample.", "1200")
+
+
 class PrivacyFields(Fields, what="privacy"):
     """Whom the release protects, and how."""
 
@@ -212,6 +236,9 @@ class PrivacyFields(Fields, what="privacy"):
     delta = defaulted(_DELTA, Fraction(0),
         "Chance that the guarantee fails: well below 1 / rows. 0 allows Laplace noise only.",
         "1e-9")
+    weight = optional(WeightFields,
+        "What a record counts as, for samples whose records have weights; 1 unless given.",
+        "{column: wt, at_most: 500, step: 0.1}")
 
 
 class FileFields(Fields, what="file"):

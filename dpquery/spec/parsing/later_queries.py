@@ -64,7 +64,6 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         items = read_workload(given.workload, scope, publish)
         places = tuple(node.place for node in given.workload)
         taken = [item.name for item in items]
-        rows = of.dataset.rows
         derived = read_derived(
             given.derived,
             (*items, *of.items),
@@ -72,7 +71,7 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
             read_file,
             taken,
             path.parent,
-            None if rows is None else rows.count,
+            of.expected_total,
         )
         if derived and not places:
             items = tuple(i for i in of.items if any(i.name in one.items for one in derived))

@@ -83,7 +83,9 @@ def _for_column(text: str, name: str, column: str, problems: Problems) -> Spec:
         kept = [entry for entry in root.entries if entry[0].text in _WithoutDomain.fields]
         root = MapNode(root.place, tuple(kept))
     given = _WithoutDomain.read(root, problems)
-    privacy, budget = privacy_of(given.privacy, ()), budget_of(given.budget)
+    # A person who has a value counts as one, whatever the weights of the rows are.
+    privacy = replace(privacy_of(given.privacy, ()), weight=None)
+    budget = budget_of(given.budget)
     dataset, file = dataset_of(given.dataset, problems), file_of(given.file)
     check_currency(given.dataset, dataset, budget)
     attribute = Attribute(column, (Column(column, Categorical((), ())),))
@@ -234,6 +236,8 @@ def _spec(
     impossible = problems.attempt(lambda: read_impossible(given.impossible, scope)) or ()
     taken = [item.name for item in items or ()]
     records = dataset.rows.count if dataset and dataset.rows else None
+    if privacy and privacy.weight is not None:
+        records = privacy.weight.total
     derived = problems.attempt(
         lambda: read_derived(given.derived, items or (), scope, read_file, taken, records=records)
     )
@@ -242,7 +246,7 @@ def _spec(
     if dataset and privacy:
         with problems.collected():
             dataset = counted_rows(given.dataset, dataset, privacy, attributes)
-    prefer = problems.attempt(lambda: prefer_of(given, dataset))
+    prefer = problems.attempt(lambda: prefer_of(given, dataset, privacy))
     if dataset and budget:
         with problems.collected():
             check_currency(given.dataset, dataset, budget)

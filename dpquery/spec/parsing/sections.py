@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from dpquery.limits import MAX_DECLARED_ROWS
+from dpquery.limits import MAX_DECLARED_ROWS, MAX_WEIGHT_STEPS, RECORD_BITS
 from dpquery.spec.columns import Attribute
+from dpquery.spec.numbers import power
 from dpquery.spec.parsing.derived import read_row_values
 from dpquery.spec.parsing.fields import (
     COMBINATION,
@@ -22,6 +23,7 @@ from dpquery.spec.parsing.fields import (
     FileFields,
     PrivacyFields,
     SpecFields,
+    WeightFields,
 )
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.parsing.item_fields import AboutFields, KnownFields, PublishFields
@@ -40,6 +42,7 @@ from dpquery.spec.spec import (
     Prefer,
     Privacy,
     PublicationRules,
+    RecordWeight,
     Rows,
     Table,
 )
@@ -114,15 +117,40 @@ def file_of(given: FileFields | None) -> FileFormat:
 
 def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy:
     """Return the privacy unit, its neighbours and delta; `attributes` are those of the domain."""
-    unit = given.unit
-    if isinstance(unit, str):
-        return Privacy(neighbours=given.neighbours, delta=given.delta)
-    if any(unit.person == column.name for attribute in attributes for column in attribute.columns):
+    unit, weight = given.unit, given.weight
+    columns = {column.name for attribute in attributes for column in attribute.columns}
+    if not isinstance(unit, str) and unit.person in columns:
         raise unit.node("person").mistake(
             f"column {quoted(unit.person)} tells persons apart, so no table may be made of it; "
             "take it out of the domain"
         )
-    return Privacy(unit.person, unit.max_rows, given.neighbours, given.delta, unit.keep)
+    counted = None if weight is None else _weight_of(weight)
+    privacy = Privacy(neighbours=given.neighbours, delta=given.delta, weight=counted)
+    if not isinstance(unit, str):
+        privacy = replace(privacy, person=unit.person, max_rows=unit.max_rows, keep=unit.keep)
+    if weight is not None and weight.column in {*columns, privacy.person}:
+        does = "tells persons apart" if weight.column == privacy.person else "is in the domain"
+        raise weight.node("column").mistake(
+            f"column {quoted(weight.column)} {does}, and records are weighed by a column of its "
+            "own; name another, or write it into the data a second time"
+        )
+    return privacy
+
+
+def _weight_of(given: WeightFields) -> RecordWeight:
+    """Return what a record counts as: at most a whole number of steps."""
+    steps = given.at_most / given.step
+    if steps.denominator > 1 or steps > MAX_WEIGHT_STEPS:
+        raise given.node("at_most").mistake(
+            f"at_most is {power(float(steps))} times the step; expected a whole number, and no "
+            f"more than {MAX_WEIGHT_STEPS:,}: change `at_most` or `step`"
+        )
+    if given.total is not None and given.total >= given.step * 2**RECORD_BITS:
+        raise given.node("total").mistake(
+            f"weights that add up to {given.total:,} are more steps than can be counted exactly; "
+            f"give a `step` of {power(given.total / 2**35)} or more"
+        )
+    return RecordWeight(given.column, given.at_most, given.step, given.total, given.effective)
 
 
 def counted_rows(
@@ -156,8 +184,13 @@ def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> No
         )
 
 
-def prefer_of(given: SpecFields, dataset: Dataset | None) -> Prefer:
+def prefer_of(given: SpecFields, dataset: Dataset | None, privacy: Privacy | None) -> Prefer:
     """Return which answers readers are to have; the closest ones take a number of rows."""
+    if given.prefer == "closest" and privacy is not None and privacy.weight is not None:
+        raise given.node("prefer").mistake(
+            "which answers have the smallest error is tried on records that count as one each; "
+            "leave `prefer: closest` out, or `weight`"
+        )
     if given.prefer == "closest" and dataset is not None and dataset.rows is None:
         raise given.node("prefer").mistake(
             "which answers have the smallest error depends on how many records there are; declare "

@@ -1,0 +1,294 @@
+"""Weighted records: what each adds to the exact tables, whatever its text, and what hides it."""
+
+import itertools
+import json
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from data import FUZZ
+from hypothesis import given
+from hypothesis import strategies as st
+from town import ok, refused, run
+
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.counting import tables
+from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.counting.tally import RecordTally
+from dpquery.measurement.noise.calibration import calibrated_noise, record_change
+from dpquery.spec.parsing.read import parse
+from dpquery.spec.spec import Privacy, RecordWeight
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+
+WEIGHT = "weight: {column: wt, at_most: 2.5, step: 0.1}"
+SMALL = f"""\
+dataset: {{id: sample}}
+privacy: {{unit: row, {WEIGHT}}}
+budget: {{epsilon: 1000}}
+domain: {{sex: {{values: [F, M]}}, age: {{range: [0, 3]}}}}
+workload: [{{name: all, product: {{sex: identity}}}}]
+"""
+PERSONS = SMALL.replace("unit: row", "unit: {person: id, max_rows: 2}")
+STEPS = {
+    "1": 10,
+    "1.0": 10,
+    " 0.3 ": 3,
+    "0.34": 3,
+    "0.36": 4,
+    "0.051": 1,
+    "0.049": 0,
+    "0": 0,
+    "-1": 0,
+    "-1e300": 0,
+    "2.5": 25,
+    "2.51": 25,
+    "9e99": 25,
+    "1e400": 0,
+    "inf": 0,
+    "nan": 0,
+    "NA": 0,
+    "": 0,
+    "1,5": 0,
+    "1 000": 0,
+    "0x10": 0,
+    "1e-1": 1,
+    "\xff": 0,
+}
+"""What a text adds, in steps of 0.1 up to 2.5; 1e400 is beyond all floats, and so no weight."""
+
+
+def spec_of(text=SMALL):
+    return parse(text, name="sample.yaml", files={})
+
+
+def counted(tmp_path, rows, *, spec, header="sex,age,wt,id"):
+    path = tmp_path / "data.csv"
+    lines = [header, *(",".join(row) for row in rows)]
+    path.write_bytes(b"\n".join(line.encode("latin-1") for line in lines) + b"\n")
+    return tabulate(path, spec=spec, subsets=[(), (0,), (0, 1)])
+
+
+@pytest.mark.parametrize(("text", "steps"), STEPS.items())
+def test_a_text_adds_the_steps_that_are_documented(tmp_path, text, steps):
+    row = ("F", "1", f'"{text}"', "p")
+    for spec in (spec_of(), spec_of(PERSONS)):
+        exact = counted(tmp_path, [row], spec=spec)
+        assert exact[()] == steps
+        assert exact[(0, 1)].sum() == exact[(0, 1)][0, 1] == steps
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(9, 3), pa.int32(), pa.large_string()])
+def test_typed_weights_are_read_as_their_texts_are(tmp_path, kind):
+    numbers = [0.25, 1, 2.04, 7, -3, None] if kind != pa.int32() else [0, 1, 2, 7, -3, None]
+    steps = [3, 10, 20, 25, 0, 0] if kind != pa.int32() else [0, 10, 20, 25, 0, 0]
+    column = pa.array(numbers, pa.float64()).cast(kind)
+    steps[0] = 0 if kind == pa.int32() else 3  # 0.25 is half way, and goes up
+    table = pa.table({"sex": ["F"] * 6, "age": list(range(6)), "wt": column})
+    pq.write_table(table, tmp_path / "data.parquet")
+    exact = tabulate(tmp_path / "data.parquet", spec=spec_of(), subsets=[(1,)])[1,]
+    assert exact.tolist() == [*steps[:4], steps[4] + steps[5]]
+
+
+TEXT = (
+    st.sampled_from([*STEPS]) | st.floats(-1, 4).map(repr) | st.text("0123456789.e-+", max_size=6)
+)
+ROWS = st.lists(st.tuples(st.sampled_from("FMx"), st.sampled_from("0129"), TEXT), max_size=9)
+
+
+@FUZZ
+@given(rows=ROWS, more=st.tuples(st.sampled_from("FMx"), st.sampled_from("0129"), TEXT))
+def test_one_record_more_moves_one_cell_by_no_more_than_the_cap(tmp_path, rows, more):
+    def tables_of(some):
+        return counted(tmp_path, [(*row, "p") for row in some], spec=spec_of())
+
+    before, after = tables_of(rows), tables_of([*rows, more])
+    moved = {subset: after[subset] - before[subset] for subset in before}
+    (added,) = {int(each.sum()) for each in moved.values()}
+    assert 0 <= added <= 25
+    assert all(np.count_nonzero(each) == (added > 0) for each in moved.values())
+
+
+@FUZZ
+@given(
+    others=st.lists(st.tuples(st.sampled_from("qrs"), TEXT), max_size=6),
+    life=st.lists(TEXT, max_size=6),
+)
+def test_one_person_more_moves_tables_by_max_rows_of_the_cap(tmp_path, others, life):
+    spec = spec_of(PERSONS)
+    # Each of the others has one row, so that chance decides nothing about them.
+    kept = [("F", "1", text, f"{person}{k}") for k, (person, text) in enumerate(others)]
+    before = counted(tmp_path, kept, spec=spec)
+    after = counted(tmp_path, [*kept, *(("M", "2", text, "p") for text in life)], spec=spec)
+    assert all(np.abs(after[subset] - before[subset]).sum() <= 2 * 25 for subset in before)
+
+
+def test_sums_of_weights_pass_thirty_two_bits_and_are_added_up_over_partial_tables(monkeypatch):
+    monkeypatch.setattr(tables, "WIDE_CELLS", 1)
+    text = SMALL.replace("at_most: 2.5, step: 0.1", "at_most: 100000")
+    spec = spec_of(text)
+    classes, subsets = [np.arange(n) for n in spec.domain.shape], [(0, 1), ()]
+    total = RecordTally(spec, subsets, classes)
+    for _ in range(2):
+        one = RecordTally(spec, subsets, classes)
+        sexes, ages, weights = (
+            [(pa.array([text], pa.large_binary()), np.zeros(30_000, np.int64))]
+            for text in (b"F", b"2", b"99999.4")
+        )
+        one.add([sexes, ages, weights], 3)
+        for cells in one.partial_tables():
+            total.add_partial_tables(cells)
+    assert total.marginals()[0, 1][0, 2] == total.marginals()[()] == 60_000 * 99_999 > 2**32
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_no_weights_move_the_answers_further_than_the_sensitivity(noise, neighbours, rows):
+    """Any weights before and after, at every cell, on a grid that floors and on one that does not.
+
+    Some neighbours do move them so far, but for what flooring may add.
+    """
+    asked = guarantee(noise, epsilon=Fraction(1), delta=Fraction(noise == "gaussian", 10**6))
+    spec = spec_of(SMALL.replace("unit: row", f"unit: row, neighbours: {neighbours}"))
+    steps, rng = 3, np.random.default_rng(2)
+    weight = RecordWeight("wt", Fraction(3, 2), Fraction(1, 2))
+    person = "id" if rows > 1 else None
+    privacy = Privacy(person=person, max_rows=rows, neighbours=neighbours, weight=weight)
+    change = record_change(replace(spec, privacy=privacy))
+    for weights in ({(0,): 7, (1, 0): 3}, {(0,): 2**27, (0, 1): 2**26 + 1}):
+        strategy = MarginalsStrategy(
+            "m", noise, (2, 3), {tuple(sorted(w)): v for w, v in weights.items()}
+        )
+        mechanism = calibrated_noise(strategy, privacy=privacy, guarantee=asked, change=change)
+        furthest = 0
+        cells = list(np.ndindex(2, 3))
+        for cell, other in itertools.product(cells, cells):
+            for put, taken in itertools.product(range(steps + 1), repeat=2):
+                before = rng.integers(0, 9, (2, 3)) + rows * steps
+                after = before.copy()
+                after[cell] += rows * put
+                if neighbours == "replace":
+                    after[other] -= rows * taken
+                furthest = max(furthest, moved(strategy, mechanism, before, after))
+        assert furthest <= mechanism.sensitivity
+        assert furthest > 0.99 * mechanism.sensitivity - (mechanism.shift == 0)
+
+
+def moved(strategy, mechanism, before, after):
+    """How far the answers on the grid move, in the norm of the noise."""
+    power = 1 if strategy.noise == "laplace" else 2
+    total = 0
+    for rows in strategy.measurements:
+        beyond = tuple(i for i in range(2) if i not in rows.block.attributes)
+        one, other = (
+            exact_answers(rows, table.sum(axis=beyond), shift=mechanism.shift)
+            for table in (before, after)
+        )
+        total += int((np.abs(one - other) ** power).sum())
+    return total
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "ledger.db"))
+    return tmp_path
+
+
+DERIVED = """\
+workload:
+  - {name: sexes, product: {sex: identity+total}}
+  - {name: ages, sum: {of: age, by: {sex: identity}}}
+  - {name: by_age, product: {sex: identity, age: identity}}
+derived:
+  - {name: women, share: {of: sexes}}
+  - {name: age, mean: {sum: ages}}
+  - {name: half, quantiles: {of: by_age, over: age, at: median}}
+"""
+
+
+def test_counts_sums_and_what_is_derived_are_weighted(here):
+    text = SMALL[: SMALL.index("workload")] + DERIVED
+    text = text.replace("at_most: 2.5, step: 0.1", "at_most: 50, step: 0.5, total: 90000")
+    Path("workload.yaml").write_text(text.replace("epsilon: 1000", "epsilon: 1000000"))
+    rng = np.random.default_rng(1)
+    sex, age = rng.choice(["F", "M"], 3000), rng.integers(0, 4, 3000)
+    weight = rng.choice([12.5, 80.0, 3.1], 3000)
+    lines = [f"{s},{a},{w}" for s, a, w in zip(sex, age, weight, strict=True)]
+    Path("data.csv").write_text("\n".join(["sex,age,wt", *lines]))
+    ok("plan", "workload.yaml", "--epsilon", "10000", "--time-limit", "0")
+    ok("release", "data.csv", "--epsilon", "10000")
+    taken = np.where(weight == 80, 50, np.where(weight == 3.1, 3.0, weight))
+    by_sex = {s: taken[sex == s] for s in "FM"}
+    files = {
+        n: pq.read_table(f"release/{n}.parquet") for n in ("sexes", "ages", "women", "age", "half")
+    }
+
+    def estimates(name):
+        return np.array(files[name]["estimate"].to_pylist(), float)
+
+    expected = [by_sex["F"].sum(), by_sex["M"].sum(), taken.sum()]
+    assert np.allclose(estimates("sexes"), expected, atol=1)
+    sums = [(taken * age)[sex == s].sum() for s in "FM"]
+    assert np.allclose(estimates("ages"), sums, atol=5)
+    assert np.allclose(estimates("women")[:2], np.array(expected[:2]) / taken.sum(), atol=1e-3)
+    assert np.allclose(estimates("age"), np.array(sums) / expected[:2], atol=1e-3)
+    order = np.argsort(age[sex == "F"], kind="stable")
+    passed = np.cumsum(by_sex["F"][order]) >= by_sex["F"].sum() / 2
+    assert estimates("half")[0] == age[sex == "F"][order][np.argmax(passed)]
+    stated = files["sexes"]["std_error"].to_pylist()
+    facts = json.loads(Path("release/release.json").read_text())
+    assert facts["privacy"]["weight"] == {"at_most": 50.0, "column": "wt", "step": 0.5}
+    assert max(stated) == pytest.approx(facts["strategy"]["max_std_error"], rel=1e-9)
+    statement = Path("release/statement.md").read_text()
+    assert "A record counts as its number in `wt`, rounded to a multiple of 0.5" in statement
+    assert "In 95 % of releases or more it contains the weighted count" in statement
+    assert "one record adds at most 3 times its weight either way" in statement
+
+
+def test_errors_go_with_the_cap_and_not_with_the_step(here):
+    errors = []
+    for cap in ("at_most: 2, step: 1", "at_most: 2, step: 0.01", "at_most: 8, step: 0.01"):
+        Path("workload.yaml").write_text(SMALL.replace("at_most: 2.5, step: 0.1", cap))
+        done = ok("plan", "workload.yaml", "--dry-run", "--json", "--time-limit", "0")
+        errors.append(json.loads(done.out)["selections"][0]["items"][0]["rmse"])
+    assert errors == pytest.approx([2 * math.sqrt(2)] * 2 + [8 * math.sqrt(2)])
+
+
+def test_plan_says_what_the_cap_and_the_sample_mean(here):
+    public = "at_most: 100, total: 50000, effective: 400"
+    text = SMALL.replace("at_most: 2.5, step: 0.1", public).replace(
+        "id: sample", "id: sample, rows: about 1000"
+    )
+    Path("workload.yaml").write_text(text)
+    words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
+    assert "about 50,000 by weight" in words
+    assert "weights 100 at most, 2 times the mean" in words
+    # Of 25,000 the sample errs by 50,000 sqrt(1/4 / 400) = 1,250, and noise by 100 sqrt(2).
+    assert "error of a simple sample of 400 records: all 0.6 %" in words
+
+
+def test_mechanisms_that_count_records_refuse_weights(here):
+    text = SMALL.replace("unit: row", "unit: row, delta: 1e-9").replace("epsilon: 1000", "rho: 1")
+    Path("workload.yaml").write_text(text.replace("id: sample", "id: sample, rows: about 90"))
+    for mechanism in ("rap", "adaptive"):
+        message = refused("plan", "workload.yaml", "--mechanism", mechanism, code=2)
+        assert "counts each record as one; leave `weight` out" in message
+
+
+def test_a_check_counts_what_is_cut_off_by_weight(here):
+    Path("workload.yaml").write_text(SMALL)
+    Path("data.csv").write_text("sex,age,wt\nF,1,10\nM,2,2\nM,0,\nF,0,abc\nM,0,0.3\n")
+    done = run("check", "data.csv", "workload.yaml", "--to-pipe")
+    words = " ".join(done.out.split())
+    assert done.code == 1
+    assert "weights in `wt`: 12 in all" in words
+    assert re.search(r"2\.5 1 8 61 % 1 times as declared", words)  # 7.5 of 12.3 of one record
+    assert '2 records count as 0: "" (1), "abc" (1)' in words
