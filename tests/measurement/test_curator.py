@@ -382,6 +382,6 @@ def test_counts_go_on_in_64_bits_past_what_32_hold(monkeypatch):
     counts._count_held()
     assert counts._cells.dtype == np.uint32
     counts._cells[:] = 2**32 - 1  # as if there had been so many rows
-    counts._rows = 2**32 - 1
+    counts._counted = 2**32 - 1
     counts.add({0: np.array([0, 1, 1])}, 3)
     assert counts.marginals()[0,].tolist() == [2**32, 2**32 + 1]
