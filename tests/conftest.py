@@ -114,7 +114,7 @@ def planned_person_town(tmp_path_factory):
 @pytest.fixture(scope="session")
 def forks():
     """Processes of their own in which commands are raced, killed and refused."""
-    from forked_commands import Forks, failing_calls
+    from interference_support import Forks, failing_calls
 
     with Forks(failing_calls()) as server:
         yield server

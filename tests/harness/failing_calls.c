@@ -1,6 +1,6 @@
 /* Let the n-th system call that changes a disk fail, or kill the process before it.
 
-   Preloaded by forked_commands.py; counts nothing until it is armed. Counters lie in shared memory,
+   Preloaded by interference_support.py; counts nothing until it is armed. Counters lie in shared memory,
    so that the process that forked the armed one can read them afterwards. */
 
 #define _GNU_SOURCE

@@ -48,7 +48,7 @@ ENTERED_A_SECOND = 200  # functions
 TOGETHER = (12, 40, 100)  # tests of one process: of the first, the second, every later one
 PATIENCE = 600  # seconds; what does not end has neither caught a mistake nor missed it
 COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
-STARTING = ("subprocess", "sys.executable", "forks", "forked_commands")
+STARTING = ("subprocess", "sys.executable", "forks", "interference_support")
 """Words of the test files that start programs or processes."""
 TO_ITS_END = "it runs to its end"
 """The claim of the audit that a part makes which ends in an error."""

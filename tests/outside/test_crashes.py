@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from forked_commands import COUNT, FAIL_FROM, FAIL_ONCE, KILL, failing_calls
+from interference_support import COUNT, FAIL_FROM, FAIL_ONCE, KILL, failing_calls
 from ledgers import CAP, charge, new_ledger, opened, release, spent
 from town import FAST, contents, ok, renew
 

@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from damage import CANARY, FILES, HEADER, PLAIN
 from data import ADBC, TYPED, UNPACKED, cases, written
-from forked_commands import COUNT, KILL, failing_calls
-from interference_support import FIXED, Step, observe, planned_once
+from interference_support import COUNT, FIXED, KILL, Step, failing_calls, observe, planned_once
 from town import CSV, FAST, SPEC, contents, kinds, ok, plan_town, renew, run, spent
 
 from dpquery.exceptions import DataError
