@@ -237,7 +237,8 @@ CASES = (
             "a: {range: [0, 4]}, b: {values: [F, M]}",
             "product: {a: identity, b: identity+total}",
             "sum: {of: a, by: {b: identity}}",
-            privacy=f"{_PERSONS}, delta: 1e-6, weight: {{column: wt, at_most: 2.5, step: 0.1}}",
+            privacy=f"{_PERSONS}, delta: 1e-6, "
+            "weight: {column: wt, at_most: 2.5, step: 0.1, design_effect: 1.5}",
             accounting="gdp",
         ),
         "gaussian",
@@ -250,7 +251,8 @@ CASES = (
         _spec(
             "a: {range: [0, 4]}, b: {values: [F, M]}",
             "product: {a: prefix, b: identity}",
-            privacy="unit: row, neighbours: replace, weight: {column: wt, at_most: 300, step: 25}",
+            privacy="unit: row, neighbours: replace, "
+            "weight: {column: wt, at_most: 300, step: 25, design_effect: 1}",
         ).replace("other: drop", "other: count"),
         "laplace",
         Fraction(2),
@@ -435,10 +437,11 @@ def records_for(spec: Spec) -> list[Record]:
     return records
 
 
-def counted(records: Iterable[Record], spec: Spec) -> Counter[Codes]:
+def counted(records: Iterable[Record], spec: Spec, power: int = 1) -> Counter[Codes]:
     """Return counts by codes of the records inside the domain, up to max_rows a person.
 
-    The first record of each person has the person's number of records where that is asked for.
+    Of weighted ones the sums of their steps, to a power. The first record of each person has the
+    person's number of records where that is asked for.
     """
     inside = [record for record in records if OUTSIDE not in record.codes]
     rows_of = Counter(record.person for record in inside)
@@ -454,7 +457,7 @@ def counted(records: Iterable[Record], spec: Spec) -> Counter[Codes]:
             more, further = attribute.size - 2, attribute.size - 1
             first = seen[record.person] == 1
             codes.append(min(rows_of[record.person] - 1, more) if first else further)
-        counts[tuple(codes)] += steps_added(record, spec)
+        counts[tuple(codes)] += steps_added(record, spec) ** power
     return counts
 
 

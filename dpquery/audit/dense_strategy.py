@@ -167,6 +167,7 @@ class DenseStrategy:
     shape: tuple[int, ...]  # classes of every attribute
     classes: list[list[int]]  # the class of every code of every attribute
     rows: tuple[DenseRows, ...]  # what is measured, in order
+    coarser: int = 0  # more bits of the grid, for answers that may be larger
 
     @property
     def length(self) -> int:
@@ -181,7 +182,8 @@ class DenseStrategy:
     @property
     def shift(self) -> int:
         """Answers are measured in steps of 2^shift."""
-        return max(0, max(block.largest_entry() for block in self.rows).bit_length() - _ENTRY_BITS)
+        entries = max(block.largest_entry() for block in self.rows)
+        return max(0, entries.bit_length() - _ENTRY_BITS) + self.coarser
 
     def column(self, cell: Cell) -> Numbers:
         """Return what one record in a cell adds to every row: (length,) Python integers."""

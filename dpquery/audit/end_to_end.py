@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -31,10 +31,11 @@ from dpquery.audit.cases import (
 )
 from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, queries_of
 from dpquery.audit.measurements import (
+    RepeatedMeasurements,
     RepeatedReleases,
+    measured_parts,
     query_of,
     register,
-    repeated_measurements,
     repeated_releases,
     tables_of,
     units,
@@ -95,7 +96,10 @@ def dependence(values: Ints, law: NoiseDistribution) -> float:
     Every value is turned into its place in the law, which is about uniform, and so is its distance
     from the middle: products of two of either add up to normal sums if all are independent.
     """
-    places = law.scores(values)
+    return _dependence(law.scores(values))
+
+
+def _dependence(places: Floats) -> float:
     p_values = [
         p
         for scores in (places, np.asarray(2 * np.abs(places) - math.sqrt(3)))
@@ -169,30 +173,30 @@ def lattice(size: Size) -> Iterator[Finding]:
 def residuals(size: Size) -> Iterator[Finding]:
     """Test released minus exact answers against the noise distribution at the recomputed scale."""
     for case in cases(size):
-        releases = repeated_releases(case, size)
-        # compare the scale and sensitivity in the manifest with the recomputed ones
-        noise = mapping(releases.manifest["noise"])
-        given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
-        ratio = given / needed
-        same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
-        enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
-        yield Finding(
-            releases.planned.subject,
-            "scale and sensitivity are what plan, unit and epsilon demand",
-            same and enough,
-            f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
-        )
-        yield _law(releases.planned, releases.residuals, "released")
+        for releases in repeated_releases(case, size).parts:
+            # compare the scale and sensitivity in the manifest with the recomputed ones
+            noise = releases.noise
+            given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
+            ratio = given / needed
+            same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
+            enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
+            yield Finding(
+                releases.planned.subject,
+                "scale and sensitivity are what plan, unit and epsilon demand",
+                same and enough,
+                f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
+            )
+            yield _law(releases.planned, releases.residuals, "released")
         if case.repeated:
-            measurements = repeated_measurements(case, size)
-            yield _law(measurements.planned, measurements.residuals, "measured")
+            for measurements in measured_parts(case, size):
+                yield _law(measurements.planned, measurements.residuals, "measured")
 
 
 def independence(size: Size) -> Iterator[Finding]:
     """Test that noise is independent between rows and releases, and never used twice."""
     for case in cases(size):
         releases = repeated_releases(case, size)
-        yield _independent(releases.planned, releases.residuals, "releases")
+        yield _independent(releases.parts, "releases")
         p = repeats(releases.residuals, releases.planned.noise.law)
         yield Finding(
             releases.planned.subject,
@@ -202,8 +206,7 @@ def independence(size: Size) -> Iterator[Finding]:
             tests=1,
         )
         if case.repeated:
-            measurements = repeated_measurements(case, size)
-            yield _independent(measurements.planned, measurements.residuals, "replicates")
+            yield _independent(measured_parts(case, size), "replicates")
         if case.apart and not size.quick:
             yield two_processes(releases.planned)
 
@@ -213,15 +216,16 @@ def _exactness(planned: PlannedCase) -> Finding:
     query = query_of(planned)
     records = planned.records
     tables = tables_of(query, records)
-    cells = planned.cells(records)
-    counts = all(np.array_equal(tables[b], _table(cells, planned.strategy, b)) for b in tables)
-    huge = Counter(dict.fromkeys(planned.strategy.cells[::7][:3], _HUGE)) + cells
-    huge_tables = {b: _table(huge, planned.strategy, b) for b in tables}
-    pairs = ((dict(tables), cells), (huge_tables, huge))
-    answers = all(
-        np.array_equal(query._exact(given), planned.strategy.answers(counted))
-        for given, counted in pairs
-    )
+    huge = Counter(dict.fromkeys(planned.strategy.cells[::7][:3], _HUGE))
+    cells = [part.cells(records) for part in planned.parts]
+    many = [huge + each for each in cells]
+    counts = all(np.array_equal(tables[b], _table(cells, planned, b)) for b in tables)
+    pairs = ((dict(tables), cells), ({b: _table(many, planned, b) for b in tables}, many))
+    answers = True
+    for given, counted in pairs:
+        of_parts = zip(planned.parts, counted, strict=True)
+        exact = np.concatenate([part.strategy.answers(each) for part, each in of_parts])
+        answers &= np.array_equal(query._exact(given), exact)
     return Finding(
         planned.subject,
         "records are counted, and answered before the noise, exactly",
@@ -231,11 +235,13 @@ def _exactness(planned: PlannedCase) -> Finding:
     )
 
 
-def _table(cells: Counter[Cell], strategy: DenseStrategy, b: Subset) -> Ints:
-    table = np.zeros([strategy.shape[i] for i in b], dtype=np.int64)
-    for cell, count in cells.items():
-        table[tuple(cell[i] for i in b)] += count
-    return table
+def _table(counted: Sequence[Counter[Cell]], planned: PlannedCase, b: Subset) -> Ints:
+    """Return a table; where squares are counted too, both along a first axis."""
+    tables = np.zeros([len(counted), *(planned.strategy.shape[i] for i in b)], dtype=np.int64)
+    for part, cells in enumerate(counted):
+        for cell, count in cells.items():
+            tables[(part, *(cell[i] for i in b))] += count
+    return tables if len(counted) > 1 else np.asarray(tables[0])
 
 
 def _grid(releases: RepeatedReleases) -> Finding:
@@ -336,13 +342,16 @@ def _groups(planned: PlannedCase, values: Ints) -> list[Ints]:
     return groups
 
 
-def _independent(planned: PlannedCase, values: Ints, what: str) -> Finding:
-    p = dependence(values, planned.noise.law)
+def _independent(parts: Sequence[RepeatedReleases | RepeatedMeasurements], what: str) -> Finding:
+    scores = np.concatenate(
+        [part.planned.noise.law.scores(part.residuals) for part in parts], axis=1
+    )
+    p = _dependence(scores)
     return Finding(
-        planned.subject,
+        parts[0].planned.subject,
         f"the noise of no two rows, and of no two {what}, depends on each other",
         p > ALPHA,
-        f"p = {p:.2g}, {values.size:,} draws",
+        f"p = {p:.2g}, {scores.size:,} draws",
         tests=1,
     )
 

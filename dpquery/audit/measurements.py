@@ -56,18 +56,26 @@ class RepeatedMeasurements:
         return np.concatenate([residuals, other_residuals]).astype(np.int64)
 
 
-@lru_cache(maxsize=32)
 def repeated_measurements(case: Case, size: Size) -> RepeatedMeasurements:
+    """Return the measurements of a case and its neighbour, but for those of squared weights."""
+    return measured_parts(case, size)[0]
+
+
+@lru_cache(maxsize=32)
+def measured_parts(case: Case, size: Size) -> tuple[RepeatedMeasurements, ...]:
     """Measure a case and its neighbour as often as the audit asks, once for every run of it."""
     planned = planned_case(case, size)
     query = query_of(planned)
     replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // planned.strategy.length))
-    measured: list[Numbers] = []
+    measured: list[list[Numbers]] = [[] for _ in planned.parts]
     for rows in neighbouring_records(planned):
         tables = dict(tables_of(query, rows))
         noisy = [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(replicates)]
-        measured += [np.stack(noisy), planned.answers(rows)]
-    return RepeatedMeasurements(planned, *measured)
+        values = np.split(np.stack(noisy), len(planned.parts), axis=1)
+        for part, of_part, values_of_part in zip(planned.parts, measured, values, strict=True):
+            of_part += [values_of_part, part.answers(rows)]
+    pairs = zip(planned.parts, measured, strict=True)
+    return tuple(RepeatedMeasurements(part, *of_part) for part, of_part in pairs)
 
 
 def query_of(planned: PlannedCase) -> LinearQuery:
@@ -181,6 +189,18 @@ class RepeatedReleases:
     charge: Charge  # what the ledger recorded then
     answers: Floats  # (estimate, std_error) of all queries in the first one: (queries, 2)
     errors: Floats  # (rmse, max_std_error) of every item in its errors.parquet: (items, 2)
+    squares: "RepeatedReleases | None" = None  # the same with the values of squared weights
+
+    @property
+    def parts(self) -> "tuple[RepeatedReleases, ...]":
+        """It, and that of squared weights."""
+        return (self,) if self.squares is None else (self, self.squares)
+
+    @property
+    def noise(self) -> Json:
+        """What the manifest says of the noise on the values."""
+        noise = mapping(self.manifest["noise"])
+        return noise if self.planned.power == 1 else mapping(noise["squares"])
 
     @property
     def residuals(self) -> Ints:
@@ -208,9 +228,14 @@ def repeated_releases(case: Case, size: Size) -> RepeatedReleases:
             _answers(planned, folders[0]),
             _columns(folders[0] / "errors.parquet", *_ERRORS),
         )
-    return RepeatedReleases(
-        planned, values, planned.answers(planned.records), manifest, charge, answers, errors
+    halves = np.split(values, len(planned.parts), axis=1)
+    first, *others = (
+        RepeatedReleases(
+            part, of_part, part.answers(planned.records), manifest, charge, answers, errors
+        )
+        for part, of_part in zip(planned.parts, halves, strict=True)
     )
+    return replace(first, squares=others[0]) if others else first
 
 
 def register(planned: PlannedCase, ledger: Path) -> None:
@@ -273,7 +298,13 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     adds up, Laplace noise costs at least what records of the worst cells do, and at most what
     epsilon alone implies.
     """
-    scale = Fraction(float(str(mapping(manifest["noise"])["scale"])))
+    noise = mapping(manifest["noise"])
+    if planned.squares is not None:
+        alone, beside = replace(planned, squares=None), planned.squares
+        pairs = [units(alone, manifest), units(beside, {"noise": noise["squares"]})]
+        least, most = (sum(ends) for ends in zip(*pairs, strict=True))
+        return least - 1, most  # each of both is rounded up
+    scale = Fraction(float(str(noise["scale"])))
     exact, amount = Fraction(planned.noise.sensitivity), planned.noise.amount
     if planned.case.noise == "gaussian":
         most = amount * (1 + Fraction(1, 10**9))  # worked out in floats, to some twelve digits
@@ -284,7 +315,8 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     if counted != "pure":
         put, *taken = (planned.strategy.column(cell) for cell in planned.noise.worst)
         privacy = planned.spec.privacy
-        moves = (privacy.max_rows * privacy.steps * (put - sum(taken))).tolist()
+        steps = privacy.steps**planned.power
+        moves = (privacy.max_rows * steps * (put - sum(taken))).tolist()
         hair = Fraction(1, 10**6)  # costs are worked out in floats
         cost, most = least_rho(moves, shift=planned.strategy.shift, scale=scale), most**2 / 2
         if counted == "gdp":

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -160,10 +160,13 @@ def expected_noise(
     delta: Fraction,
     accounting: Accounting,
     pairs: bool,
+    share: Fraction = Fraction(1),
+    steps: int = 1,
 ) -> ExpectedNoise:
     """Return the noise that (epsilon, delta) takes for a strategy and a protected unit.
 
-    Gaussian noise is rounded continuous noise where losses are added up as GDP, else discrete.
+    It takes a share of that, and a record adds up to so many steps. Gaussian noise is rounded
+    continuous noise where losses are added up as GDP, else discrete.
     """
     power, privacy = 1 if strategy.noise == "laplace" else 2, spec.privacy
     norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
@@ -183,20 +186,17 @@ def expected_noise(
             pair, moved = (worst,), 2
         else:
             moved = 2
-    largest *= privacy.steps**power
+    largest *= steps**power
     sensitivity = _on_grid(strategy, largest, power, columns=moved) * records**power
     if power == 1:
-        return ExpectedNoise(
-            epsilon,
-            sensitivity,
-            NoiseDistribution("laplace", Fraction(sensitivity) / epsilon),
-            pair,
-        )
+        epsilon *= share
+        law = NoiseDistribution("laplace", Fraction(sensitivity) / epsilon)
+        return ExpectedNoise(epsilon, sensitivity, law, pair)
     if accounting == "gdp":
-        mu = mu_of(float(epsilon), float(delta))
+        mu = mu_of(float(epsilon), float(delta)) * math.sqrt(share)
         law = NoiseDistribution("rounded", Fraction(math.sqrt(sensitivity) / mu))
         return ExpectedNoise(Fraction(mu) ** 2, sensitivity, law, pair)
-    rho = rho_of(float(epsilon), float(delta))
+    rho = rho_of(float(epsilon), float(delta)) * float(share)
     scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
     return ExpectedNoise(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
 
@@ -280,6 +280,13 @@ class PlannedCase:
     name: str  # of the strategy that was chosen
     strategy: DenseStrategy  # the chosen one, dense
     noise: ExpectedNoise  # that it must have at the case's epsilon
+    power: int = 1  # of the weights that are added up
+    squares: "PlannedCase | None" = None  # the same for squared weights, if they are measured too
+
+    @property
+    def parts(self) -> "tuple[PlannedCase, ...]":
+        """It, and that of the squares: what is measured, one after the other."""
+        return (self,) if self.squares is None else (self, self.squares)
 
     @property
     def subject(self) -> str:
@@ -295,7 +302,7 @@ class PlannedCase:
 
     def cells(self, records: list[Record]) -> Counter[Cell]:
         """Return the counts of records by cells of classes, of those that the spec counts."""
-        counts: Counter[Codes] = counted(records, self.spec)
+        counts: Counter[Codes] = counted(records, self.spec, self.power)
         by_class: Counter[Cell] = Counter()
         for codes, count in counts.items():
             pairs = zip(self.strategy.classes, codes, strict=True)
@@ -323,15 +330,26 @@ def planned_case(case: Case, size: Size) -> PlannedCase:
         (selection["best"], "record_change" in selection) for selection in selections
     )
     strategy = dense_strategy(spec, raw, case.noise)
-    noise = expected_noise(
-        strategy,
-        spec,
+    weight, steps = spec.privacy.weight, 1
+    if weight is not None:
+        steps = int(weight.at_most / weight.step)
+    noise_of = partial(
+        expected_noise,
+        spec=spec,
         epsilon=case.epsilon,
         delta=spec.privacy.delta,
         accounting=spec.budget.counted,
         pairs=pairs,
     )
-    return PlannedCase(case, spec, content, name, strategy, noise)
+    if weight is None or weight.design_effect is None:
+        return PlannedCase(case, spec, content, name, strategy, noise_of(strategy, steps=steps))
+    noise = noise_of(strategy, steps=steps, share=Fraction(9, 10))
+    coarse = replace(strategy, coarser=steps.bit_length())
+    beside = noise_of(coarse, steps=steps**2, share=Fraction(1, 10))
+    squares = PlannedCase(
+        case, spec, content, f"{name} of squared weights", coarse, beside, power=2
+    )
+    return PlannedCase(case, spec, content, name, strategy, noise, squares=squares)
 
 
 def _planned(case: Case) -> bytes:

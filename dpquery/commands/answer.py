@@ -13,7 +13,6 @@ and not others. A release by RAP has a guess at everything, as long as it fits i
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_col
 from dpquery.reconstruction.derived import JointAnswers
 from dpquery.reconstruction.least_squares import TableAnswers, positions_of, reconstruct
 from dpquery.reconstruction.relaxed.rows import spread_evenly
-from dpquery.releases.extra_columns import with_extra
+from dpquery.releases.extra_columns import with_extra, with_sampling
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
 from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.folder.write import write_release
@@ -291,6 +290,7 @@ def _linear(of: Release, request: _Request) -> _Answered:
         noise_std=std,
         level=request.level,
         extra=extra,
+        sampling=of.sampling(request.level),
     )
     derived = derived_answers(
         new_questions.spec,
@@ -301,9 +301,11 @@ def _linear(of: Release, request: _Request) -> _Answered:
         level=request.level,
         others=_other_releases(new_questions.spec, of),
     )
-    described = partial(
-        with_extra, spec=new_questions.spec, columns=columns, fitted=answers.fitted_facts
-    )
+
+    def described(manifest: Manifest) -> Manifest:
+        extra = with_extra(manifest, new_questions.spec, columns, answers.fitted_facts)
+        return with_sampling(extra)
+
     return _Answered(answers, described, derived, rmse, largest)
 
 

@@ -12,17 +12,24 @@ from dpquery.commands.arguments import FilePath, as_path
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
-from dpquery.measurement.noise.calibration import calibrated_noise, sound_change
+from dpquery.measurement.noise.calibration import CalibratedNoise, calibrated_noise, sound_change
 from dpquery.mechanisms.content import ReleaseRequest, digest_of
 from dpquery.mechanisms.fitted import adaptive_mechanism
-from dpquery.mechanisms.linear import given_facts
+from dpquery.mechanisms.linear import given_facts, sampling_errors
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction.adaptive_fits import UnbiasedAnswers
 from dpquery.reconstruction.least_squares import noisy_values
+from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
-from dpquery.releases.manifest import MEASUREMENTS_FILE, PLAN_FILE, mechanisms_of
+from dpquery.releases.manifest import (
+    MEASUREMENTS_FILE,
+    PLAN_FILE,
+    NoiseFacts,
+    SquaresFacts,
+    mechanisms_of,
+)
 from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
@@ -83,7 +90,12 @@ class Release(PublishedTables):
 
     @cached_property
     def noise_std(self) -> float:
-        """The standard deviation of the noise on a row of the integer strategy.
+        """The standard deviation of the noise on a row of the integer strategy."""
+        return self.noise.noise_std
+
+    @cached_property
+    def noise(self) -> CalibratedNoise:
+        """The noise on the rows of the integer strategy.
 
         What the manifest says of the noise must be what the plan and the guarantee ask for: errors
         that are stated too small would be believed.
@@ -100,28 +112,44 @@ class Release(PublishedTables):
             accounting=self.spec.budget.counted,
         )
         due = calibrated_noise(strategy, privacy=self.spec.privacy, guarantee=terms, change=change)
-        exact = (stated.shift, stated.sensitivity) == (due.shift, str(due.sensitivity))
-        if (
-            promised.kind != terms.kind
-            or not exact
-            or not math.isclose(stated.scale, due.scale, rel_tol=1e-9)
-        ):
+        told: list[NoiseFacts | SquaresFacts] = [stated]
+        told += [] if stated.squares is None else [stated.squares]
+        same = len(told) == len(due.all) and all(
+            (one.shift, one.sensitivity) == (other.shift, str(other.sensitivity))
+            and math.isclose(one.scale, other.scale, rel_tol=1e-9)
+            for one, other in zip(told, due.all, strict=True)
+        )
+        if promised.kind != terms.kind or not same:
             raise SpecError(
                 f"{self.directory / MANIFEST_FILE} is damaged: its noise is not what the plan asks "
                 f"for at epsilon {promised.epsilon:g}; run `dpquery release` again, which is free: "
                 "the ledger holds the measurements"
             )
-        return replace(due, scale=stated.scale).noise_std
+        squares = due.squares and replace(due.squares, scale=told[-1].scale)
+        return replace(due, scale=stated.scale, squares=squares)
 
     @cached_property
     def noisy(self) -> Sequence[Floats]:
         """The noisy values of every measurement, in units of the integer strategy."""
+        return self._noisy[0]
+
+    @cached_property
+    def _noisy(self) -> list[Sequence[Floats]]:
+        """The same, and those of squared weights behind them where they are measured."""
         path, strategy = self.directory / MEASUREMENTS_FILE, self.measured[0]
         labels = measurement_labels(self.spec, strategy)
         values = read_measurements(path, labels, digest=self.facts.measurements)
-        return noisy_values(
-            strategy, values, shift=self.facts.noise.shift, step=self.spec.privacy.step
-        )
+        parts = np.split(values, 2 if self.spec.privacy.measures_squares else 1)
+        shifts, step = [self.facts.noise.shift], self.spec.privacy.step
+        shifts += [] if self.facts.noise.squares is None else [self.facts.noise.squares.shift]
+        return [
+            noisy_values(strategy, part, shift=shift, step=step**power)
+            for power, (part, shift) in enumerate(zip(parts, shifts, strict=True), start=1)
+        ]
+
+    def sampling(self, level: float) -> SamplingErrors | None:
+        """Return what squared weights say of the sample, where they are measured."""
+        return sampling_errors(self.spec, self.measured[0], self.noise, self._noisy[1:], level)
 
     @cached_property
     def answering(self) -> Strategy:

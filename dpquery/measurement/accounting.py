@@ -254,14 +254,20 @@ def sensitivity_bound(noise: Noise, sensitivity: int) -> float:
 
 
 def unit_variance(
-    noise: Noise, *, epsilon: Fraction, delta: Fraction, accounting: Accounting = "zcdp"
+    noise: Noise,
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+    accounting: Accounting = "zcdp",
+    share: Fraction = Fraction(1),
 ) -> float:
-    """Return the noise variance of one query of sensitivity 1.
+    """Return the noise variance of one query of sensitivity 1 that takes a share of a guarantee.
 
-    That is 2 / epsilon^2 for Laplace noise, and 1 / (2 rho) or 1 / mu^2 for Gaussian noise.
+    That is, for all of it, 2 / epsilon^2 for Laplace noise, and 1 / (2 rho) or 1 / mu^2 for
+    Gaussian noise.
     """
     spent = guarantee(noise, epsilon=epsilon, delta=delta, accounting=accounting)
-    amount = float(spent.amount)
+    amount = float(spent.amount * share)
     match spent.kind:
         case "pure":
             return 2 / amount**2

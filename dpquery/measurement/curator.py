@@ -14,7 +14,7 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import BudgetExceededError, DataError
-from dpquery.limits import MAX_STATE_BYTES
+from dpquery.limits import MAX_STATE_BYTES, RECORD_BITS
 from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
@@ -104,28 +104,41 @@ class LinearQuery:
 
     def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""
-        mechanism, exact = self.mechanism, self._exact(tables)
-        return draw(
-            exact,
-            budget=mechanism.guarantee,
-            sensitivity=mechanism.sensitivity,
-            scale=mechanism.scale,
-            out=exact,
-        )
+        mechanisms = self.mechanism.all
+        drawn = [
+            draw(
+                rows,
+                budget=mechanism.own,
+                sensitivity=mechanism.sensitivity,
+                scale=mechanism.scale,
+                out=rows,
+            )
+            for rows, mechanism in zip(
+                self._exact(tables).reshape(len(mechanisms), -1), mechanisms, strict=True
+            )
+        ]
+        return drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
 
     def _exact(self, tables: Tables) -> Ints:
-        """Return the exact answers, (m,) grid steps, freeing each table after its last use."""
-        measurements, shift = self.strategy.measurements, self.mechanism.shift
+        """Return the exact answers, (m,) grid steps, freeing each table after its last use.
+
+        Where sums of squared weights are measured, they are as many more, behind the others.
+        """
+        measurements, mechanisms = self.strategy.measurements, self.mechanism.all
         last_use = {weighted.block.attributes: i for i, weighted in enumerate(measurements)}
-        exact = np.empty(sum(weighted.block.queries for weighted in measurements), dtype=np.int64)
+        rows = sum(weighted.block.queries for weighted in measurements)
+        exact = np.empty((len(mechanisms), rows), dtype=np.int64)
         start = 0
         for i, weighted in enumerate(measurements):
             subset, stop = weighted.block.attributes, start + weighted.block.queries
             table = tables.pop(subset) if last_use[subset] == i else tables[subset]
-            answers = exact_answers(weighted, table, shift=shift)
-            np.concatenate([answers], out=exact[start:stop])  # unlike =, refuses another length
+            parts = [table] if len(mechanisms) == 1 else map(np.asarray, table)
+            for out, part, mechanism in zip(exact, parts, mechanisms, strict=True):
+                bits = RECORD_BITS + mechanism.shift - self.mechanism.shift
+                answers = exact_answers(weighted, part, shift=mechanism.shift, bits=bits)
+                np.concatenate([answers], out=out[start:stop])  # unlike =, refuses another length
             start = stop
-        return exact
+        return exact.ravel()
 
 
 def measure(

@@ -232,6 +232,7 @@ def _unit(privacy: Privacy) -> KeyText:
         unit.append(KeyText(f"keep={key_text(privacy.keep)}"))
     if (weight := privacy.weight) is not None:
         of = {"column": weight.name, "at_most": weight.at_most, "step": weight.step}
+        of |= {"squares": True} if privacy.measures_squares else {}
         unit.append(write_record("RecordWeight", **of))
     return key_text(unit)
 

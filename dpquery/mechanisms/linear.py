@@ -19,6 +19,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.caps import declared_funds
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.query import Query
 from dpquery.mechanisms.content import (
     ReleaseContent,
@@ -58,8 +59,9 @@ from dpquery.reconstruction.least_squares import (
     reconstruct,
     table_answers,
 )
+from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.reconstruction.shrunk_tables import ShrunkTables
-from dpquery.releases.extra_columns import FittedFacts, with_extra
+from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import PublicFactUse
@@ -93,6 +95,30 @@ def given_facts(
     if not isinstance(answering, InformedStrategy):
         return answering, ()
     return tested_facts(answering, reconstruct(strategy, noisy), noise_std=noise_std)
+
+
+def sampling_errors(
+    spec: Spec,
+    strategy: Strategy,
+    noise: CalibratedNoise,
+    squares: Sequence[Sequence[Floats]],
+    level: float,
+) -> SamplingErrors | None:
+    """Return what sums of squared weights say of the sample; None where they are not measured.
+
+    Args:
+        spec: declares the weights.
+        strategy: what was measured.
+        noise: on its rows.
+        squares: the noisy sums of squares, once or not at all, as `reconstruct` takes them.
+        level: of the intervals.
+    """
+    weight = spec.privacy.weight
+    if weight is None or weight.design_effect is None or noise.squares is None:
+        return None
+    (noisy,) = squares
+    std, effect = noise.squares.noise_std, float(weight.design_effect)
+    return SamplingErrors(strategy, reconstruct(strategy, noisy), std, effect, level)
 
 
 def facts_used(
@@ -162,17 +188,11 @@ class LinearMechanism:
 
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers with intervals of a level, and their manifest."""
-        query = self.query
-        noisy = noisy_values(
-            query.strategy,
-            measured.values,
-            shift=query.mechanism.shift,
-            step=query.mechanism.step,
-        )
+        query, noisy = self.query, self._noisy(measured.values)[0]
         std, compiled = query.mechanism.noise_std, query.compiled
         answering, tests = given_facts(query.strategy, compiled, noisy, noise_std=std)
         facts = facts_used(query.spec, compiled, tests)
-        answers = self._answers(answering, noisy, level)
+        answers = self.answers(measured.values, level=level, answering=answering)
         manifest = self._restated(self._manifest(measured, level), answering, facts)
         derived = derived_answers(
             query.spec,
@@ -183,11 +203,20 @@ class LinearMechanism:
             level=level,
         )
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
+        manifest = with_sampling(manifest)
         guess = answers.fitted_facts.expected_rmse
         nearer = self._nearer(noisy) if guess is None else (guess, self.priced.rmse)
         if nearer and guess is None:
             manifest = replace(manifest, nearer=nearer)
         return ReleaseContent(answers, manifest, derived=derived, nearer=nearer)
+
+    def _noisy(self, values: Ints) -> list[Sequence[Floats]]:
+        """Return noisy values as `reconstruct` takes them, those of squared weights behind."""
+        noises = self.query.mechanism.all
+        return [
+            noisy_values(self.query.strategy, part, shift=noise.shift, step=noise.step)
+            for noise, part in zip(noises, np.split(values, len(noises)), strict=True)
+        ]
 
     def _nearer(self, noisy: Sequence[Floats]) -> tuple[float, float] | None:
         """Return the errors of the best guess and of estimates where the first is far less.
@@ -232,10 +261,18 @@ class LinearMechanism:
         )
         return replace(manifest, facts=facts, strategy=strategy)
 
-    def _answers(
-        self, answering: Strategy, noisy: Sequence[Floats], level: float
+    def answers(
+        self, values: Ints, *, level: float, answering: Strategy | None = None
     ) -> "LinearAnswers":
-        query = self.query
+        """Return what computes the answers from noisy values.
+
+        Args:
+            values: as they were measured.
+            level: of the intervals.
+            answering: how the strategy answers given public facts; default: without any.
+        """
+        query, (noisy, *squares) = self.query, self._noisy(values)
+        answering = answering or query.strategy
         estimates = reconstruct(answering, noisy)
         extra = extra_columns(
             self.columns,
@@ -254,6 +291,7 @@ class LinearMechanism:
             noise_std=query.mechanism.noise_std,
             level=level,
             extra=extra,
+            sampling=sampling_errors(query.spec, query.strategy, query.mechanism, squares, level),
         )
 
     def _manifest(self, measured: StoredMeasurement, level: float) -> Manifest:
@@ -302,6 +340,7 @@ class LinearAnswers:
     noise_std: float  # standard deviation of the noise on each measured row
     level: float  # of the noise intervals
     extra: ExtraColumns  # columns beside the estimates
+    sampling: SamplingErrors | None = None  # of a sample whose squared weights are measured
 
     @cached_property
     def variances(self) -> dict[int, float]:
@@ -379,7 +418,11 @@ class LinearAnswers:
                 answers = replace(
                     answers, stated=self.strategy.stated(block, self.positions[place])
                 )
-            yield self.extra.added_to(answers, block)
+            answers = self.extra.added_to(answers, block)
+            if self.sampling is not None:
+                beside = self.sampling.columns(answers, block, self.positions[place])
+                answers = replace(answers, extra=(*answers.extra, *beside))
+            yield answers
 
 
 def linear_mechanism(

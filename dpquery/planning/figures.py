@@ -18,6 +18,7 @@ from dpquery.measurement.noise.calibration import (
     calibration,
     largest_move,
     record_change,
+    share_of_counts,
     sound_change,
 )
 from dpquery.operators.blocks import Workload
@@ -110,7 +111,13 @@ def unit_std(
     A sensitivity is that of one record, which changes as `change` says.
     """
     counted = spec.budget.counted
-    variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta, accounting=counted)
+    variance = accounting.unit_variance(
+        noise,
+        epsilon=epsilon,
+        delta=delta,
+        accounting=counted,
+        share=share_of_counts(spec.privacy),
+    )
     return largest_move(spec.privacy, change) * math.sqrt(variance)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.counting.tabulate import check_table_sizes
-from dpquery.measurement.noise.calibration import largest_move, sound_change
+from dpquery.measurement.noise.calibration import largest_move, share_of_counts, sound_change
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions
 from dpquery.plan_file.plan import ItemFigures, Plan, PlannedSelection, Target
@@ -457,9 +457,11 @@ def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -
     """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
     change, score = sound_change(selection.record_change, spec), selection.score or math.inf
     needed = largest_move(spec.privacy, change) * score
+    share = float(share_of_counts(spec.privacy))
     if selection.noise == "laplace":
-        exact = math.sqrt(2) * needed
+        exact = math.sqrt(2) * needed / share
     else:
+        needed /= math.sqrt(share)
         exact = accounting.epsilon_of_mu(needed, delta, spec.budget.counted)
     low, high = accounting.EPSILONS
     if exact > high:

@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from dpquery.reconstruction import graphical_model
 from dpquery.reconstruction.columns import ColumnName, ExtraColumn, below_zero, query_structure
+from dpquery.reconstruction.sampling import SamplingColumns
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest
 from dpquery.releases.manifest_facts import AdaptiveFacts
 from dpquery.releases.words import count, figure
@@ -16,6 +17,20 @@ The extra columns are made from the noisy answers alone and take no budget. They
 small cells they tend to err less than `estimate`, in sums of many cells they can err far more. \
 `std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` belong to `estimate`, and to no other \
 column."""
+
+SAMPLING = SamplingColumns(
+    "standard error of the sample; empty where noise hides the sum of squared weights",
+    "standard error of sample and noise together; empty likewise",
+    "lower end of the interval of both; empty likewise",
+    "upper end of the interval of both; empty likewise",
+)
+"""What the columns of the error of a sample hold."""
+READING_SAMPLE = """\
+`sampling_std` is estimated from sums of squared weights, measured with noise of their own for a \
+tenth of the guarantee. It takes each record to have been drawn by itself, with a chance of one \
+over its weight (Poisson sampling), and the variance to be {effect:g} times as large, as declared. \
+Weights that were cut off, and records that are missing otherwise than by chance, are in no \
+interval. `std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` are of the noise alone."""
 
 READING_UNBIASED = """\
 `unbiased` is made from the noisy tables alone, and takes no budget. Its noise interval is \
@@ -64,6 +79,20 @@ def with_extra(
     )
 
 
+def with_sampling(manifest: Manifest) -> Manifest:
+    """Return a manifest with the columns of the error of the sample, where there are such."""
+    weight = manifest.privacy.weight
+    if weight is None or weight.design_effect is None:
+        return manifest
+    columns = (ColumnFacts(name, name, words, ()) for name, words in SAMPLING._asdict().items())
+    return replace(manifest, extra=(*manifest.extra, *columns))
+
+
+def _biased(manifest: Manifest) -> list[ColumnFacts]:
+    """Return the extra columns but for those of the error of a sample."""
+    return [facts for facts in manifest.extra if facts.name not in SAMPLING._fields]
+
+
 def _facts(column: ExtraColumn, spec: Spec, fitted: FittedFacts | None) -> ColumnFacts:
     reasons = None if fitted is None else fitted.reasons.get(column.name)
     if reasons is None:
@@ -93,7 +122,11 @@ def extra_lines(manifest: Manifest) -> list[str]:
         f"- `{facts.name}`: {facts.meaning}.{_expected_words(facts)}{_empty_words(facts)}"
         for facts in manifest.extra
     ]
-    return [*lines, "", READING if manifest.error_bars else READING_UNBIASED]
+    if _biased(manifest):
+        lines += ["", READING if manifest.error_bars else READING_UNBIASED]
+    if (weight := manifest.privacy.weight) is not None and weight.design_effect is not None:
+        lines += ["", READING_SAMPLE.format(effect=weight.design_effect)]
+    return lines
 
 
 def _expected_words(column: ColumnFacts) -> str:
@@ -121,7 +154,9 @@ def extra_note(manifest: Manifest) -> str:
     """Return one line for the error report: whose the errors are."""
     if (run := manifest.adaptive) is not None:
         return unbiased_words(run)
-    names = ", ".join(column.asked for column in manifest.extra)
+    if not _biased(manifest):
+        return "figures above are of the noise alone; sampling_std and total_std tell the sample's"
+    names = ", ".join(column.asked for column in _biased(manifest))
     expected = [
         f"; {column.name} errs by some {figure(column.expected_rmse)} (estimated from noisy values)"
         for column in manifest.extra

@@ -97,6 +97,9 @@ class WeightFacts:
     column: str  # its name
     at_most: FigureAboveZero  # what a larger number counts as
     step: FigureAboveZero  # numbers are rounded to multiples of it
+    # how many times the variance of Poisson sampling the sample's is, by the spec; left out of the
+    # file where sums of squared weights are not measured
+    design_effect: Annotated[FigureAboveZero | None, UNWRITTEN] = None
 
     @property
     def words(self) -> str:
@@ -149,6 +152,15 @@ class GuaranteeFacts:
 
 
 @dataclass(frozen=True)
+class SquaresFacts:
+    """The noise on every measured sum of squared weights."""
+
+    scale: FigureAboveZero  # as of the weights
+    shift: Annotated[int, Within(-WIDEST_SHIFT, WIDEST_SHIFT)]
+    sensitivity: Annotated[str, Matching("[0-9]{1,1000}")]
+
+
+@dataclass(frozen=True)
 class NoiseFacts:
     """The noise on every measured row."""
 
@@ -158,6 +170,8 @@ class NoiseFacts:
     # are those of the round with the most noise
     sensitivity: Annotated[str, Matching("[0-9]{1,1000}")]
     source: str = "OpenDP"  # what drew it; where that was not kept, there was OpenDP alone
+    # of the same rows' sums of squared weights; left out of the file where they are not measured
+    squares: Annotated[SquaresFacts | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
@@ -365,9 +379,7 @@ def manifest_of(
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
         privacy=_privacy_facts(spec.privacy),
         guarantee=_guarantee_facts(mechanism.guarantee, cumulative, name),
-        noise=NoiseFacts(
-            mechanism.scale, mechanism.shift, str(mechanism.sensitivity), noise_source
-        ),
+        noise=_noise_facts(mechanism, noise_source),
         strategy=strategy,
         plan=plan,
         key=key,
@@ -382,6 +394,13 @@ def manifest_of(
         derived=derived_facts(spec),
         tables=tables,
     )
+
+
+def _noise_facts(noise: CalibratedNoise, source: str) -> NoiseFacts:
+    squares = None
+    if (beside := noise.squares) is not None:
+        squares = SquaresFacts(beside.scale, beside.shift, str(beside.sensitivity))
+    return NoiseFacts(noise.scale, noise.shift, str(noise.sensitivity), source, squares)
 
 
 def counted_facts(domain: Domain) -> CountedFacts:
@@ -404,7 +423,8 @@ def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     keep = None if privacy.person is None or privacy.keep == "first" else privacy.keep
     given, weight = privacy.weight, None
     if given is not None:
-        weight = WeightFacts(given.name, float(given.at_most), float(given.step))
+        effect = None if given.design_effect is None else float(given.design_effect)
+        weight = WeightFacts(given.name, float(given.at_most), float(given.step), effect)
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep, weight)
 
 

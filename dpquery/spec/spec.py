@@ -169,6 +169,9 @@ class RecordWeight:
     # much of the whole: public, and for plans alone
     total: int | None = None
     effective: int | None = None
+    # how many times the variance of Poisson sampling the sample's is, if sums of squared weights
+    # are measured too, which say how large that is
+    design_effect: Fraction | None = None
 
     @property
     def steps(self) -> int:
@@ -209,6 +212,11 @@ class Privacy:
     def step(self) -> Fraction:
         """What one of them is worth in answers."""
         return Fraction(1) if self.weight is None else self.weight.step
+
+    @property
+    def measures_squares(self) -> bool:
+        """Whether sums of squared weights are measured too, over the same tables."""
+        return self.weight is not None and self.weight.design_effect is not None
 
 
 @dataclass(frozen=True)

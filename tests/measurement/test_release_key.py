@@ -242,6 +242,7 @@ LEFT_OUT = {
     "CellClasses.shape_of_domain": "follows from the classes",
     "CalibratedNoise.change": "what the sensitivity is for",
     "CalibratedNoise.step": "that of the weight",
+    "CalibratedNoise.squares": "follows from the noise, and from what a weight says",
     "RapRounds.workload": "it is that of the compiled spec",
     "RapRounds.rows": "as of the dataset",
     "TableRounds.workload": "what it has a run measure is in the candidates",
@@ -252,6 +253,7 @@ LEFT_OUT = {
 }
 # Another value of what is none or empty in the requests here.
 GIVEN = {
+    "RecordWeight.design_effect": Fraction(2),
     "Column.number": NumberFormat("'"),
     "Categorical.also": (("M",), ()),
     "RapRounds.total": 48,

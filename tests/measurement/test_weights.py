@@ -17,12 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from town import ok, refused, run
 
+from dpquery.audit.measurements import UnstoredParts
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting import tables
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.tally import RecordTally
 from dpquery.measurement.noise.calibration import calibrated_noise, record_change
+from dpquery.mechanisms.content import ReleaseRequest
+from dpquery.mechanisms.linear import linear_mechanism
+from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy, RecordWeight
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -292,3 +296,162 @@ def test_a_check_counts_what_is_cut_off_by_weight(here):
     assert "weights in `wt`: 12 in all" in words
     assert re.search(r"2\.5 1 8 61 % 1 times as declared", words)  # 7.5 of 12.3 of one record
     assert '2 records count as 0: "" (1), "abc" (1)' in words
+
+
+SAMPLE = SMALL[: SMALL.index("workload")].replace("step: 0.1", "step: 0.1, design_effect: 1.5")
+SAMPLE += """\
+workload:
+  - {name: sexes, product: {sex: identity+total}}
+  - {name: by_age, product: {sex: identity, age: identity}}
+  - {name: ages, sum: {of: age, by: {sex: identity}}}
+"""
+
+
+def released_sample(epsilon, *, records=4000):
+    """Release a made-up sample; return it, and the answers as arrays by file and column."""
+    Path("workload.yaml").write_text(SAMPLE.replace("epsilon: 1000", "epsilon: 1000000"))
+    rng = np.random.default_rng(5)
+    sex, age = rng.choice(["F", "M"], records), rng.choice(4, records, p=[0.5, 0.4, 0.09, 0.01])
+    weight = rng.uniform(0.2, 3.0, records).round(3)
+    lines = [f"{s},{a},{w}" for s, a, w in zip(sex, age, weight, strict=True)]
+    Path("data.csv").write_text("\n".join(["sex,age,wt", *lines]))
+    ok("plan", "workload.yaml", "--epsilon", str(epsilon), "--time-limit", "0")
+    ok("release", "data.csv", "--epsilon", str(epsilon))
+    taken = np.minimum(np.floor(weight / 0.1 + 0.5), 25) / 10
+    return sex, age, taken
+
+
+def columns_of(path):
+    table = pq.read_table(path)
+    return {name: table[name].to_numpy() for name in table.schema.names}
+
+
+def test_the_error_of_the_sample_is_that_of_squared_weights(here):
+    sex, age, taken = released_sample(5000)
+    squares = [((taken**2)[sex == s]).sum() for s in "FM"]
+    file = columns_of("release/sexes.parquet")
+    expected = np.sqrt(1.5 * np.array([*squares, (taken**2).sum()]))
+    assert np.allclose(file["sampling_std"], expected, rtol=0.01)
+    assert np.allclose(file["total_std"], np.hypot(file["sampling_std"], file["std_error"]))
+    half = (file["total_high"] - file["total_low"]) / 2
+    noise = (file["ci_high"] - file["ci_low"]) / 2
+    assert np.allclose(half, np.hypot(noise, 1.959964 * file["sampling_std"]))
+    sums = columns_of("release/ages.parquet")["sampling_std"]
+    assert np.allclose(
+        sums, [np.sqrt(1.5 * ((taken * age)[sex == s] ** 2).sum()) for s in "FM"], rtol=0.01
+    )
+    older = "{age: {groups: {older: [2, 3]}}}"
+    Path("more.yaml").write_text(f"workload: [{{name: old, product: {older}}}]")
+    ok("answer", "release", "more.yaml", "--out", "answers")
+    later = columns_of("answers/old.parquet")["sampling_std"]
+    assert later == pytest.approx(np.sqrt(1.5 * (taken**2)[age >= 2].sum()), rel=0.05)
+    statement = Path("release/statement.md").read_text()
+    assert "(Poisson sampling), and the variance to be 1.5 times as large" in statement
+    report = " ".join(ok("error-report", "release").out.split())
+    assert re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ %, by_age", report)
+
+
+def test_what_noise_hides_of_the_sample_is_null_and_said_so(here):
+    released_sample(2, records=300)
+    file = columns_of("release/by_age.parquet")
+    hidden = np.isnan(file["sampling_std"])
+    assert hidden[[3, 7]].all()  # a record or two
+    for name in ("total_std", "total_low", "total_high"):
+        assert (np.isnan(file[name]) == hidden).all()
+    table = pq.read_table("release/by_age.parquet")
+    assert table["sampling_std"].null_count == hidden.sum() > 0
+    report = " ".join(ok("error-report", "release").out.split())
+    assert "of 8 answers)" in report
+    assert "noise hides the others'" in report
+
+
+def test_squares_take_a_tenth_and_the_charge_is_the_whole(here):
+    """Of epsilon under Laplace noise, of squared mu under Gaussian noise, to the unit."""
+    released_sample(2)
+    facts = json.loads(Path("release/release.json").read_text())
+    assert facts["guarantee"]["charged"] == "2"
+    noise = facts["noise"]
+    spent = [
+        Fraction(int(one["sensitivity"])) / Fraction(one["scale"])
+        for one in (noise, noise["squares"])
+    ]
+    assert sum(spent) <= 2
+    assert spent[0] == pytest.approx(1.8, rel=1e-12)
+    assert spent[1] == pytest.approx(0.2, rel=1e-12)
+
+
+def test_a_manifest_that_says_other_noise_of_squares_is_not_answered_from(here):
+    released_sample(5000)
+    path = Path("release/release.json")
+    facts = json.loads(path.read_text())
+    facts["noise"]["squares"]["scale"] *= 2
+    facts.pop("sha256")
+    path.write_text(json.dumps(facts))
+    Path("more.yaml").write_text("workload: [{name: old, product: {sex: identity}}]")
+    assert "is damaged" in refused("answer", "release", "more.yaml", "--out", "answers", code=2)
+
+
+POPULATION = """\
+dataset: {id: sampled}
+privacy: {unit: row, delta: 1e-6, weight: {column: wt, at_most: 200, step: 0.1, design_effect: 1}}
+budget: {epsilon: 1000, delta: 1e-5}
+domain: {region: {range: [0, 5]}, sex: {values: [F, M]}, age: {range: [0, 3]}}
+workload:
+  - {name: all, product: {}}
+  - {name: regions, product: {region: identity}}
+  - {name: both, product: {sex: identity+total, age: identity}}
+  - {name: ages, sum: {of: age, by: {sex: identity}}}
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [2, 8])
+def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, record_property):
+    """400 samples of one population by unequal chances, each released once."""
+    Path("workload.yaml").write_text(POPULATION)
+    ok("plan", "workload.yaml", "--epsilon", str(epsilon), "--time-limit", "0")
+    plan, spec = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
+    request = ReleaseRequest(Fraction(epsilon), spec.privacy.delta, "gaussian", (), 1)
+    mechanism = linear_mechanism(plan, spec, request)
+    query, rng, people = mechanism.query, np.random.default_rng(epsilon), 300_000
+    region = rng.choice(6, people, p=[0.4, 0.2, 0.15, 0.12, 0.08, 0.05])
+    sex, age = rng.integers(0, 2, people), rng.integers(0, 4, people)
+    size = rng.lognormal(0, 0.5, people) * (1 + 0.3 * region)
+    chance = np.clip(6_000 * size / size.sum(), 1 / 200, 1)
+    by_sex = np.bincount(sex * 4 + age).reshape(2, 4)
+    truth = {
+        "all": [people],
+        "regions": np.bincount(region),
+        "both": np.vstack([by_sex, by_sex.sum(axis=0)]).ravel(),
+        "ages": np.bincount(sex, age),
+    }
+    covered, noise_alone = [], []
+    for _ in range(400):
+        drawn = np.flatnonzero(rng.random(people) < chance)
+        columns = {
+            "region": region[drawn],
+            "sex": np.where(sex[drawn] == 1, "M", "F"),
+            "age": age[drawn],
+            "wt": 1 / chance[drawn],
+        }
+        pq.write_table(pa.table(columns), here / "sample.parquet")
+        counted = tabulate(
+            here / "sample.parquet",
+            spec=spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
+        )
+        values = query.noisy(counted, draft=UnstoredParts())
+        answers = mechanism.answers(values, level=0.95)
+        for item in spec.items:
+            (table,) = answers(item)
+            sampling, _, low, high = table.extra
+            true = np.asarray(truth[item.name], float)
+            covered += ((low <= true) & (true <= high))[~np.isnan(sampling)].tolist()
+            noise_alone += (np.abs(table.estimate - true) <= table.half_width).tolist()
+    record_property("covered", np.mean(covered))
+    record_property("printed", len(covered) / (400 * spec.queries))
+    assert len(covered) > 400 * spec.queries / 4
+    assert 0.93 <= np.mean(covered) <= 0.97
+    assert np.mean(noise_alone) < 0.9

@@ -40,13 +40,16 @@ def grid_shift(measurements: tuple[WeightedBlock, ...]) -> int:
     return max(0, widest.bit_length() - ENTRY_BITS)
 
 
-def exact_answers(measurement: WeightedBlock, table: Ints, *, shift: int) -> Ints:
+def exact_answers(
+    measurement: WeightedBlock, table: Ints, *, shift: int, bits: int = RECORD_BITS
+) -> Ints:
     """Return floor(weight * block(table) / 2^shift), exactly.
 
     Args:
         measurement: integer weight times integer block.
         table: the true marginal over the block's attributes, int64.
-        shift: from `grid_shift`.
+        shift: from `grid_shift`; more where the table may hold more.
+        bits: of the most that the table may hold, less one.
 
     Returns:
         (m,) int64, every entry below 2^62 in size.
@@ -54,7 +57,7 @@ def exact_answers(measurement: WeightedBlock, table: Ints, *, shift: int) -> Int
     Raises:
         DataError: the table holds 2^36 records or more.
     """
-    if table.size and int(table.sum()) >= 1 << RECORD_BITS:
+    if table.size and int(table.sum()) >= 1 << bits:
         raise DataError(
             f"the data file holds more than 2^{RECORD_BITS} records, or steps of weights; split "
             "it, or declare a larger `step`"
@@ -63,21 +66,24 @@ def exact_answers(measurement: WeightedBlock, table: Ints, *, shift: int) -> Int
     if isinstance(measured, CellClassBlock):
         table = measured.class_table(table)
     (columns,) = column_matrices([measurement])
-    return _exact_answers(columns, table, shift)
+    return _exact_answers(columns, table, shift, bits)
 
 
-def _exact_answers(measurement: WeightedColumns, table: Ints, shift: int) -> Ints:
-    block, weight, bits = measurement.block, measurement.weight, _bits(measurement)
+def _exact_answers(measurement: WeightedColumns, table: Ints, shift: int, record_bits: int) -> Ints:
+    block, weight, bits = measurement.block, measurement.weight, _bits(measurement, record_bits)
     if bits <= 62:
         answers = np.multiply(block.apply(table).ravel(), weight)
         return np.right_shift(answers, shift, out=answers)
-    if _bits(replace(measurement, weight=1)) <= 62 and weight.bit_length() + shift <= 62:
+    if (
+        _bits(replace(measurement, weight=1), record_bits) <= 62
+        and weight.bit_length() + shift <= 62
+    ):
         return _scaled(block.apply(table).ravel(), weight, shift)
     width, twos = _digit_bits(measurement), _twos(weight)
     total: list[Ints] = []
     for coef, mask in block.terms:
-        largest = (1 << RECORD_BITS) - 1
-        digits = _carried([table], width, RECORD_BITS)
+        largest = (1 << record_bits) - 1
+        digits = _carried([table], width, record_bits)
         for factor, inside in zip(block.factors[::-1], mask[::-1], strict=True):
             applied = factor if inside else Ones(*factor.shape)
             largest *= max(1, applied.max_abs)
@@ -107,15 +113,15 @@ def _scaled(answers: Ints, weight: int, shift: int) -> Ints:
 def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
     """Refuse strategy entries too wide for digits of 24 bits, before anything is charged."""
     for weighted in column_matrices(measurements):
-        if _bits(weighted) > 62 and _digit_bits(weighted) < _LEAST_DIGIT:
+        if _bits(weighted, RECORD_BITS) > 62 and _digit_bits(weighted) < _LEAST_DIGIT:
             raise UnsupportedWorkloadError(
                 "the plan's integers are too wide for exact arithmetic; run `dpquery plan` again"
             )
 
 
-def _bits(measurement: WeightedColumns) -> int:
+def _bits(measurement: WeightedColumns, record_bits: int) -> int:
     """Return the bits of the largest answer that the declared limits allow."""
-    return RECORD_BITS + largest_entry(measurement).bit_length()
+    return record_bits + largest_entry(measurement).bit_length()
 
 
 def _digit_bits(measurement: WeightedColumns) -> int:

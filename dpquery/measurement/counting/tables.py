@@ -185,12 +185,19 @@ _Codes = NDArray[np.int32]
 class TableCounts:
     """The counts of the tables over some subsets of attributes, or the sums of weights in them.
 
+    Where the sums of their squares are wanted too, these are a second part of all cells.
+
     Attributes:
         homes: the tables that are counted, each a subset of attributes.
     """
 
     def __init__(
-        self, subsets: Sequence[Subset], shape: Sequence[int], *, weight: int | None = None
+        self,
+        subsets: Sequence[Subset],
+        shape: Sequence[int],
+        *,
+        weight: int | None = None,
+        squares: bool = False,
     ) -> None:
         """Choose the tables to count.
 
@@ -198,6 +205,7 @@ class TableCounts:
             subsets: of attributes, whose tables are wanted.
             shape: number of codes of every attribute.
             weight: the one whose codes are what rows add to their cells; None where each adds 1.
+            squares: whether the sums of squared weights are wanted too.
 
         Raises:
             UnsupportedWorkloadError: they are too large together.
@@ -211,8 +219,9 @@ class TableCounts:
             home: slice(end - size, end)
             for home, size, end in zip(self.homes, sizes, ends, strict=True)
         }
-        dtype = np.uint32 if sum(sizes) >= WIDE_CELLS else np.int64
-        self._cells: NDArray[np.integer] = np.zeros(sum(sizes), dtype)
+        self._powers = (1, 2) if squares else (1,)
+        dtype = np.uint32 if sum(sizes) >= WIDE_CELLS and not squares else np.int64
+        self._cells: NDArray[np.integer] = np.zeros((len(self._powers), sum(sizes)), dtype)
         self._groups = counted_together(self.homes, shape)
         self._weight = weight
         weights = () if weight is None else (weight,)
@@ -236,11 +245,11 @@ class TableCounts:
     def cells(self) -> Iterator[Ints]:
         """Yield the cells that are not 0 as (2, n): numbers through all tables, and counts."""
         self._count_held()
-        for home in self.homes:
-            place = self._slices[home]
-            counts = self._cells[place]
-            filled = np.flatnonzero(counts)
-            yield np.array([place.start + filled, counts[filled]], dtype=np.int64)
+        for part, cells in enumerate(self._cells):
+            for home in self.homes:
+                place = self._slices[home]
+                filled = place.start + np.flatnonzero(cells[place])
+                yield np.array([part * cells.size + filled, cells[filled]], dtype=np.int64)
 
     def add_cells(self, cells: Ints) -> None:
         """Add cells of the same tables that were counted elsewhere, as `cells` has them.
@@ -252,21 +261,26 @@ class TableCounts:
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < self._cells.size:
             raise IndexError("a cell")
         self._widen()
-        np.add.at(self._cells, numbers, counts)
+        np.add.at(self._cells.ravel(), numbers, counts)
 
     def marginals(self) -> MutableMapping[Subset, Ints]:
-        """Return the table of each subset, summed from that which it was counted in."""
+        """Return the table of each subset, summed from that which it was counted in.
+
+        With squares a first axis has two codes: for the weights, and for their squares.
+        """
         self._count_held()
         below: dict[Subset, list[Subset]] = {}
         for subset in set(self._subsets):
             below.setdefault(self._home_of[subset], []).append(subset)
         tensors: dict[Subset, NDArray[np.integer]] = {}
         for home, subsets in below.items():
-            tensor = self._cells[self._slices[home]].reshape([self._shape[i] for i in home])
+            cells = self._cells[:, self._slices[home]]
+            tensor = cells.reshape(len(cells), *(self._shape[i] for i in home))
             smaller = [subset for subset in subsets if subset != home]
-            tensors.update(marginal_sums(tensor, home, smaller))
+            sums = [dict(marginal_sums(part, home, smaller)) for part in tensor]
+            tensors.update({subset: _joined([of[subset] for of in sums]) for subset in smaller})
             if len(smaller) < len(subsets):
-                tensors[home] = tensor
+                tensors[home] = _joined(tensor)
         return WidenedTables({subset: tensors[subset] for subset in self._subsets})
 
     def _count_held(self) -> None:
@@ -280,26 +294,45 @@ class TableCounts:
         if self._counted > _MOST:
             self._widen()
         counter = _CellNumbers(codes, self._shape, rows)
+        added = [None if weights is None else weights**power for power in self._powers]
         for group, homes in self._groups:
-            size = count_of_cells(group, self._shape)
-            if homes == [group]:
-                counts = self._cells[self._slices[group]]
-                added = counts.dtype.type(1) if weights is None else weights.astype(counts.dtype)
-                np.add.at(counts, counter.of(group), added)  # slow with another type
-                continue
-            if weights is None:
-                tensor = np.bincount(counter.of(group), minlength=size)
-            else:  # bincount adds weights up as floats
-                tensor = np.zeros(size, np.int64)
-                np.add.at(tensor, counter.of(group), weights)
-            sums = marginal_sums(tensor.reshape([self._shape[i] for i in group]), group, homes)
-            for home, table in sums:
-                counts = self._cells[self._slices[home]]
-                np.add(counts, table.ravel(), out=counts, casting="unsafe")
+            places = counter.of(group)
+            for cells, of_rows in zip(self._cells, added, strict=True):
+                self._add(cells, group, homes, places, of_rows)
+
+    def _add(
+        self,
+        cells: NDArray[np.integer],
+        group: Subset,
+        homes: Sequence[Subset],
+        places: _Codes,
+        added: Ints | None,
+    ) -> None:
+        """Add what rows add, or 1 each, to the tables that are summed from that of a group."""
+        if homes == [group]:
+            counts = cells[self._slices[group]]
+            of_type = counts.dtype.type(1) if added is None else added.astype(counts.dtype)
+            np.add.at(counts, places, of_type)  # slow with another type
+            return
+        size = count_of_cells(group, self._shape)
+        if added is None:
+            tensor = np.bincount(places, minlength=size)
+        else:  # bincount adds up as floats
+            tensor = np.zeros(size, np.int64)
+            np.add.at(tensor, places, added)
+        sums = marginal_sums(tensor.reshape([self._shape[i] for i in group]), group, homes)
+        for home, table in sums:
+            counts = cells[self._slices[home]]
+            np.add(counts, table.ravel(), out=counts, casting="unsafe")
 
     def _widen(self) -> None:
         """Go on counting in 64 bits."""
         self._cells = self._cells.astype(np.int64, copy=False)
+
+
+def _joined(parts: Sequence[NDArray[np.integer]] | NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return the only part, or all along a first axis."""
+    return np.asarray(parts[0] if len(parts) == 1 else parts)
 
 
 class WidenedTables(MutableMapping[Subset, Ints]):

@@ -60,7 +60,9 @@ class RecordTally:
             self._classes += (np.append(np.arange(1, steps + 1), 0),)
             self._shape += (steps + 1,)
             used.add(len(self._shape) - 1)
-        self._counts = TableCounts(subsets, self._shape, weight=self._weight)
+        self._counts = TableCounts(
+            subsets, self._shape, weight=self._weight, squares=spec.privacy.measures_squares
+        )
         self._needed = [
             i
             for i, attribute in enumerate(self._attributes)

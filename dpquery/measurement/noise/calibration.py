@@ -31,12 +31,38 @@ class CalibratedNoise:
     # what a record does between neighbours, which the sensitivity is for
     change: RecordChange = "enters"
     step: Fraction = Fraction(1)  # what 1 in the exact tables is worth in answers
+    # the noise on the same rows of the sums of squared weights, where they are measured too
+    squares: "CalibratedNoise | None" = None
+
+    @property
+    def all(self) -> tuple["CalibratedNoise", ...]:
+        """It, and that of the squares."""
+        return (self,) if self.squares is None else (self, self.squares)
+
+    @property
+    def own(self) -> Guarantee:
+        """What the rows themselves are private by: the guarantee less what squares take of it."""
+        return self.guarantee if self.squares is None else part_of(self.guarantee, 1 - SQUARES)
 
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a row of the integer strategy, in answers."""
         deviation = standard_deviation(self.guarantee.law, scale=self.scale, shift=self.shift)
         return deviation * float(self.step)
+
+
+SQUARES = Fraction(1, 10)
+"""The part of a guarantee that sums of squared weights are measured by."""
+
+
+def part_of(guarantee: Guarantee, share: Fraction) -> Guarantee:
+    """Return the guarantee of what takes a share of it: epsilons, rhos and squared mus add up."""
+    return replace(guarantee, amount=guarantee.amount * share, rho=None, squared_mu=None)
+
+
+def share_of_counts(privacy: Privacy) -> Fraction:
+    """Return the share of a guarantee that is left to all but squared weights."""
+    return 1 - SQUARES if privacy.measures_squares else Fraction(1)
 
 
 def record_change(spec: Spec) -> RecordChange:
@@ -86,13 +112,28 @@ class Calibration:
     change: RecordChange  # what each of them does
     steps: int = 1  # the most that one of them adds to its cell
     step: Fraction = Fraction(1)  # what 1 in a cell is worth in answers
+    # the same for the sums of squared weights, where they are measured too
+    squares: "Calibration | None" = None
 
     def noise_for(self, guarantee: Guarantee) -> CalibratedNoise:
         """Return the noise that meets a guarantee, with what it costs in other currencies.
 
+        Privacy: where sums of squared weights are measured too, both have independent noise that
+        meets a part of the guarantee each, and the parts add up to it, as what they cost does.
+
         Raises:
             SpecError: the noise would be too fine or too coarse for the grid.
         """
+        if self.squares is not None:
+            alone = replace(self, squares=None).noise_for(part_of(guarantee, 1 - SQUARES))
+            beside = self.squares.noise_for(part_of(guarantee, SQUARES))
+            if guarantee.kind == "pure":
+                costs = [(of.rho, of.squared_mu) for of in (alone.guarantee, beside.guarantee)]
+                rho, squared_mu = (
+                    sum(map(Fraction, each), Fraction(0)) for each in zip(*costs, strict=True)
+                )
+                guarantee = replace(guarantee, rho=rho, squared_mu=squared_mu)
+            return replace(alone, guarantee=guarantee, squares=beside)
         scale = noise_scale(guarantee, self.sensitivity)
         if not 1 <= scale < LARGEST_SCALE:
             # Refused here, from public inputs, and not by the draw, which comes after the charge.
@@ -195,10 +236,22 @@ def calibration(
     def worked_out() -> Calibration:
         check_width(measurements)
         shift = grid_shift(measurements)
-        kind = (measurements, strategy.noise, shift, records, change)
-        return Calibration(*kind, privacy.steps, privacy.step)
+        counts = Calibration(
+            measurements, strategy.noise, shift, records, change, privacy.steps, privacy.step
+        )
+        if not privacy.measures_squares:
+            return counts
+        # A record adds steps^2 at most, and all together steps times what their weights add up to.
+        squares = replace(
+            counts,
+            shift=shift + privacy.steps.bit_length(),
+            steps=privacy.steps**2,
+            step=privacy.step**2,
+        )
+        return replace(counts, squares=squares)
 
-    return strategy.once((records, change, privacy.steps, privacy.step), worked_out)
+    asked = (records, change, privacy.steps, privacy.step, privacy.measures_squares)
+    return strategy.once(asked, worked_out)
 
 
 def calibrated_noise(

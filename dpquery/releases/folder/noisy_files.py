@@ -55,12 +55,14 @@ class MeasurementLabel:
 def measurement_labels(spec: Spec, strategy: Strategy) -> tuple[MeasurementLabel, ...]:
     """Return the measurements that the noisy values of a strategy belong to, in their order."""
     names = [attribute.name for attribute in spec.domain.attributes]
+    counted = ("", " (squared weights)") if spec.privacy.measures_squares else ("",)
     return tuple(
         MeasurementLabel(
-            " x ".join(names[i] for i in measurement.block.attributes),
+            " x ".join(names[i] for i in measurement.block.attributes) + what,
             measurement.weight,
             measurement.block.queries,
         )
+        for what in counted
         for measurement in strategy.measurements
     )
 

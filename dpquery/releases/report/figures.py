@@ -78,7 +78,8 @@ REPORT_COLUMNS = ("item", "answers", "RMS error", "{} within", "at worst", "flag
 """Heads of the table of items, with the level of the intervals that the figures behind ± are of."""
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
-_FILES = ("facts", "columns", "cells", "level")  # of an item: not figures
+_FILES = ("facts", "columns", "cells", "level", "sample")  # of an item: not figures
+MOST_SAMPLED = 1_000_000  # answers of an item whose intervals are read
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
 _LONGEST_NAME = 128  # bytes of a name and its place among others
@@ -127,6 +128,15 @@ class LevelReport:
 
 
 @dataclass(frozen=True)
+class SampleReport:
+    """What sample and noise together make of an item's answers."""
+
+    known: int  # how many have an error of the sample, which noise does not hide
+    # half of the median interval of both over its estimate, of those; None without any
+    within: float | None
+
+
+@dataclass(frozen=True)
 class ItemReport:
     """The errors of one item, in counts or relative to its estimates.
 
@@ -148,6 +158,7 @@ class ItemReport:
     # its answers, or the most and the least reliable of them where they are too many
     cells: ItemCells
     level: float  # of the noise intervals
+    sample: SampleReport | None = None  # where squared weights were measured
 
     @property
     def half_widths(self) -> tuple[float | None, float | None]:
@@ -412,8 +423,38 @@ def _item(
         columns=columns,
         cells=read_cells(path, labels, facts, names),
         level=level,
+        sample=_sample(path, facts) if "total_low" in columns else None,
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
+
+
+def _sample(path: Path, facts: ItemFacts) -> SampleReport | None:
+    """Return what intervals of sample and noise are worth; None where there are very many."""
+    if facts.queries > MOST_SAMPLED:
+        return None
+    with opened(path, rows=facts.queries) as file:
+        table = file.read(columns=["estimate", "total_low", "total_high"])
+    estimate, low, high = (
+        column.to_numpy(zero_copy_only=False).astype(np.float64) for column in table.columns
+    )
+    known = np.isfinite(low) & np.isfinite(high) & (estimate != 0)
+    halves = ((high - low) / 2)[known] / np.abs(estimate[known])
+    return SampleReport(int(known.sum()), lower_median(halves) if halves.size else None)
+
+
+def sample_words(report: Report) -> list[str]:
+    """Say how wide intervals of sample and noise are, and how many answers have none."""
+    shown = [(item.name, item.queries, item.sample) for item in report.items if item.sample]
+    if not shown:
+        return []
+    words = [
+        f"{name} {within(one.within) if one.known else 'none'}"
+        + (f" ({one.known:,} of {count(queries, 'answer')})" if one.known < queries else "")
+        for name, queries, one in shown
+    ]
+    hidden = "; noise hides the others'" * any(one.known < queries for _, queries, one in shown)
+    return [f"of sample and noise, {level_text(report.manifest.level)} within: "
+            f"{', '.join(words)}{hidden}"]  # fmt: skip
 
 
 def to_json(report: Report) -> dict[str, JsonValue]:
@@ -422,6 +463,7 @@ def to_json(report: Report) -> dict[str, JsonValue]:
     items: list[JsonValue] = []
     for item in report.items:
         summed = {} if item.summed is None else {"summed": asdict(item.summed)}
+        summed |= {} if item.sample is None else {"sample": asdict(item.sample)}
         items.append({**item.figures, **summed, "grade": item.grade, "verdict": item.verdict})
     return {
         "dataset": asdict(manifest.dataset),
@@ -462,6 +504,7 @@ def headline(report: Report) -> list[str]:
     """Return the lines about the release as a whole: dataset, guarantee, errors, remarks."""
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
+    notes += sample_words(report)
     notes += facts_notes(manifest.facts)
     notes += [nearer_words(*manifest.nearer)] if manifest.nearer else []
     notes += [f"{name} and means of it: {words}" for name, words in roundings(manifest.items)]

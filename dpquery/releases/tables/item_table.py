@@ -238,7 +238,8 @@ def _part(values: Floats | Ints | None, segment: Segment) -> pa.Array:
     """Return some rows of an extra column; nulls where the table has no such values."""
     if values is None:
         return pa.nulls(segment.stop - segment.start)
-    return pa.array(values[segment.start : segment.stop])
+    part = values[segment.start : segment.stop]
+    return pa.array(part, from_pandas=True)  # nan is null
 
 
 def _batches_of(sizes: Sequence[int], rows: int) -> Iterator[list[Segment]]:

@@ -150,7 +150,8 @@ def _weight_of(given: WeightFields) -> RecordWeight:
             f"weights that add up to {given.total:,} are more steps than can be counted exactly; "
             f"give a `step` of {power(given.total / 2**35)} or more"
         )
-    return RecordWeight(given.column, given.at_most, given.step, given.total, given.effective)
+    public = (given.total, given.effective, given.design_effect)
+    return RecordWeight(given.column, given.at_most, given.step, *public)
 
 
 def counted_rows(
