@@ -51,6 +51,7 @@ MAX_FACT_WORK = 1 << 36  # multiplications for all answers of a workload: some t
 MAX_CLASSED_CELLS = 1 << 22  # that are sorted by the queries that count them
 MAX_ORBIT_COMPONENTS = 1 << 12  # of interchangeable codes: each has a matrix of its own
 MAX_CELL_CLASSES = 2048  # of cells no query tells apart: decompositions take O(n^3)
+MAX_QUERIED_CLASSES = 1 << 14  # of which the answers of a basis of the queries are measured
 MAX_CLASS_WORK = 1 << 37  # multiplications for the Gram of all queries: seconds
 MAX_CLASS_ENTRIES = 1 << 24  # of the queries of one table over such classes, written out
 

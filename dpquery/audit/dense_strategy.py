@@ -225,10 +225,15 @@ def _strategy_rows(
             for cell in product(*(range(n) for n in shape)):
                 column = tuple(entry for rows in queries for entry in rows.column(cell).tolist())
                 class_of[cell] = (known.setdefault(column, len(known)),)
-            return [
-                replace(rows, class_of=class_of)
-                for rows in _strategy_rows(mapping(encoded["inner"]), (len(known),), ())
-            ]
+            columns = np.array([[*column, 1] for column in known])  # beside all queries, the total
+            raw, chosen = mapping(encoded["inner"]), encoded.get("queries")
+            if chosen is None:
+                inner = _strategy_rows(raw, (len(known),), ())
+            else:
+                mixed = columns.T[_integers(chosen)]
+                inner = _strategy_rows(raw, (len(mixed),), ())
+                inner = [replace(rows, matrices=(rows.matrices[0] @ mixed,)) for rows in inner]
+            return [replace(rows, class_of=class_of) for rows in inner]
         case "orbits":
             return [_rows_of_orbits(encoded, shape)]
         case "coarser":

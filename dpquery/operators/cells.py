@@ -280,6 +280,55 @@ def gram_of_classes(workload: Workload, classes: CellClasses) -> Floats:
 # ruff: noqa: D102 (a method of a base class is described there)
 
 
+def queries_of_classes(workload: Workload, classes: CellClasses) -> Ints:
+    """Return all queries of a workload over classes of cells, and the total: (q + 1, classes).
+
+    Raises:
+        UnsupportedWorkloadError: they are too many to be written out.
+    """
+    if workload.shape[0] * classes.count > MAX_CLASS_ENTRIES:
+        raise UnsupportedWorkloadError(
+            f"{workload.shape[0]:,} queries over {classes.count:,} classes of cells"
+        )
+    rows = [classes.by_class(block).factors[0].dense() for block in workload.blocks]
+    return np.concatenate([*rows, np.ones((1, classes.count), dtype=np.int64)])
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBasis(Sent):
+    """Independent queries over classes of cells: others are combinations of their answers."""
+
+    numbers: tuple[int, ...]  # among the workload's queries, after which comes the total
+    rows: Ints  # (r, classes) these queries
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """What gives a query's coefficients: rows^+, (classes, r)."""
+        return np.asarray(np.linalg.pinv(self.rows.astype(np.float64)))
+
+    def combined(self, queries: Block) -> Block:
+        """Return queries over classes as combinations of the basis, the codes of one attribute.
+
+        Raises:
+            UnsupportedWorkloadError: they are no combinations.
+        """
+        if queries not in self._kept:
+            matrix = queries.factors[0].dense()
+            shares = matrix @ self.inverse
+            near = np.rint(shares)
+            shares = np.where(np.abs(shares - near) <= COMBINED, near, shares)
+            if float(np.abs(shares @ self.rows - matrix).max()) > COMBINED:
+                raise UnsupportedWorkloadError("it asks for what is not measured")
+            self._kept[queries] = product((len(self.rows),), {0: Dense(shares)})
+        return self._kept[queries]
+
+    @cached_property
+    def _kept(self) -> WeakKeyDictionary[Block, Block]:
+        """Combinations, by the queries over classes, for as long as these are in use."""
+        return WeakKeyDictionary()
+
+
+COMBINED = 1e-9  # how far a combination of a basis may be off
 BETWEEN = -1
 Component = tuple[int, ...]
 """For every attribute BETWEEN, or the orbit within which codes are compared."""

@@ -270,10 +270,10 @@ class _CellClassesEstimates:
     """The inner estimates, asked for the queries over classes of cells."""
 
     def __init__(self, strategy: CellClassesStrategy, answers: Sequence[Floats]) -> None:
-        self.classes, self.inner = strategy.classes, reconstruct(strategy.inner, answers)
+        self.strategy, self.inner = strategy, reconstruct(strategy.inner, answers)
 
     def answer(self, block: Block, position: int | None) -> Floats:
-        return self.inner.answer(self.classes.by_class(block), None).reshape(block.row_shape)
+        return self.inner.answer(self.strategy.over(block), None).reshape(block.row_shape)
 
 
 class _CoarserEstimates:

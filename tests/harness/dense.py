@@ -17,8 +17,10 @@ from dpquery.operators.cells import (
     CellClassBlock,
     OrbitAxis,
     OrbitRows,
+    QueryBasis,
     block_over_codes,
     cell_classes,
+    queries_of_classes,
 )
 from dpquery.operators.factors import (
     Dense,
@@ -34,6 +36,7 @@ from dpquery.operators.gram import Mixture, Structured
 from dpquery.operators.p_identity import BlockPIdentity
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy, Tree
+from dpquery.strategy.optimize.fixed_point import independent
 from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
@@ -247,7 +250,18 @@ def random_strategies(rng, shape, noise):
         *_coarser(rng, shape, noise),
         _over_orbits(rng, shape, noise),
         (with_block_cores(rng, shape, noise), workload),
+        (over_a_basis(rng, noise, workload, classes), workload),
     ]
+
+
+def over_a_basis(rng, noise, workload, classes):
+    """A mix of the answers to independent queries, and of the total where it is one more."""
+    queries = queries_of_classes(workload, classes)
+    numbers = independent(queries.astype(float))
+    mixed = np.triu(rng.integers(-9, 9, (len(numbers),) * 2), 1) + 40 * np.eye(len(numbers))
+    inner = ProductStrategy("mixed", noise, (Dense(mixed.astype(np.int64)),))
+    basis = QueryBasis(tuple(numbers.tolist()), queries[numbers])
+    return CellClassesStrategy("basis", noise, classes, inner, basis)
 
 
 def with_block_cores(rng, shape, noise):

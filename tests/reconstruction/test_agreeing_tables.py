@@ -94,16 +94,19 @@ def over_domain(block, shape):
 
 def nearest_dense(weights, target, total):
     """The minimum of x'Px / 2 - t'x over x >= 0 of a total, by sequential quadratic programs."""
-    scale = np.abs(np.diag(weights)).max()
-    solved = minimize(
-        lambda x: (x @ weights @ x / 2 - target @ x) / scale,
-        np.full(len(target), total / len(target)),
-        jac=lambda x: (weights @ x - target) / scale,
-        bounds=[(0, None)] * len(target),
-        constraints=[{"type": "eq", "fun": lambda x: x.sum() - total}],
-        options={"maxiter": 3000, "ftol": 1e-14},
-    )
-    assert solved.success
+    scale, start = np.abs(np.diag(weights)).max(), np.full(len(target), total / len(target))
+    for _ in range(4):  # its line search gives up early now and then
+        solved = minimize(
+            lambda x: (x @ weights @ x / 2 - target @ x) / scale,
+            start,
+            jac=lambda x: (weights @ x - target) / scale,
+            bounds=[(0, None)] * len(target),
+            constraints=[{"type": "eq", "fun": lambda x: x.sum() - total}],
+            options={"maxiter": 3000, "ftol": 1e-14},
+        )
+        start = np.maximum(solved.x, 0)
+        if solved.success:
+            break
     return solved.x
 
 

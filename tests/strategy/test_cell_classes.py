@@ -9,13 +9,21 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from bench_office import OFFICE, office_spec
-from dense import classes_of_cells, dense_block, dense_workload, random_workload
+from dense import (
+    classes_of_cells,
+    dense_block,
+    dense_strategy,
+    dense_workload,
+    random_workload,
+)
 from pinned import SHAPE, linear
 from scipy.optimize import check_grad
 from specs import put_true_figures, unhashed
 from town import ok, plan_town, refused, renew
 
-from dpquery.exceptions import UnsupportedWorkloadError
+import dpquery.audit.dense_strategy as audit
+import dpquery.strategy.search.candidates as candidates
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_CELL_CLASSES
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.cells import CellClassBlock, CellClasses, cell_classes, gram_of_classes
@@ -23,6 +31,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, IdentityRows
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
+from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.bounds import lower_bound
@@ -35,8 +44,14 @@ from dpquery.strategy.optimize.fixed_point import (
     gram_blocks,
     of_blocks,
 )
-from dpquery.strategy.search.candidates import CLASSES_GAIN
+from dpquery.strategy.search.candidates import (
+    CLASSES_GAIN,
+    NoGainError,
+    Problem,
+    cell_classes_candidate,
+)
 from dpquery.strategy.search.select import select
+from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.cells import CellClassesStrategy
 from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
@@ -180,7 +195,7 @@ def test_the_fixed_point_follows_the_gradient_of_the_dual():
     at = of_blocks(gram_blocks(W.T @ W))
     v = _shares(np.random.default_rng(5).random(9) + 0.1)
     error = check_grad(
-        lambda v: at(v)[0].bound ** 0.5, lambda v: at(v)[0].steps / 2, v, epsilon=1e-7
+        lambda v: at(v)[0].bound ** 0.5, lambda v: at(v)[0].lengths / 2, v, epsilon=1e-7
     )
     assert error < 1e-4
 
@@ -346,6 +361,73 @@ def test_a_plan_whose_inner_strategy_is_the_identity_is_charged_for_what_it_is(s
     ok(*GAUSSIAN)
     facts = json.loads(Path("release/release.json").read_text())
     assert facts["noise"]["sensitivity"] == str(1 << 32)
+
+
+@pytest.fixture(params=["smallest: any of three, 2 of 3, one", "indicators with thresholds"])
+def by_queries(request, monkeypatch):
+    monkeypatch.setattr(candidates, "MAX_CELL_CLASSES", 1)
+    spec = parse(office_spec(request.param), name="spec.yaml", files={})
+    workload = compile_spec(spec).workload
+    return spec, workload, cell_classes_candidate(Problem(workload, gram(workload), "gaussian", 0))
+
+
+def test_where_classes_are_many_a_mix_of_the_answers_to_a_basis_is_the_optimum(by_queries):
+    _, workload, proposal = by_queries
+    strategy, A = proposal.strategy, dense_strategy(proposal.strategy.measurements)
+    W, weights = dense_workload(workload)
+    assert len(A) == np.linalg.matrix_rank(A.astype(float)) < strategy.classes.count
+    squared = int((A**2).sum(axis=0).max())
+    assert sensitivity(strategy.measurements, "gaussian") == squared
+    inverse = np.linalg.pinv(A.astype(float))
+    assert W @ inverse @ A == pytest.approx(W, abs=1e-6)
+    loss = squared * float(weights @ ((W @ inverse) ** 2).sum(axis=1))
+    error = expected_error(strategy, workload)
+    assert error.weighted_rmse**2 * weights.sum() == pytest.approx(loss, rel=1e-6)
+    beside = 1.0 if W.any(axis=0).all() else 1 / (1 - TOTAL_SHARE)
+    assert proposal.bound <= loss <= proposal.bound * beside * 1.001
+    assert strategy.supports(product(workload.shape_of_domain, {}))  # the total
+    assert not strategy.supports(marginal(workload.shape_of_domain, (0, 1)))
+    with pytest.raises(UnsupportedWorkloadError, match="not measured"):
+        strategy.basis.combined(marginal((strategy.classes.count,), (0,)))
+
+
+def test_a_basis_is_not_gone_on_with_where_it_cannot_win(by_queries):
+    _, workload, proposal = by_queries
+    with pytest.raises(NoGainError) as refusal:
+        cell_classes_candidate(
+            Problem(workload, gram(workload), "gaussian", 0, least_loss=proposal.bound)
+        )
+    assert 0 < refusal.value.bound <= proposal.bound * 1.001
+
+
+def test_the_audit_reads_the_same_rows_from_a_plan_of_a_basis(by_queries):
+    spec, _, proposal = by_queries
+    encoded = json.loads(json.dumps(proposal.strategy.encode()))
+    plan = {"selections": [{"noise": "gaussian", "strategy": encoded}]}
+    read = audit.dense_strategy(spec, plan, "gaussian")
+    A = np.stack([read.column(cell) for cell in read.cells], axis=1)
+    assert np.array_equal(A, dense_strategy(proposal.strategy.measurements))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda queries: queries.pop(),
+        lambda queries: queries.__setitem__(0, 10**6),
+        lambda queries: queries.__setitem__(0, -1),
+        lambda queries: queries.__setitem__(0, queries[1]),
+        lambda queries: queries.clear(),
+    ],
+    ids=["one fewer", "one there is not", "a negative one", "one twice", "none"],
+)
+def test_a_plan_of_another_basis_is_refused(by_queries, damage):
+    _, workload, proposal = by_queries
+    raw = json.loads(json.dumps(proposal.strategy.encode()))
+    again = decode_strategy(raw, noise="gaussian", workload=workload)
+    assert again.encode() == proposal.strategy.encode()
+    damage(raw["queries"])
+    with pytest.raises(SpecError):
+        decode_strategy(raw, noise="gaussian", workload=workload)
 
 
 def test_prefixes_of_one_attribute_are_left_to_opt_0():

@@ -51,14 +51,14 @@ class Point:
     """What the problem and its dual are at some weights."""
 
     weights: Floats  # v, (n,), of sum 1
-    steps: Floats  # what a step multiplies them by, up to a common factor: (n,)
+    lengths: Floats  # q, of every change from X, up to a common factor: (n,)
     loss: float  # of the primal point
     bound: float  # the dual value; no strategy has a smaller loss
 
     @property
     def next_weights(self) -> Floats:
         """One step of the fixed point."""
-        return _shares(self.weights * self.steps)
+        return _shares(self.weights * self.lengths**2)
 
 
 class Climb(Generic[Primal]):
@@ -108,8 +108,8 @@ class Climb(Generic[Primal]):
 
     @property
     def longest(self) -> float:
-        """The largest step at the best point: what X is over, where steps are lengths."""
-        return float(self.best.steps.max())
+        """The largest length at the best point: what X is over."""
+        return float(self.best.lengths.max())
 
     @property
     def is_solved(self) -> bool:
@@ -177,32 +177,32 @@ class GramBlock:
     """A part of a Gram that is by itself."""
 
     cells: Ints  # the classes that it is over: (m,)
-    V: Floats  # (m, m)
-    root: Floats | None  # R with R'R = V: (r, m); None where it is not much smaller than V
+    matrix: Floats  # V, (m, m); or R with R'R = V, (r, m), where it is much smaller
+    is_root: bool  # which of both
     multiplicity: float = 1.0  # how often it stands in the Gram
 
     @classmethod
     def of(cls, cells: Ints, V: Floats, multiplicity: float = 1.0) -> "GramBlock | None":
         """Return the block of a matrix; None where that is zero."""
         if lapack.dpstrf(V)[2] > SMALL_RANK * len(V):  # its rank, at a tenth of eigenvectors
-            return cls(cells, V, None, multiplicity)
+            return cls(cells, V, False, multiplicity)
         w, U = eigh(V)
         kept = above_rounding(w) > 0
         root = np.sqrt(w[kept])[:, None] * U[:, kept].T
-        return cls(cells, V, root, multiplicity) if len(root) else None
+        return cls(cells, root, True, multiplicity) if len(root) else None
 
     def decomposed(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return roots of eigenvalues of D V D, D = diag(v)^(1/2), and B with X = B'B.
 
         They are those of M = R diag(v) R', which is smaller where the rank is: X = R' M^(-1/2) R.
         """
-        if self.root is not None:
-            w, U = np.linalg.eigh((self.root * weights) @ self.root.T)
+        if self.is_root:
+            w, U = np.linalg.eigh((self.matrix * weights) @ self.matrix.T)
             least = len(w) * np.finfo(float).eps * float(w[-1])
             roots = np.sqrt(np.maximum(w, max(least, np.finfo(float).tiny)))
-            return np.sqrt(above_rounding(w)), (U.T @ self.root) / np.sqrt(roots)[:, None]
+            return np.sqrt(above_rounding(w)), (U / np.sqrt(roots)).T @ self.matrix
         d = np.sqrt(weights)
-        w, U = eigh(self.V * d[:, None] * d)
+        w, U = eigh(self.matrix * d[:, None] * d)
         roots = np.sqrt(above_rounding(w))
         return roots, np.sqrt(roots)[:, None] * U.T / d
 
@@ -222,7 +222,7 @@ def of_blocks(blocks: Sequence[GramBlock]) -> Callable[[Floats], tuple[Point, li
         lengths, trace, halves = np.zeros(len(weights)), 0.0, []
         for block in blocks:
             roots, half = block.decomposed(weights[block.cells])
-            lengths[block.cells] += block.multiplicity * (half * half).sum(axis=0)
+            lengths[block.cells] += block.multiplicity * np.einsum("rc,rc->c", half, half)
             trace += block.multiplicity * float(roots.sum())
             halves.append(half)
         return Point(weights, lengths, float(lengths.max()) * trace, trace**2), halves
@@ -250,6 +250,37 @@ def cells_optimum(V: Floats, *, enough: float = 0.0) -> Optimum | float:
     X = (1 - share) * X + share
     rows = np.asarray(np.linalg.cholesky(X / (1 + FILLED_DIAGONAL)).T, dtype=np.float64)
     return Optimum(rows, found.best.loss * (1 + FILLED_DIAGONAL), found.bound)
+
+
+def independent(queries: Floats) -> Ints:
+    """Return the numbers of queries, (q, n), of which all others are combinations, ascending."""
+    _, order, rank, _ = lapack.dpstrf(queries @ queries.T, tol=DEPENDENT)
+    return np.sort(order[:rank] - 1).astype(np.int64)
+
+
+DEPENDENT = 1e-6  # squared distance of a query of zeros and ones to all combinations of others
+
+
+def basis_optimum(basis: Floats, V: Floats, *, enough: float) -> Optimum | float:
+    """Return the best strategy of answers to a basis; only a lower bound where that is enough.
+
+    Its rows, (r, r), are combinations of the basis.
+
+    Args:
+        basis: independent queries Q, (r, n).
+        V: (r, r) with Q' V Q the Gram, of rank r.
+        enough: a lower bound on the loss of any strategy at which the search ends.
+    """
+    root = np.linalg.cholesky(V).T @ basis
+    block = GramBlock(np.arange(basis.shape[1]), root, True)
+    found = Climb(of_blocks([block]), "OPT_C", gap=CELLS_GAP, rounds=CELLS_ROUNDS, enough=enough)
+    found.climb(np.sqrt(np.einsum("rc,rc->c", root, root)))
+    if found.is_hopeless:
+        return found.bound
+    (half,) = found.primal
+    mixed = half @ np.linalg.pinv(basis)
+    rows = np.asarray(np.linalg.cholesky(mixed.T @ mixed / found.longest).T, dtype=np.float64)
+    return Optimum(rows, found.best.loss, found.bound)
 
 
 TOTAL_SHARE = 0.0195  # of squared lengths: with it, other errors grow by less than 1 %
@@ -361,7 +392,7 @@ def _dense(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelect
     inside = np.flatnonzero(orbits.inside[0] > 0)  # zero-sum vectors, for every orbit one number
     numbers = (orbits.inside[0] / sizes)[inside, None, None]
     alone = [
-        GramBlock(inside[k : k + 1], number, None, sizes[inside[k]] - 1)
+        GramBlock(inside[k : k + 1], number, False, sizes[inside[k]] - 1)
         for k, number in enumerate(numbers)
     ]
     at = of_blocks([*between, *alone])
@@ -423,7 +454,7 @@ def moves_optimum(V: Floats, change: RecordChange, *, rounds: int = MOVES_ROUNDS
             lengths = np.concatenate([lengths, np.diagonal(X)])
         longest, bound = float(lengths.max()), float(np.sqrt(w).sum()) ** 2 * (1 - 1e-9)
         loss = longest * float((w / values).sum())
-        return Point(weights, lengths**2, loss, bound), half / np.sqrt(longest)
+        return Point(weights, lengths, loss, bound), half / np.sqrt(longest)
 
     found = Climb(at, "moves", gap=MOVES_GAP, rounds=rounds)
     found.climb(np.ones(count + n * leaves))
@@ -467,9 +498,8 @@ def move_budgets(errors: Floats, lengths: Floats) -> MoveBudgets:
         reached = Q @ w
         longest = float(reached.max())
         bound = float(np.sqrt(S * costs).sum()) ** 2 * (1 - 1e-9)
-        return Point(
-            u, (reached / longest) ** 2, longest * float((S / w).sum()), bound
-        ), w / longest
+        loss = longest * float((S / w).sum())
+        return Point(u, reached / longest, loss, bound), w / longest
 
     found = Climb(at, "budgets", gap=BUDGETS_GAP, rounds=BUDGETS_ROUNDS)
     with reporting(None):  # a round costs next to nothing, and no clock is asked

@@ -16,17 +16,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import (
     MAX_CELL_CLASSES,
+    MAX_CLASS_ENTRIES,
     MAX_CLASSED_CELLS,
+    MAX_QUERIED_CLASSES,
     MAX_RESIDUAL_ATTRIBUTES,
     MAX_TABLE_CELLS,
 )
 from dpquery.operators.blocks import Workload
-from dpquery.operators.cells import OrbitAxis, OrbitRows, cell_classes, gram_of_classes
+from dpquery.operators.cells import (
+    CellClasses,
+    OrbitAxis,
+    OrbitRows,
+    QueryBasis,
+    cell_classes,
+    gram_of_classes,
+    queries_of_classes,
+)
 from dpquery.operators.factors import Dense, Factor, Ones
 from dpquery.operators.gram import Gram, Mixture, array_of, classes, gram
 from dpquery.progress import time_left
@@ -49,8 +60,11 @@ from dpquery.strategy.goals import (
 from dpquery.strategy.optimize.fixed_point import (
     MOST_MOVED,
     MOVES_GAP,
+    TOTAL_SHARE,
     Optimum,
+    basis_optimum,
     cells_optimum,
+    independent,
     moves_optimum,
 )
 from dpquery.strategy.optimize.opt_0 import opt_0
@@ -351,6 +365,7 @@ def _integer_product(name: str, factors: Sequence[Factor], noise: Noise) -> Prod
 CLASSES_GAIN = 1e-2  # of the loss: tables answer more later questions than classes of their cells
 CONVERGED = 1e-3  # relative gap to the bound of the classes' own optimum
 CLASS_BITS = 20  # of the integers of a strategy of classes: its least rows are short
+MAX_BASIS_WORK = 1 << 30  # multiplications of a round, which takes half a second
 MAX_P_CLASSES = 128  # of a p-Identity: its search takes seconds, and gains a few per cent
 _GAIN_TEXT = f"{CLASSES_GAIN / 2:.1%} of its error than the best one here"
 
@@ -361,7 +376,10 @@ def cell_classes_candidate(problem: Problem) -> Proposal:
     Raises:
         NoGainError: none is better than the best one so far by CLASSES_GAIN.
     """
+    few = problem.workload.shape[0] * MAX_CELL_CLASSES <= MAX_CLASS_ENTRIES
     most = MAX_CELL_CLASSES if problem.noise == "gaussian" else MAX_P_CLASSES
+    if few and problem.noise == "gaussian" and problem.change == "enters":
+        most = MAX_QUERIED_CLASSES
     classes = cell_classes(problem.workload, most=most)
     if len(classes.attributes) < 2:
         raise UnsupportedWorkloadError("one attribute: OPT_0 is this")
@@ -369,9 +387,39 @@ def cell_classes_candidate(problem: Problem) -> Proposal:
         raise UnsupportedWorkloadError("all questions ask for the total")
     if problem.noise == "laplace" and classes.count == len(classes.codes):
         raise UnsupportedWorkloadError("every cell is told apart: nothing is gained by classes")
+    if classes.count > MAX_CELL_CLASSES:
+        return _of_basis(problem, classes)
     V = gram_of_classes(problem.workload, classes)
     inner, converged, bound = _inner(problem, V)
     return Proposal(CellClassesStrategy("OPT_C", problem.noise, classes, inner), converged, bound)
+
+
+def _of_basis(problem: Problem, classes: CellClasses) -> Proposal:
+    """Return the best strategy of the answers to a basis of the queries, beside the total."""
+    workload = problem.workload
+    queries = queries_of_classes(workload, classes)
+    chosen = independent(queries[:-1].astype(np.float64))
+    if len(chosen) ** 2 * classes.count > MAX_BASIS_WORK:
+        raise UnsupportedWorkloadError(
+            f"{len(chosen):,} independent queries over {classes.count:,} classes of cells"
+        )
+    basis = QueryBasis(tuple(chosen.tolist()), queries[chosen])
+    V = np.zeros((len(chosen), len(chosen)))
+    for weight, block in zip(workload.weights, workload.blocks, strict=True):
+        shares = basis.combined(classes.by_class(block)).factors[0].dense()
+        V += weight * shares.T @ shares
+    enough = problem.least_loss / (1 + CLASSES_GAIN)
+    optimum = basis_optimum(basis.rows.astype(np.float64), V, enough=enough)
+    if not isinstance(optimum, Optimum):
+        raise NoGainError(f"no strategy is better by {_GAIN_TEXT}", bound=optimum)
+    converged, rows = optimum.loss <= optimum.bound * (1 + CONVERGED), optimum.rows
+    if not queries[:-1].any(axis=0).all():  # of a class that no query counts the total tells alone
+        basis = QueryBasis((*basis.numbers, len(queries) - 1), queries[[*chosen, -1]])
+        rows = block_diag(
+            rows * math.sqrt(1 - TOTAL_SHARE), np.full((1, 1), math.sqrt(TOTAL_SHARE))
+        )
+    strategy = CellClassesStrategy("OPT_C", problem.noise, classes, _product(rows), basis)
+    return Proposal(strategy, converged, optimum.bound)
 
 
 def _inner(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrategy, bool, float]:

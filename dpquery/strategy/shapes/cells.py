@@ -11,7 +11,12 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_CELL_CLASSES, MAX_CLASSED_CELLS, MAX_ORBIT_COMPONENTS
+from dpquery.limits import (
+    MAX_CELL_CLASSES,
+    MAX_CLASSED_CELLS,
+    MAX_ORBIT_COMPONENTS,
+    MAX_QUERIED_CLASSES,
+)
 from dpquery.operators.blocks import Block, Workload, kron_apply, marginal, product
 from dpquery.operators.cells import (
     BETWEEN,
@@ -20,7 +25,9 @@ from dpquery.operators.cells import (
     Component,
     OrbitAxis,
     OrbitRows,
+    QueryBasis,
     cell_classes,
+    queries_of_classes,
 )
 from dpquery.operators.factors import Dense, Factor
 from dpquery.strategy.algebra.query_powers import Contract, QueryPairs, QueryRows, RowSums, expand
@@ -38,7 +45,8 @@ class CellClassesStrategy(Strategy):
     """A strategy of one attribute whose codes are classes of cells ([MATH] 21).
 
     A record is in one cell and so in one class: columns, sensitivity and least squares are those of
-    the inner strategy. The classes are not in a plan: they follow from the workload.
+    the inner strategy. The classes are not in a plan: they follow from the workload. Where classes
+    are many and queries few, the inner strategy mixes the answers of a basis of the queries.
     """
 
     kind: ClassVar[str] = "cell-classes"
@@ -46,18 +54,35 @@ class CellClassesStrategy(Strategy):
 
     classes: CellClasses  # of cells
     inner: ProductStrategy | ResidualStrategy  # what is measured of their counts
+    basis: QueryBasis | None = None  # or of the answers of these queries
 
     def __post_init__(self) -> None:
-        if self.inner.shape != (self.classes.count,):
+        if self.inner.shape != _counts_of(self.classes, self.basis).shape_of_domain:
             raise ValueError("a strategy of other classes of cells")
         object.__setattr__(self, "shape", self.classes.shape_of_domain)
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
         return tuple(
-            WeightedBlock(rows.weight, CellClassBlock(self.classes, rows.block))
+            WeightedBlock(rows.weight, CellClassBlock(self.classes, self._over_classes(rows.block)))
             for rows in column_matrices(self.inner.measurements)
         )
+
+    def _over_classes(self, block: Block) -> Block:
+        if self.basis is None:
+            return block
+        rows = self.basis.rows
+        mixed = [factor.dense() @ rows for factor in block.factors] or [rows.sum(axis=0)[None]]
+        return product((self.classes.count,), {0: Dense(mixed[0])})
+
+    def over(self, block: Block) -> Block:
+        """Return queries over cells as ones over what the inner strategy measures.
+
+        Raises:
+            UnsupportedWorkloadError: they ask for what is not measured.
+        """
+        queries = self.classes.by_class(block)
+        return queries if self.basis is None else self.basis.combined(queries)
 
     @property
     def spans_its_sets(self) -> bool:
@@ -65,27 +90,28 @@ class CellClassesStrategy(Strategy):
 
     def supports(self, block: Block) -> bool:
         try:
-            return self.inner.supports(self.classes.by_class(block))
+            return self.inner.supports(self.over(block))
         except UnsupportedWorkloadError:
             return False
 
     def serves(self, workload: Workload) -> bool:
         """Return whether the inner strategy tells all classes apart, which the workload made."""
+        if self.basis is not None:
+            return super().serves(workload)
         return self.inner.serves(_counts_of(self.classes))
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
-        sums = self.inner.power_sums(self.classes.by_class(block), position=None, order=order)
+        sums = self.inner.power_sums(self.over(block), position=None, order=order)
         return None if sums is None else self._by_query(sums, block)
 
     def covariances(self, pairs: QueryPairs) -> Floats:
         left, right = (
-            QueryRows(self.classes.by_class(rows.block), rows.places)
-            for rows in (pairs.left, pairs.right)
+            QueryRows(self.over(rows.block), rows.places) for rows in (pairs.left, pairs.right)
         )
         return self.inner.covariances(QueryPairs(left, right))
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
-        pair = self.inner.coefficient_sums(self.classes.by_class(block))
+        pair = self.inner.coefficient_sums(self.over(block))
         if pair is None:
             return None
         fourth, sixth = (self._by_query(sums, block) for sums in pair)
@@ -100,23 +126,32 @@ class CellClassesStrategy(Strategy):
         return self.inner.written_factors
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        return {"inner": self.inner.encode()}
+        parameters: dict[str, JsonValue] = {"inner": self.inner.encode()}
+        if self.basis is not None:
+            parameters["queries"] = list(self.basis.numbers)
+        return parameters
 
     @classmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
         """Return the strategy over the classes of a workload that JSON values hold."""
         try:
-            classes = cell_classes(workload, most=MAX_CELL_CLASSES)
+            most = MAX_QUERIED_CLASSES if "queries" in encoded else MAX_CELL_CLASSES
+            classes, basis = cell_classes(workload, most=most), None
+            if "queries" in encoded:
+                queries = queries_of_classes(workload, classes)
+                numbers = tuple(integer(number, 0) for number in list_of(encoded["queries"], 1))
+                basis = QueryBasis(numbers, queries[list(numbers)])
         except UnsupportedWorkloadError:
             raise ValueError("classes of cells") from None
         raw = mapping(encoded["inner"])
-        inner = SHAPES_OF_CLASSES[text_of(raw["shape"])]
-        strategy = inner.decode(raw, text_of(raw["name"]), noise, _counts_of(classes))
-        return cls(name, noise, classes, strategy)
+        shape, counts = SHAPES_OF_CLASSES[text_of(raw["shape"])], _counts_of(classes, basis)
+        inner = shape.decode(raw, text_of(raw["name"]), noise, counts)
+        return cls(name, noise, classes, inner, basis)
 
 
-def _counts_of(classes: CellClasses) -> Workload:
-    shape = (classes.count,)
+def _counts_of(classes: CellClasses, basis: QueryBasis | None = None) -> Workload:
+    """Return as a workload what the inner strategy is over."""
+    shape = (classes.count if basis is None else len(basis.rows),)
     return Workload(shape, (marginal(shape, (0,)),), (1.0,))
 
 
