@@ -254,11 +254,11 @@ def cells_optimum(V: Floats, *, enough: float = 0.0) -> Optimum | float:
 
 def independent(queries: Floats) -> Ints:
     """Return the numbers of queries, (q, n), of which all others are combinations, ascending."""
-    _, order, rank, _ = lapack.dpstrf(queries @ queries.T, tol=DEPENDENT)
+    _, order, rank, _ = lapack.dpstrf(queries @ queries.T, tol=LEAST_DISTANCE)
     return np.sort(order[:rank] - 1).astype(np.int64)
 
 
-DEPENDENT = 1e-6  # squared distance of a query of zeros and ones to all combinations of others
+LEAST_DISTANCE = 1e-6  # squared distance of a query of zeros and ones to all combinations of others
 
 
 def basis_optimum(basis: Floats, V: Floats, *, enough: float) -> Optimum | float:
