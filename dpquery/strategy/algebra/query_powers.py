@@ -181,6 +181,7 @@ def counts(block: Block, order: int) -> list[list[int]]:
 
 
 MAX_CROSSED = 1 << 24  # pairs of distinct queries whose values are held at once
+UNASKED = 8  # of which so many are worked out for one that is asked for
 Contract = Callable[[Floats, Floats], Floats]
 """Inner products of rows: each with each, or row by row."""
 
@@ -263,7 +264,8 @@ class QueryPairs:
         lefts, left_of = np.unique(self.left.places, return_inverse=True)
         rights, right_of = np.unique(self.right.places, return_inverse=True)
         few = (len(lefts) + len(rights)) * width <= ROW_CHUNK
-        if few and len(lefts) * len(rights) <= MAX_CROSSED:
+        most = min(MAX_CROSSED, UNASKED * math.prod(self.shape))
+        if few and len(lefts) * len(rights) <= most:
             table = values(lefts, rights, lambda a, b: a @ b.T)
             left_of = left_of.reshape(self.left.places.shape)
             right_of = right_of.reshape(self.right.places.shape)

@@ -292,7 +292,7 @@ SPREAD_UNITS = 256  # of the largest entry of a null vector in whole numbers
 CORE_BITS = (
     22  # of a core's largest entry: whole multiples of its null vector's entries are rounded
 )
-CORE_GAP = 5e-4  # the proven gap at which a core is settled
+CORE_GAP = 2e-4  # the proven gap at which a core is settled
 CORE_ROUNDS, SWEEPS = 40, 3
 CORE_FLOOR = 1e-4  # of the mean eigenvalue: cores keep their rank
 LEAST_BLOCK = 1e-4  # of the root sum of all blocks, below which a block keeps the common cores

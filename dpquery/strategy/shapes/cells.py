@@ -252,7 +252,8 @@ class OrbitsStrategy(Strategy):
             kinds.append(which.ravel())
         total = np.zeros([len(level) for level in levels])
         for b, inverse in self.inverses.items():
-            total += self._component_sums(b, inverse, levels, insides, order)
+            if all(np.any(insides[k][:, o]) for k, o in enumerate(b) if o != BETWEEN):
+                total += self._component_sums(b, inverse, levels, insides, order)
         by_row = total[np.ix_(*kinds)]
         sizes = dict(zip(self.attributes, by_row.shape, strict=True))
         by_row = np.ascontiguousarray(by_row).reshape([sizes.get(i, 1) for i in block.attributes])
@@ -276,20 +277,22 @@ class OrbitsStrategy(Strategy):
                 sides.append((levels, beside, self._lone(rows.block, at)))
             # what two queries share within every orbit, and the sum over components of the rest
             within = {
-                (k, orbit): contract(*(beside[k][:, axis.place == orbit] for _, beside, _ in sides))
-                for k, axis in enumerate(axes)
-                for orbit in range(axis.count)
+                (k, o): contract(*(beside[k][:, axes[k].place == o] for _, beside, _ in sides))
+                for k, o in {pair for b in self.inverses for pair in enumerate(b)}
+                if o != BETWEEN
             }
             written: dict[tuple[int, ...], list[Floats]] = {}
             values: Floats = np.zeros(())
             for b, inverse in self.inverses.items():
+                inside = [within[each] for each in enumerate(b) if each[1] != BETWEEN]
+                if not all(map(np.any, inside)):
+                    continue
                 between = tuple(k for k, orbit in enumerate(b) if orbit == BETWEEN)
                 if between not in written:
                     written[between] = [
                         _rowwise([levels[k] for k in between], len(lone))
                         for levels, _, lone in sides
                     ]
-                inside = (within[each] for each in enumerate(b) if each[1] != BETWEEN)
                 shared = contract(*(rows @ inverse for rows in written[between]))
                 values = values + math.prod(inside, start=shared)
             return values * contract(*(lone for _, _, lone in sides))
