@@ -300,6 +300,7 @@ def _linear(of: Release, request: _Request) -> _Answered:
         noise_std=std,
         level=request.level,
         others=_other_releases(new_questions.spec, of),
+        sampling=answers.sampling,
     )
 
     def described(manifest: Manifest) -> Manifest:

@@ -9,8 +9,9 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import compile_questions, merged_codes
-from dpquery.reconstruction.derived import JointAnswers, derived_rows
+from dpquery.reconstruction.derived import JointAnswers, derived_rows, with_sample
 from dpquery.reconstruction.least_squares import Estimates, positions_of
+from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.tables.labels import release_rules
 from dpquery.releases.tables.long_table import derived_table
 from dpquery.spec.columns import Domain
@@ -67,6 +68,7 @@ def derived_answers(
     noise_std: float,
     level: float,
     others: Mapping[str, JointAnswers] | None = None,
+    sampling: SamplingErrors | None = None,
 ) -> tuple[pa.Table, ...]:
     """Return the table of every derived item, in order.
 
@@ -78,15 +80,18 @@ def derived_answers(
         noise_std: standard deviation of the noise on each measured row.
         level: of the intervals.
         others: answers of other releases, by their folders, for differences from them.
+        sampling: what squared weights say of the sample, where they are measured.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
     """
-    joint = JointAnswers(tables, strategy, estimates, noise_std)
+    joint = JointAnswers(tables, strategy, estimates, noise_std, float(spec.privacy.step))
     rules, tables_made = release_rules(spec.items, spec.domain), []
     for item in spec.derived:
         other = others[item.release] if others and item.release else None
         rows = derived_rows(item.statistic, joint, spec.domain, level=level, other=other)
+        if sampling is not None:
+            rows = with_sample(rows, item.statistic, joint, sampling)
         tables_made.append(derived_table(item, rows, spec.domain, rules))
     return tuple(tables_made)
 

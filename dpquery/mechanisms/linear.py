@@ -201,6 +201,7 @@ class LinearMechanism:
             answers.estimates,
             noise_std=std,
             level=level,
+            sampling=answers.sampling,
         )
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
         manifest = with_sampling(manifest)

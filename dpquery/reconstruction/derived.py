@@ -30,6 +30,7 @@ from dpquery.operators.factors import ROW_CHUNK
 from dpquery.reconstruction.intervals import laplace_quantile, largest_quantile
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.merging import Merging, merging_of, rows_along
+from dpquery.reconstruction.sampling import SamplingColumns, SamplingErrors
 from dpquery.spec.columns import Bins, Domain, Integers
 from dpquery.spec.predicates import IntervalSet
 from dpquery.spec.spec import Difference, MergedRows, Quantiles, Quotient, Rate, Statistic, Table
@@ -49,6 +50,7 @@ class JointAnswers:
     strategy: Strategy  # what was measured
     estimates: Estimates  # the result of `reconstruct` on the measurements
     noise_std: float  # standard deviation of the noise on each measured row
+    step: float = 1.0  # of which true answers are multiples: 1, or that of the records' weights
 
     def estimate(self, table: Table) -> Floats:
         """Return the answers of a table in row order: (m,)."""
@@ -123,6 +125,8 @@ class DerivedRows:
     lost: Bools  # (m,) where the reason holds that there is no estimate
     reason: str = ""  # why
     merging: Merging | None = None  # what the rows are, where some of the statistic's are added up
+    # the error of the sample and that of both, where squared weights are measured
+    sample: SamplingColumns[Floats] | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ class KnownRange:
     low: float = -np.inf  # it is no smaller
     high: float = np.inf  # it is no larger
     positive: bool = True  # whether its denominator is not below 0, so that only noise is
+    step: float = 1.0  # of which the denominator is a multiple
 
     def lost(self, below: Floats, least: Floats) -> Bools:
         """Return which noisy denominators are not above what noise alone may be."""
@@ -163,7 +168,7 @@ def quotient_rows(
     """Return quotients with their intervals.
 
     Args:
-        pairs: numerators and denominators, whole numbers but for their noise.
+        pairs: numerators and denominators.
         critical: the quantile, in standard deviations, at the level of the intervals.
         denominator: that of the denominator's own noise, in standard deviations.
         limits: what is known of the quotients; default: denominators are not below 0.
@@ -171,8 +176,8 @@ def quotient_rows(
     limits = limits or KnownRange()
     least = denominator * np.sqrt(pairs.below_variance)
     lost = limits.lost(pairs.below, least)
-    # A denominator other than 0 is 1 or more.
-    most = np.abs(pairs.above) + BEYOND_NOISE * np.sqrt(pairs.above_variance)
+    # A denominator other than 0 is one step or more.
+    most = (np.abs(pairs.above) + BEYOND_NOISE * np.sqrt(pairs.above_variance)) / limits.step
     with np.errstate(all="ignore"):
         estimate = np.where(lost, np.nan, pairs.above / pairs.below)
         std_error = pairs.deviation(estimate) / np.abs(pairs.below)
@@ -305,6 +310,25 @@ class _Crossing:
         return float((places + first).min()), float((places + last).max())
 
 
+def with_sample(
+    rows: DerivedRows, statistic: Statistic, joint: JointAnswers, sampling: SamplingErrors
+) -> DerivedRows:
+    """Return figures with the error of the sample beside: of quotients, and of nothing else."""
+    variances = np.full(len(rows.estimate), np.nan)
+    if isinstance(statistic, Quotient):
+        above, below = statistic.tables
+        of_rows = rows_in(above, below)
+        variances = sampling.quotient_variances(
+            joint.blocks[above],
+            joint.blocks[below],
+            of_rows,
+            rows.estimate,
+            joint.estimate(below)[of_rows],
+        )
+    ends = (rows.low, rows.high)
+    return replace(rows, sample=sampling.together(variances, rows.estimate, rows.std_error, ends))
+
+
 def derived_rows(
     statistic: Statistic,
     joint: JointAnswers,
@@ -323,7 +347,9 @@ def derived_rows(
             critical = _critical(joint, statistic, level)
             alone = variation_alone(joint, statistic.denominator, level)[rows_in(*statistic.tables)]
             pairs = pairs_of(statistic, joint)
-            return quotient_rows(pairs, critical, alone, limits_of(statistic))
+            return quotient_rows(
+                pairs, critical, alone, replace(limits_of(statistic), step=joint.step)
+            )
         case Difference():
             critical = _critical(joint, statistic, level)
             if other is not None:

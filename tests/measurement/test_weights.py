@@ -166,7 +166,7 @@ def test_no_weights_move_the_answers_further_than_the_sensitivity(noise, neighbo
     person = "id" if rows > 1 else None
     privacy = Privacy(person=person, max_rows=rows, neighbours=neighbours, weight=weight)
     change = record_change(replace(spec, privacy=privacy))
-    for weights in ({(0,): 7, (1, 0): 3}, {(0,): 2**27, (0, 1): 2**26 + 1}):
+    for weights in ({(0,): 7, (1, 0): 3}, {(): 9, (1,): 1}, {(0,): 2**27, (0, 1): 2**26 + 1}):
         strategy = MarginalsStrategy(
             "m", noise, (2, 3), {tuple(sorted(w)): v for w, v in weights.items()}
         )
@@ -302,8 +302,20 @@ SAMPLE = SMALL[: SMALL.index("workload")].replace("step: 0.1", "step: 0.1, desig
 SAMPLE += """\
 workload:
   - {name: sexes, product: {sex: identity+total}}
+  - {name: by_sex, product: {sex: identity}}
   - {name: by_age, product: {sex: identity, age: identity}}
   - {name: ages, sum: {of: age, by: {sex: identity}}}
+  - {name: elder, where: {age: {between: [2, 3]}}, product: {sex: identity}}
+"""
+
+
+SAMPLE += """\
+derived:
+  - {name: women, share: {of: sexes}}
+  - {name: of_an_age, share: {of: by_age, within: [age]}}
+  - {name: mean_age, mean: {sum: ages}}
+  - {name: old, ratio: {of: elder, to: by_sex}}
+  - {name: half, quantiles: {of: by_age, over: age, at: median}}
 """
 
 
@@ -348,14 +360,39 @@ def test_the_error_of_the_sample_is_that_of_squared_weights(here):
     statement = Path("release/statement.md").read_text()
     assert "(Poisson sampling), and the variance to be 1.5 times as large" in statement
     report = " ".join(ok("error-report", "release").out.split())
-    assert re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ %, by_age", report)
+    assert re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ %, by_sex", report)
+
+
+def test_shares_means_and_ratios_have_the_error_of_the_sample(here):
+    """By Taylor linearisation: of y over x the squares of w (y - R x), over the square of x."""
+    sex, age, w = released_sample(20000)
+    other = np.ones(len(w))
+
+    def linearised(y, x):
+        quotient = (w * y).sum() / (w * x).sum()
+        return np.sqrt(1.5 * (w**2 * (y - quotient * x) ** 2).sum()) / (w * x).sum()
+
+    women = (sex == "F") * 1
+    expected = {
+        "women": [linearised(women, other), linearised(1 - women, other), np.nan],
+        "of_an_age": [
+            linearised(of * (age == a), age == a) for of in (women, 1 - women) for a in range(4)
+        ],
+        "mean_age": [linearised(age * of, of) for of in (women, 1 - women)],
+        "old": [linearised((age >= 2) * of, of) for of in (women, 1 - women)],
+        "half": [np.nan] * 2,
+    }
+    for name, errors in expected.items():
+        file = columns_of(f"release/{name}.parquet")
+        assert np.allclose(file["sampling_std"], errors, rtol=0.05, equal_nan=True), name
+        far = np.hypot(file["estimate"] - file["ci_low"], 1.959964 * file["sampling_std"])
+        assert np.allclose(file["estimate"] - file["total_low"], far, equal_nan=True)
 
 
 def test_what_noise_hides_of_the_sample_is_null_and_said_so(here):
-    released_sample(2, records=300)
+    released_sample(0.01, records=30)
     file = columns_of("release/by_age.parquet")
     hidden = np.isnan(file["sampling_std"])
-    assert hidden[[3, 7]].all()  # a record or two
     for name in ("total_std", "total_low", "total_high"):
         assert (np.isnan(file[name]) == hidden).all()
     table = pq.read_table("release/by_age.parquet")
@@ -453,5 +490,5 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
     record_property("covered", np.mean(covered))
     record_property("printed", len(covered) / (400 * spec.queries))
     assert len(covered) > 400 * spec.queries / 4
-    assert 0.93 <= np.mean(covered) <= 0.97
+    assert 0.92 <= np.mean(covered) <= 0.98  # 0.93 to 0.97, but for chance
     assert np.mean(noise_alone) < 0.9

@@ -229,6 +229,10 @@ def derived_table(
         as_days = dates if name != "std_error" else None
         arrays.append(_figures(column, as_days))
         fields.append(pa.field(name, arrays[-1].type))
+    if figures.sample is not None:
+        for name, column in figures.sample._asdict().items():
+            arrays.append(_figures(column, None))
+            fields.append(pa.field(name, arrays[-1].type))
     places = masked(np.zeros(len(figures.lost), dtype=np.int32), ~figures.lost)
     arrays += [_flags(figures), pa.DictionaryArray.from_arrays(places, pa.array([figures.reason]))]
     fields += [pa.field("flag", LABEL, nullable=False), pa.field("reason", LABEL)]
