@@ -4,6 +4,7 @@ What a check of a file found. All of it is made of the records: private, as they
 """
 
 import heapq
+import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -187,7 +188,8 @@ class WeightsFound:
     declared: RecordWeight
     weights: Floats  # (n,) different ones that count, rising
     records: Floats  # (n,) how many have each
-    counting_none: tuple[tuple[str, int], ...]  # texts that count as 0, commonest first
+    # texts that are no weight, or one below 0, and count as 0, commonest first
+    counting_none: tuple[tuple[str, int], ...]
 
     @property
     def total(self) -> float:
@@ -410,14 +412,13 @@ class WeightTally:
             records = np.bincount(kept, minlength=len(distinct))
             counts_none = self._codes.of(distinct) == self._weight.steps
             for place in np.flatnonzero(records).tolist():
-                text, number_of_records = distinct[place].as_py().strip(), int(records[place])
-                if counts_none[place]:
-                    self._texts.add(text, number_of_records)
+                text = distinct[place].as_py().strip()
+                exact = number(text.decode(errors="replace"), self._decimal)
+                value = math.nan if exact is None else nearest_float(exact)
+                if counts_none[place] and not 0 <= value < math.inf:
+                    self._texts.add(text, int(records[place]))
                 else:
-                    exact = number(text.decode(), self._decimal)
-                    self._records[0.0 if exact is None else nearest_float(exact)] += (
-                        number_of_records
-                    )
+                    self._records[value] += int(records[place])
 
     def result(self) -> WeightsFound:
         """Return what was found."""

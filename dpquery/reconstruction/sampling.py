@@ -21,6 +21,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Valued
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import Estimates, TableAnswers
+from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 from dpquery.strategy.strategy import Strategy
 
 LEAST = 2.0  # standard errors of a sum of squares from which on it is used
@@ -51,7 +52,11 @@ class SamplingErrors:
     def variances(self, block: Block, position: int | None) -> Floats:
         """Return the variance of each answer of a block that the sample makes, (m,)."""
         squared = _of_squared_values(block)
-        return self._known(*self._sums(squared, position if squared is block else None))
+        position = position if squared is block else None
+        if not self._supports(squared, position):
+            return np.full(block.queries, np.nan)
+        noise = standard_errors(self.strategy, squared, position=position, noise_std=self.noise_std)
+        return self._known(self._estimates(squared, position), noise)
 
     def quotient_variances(
         self,
@@ -75,29 +80,33 @@ class SamplingErrors:
             quotients: (m,) what they are.
             denominators: (m,) the answers below.
         """
-        if not _holds(*below, above[0]):
+        if not _holds(below[0], above[0]):
             return np.full(above[0].queries, np.nan)
-        squared = _of_squared_values(above[0])
-        parts = [(*self._sums(*above), -2 * quotients)]
-        if squared is above[0]:
-            parts = [(*self._sums(*above), 1 - 2 * quotients)]
-        else:
-            parts.append((*self._sums(squared, None), np.ones_like(quotients)))
-        sums, noise = self._sums(*below)
-        parts.append((sums[of_rows], noise[of_rows], quotients**2))
-        total = sum(sums * times for sums, _, times in parts)
-        with np.errstate(all="ignore"):
-            most = sum(noise * np.abs(times) for _, noise, times in parts)
-            return self._known(np.asarray(total), np.asarray(most)) / denominators**2
-
-    def _sums(self, block: Block, position: int | None) -> tuple[Floats, Floats]:
-        """Return estimated sums of squared weights, and their standard errors; nan without any."""
-        if position is None and not self.strategy.supports(block):
-            return np.full(block.queries, np.nan), np.full(block.queries, np.nan)
-        sums = self.estimates.answer(block, position).ravel()
-        return sums, standard_errors(
-            self.strategy, block, position=position, noise_std=self.noise_std
+        squared, every = _of_squared_values(above[0]), np.arange(above[0].queries)
+        counts = squared is above[0]  # whose y is its own square
+        rows = [QueryRows(above[0], every, above[1]), QueryRows(below[0], of_rows, below[1])]
+        times = [counts - 2 * quotients, quotients**2]
+        if not counts:
+            rows, times = [*rows, QueryRows(squared, every, None)], [*times, np.ones(len(every))]
+        if not all(self._supports(one.block, one.position) for one in rows):
+            return np.full(len(every), np.nan)
+        sums = [self._estimates(one.block, one.position)[one.places] for one in rows]
+        parts = np.array([*map(np.multiply, sums, times)])
+        total = parts.sum(axis=0)
+        certain = np.abs(total) <= 1e-9 * np.abs(parts).sum(axis=0)  # of a row over itself
+        spread = sum(
+            first * second * self.strategy.covariances(QueryPairs(one, other))
+            for one, first in zip(rows, times, strict=True)
+            for other, second in zip(rows, times, strict=True)
         )
+        noise = self.noise_std * np.sqrt(np.maximum(spread, 0.0))
+        return np.where(certain, 0.0, self._known(total, noise) / denominators**2)
+
+    def _supports(self, block: Block, position: int | None) -> bool:
+        return position is not None or self.strategy.supports(block)
+
+    def _estimates(self, block: Block, position: int | None) -> Floats:
+        return self.estimates.answer(block, position).ravel()
 
     def _known(self, sums: Floats, noise: Floats) -> Floats:
         return np.where(sums >= LEAST * noise, self.design_effect * sums, np.nan)
@@ -131,7 +140,7 @@ class SamplingErrors:
         )
 
 
-def _holds(below: Block, _: int | None, above: Block) -> bool:
+def _holds(below: Block, above: Block) -> bool:
     """Return whether a record that adds anything to an answer above counts in the one below it.
 
     The axes below are among those above, so that this is for conditions to decide.

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from town import ok, refused, run
 
 from dpquery.audit.measurements import UnstoredParts
+from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting import tables
 from dpquery.measurement.counting.exact_answers import exact_answers
@@ -25,6 +26,7 @@ from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.tally import RecordTally
 from dpquery.measurement.noise.calibration import calibrated_noise, record_change
 from dpquery.mechanisms.content import ReleaseRequest
+from dpquery.mechanisms.derived import derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.parsing.read import parse
@@ -287,9 +289,15 @@ def test_mechanisms_that_count_records_refuse_weights(here):
         assert "counts each record as one; leave `weight` out" in message
 
 
+def test_persons_are_not_counted_by_weight():
+    text = PERSONS.replace("product: {sex: identity}", "rows_per_person: {up_to: 3}")
+    with pytest.raises(SpecError, match="with a weight this would add up weights"):
+        spec_of(text)
+
+
 def test_a_check_counts_what_is_cut_off_by_weight(here):
     Path("workload.yaml").write_text(SMALL)
-    Path("data.csv").write_text("sex,age,wt\nF,1,10\nM,2,2\nM,0,\nF,0,abc\nM,0,0.3\n")
+    Path("data.csv").write_text("sex,age,wt\nF,1,10\nM,2,2\nM,0,\nF,0,abc\nM,0,0.3\nM,1,0\n")
     done = run("check", "data.csv", "workload.yaml", "--to-pipe")
     words = " ".join(done.out.split())
     assert done.code == 1
@@ -374,7 +382,7 @@ def test_shares_means_and_ratios_have_the_error_of_the_sample(here):
 
     women = (sex == "F") * 1
     expected = {
-        "women": [linearised(women, other), linearised(1 - women, other), np.nan],
+        "women": [linearised(women, other), linearised(1 - women, other), 0.0],
         "of_an_age": [
             linearised(of * (age == a), age == a) for of in (women, 1 - women) for a in range(4)
         ],
@@ -438,6 +446,10 @@ workload:
   - {name: regions, product: {region: identity}}
   - {name: both, product: {sex: identity+total, age: identity}}
   - {name: ages, sum: {of: age, by: {sex: identity}}}
+  - {name: sexes, product: {sex: identity}}
+derived:
+  - {name: women, share: {of: both, within: [age]}}
+  - {name: age, mean: {sum: ages, count: sexes}}
 """
 
 
@@ -462,8 +474,14 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
         "regions": np.bincount(region),
         "both": np.vstack([by_sex, by_sex.sum(axis=0)]).ravel(),
         "ages": np.bincount(sex, age),
+        "sexes": np.bincount(sex),
+        "women": np.vstack([by_sex / by_sex.sum(axis=0), np.ones(4)]).ravel(),
+        "age": np.bincount(sex, age) / np.bincount(sex),
     }
-    covered, noise_alone = [], []
+    tables = tables_of_derived(
+        spec, query.compiled.classes, query.compiled.workload.blocks, query.strategy
+    )
+    covered, quotients, noise_alone = [], [], []
     for _ in range(400):
         drawn = np.flatnonzero(rng.random(people) < chance)
         columns = {
@@ -487,8 +505,25 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
             true = np.asarray(truth[item.name], float)
             covered += ((low <= true) & (true <= high))[~np.isnan(sampling)].tolist()
             noise_alone += (np.abs(table.estimate - true) <= table.half_width).tolist()
+        made = derived_answers(
+            spec,
+            tables,
+            query.strategy,
+            answers.estimates,
+            noise_std=answers.noise_std,
+            level=0.95,
+            sampling=answers.sampling,
+        )
+        for item, file in zip(spec.derived, made, strict=True):
+            names = ("sampling_std", "total_low", "total_high")
+            sampling, low, high = (file[name].to_numpy().astype(float) for name in names)
+            inside = (low <= truth[item.name]) & (truth[item.name] <= high)
+            quotients += inside[sampling > 0].tolist()
     record_property("covered", np.mean(covered))
+    record_property("quotients", np.mean(quotients))
+    record_property("of them", len(quotients) / (400 * 10))
     record_property("printed", len(covered) / (400 * spec.queries))
     assert len(covered) > 400 * spec.queries / 4
     assert 0.92 <= np.mean(covered) <= 0.98  # 0.93 to 0.97, but for chance
+    assert 0.92 <= np.mean(quotients) <= 0.98
     assert np.mean(noise_alone) < 0.9

@@ -178,7 +178,7 @@ def read_person_rows(
         workload: the items; mistakes in them are noted where they are read.
         domain: names of the declared attributes, with their declarations.
         privacy: the protected unit; None where it could not be read.
-        problems: takes what forbids such an item: rows as units, or a name that is taken.
+        problems: takes what forbids such an item: rows as units, weights, or a name that is taken.
     """
     items = [node for item in workload for node in _items_of(item)]
     for node in items:
@@ -187,6 +187,12 @@ def read_person_rows(
                 node.place,
                 "the unit is row, so that it is not known which rows are one person's; set "
                 "`privacy: {unit: {person: column, max_rows: n}}`, or leave this item out",
+            )
+        elif privacy is not None and privacy.weight is not None:
+            problems.add(
+                node.place,
+                "with a weight this would add up weights, and max_rows is chosen by numbers of "
+                "persons; ask in a spec without `weight`, or leave this item out",
             )
     for key, _ in domain:
         if items and key.text in _COLUMNS:
