@@ -356,16 +356,20 @@ def test_where_either_may_be_taken_nothing_is_left_out():
         assert not_searched(both[noise]) == []
 
 
-def test_a_goal_is_searched_for_under_both_kinds_of_noise():
+def test_a_goal_is_searched_for_quickly_under_both_kinds_of_noise_before_one_is_far():
     _, compiled = parsed(SPEC)
+    both = select(compiled.workload, noises=NOISES, objective="max")
     chosen = select(
         compiled.workload,
         noises=NOISES,
         objective="max",
-        time_limit=0,
-        reach=lambda *_: 0.1,
+        reach=lambda one, *_: 0.1 if one.noise == "laplace" else 1.0,
     )
-    assert not_searched(chosen["laplace"]) == not_searched(chosen["gaussian"]) == []
+    assert not_searched(chosen["laplace"]) == [*LONG, "OPT_x minimax", "OPT_+ minimax"]
+    assert not_searched(chosen["gaussian"]) == []
+    assert chosen["gaussian"].best.score == both["gaussian"].best.score
+    reached = [{c.name: c.score for c in found["laplace"].candidates} for found in (chosen, both)]
+    assert reached[0]["OPT_M minimax"] == reached[1]["OPT_M minimax"] < math.inf
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from typing import TypeVar
 
@@ -99,14 +99,15 @@ def side_by_side(
     return [*done, other.result()]
 
 
-CLOSED_FORMS: tuple[tuple[str, Build], ...] = (
+Table = tuple[tuple[str, Build], ...]
+CLOSED_FORMS: Table = (
     ("Identity", identity),
     ("Workload", plain_mechanism),
     ("Workload+", budgeted_mechanism),
     ("Fourier+", budgeted_fourier),
 )
 """Tried whatever the clock says."""
-SEARCHES: tuple[tuple[str, Build], ...] = (
+SEARCHES: Table = (
     ("OPT_R", residual_candidate),
     ("OPT_M", marginals_candidate),
     ("OPT_H", opt_h),
@@ -140,7 +141,8 @@ cores of attributes that OPT_R has cores for.
 """
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 96, 32  # classes of an attribute, blocks: seconds of search
-PROVEN_OPTIMAL = "another one is as good as proven optimal"
+AS_GOOD = "is as good as proven optimal"
+PROVEN_OPTIMAL = f"another one {AS_GOOD}"
 LEFT_OUT = "left out: "
 FAR = f"{LEFT_OUT}such noise is far from being taken at this epsilon; --search-both searches it too"
 Flaw = Callable[[Strategy], str]
@@ -222,7 +224,7 @@ def select(
             function that another process can be given.
         change: what one record does between neighbours.
         items: the places of the blocks of every item; none where each block is one.
-        reach: which kind of noise is worth its long searches; without it, and for a goal, both are.
+        reach: which kind of noise is worth its long searches; without it both are.
         proving: whether dual bounds are worked out: seconds; or the SVD bound alone.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
@@ -233,9 +235,10 @@ def select(
     parallel = jobs > 1 and len(order) > 1 and _takes_long(workload)
     turns = 1 if parallel else len(order)
     states = [search.begun(noise, turn % turns, turns) for turn, noise in enumerate(order)]
-    compared = reach if len(order) > 1 and not goal else None
+    compared = reach if len(order) > 1 else None
     with other_process() if parallel else nullcontext() as beside:
-        rounds = zip(SEARCH_ROUNDS, LEADS, strict=True) if compared else ((SEARCHES, math.inf),)
+        tables = _rounds(goal)
+        rounds = zip(tables, LEADS, strict=True) if compared else ((sum(tables, ()), math.inf),)
         for turn, (table, lead) in enumerate(rounds):
             searched = partial(search.searched, table=table)
             if compared and turn > 0:
@@ -249,6 +252,12 @@ def select(
         selections = side_by_side(search.selection, states, beside)
     ordered = sorted(selections, key=lambda selection: noises.index(selection.noise))
     return {selection.noise: selection for selection in ordered}
+
+
+def _rounds(goal: Goal) -> tuple[Table, Table, Table]:
+    """Return the rounds of searches with the candidates that a goal adds: two of them are quick."""
+    (quick, long, longest), added = SEARCH_ROUNDS, goal_candidates(goal)
+    return (*quick, *added[:2]), long, (*longest, *added[2:])
 
 
 def _takes_long(workload: Workload) -> bool:
@@ -272,12 +281,12 @@ class _State:
     def words(self) -> str:
         return f"looking for the best strategy with {self.problem.noise.capitalize()} noise"
 
-    def shares(self, table: Sequence[tuple[str, Build]]) -> list[tuple[float, float]]:
-        """Return where each search of a round lies in the whole; closed forms count as one."""
+    def shares(self, table: Table, searches: int) -> list[tuple[float, float]]:
+        """Return where each search of a round lies in all of them; closed forms count as one."""
         tried = len(self.candidates) - len(CLOSED_FORMS) + 1 if self.candidates else 0
         here = len(table) + (not self.candidates)
         start = tried * self.turns + self.turn * here
-        whole = self.turns * (len(SEARCHES) + 1)
+        whole = self.turns * (searches + 1)
         return [((start + k) / whole, (start + k + 1) / whole) for k in range(here)]
 
     @property
@@ -312,10 +321,10 @@ class _Search:
         )
         return _State(problem, turn=turn, turns=turns)
 
-    def searched(self, state: "_State", *, table: Sequence[tuple[str, Build]]) -> "_State":
+    def searched(self, state: "_State", *, table: Table) -> "_State":
         with self._limited(state) as clock:
             problem, candidates = state.problem, list(state.candidates)
-            ends = iter(state.shares(table))
+            ends = iter(state.shares(table, sum(map(len, _rounds(self.goal)))))
             if not candidates:
                 with stage(state.words, *next(ends)):
                     candidates = [self._tried(name, build, problem) for name, build in CLOSED_FORMS]
@@ -357,16 +366,22 @@ class _Search:
             if not state.far:
                 candidates = self._instead(problem, _sound(candidates, self.flaw_of))
             bound = _best_bound(candidates, self.bound, self.change)
-            score_bound = _score_bound(problem, self.goal, bound)
-            for name, build in goal_candidates(self.goal):
-                best = min(candidates, key=lambda candidate: candidate.score)
-                if score_bound and best.score <= math.sqrt(score_bound.loss) * (1 + SETTLED):
-                    reason = f"{best.name} is as good as proven optimal"
-                    candidates.append(Candidate(name, None, None, reason))
-                    continue
-                within = replace(problem, least_score=best.score)
-                candidates = _sound([*candidates, self._tried(name, build, within)], self.flaw_of)
-            return _best(candidates, problem, bound, score_bound)
+            return _best(candidates, problem, bound, self._score_bound(bound))
+
+    def _score_bound(self, bound: Bound | None) -> Bound | None:
+        """Return the best bound on the square of the score; no largest error is below an RMSE."""
+        queries = weighted_queries(self.workload)
+        mean = None if bound is None else Bound(bound.loss / queries, bound.kind)
+        if not self.goal:
+            return mean
+        known = [mean] if self.goal == largest_standard_error(self.workload) else []
+        with suppress(OutOfTimeError):  # the bound that is known stands
+            known.append(self._goal_bound)
+        return max((bound for bound in known if bound), key=lambda bound: bound.loss, default=None)
+
+    @cached_property
+    def _goal_bound(self) -> Bound | None:
+        return goal_bound(self.begun("gaussian", 0, 1).problem, self.goal)
 
     def _best(self, state: "_State") -> Selection:
         bound = _best_bound(state.candidates, self.bound, self.change)
@@ -394,10 +409,12 @@ class _Search:
         """Return the candidates and one more; nothing is searched for that could not win."""
         if far and name not in UNTIMED:
             return [*candidates, Candidate(name, None, None, FAR)]
-        if self._why_not(name, problem.noise, candidates) == PROVEN_OPTIMAL:
+        if self._why_not(name, problem, candidates).endswith(AS_GOOD):
             candidates = _sound(candidates, self.flaw_of)
-        if reason := self._why_not(name, problem.noise, candidates):
+        if reason := self._why_not(name, problem, candidates):
             return [*candidates, Candidate(name, None, None, reason)]
+        if name in dict(goal_candidates(self.goal)):
+            problem = replace(problem, least_score=min(each.score for each in candidates))
         return [*candidates, self._tried(name, build, problem)]
 
     def _instead(self, problem: Problem, candidates: list[Candidate]) -> list[Candidate]:
@@ -413,13 +430,16 @@ class _Search:
         ]
         return _sound(tried, self.flaw_of)
 
-    def _why_not(self, name: str, noise: Noise, candidates: Sequence[Candidate]) -> str:
-        if self.goal:
-            return ""
+    def _why_not(self, name: str, problem: Problem, candidates: Sequence[Candidate]) -> str:
         bound = _best_bound(candidates, self.bound, self.change)
+        if self.goal:
+            least = self._score_bound(bound) if name in dict(goal_candidates(self.goal)) else None
+            best = min(candidates, key=lambda candidate: candidate.score)
+            is_settled = least and best.score <= math.sqrt(least.loss) * (1 + SETTLED)
+            return f"{best.name} {AS_GOOD}" if is_settled else ""
         if bound and self._least_loss(candidates) <= bound.loss * (1 + SETTLED):
             return PROVEN_OPTIMAL
-        wider = CONTAINED_IN.get((name, noise))
+        wider = CONTAINED_IN.get((name, problem.noise))
         if name == "OPT_H" and max(self.workload.shape_of_domain) > MAX_CORE:
             return ""
         if any(c.name == wider and c.proposal and not c.stopped for c in candidates):
@@ -499,15 +519,3 @@ def _best_bound(
     ]
     known = [bound for bound in bounds if bound is not None]
     return max(known, key=lambda bound: bound.loss, default=None)
-
-
-def _score_bound(problem: Problem, goal: Goal, bound: Bound | None) -> Bound | None:
-    """Return the best bound on the square of the score; the largest error is at least any RMSE."""
-    queries = weighted_queries(problem.workload)
-    mean = None if bound is None else Bound(bound.loss / queries, bound.kind)
-    if not goal:
-        return mean
-    known = [mean] if goal == largest_standard_error(problem.workload) else []
-    with suppress(OutOfTimeError):  # the bound that is known stands
-        known.append(goal_bound(problem, goal))
-    return max((bound for bound in known if bound), key=lambda bound: bound.loss, default=None)
