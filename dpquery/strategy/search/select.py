@@ -99,15 +99,15 @@ def side_by_side(
     return [*done, other.result()]
 
 
-Table = tuple[tuple[str, Build], ...]
-CLOSED_FORMS: Table = (
+Builds = tuple[tuple[str, Build], ...]
+CLOSED_FORMS: Builds = (
     ("Identity", identity),
     ("Workload", plain_mechanism),
     ("Workload+", budgeted_mechanism),
     ("Fourier+", budgeted_fourier),
 )
 """Tried whatever the clock says."""
-SEARCHES: Table = (
+SEARCHES: Builds = (
     ("OPT_R", residual_candidate),
     ("OPT_M", marginals_candidate),
     ("OPT_H", opt_h),
@@ -254,7 +254,7 @@ def select(
     return {selection.noise: selection for selection in ordered}
 
 
-def _rounds(goal: Goal) -> tuple[Table, Table, Table]:
+def _rounds(goal: Goal) -> tuple[Builds, Builds, Builds]:
     """Return the rounds of searches with the candidates that a goal adds: two of them are quick."""
     (quick, long, longest), added = SEARCH_ROUNDS, goal_candidates(goal)
     return (*quick, *added[:2]), long, (*longest, *added[2:])
@@ -281,7 +281,7 @@ class _State:
     def words(self) -> str:
         return f"looking for the best strategy with {self.problem.noise.capitalize()} noise"
 
-    def shares(self, table: Table, searches: int) -> list[tuple[float, float]]:
+    def shares(self, table: Builds, searches: int) -> list[tuple[float, float]]:
         """Return where each search of a round lies in all of them; closed forms count as one."""
         tried = len(self.candidates) - len(CLOSED_FORMS) + 1 if self.candidates else 0
         here = len(table) + (not self.candidates)
@@ -321,7 +321,7 @@ class _Search:
         )
         return _State(problem, turn=turn, turns=turns)
 
-    def searched(self, state: "_State", *, table: Table) -> "_State":
+    def searched(self, state: "_State", *, table: Builds) -> "_State":
         with self._limited(state) as clock:
             problem, candidates = state.problem, list(state.candidates)
             ends = iter(state.shares(table, sum(map(len, _rounds(self.goal)))))
