@@ -6,10 +6,10 @@ choice itself would depend on them.
 
 What is simulated on one population is no more than likely on another, and these answers carry no
 error bars. So RAP and adaptive measurement are preferred only where they beat the linear figure,
-that of its best column, by a margin. On the made-up populations any margin from 0.85 to 1 has
-adaptive measurement picked alike on the four data sets that it was set on; 1 is taken. RAP's 0.7 is
-from 24 earlier choices between RAP and linear strategies, on thresholds of Adult. Both were judged
-on six data sets (tests/bench/bench_choice.py); RAP was the best of all in two of 31 cells.
+that of its best column, by a margin: on data adaptive measurement has 1.2 times the error that it
+has on made-up populations. On the four data sets that it was set on any margin from 0.8 to 0.95
+picks alike; 0.9 is taken, and was judged on six others (tests/bench/bench_choice.py). RAP's 0.7 is
+from 24 earlier choices between RAP and linear strategies, on thresholds of Adult.
 
 The answers that err least, biased or not: columns of linear strategies, rehearsed and compared.
 
@@ -78,7 +78,7 @@ from dpquery.strategy.shapes.residual import ResidualStrategy, sparse_variant
 from dpquery.strategy.strategy import Noise, Objective, Strategy
 
 REPETITIONS = 3
-PRIOR_MARGINS, PROXY_MARGIN = {"rap": 0.7, "adaptive": 1.0}, 0.9
+PRIOR_MARGINS, PROXY_MARGIN = {"rap": 0.7, "adaptive": 0.9}, 0.9
 """A simulated error must be below so many times the linear one: made-up and named proxies."""
 
 

@@ -203,21 +203,28 @@ def best_of(errors: Mapping[str, float]) -> str:
     return min((name for name in errors if name != "zero"), key=errors.__getitem__)
 
 
-def table(lines: Sequence[Mapping[str, object]]) -> None:
-    """Print what was picked, what was best, and how much was lost."""
-    for line in lines:
+NAMES = {2: "pairs", 3: "triples"}
+KINDS = ("estimate", "consistent", "shrunk", "averaged", "adaptive")
+
+
+def table(lines: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return the page's table: errors on the data, what was picked, and how much was lost."""
+    shown = [f"| data | ε | {' | '.join(KINDS)} | picked | over the best |", "|---" * 9 + "|"]
+    for name, line in product(TUNED | JUDGED, lines):
+        if line["data"] != name:
+            continue
         made_up, real = line["made_up"], line["real"]
         pick, best = picked(made_up), best_of(real)
         least: dict[str, float] = {}
-        for name in sorted(real, key=real.__getitem__):
-            least.setdefault(name.split(" of ")[0], real[name])
-        figures = ", ".join(f"{kind} {error:.3g}" for kind, error in least.items())
-        print(
-            f"{line['data']} | {line['ways']}-way | {line['epsilon']} | {figures} | "
-            f"{pick.split(' of ')[0]} | {real[pick] / real[best]:.2f}"
-        )
+        for each in sorted(real, key=real.__getitem__):
+            least.setdefault(each.split(" of ")[0], real[each])
+        figures = " | ".join(f"{least[kind]:.3g}" if kind in least else "" for kind in KINDS)
+        judged = " (judged on)" * (name in JUDGED)
+        left = f"| {name}, {NAMES[line['ways']]}{judged} | {line['epsilon']} | {figures} |"
+        shown.append(f"{left} {pick.split(' of ')[0]} | {real[pick] / real[best]:.2f} |")
+    return shown
 
 
 if __name__ == "__main__":
     measure(sys.argv[1:])
-    table(stored())
+    print("\n".join(table(stored())))

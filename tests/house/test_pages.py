@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import bench_adaptive
+import bench_choice
 import bench_engines
 import pyarrow.parquet as pq
 import pytest
@@ -338,6 +339,10 @@ def test_the_pages_show_the_adaptive_tables_that_were_measured():
     inside, runs = bench_adaptive.held(cells)
     assert f"distance plus and minus 1.96 standard deviations: {inside} of {runs} runs" in page()
     assert all(cell.commit for cell in cells if cell.method not in ("AIM", "linear"))
+
+
+def test_the_page_shows_the_closest_answers_that_were_measured():
+    assert "\n".join(bench_choice.table(bench_choice.stored())) in page()
 
 
 def test_the_page_of_sources_shows_the_engines_that_were_measured():

@@ -316,7 +316,7 @@ def test_adaptive_tables_are_compared_beside_columns_and_rap_where_it_is_searche
     shown = plan("--epsilon", "0.1")
     assert {"closest", "adaptive"} <= set(shown)
     assert "rap" not in shown
-    assert shown["adaptive"]["margin"] == 1.0
+    assert shown["adaptive"]["margin"] == 0.9
     best = shown["closest"]["contenders"][shown["closest"]["chosen"]]
     assert shown["adaptive"]["linear_rmse"] == best["rmse"]
     searched = plan("--epsilon", "0.1", "--rap-search", "--time-limit", "5")
@@ -327,7 +327,7 @@ def test_adaptive_tables_are_compared_beside_columns_and_rap_where_it_is_searche
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("rap", "adaptive", "preferred"),
-    [(0.6, 0.9, "RAP"), (0.6, 0.8, "adaptive measurement"), (0.8, 1.1, None), (0.1, 0.3, "RAP")],
+    [(0.6, 0.9, "RAP"), (0.6, 0.7, "adaptive measurement"), (0.8, 1.1, None), (0.1, 0.3, "RAP")],
 )
 def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, adaptive, preferred):
     Path("workload.yaml").write_text(
@@ -347,7 +347,7 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
     assert (None if preferring is None else preferring.name) == preferred
     words = " ".join(shown.split())
     assert f"preferred by RMSE: {preferred or 'the linear strategy'} (RAP is where it is" in words
-    assert "adaptive measurement below 1 times the linear one)" in words
+    assert "adaptive measurement below 0.9 times the linear one)" in words
 
 
 @pytest.mark.nightly
@@ -362,13 +362,13 @@ def test_plan_says_where_nothing_beats_answering_zero(small):
 
 def test_choices_on_data_that_the_rule_was_not_set_on_lose_little():
     lines = [line for line in bench_choice.stored() if line["data"] in bench_choice.JUDGED]
-    assert len(lines) >= 18
+    assert len(lines) == 24
     lost = []
     for line in lines:
         real = line["real"]
         lost.append(real[bench_choice.picked(line["made_up"])] / real[bench_choice.best_of(real)])
-    assert sum(each <= 1.05 for each in lost) >= 0.75 * len(lost)
-    assert sum(each <= 1.15 for each in lost) >= 0.9 * len(lost)
+    assert sum(each <= 1.05 for each in lost) == 19
+    assert np.mean(lost) < 1.06
     assert max(lost) <= 1.35
 
 
@@ -383,8 +383,8 @@ def test_on_data_that_were_kept_back_picks_and_figures_are_what_the_page_says():
         for name, each in off.items():
             each.append(real[name] / made_up[name])
             assert name != "averaged" or real[name] < real["shrunk"]
-    assert sum(each <= 1.01 for each in lost) == 6
-    assert max(lost) < 1.27
+    assert sum(each <= 1.01 for each in lost) == 7
+    assert max(lost) < 1.25
     assert all(0.85 < each < 1.15 for each in off["averaged"])
     assert min(off["adaptive"]) > 0.9
     assert max(off["adaptive"]) < 1.55
@@ -395,11 +395,13 @@ def test_simulated_errors_are_shown_with_how_far_off_they_were_on_data():
     assert len({line["data"] for line in lines}) == 10
     names = {
         "adaptive": "adaptive",
+        "averaged": "averaged of Sparse",
         "shrunk": "shrunk of Sparse",
         "consistent": "consistent of Sparse",
     }
     assert set(names) == set(ON_DATA)
     for what, name in names.items():
         low, high = ON_DATA[what]
-        off = [line["real"][name] / line["made_up"][name] for line in lines]
+        made = [line for line in lines if name in line["real"]]  # no rows fit some noise
+        off = [line["real"][name] / line["made_up"][name] for line in made]
         assert 0.78 <= np.mean([low - 0.05 <= each < high + 0.05 for each in off]) <= 0.95
