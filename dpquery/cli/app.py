@@ -201,14 +201,34 @@ def _usage_words(error: typer.BadParameter) -> str:
         there = group if place.endswith(" ledger") else [*examples, "ledger"]
         meant = meant_by(message.split("'")[1], there)
         message += f"; did you mean {meant!r}?" if meant else f"; there are {', '.join(there)}"
-    elif error.ctx and message.startswith("No such option") and not message.endswith(("?", ")")):
-        options = [each.opts[-1] for each in error.ctx.command.params if each.opts[0][0] == "-"]
-        message += f"; there are {', '.join(options)}"
+    elif error.ctx and message.startswith("No such option"):
+        commands = getattr(error.ctx.find_root().command, "commands", {})
+        elsewhere = {name: _options_of(each) for name, each in commands.items()}
+        message = _no_such_option(message, _options_of(error.ctx.command), elsewhere)
     return f"{message}{'' if message.endswith('?') else ';'} see `{place} -h`"
+
+
+def _options_of(command: object) -> list[str]:
+    names = (each.opts[-1] for each in getattr(command, "params", ()))
+    return [name for name in names if name.startswith("-")]
+
+
+def _no_such_option(message: str, here: list[str], elsewhere: dict[str, list[str]]) -> str:
+    """Say which command an option belongs to, else which options are like it, or all there are."""
+    option = message.split()[3]
+    others = [f"`dpquery {name}`" for name, options in elsewhere.items() if option in options]
+    if others:
+        return f"No such option: {option} belongs to {', '.join(others)}"
+    if message.endswith(("?", ")")):
+        return message
+    return f"{message}; there are {', '.join(here)}"
 
 
 def _mistyped(words: list[str]) -> str:
     """Return what is wrong with words that would be taken for others; empty if nothing is."""
+    if words and os.path.isfile(words[0]):
+        order = "plan {}" if words[0].endswith((".yaml", ".yml")) else "release {} --epsilon 1"
+        return f"{words[0]} is a file, no command; write `dpquery {order.format(words[0])}`"
     for before, word in zip(["", *words], words, strict=False):
         if option := re.fullmatch("(?:[\u2013\u2014]+|-(?=[a-z]{3}))(.+)", word):
             dash = "one hyphen" if word[0] == "-" else "a long dash"

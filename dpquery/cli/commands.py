@@ -519,7 +519,7 @@ def check_command(
 
     Undeclared values, malformed records, rows of a person beyond max_rows, and the YAML to mend
     it. Private: it prints to a terminal alone, writes no file and opens no ledger. Exit code 1
-    where something is left out that the spec does not say.
+    where something seems wrong; not for undeclared values that are in the totals.
     """
     from dpquery.cli.screen import forbid_dumps
     from dpquery.measurement.counting.locations import check_data_named

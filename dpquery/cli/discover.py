@@ -104,7 +104,7 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     took, spent, apart = map(delta_text, (threshold, account.threshold, account.cap.discover))
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
-        more = room_words(done.room, "more like it")
+        more = f"{room_words(done.room, 'more like it')}, with delta {delta_text(query.delta)}"
     return (
         f"{done.file}: {count(len(done.values), 'value')} of {query.column}, with noisy numbers of "
         f"{whom} (standard deviation {query.mechanism.noise_std:.3g})\n"

@@ -223,7 +223,8 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
         return Grid(f"{name}: {refused}there is no record", (), (), notes)
     if not records.left_out:
         all_of = f", all {records.total:,} of them" if records.total > 1 else ""
-        title = f"{name}: {refused}every record is counted{all_of}"
+        where = "in the totals" if records.undeclared else "counted"
+        title = f"{name}: {refused}every record is {where}{all_of}"
         return Grid(title, (), (), (*_remarks(checked, records), *notes))
     share = percent(records.left_out / records.total)
     title = (
@@ -314,7 +315,7 @@ def check_grids(checked: DataCheck) -> list[Grid]:
         if undeclared:
             grids.append(_values_grid(undeclared, records.total))
         if records.malformed.records:
-            grids.append(_malformed_grid(records.malformed))
+            grids.append(_malformed_grid(records.malformed, records.total))
         if records.persons is not None:
             grids.append(_persons_grid(records.persons, checked.spec.privacy.max_rows))
         if records.weights is not None:
@@ -381,12 +382,14 @@ def _declared(column: Column) -> str:
             return f"{first} to {last}"
 
 
-def _malformed_grid(malformed: Malformed) -> Grid:
+def _malformed_grid(malformed: Malformed, total: int) -> Grid:
     what = "left out of every table" if malformed.dropped else "counted in totals alone"
     rows = tuple((reason, f"{n:,}", first) for reason, n, first in malformed.reasons)
     notes: tuple[str, ...] = ()
     if malformed.looked_at < malformed.records:
         notes = (f"of the first {malformed.looked_at:,} such lines",)
+    elif malformed.reasons and malformed.reasons[0][1] > total / 4:
+        notes = ("decimal commas without quotes make two fields of one: write points, or quotes",)
     elif malformed.records == 1:
         notes = ("if that is the last line, the file is cut off: get it whole before a release",)
     title = f"{count(malformed.records, 'line')} cannot be split into fields: {what}"

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from dpquery.releases.report.figures import Report
 
 
+_UNTOLD = (
+    "not told here: whether the file is whole and its records fit the spec; dpquery check does\n"
+)
 _PARENTS = "*"  # behind what is left in the parent
 
 
@@ -297,7 +300,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         f"{facts}"
         f"budget: {budget}{grows and f' ({grows})'}\n"
         f"{when}: {room_words(done.room, 'more like it')}\n"
-        f"next: {_next(done)}"
+        f"{_UNTOLD}next: {_next(done)}"
     )
 
 

@@ -26,6 +26,10 @@ BEYOND_BUDGET = (
     "declare a larger budget"
 )
 
+PROXY_PUBLIC = (
+    "must be public, since what is expected is made of it; if it holds the records to be "
+    "protected, delete this plan and plan again without --proxy"
+)
 DERIVED_UNKNOWN = (
     "errors of derived items depend on the number of records; --rows says about how many there are"
 )
@@ -184,6 +188,8 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("delta", words) for words in delta_words(report.delta, spec.budget, report.records)]
     if spec.derived and worth.items[0].records is None:
         notes.append(("derived", DERIVED_UNKNOWN))
+    if worth.proxy is not None:
+        notes.append(("proxy", f"{worth.proxy} {PROXY_PUBLIC}"))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
     notes += sample_notes(report)
     notes += [("note", words) for words in (*doubts(spec.domain), _hurried(report), report.remark)]

@@ -205,7 +205,12 @@ def answer(
         SpecError: the questions have mistakes, or ask for what the measurements do not hold.
         PlanConflictError: `out` is in use for something else.
     """
-    source, directory, columns = as_path(release), as_path(out), parse_columns(also)
+    source, directory = as_path(release), as_path(out)
+    columns = parse_columns(also)
+    if source.is_file():
+        raise SpecError(
+            f"{source} is a file and no release folder; write `dpquery answer RELEASE QUESTIONS`"
+        )
     checked_level(confidence)
     opened = Release(source)
     manifest = opened.facts

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import DataError, SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
 from dpquery.measurement.counting.locations import check_data_named
 from dpquery.measurement.ledger.store import default_path
@@ -65,7 +65,15 @@ def as_path(given: FilePath) -> Path:
 
 
 def _as_given(given: FilePath) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise SpecError(f"{_what(given)} was given where a path is expected; write it to a file")
     return given if isinstance(given, Path) else Path(given)
+
+
+def _what(given: object) -> str:
+    """Return what was given, by its type: it may hold data."""
+    name = type(given).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def as_data(
@@ -81,6 +89,11 @@ def as_data(
         DataError: one of them is a spec or a plan, by its name.
     """
     several = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(several, list | tuple):
+        raise DataError(
+            f"{_what(given)} was given where the path of the data is expected, or a list of paths; "
+            "write it to a file, such as Parquet, and name that"
+        )
     check_data_named(several, order)
     if isinstance(given, os.PathLike):
         return _as_given(given)
@@ -95,6 +108,8 @@ def ledger_place(given: FilePath | None) -> Path:
 
 def checked_level(given: float | None) -> float | None:
     """Return the level of noise intervals; SpecError unless it is within LEVELS."""
+    if given is not None and not isinstance(given, int | float):
+        raise SpecError(f"confidence is {_what(given)}; expected a number such as 0.95")
     if given is not None and not LEVELS[0] <= given <= LEVELS[1]:
         fraction = given / 100
         instead = f"; write {fraction:g}" if LEVELS[0] <= fraction <= LEVELS[1] else ""
@@ -104,6 +119,8 @@ def checked_level(given: float | None) -> float | None:
 
 def checked_count(name: str, given: int, *, least: int, most: int = LARGEST_NUMBER) -> int:
     """Return a whole number; SpecError unless it is from `least` to `most`."""
+    if not isinstance(given, int | float):
+        raise SpecError(f"{name} is {_what(given)}; expected a number such as {least:,}")
     if given != int(given) or not least <= given <= most:
         raise SpecError(f"{name} {given!r} is not a whole number from {least:,} to {most:,}")
     return given
@@ -111,6 +128,8 @@ def checked_count(name: str, given: int, *, least: int, most: int = LARGEST_NUMB
 
 def checked_seconds(given: float) -> float:
     """Return a time limit in CPU seconds; SpecError if it is negative or no number."""
+    if not isinstance(given, int | float):
+        raise SpecError(f"time_limit is {_what(given)}; expected a number of seconds, such as 60")
     if math.isnan(given) or given < 0:
         raise SpecError(f"time_limit {given!r} is not a number of seconds from 0 on")
     return given

@@ -72,7 +72,7 @@ class StaleData:
 
     def __str__(self) -> str:
         meant = f" (did you mean {quoted(self.near)}?)" if self.near else ""
-        happened = "has changed since it was measured" if self.changed else f"is not there{meant}"
+        happened = "is newer than the measurement" if self.changed else f"is not there{meant}"
         return (
             f"{self.place} {happened}: the numbers are those of {self.day}, out of the ledger. To "
             "measure new data, which is charged, give the dataset another `version:` in the spec "

@@ -370,7 +370,7 @@ class Sweep:
 
 
 def parse_targets(
-    texts: Sequence[str], spec: Spec, objective: Objective = "rmse"
+    texts: str | Sequence[str], spec: Spec, objective: Objective = "rmse"
 ) -> tuple[Target, ...]:
     """Read targets such as "P12: sd <= 50"; the item * stands for every item of the workload.
 
@@ -385,7 +385,7 @@ def parse_targets(
     names = [item.name for item in spec.items]
     named = [*names, *(item.name for item in spec.derived)]
     targets, mistakes = [], []
-    for text in texts:
+    for text in [texts] if isinstance(texts, str) else texts:
         matched = _FORM.fullmatch(text)
         most = _number(matched[3]) if matched else None
         item = matched[1] if matched else ""

@@ -269,6 +269,7 @@ class PlanWorth:
     weakest: ItemWorth  # the one with the largest error for its size
     weighed: tuple[Weighed, ...]  # what a larger weight of either does, where one helps
     judged_on: str  # the records that items are judged on, in words; empty where they are not
+    proxy: Path | None  # those that were named as public, if any
 
     @property
     def target(self) -> float:
@@ -336,6 +337,7 @@ def worth_of(
         items[for_size],
         tuple(found),
         judged_on.words,
+        judged_on.proxy,
     )
 
 

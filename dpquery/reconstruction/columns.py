@@ -198,7 +198,7 @@ BEST_GUESS = ExtraColumn("shrunk")
 FAR_LESS = 0.7  # of the error of estimates: from which on the best guess is worth a word
 
 
-def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
+def parse_columns(texts: str | Sequence[str]) -> tuple[ExtraColumn, ...]:
     """Read the columns asked for, in order; a text may name several, with commas between.
 
     >>> parse_columns(["consistent,thresholded:2"])
@@ -207,7 +207,8 @@ def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
     Raises:
         SpecError: a name is not known or repeated, or a threshold is not a positive number.
     """
-    columns = tuple(_parse(name) for text in texts for name in text.split(","))
+    each = [texts] if isinstance(texts, str) else texts
+    columns = tuple(_parse(name) for text in each for name in text.split(","))
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:

@@ -466,8 +466,10 @@ def read_manifest(directory: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         # Unlike their methods, these take names that are too long for a file.
         near = None if os.path.lexists(directory) else near_in_folder(directory)
-        remedy = "name the folder that `dpquery release` wrote"
+        remedy = "run `dpquery release`, or name the folder that it wrote"
         remedy = remedy if near is None else f"did you mean {quoted(near)}?"
+        if not os.path.lexists(directory):
+            raise SpecError(f"there is no folder {directory}; {remedy}") from None
         if os.path.exists(directory / PLAN_FILE):
             raise SpecError(
                 f"{path} is missing; put it back, or move the folder away and {RELEASE_AGAIN}"

@@ -52,6 +52,8 @@ def rounded(value: float) -> str:
     >>> rounded(14.27), rounded(0.0123), rounded(131.4), rounded(12345.6)
     ('14', '0.012', '131', '12,346')
     """
+    if abs(value) < 1e-9:
+        return "0"  # what is exactly nothing, but for the last digits of floats
     return f"{value:,.0f}" if abs(value) >= 9.95 else f"{value:.2g}"
 
 

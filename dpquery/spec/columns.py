@@ -308,6 +308,11 @@ def doubts(domain: "Domain") -> Iterator[str]:
         if len(values) > 1 and sum(";" in value for value in values) == 1:
             (one,) = (value for value in values if ";" in value)
             yield f"the value {quoted(one)} of {quoted(column.name)} holds a semicolon: two values?"
+        if len(values) == 1 and len(values[0].split()) == 2:
+            yield (
+                f"{quoted(column.name)} has one value, {quoted(values[0])}: two values have a "
+                "comma between them"
+            )
         if any(value[:1] in _CURLY and value[-1:] in _CURLY for value in values if value):
             yield (
                 f"values of {quoted(column.name)} have curly quotes, which are read as letters; "

@@ -369,7 +369,7 @@ def test_a_damaged_or_forged_release_is_refused(more, damage):
 
 def test_a_file_in_place_of_the_folder_is_no_release(more):
     message = refused("answer", "more.yaml", "more.yaml", code=2)
-    assert "more.yaml is a file and not a release folder: it has no release.json" in message
+    assert "more.yaml is a file and no release folder; write `dpquery answer RELEASE" in message
 
 
 def test_answers_are_never_written_over_a_release(more):

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 from town import run
@@ -23,7 +24,13 @@ from dpquery.cli.commands import (
     synthetic_command,
 )
 from dpquery.commands import defaults
-from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
+from dpquery.exceptions import (
+    BudgetExceededError,
+    DataError,
+    DpqueryError,
+    PlanConflictError,
+    SpecError,
+)
 
 SPEC = """
 dataset: {id: visits, version: 1}
@@ -209,9 +216,13 @@ def test_a_page_for_a_notebook_is_escaped_and_holds_errors_alone(here):
         ({"epsilon": 0}, "epsilon '0' is not a decimal number"),
         ({"epsilon": "much"}, "epsilon 'much' is not a decimal number"),
         ({"epsilon": Fraction(1, 10**9)}, "epsilon '1e-09' is not a decimal number"),
-        ({"delta": 1}, "delta '1' is not 0, nor"),
+        ({"delta": 1}, "delta '1' is not from 1e-100 to below 1"),
         ({"mechanism": "best"}, "mechanism 'best' is not known; choose one of auto, linear, rap"),
         ({"noise": "uniform"}, "noise 'uniform' is not known; choose one of auto, laplace"),
+        ({"confidence": "high"}, "confidence is a str; expected a number"),
+        ({"release_number": "2"}, "release_number is a str; expected a number"),
+        ({"plan_path": {"dataset": 1}}, "a dict was given where a path is expected"),
+        ({"also": "pretty"}, "'pretty' is not known"),
         ({"confidence": 1.5}, r"confidence 1.5 is not from 0.5 to 0.9999"),
         ({"release_number": 0}, "release_number 0 is not a whole number from 1 to"),
         ({"plan_path": "nowhere.plan"}, "nowhere.plan cannot be read"),
@@ -223,6 +234,15 @@ def test_wrong_arguments_are_refused_before_anything_is_charged(here, wrong, sai
     with pytest.raises(SpecError, match=said):
         release("data.csv", **{"epsilon": 1, **wrong})
     assert not Path("release").exists()
+
+
+def test_records_in_memory_are_refused_by_their_type_alone(here):
+    plan("workload.yaml", targets="ages: sd <= 30")
+    frame = pd.DataFrame({"sex": ["SECRET"], "data.csv": [1]})
+    with pytest.raises(DataError, match=r"^a DataFrame was given where the path of the data is"):
+        release(frame, epsilon=1)
+    with pytest.raises(DataError, match=r"^an int was given"):
+        release(5, epsilon=1)
 
 
 def test_failures_are_those_of_the_command_line(here):

@@ -196,7 +196,7 @@ REFUSED = {
     "the column of ids": ("", "", ("--column", "id", "--out", "x.csv"), 2, "tells persons apart"),
     "a column that is not there": (
         *("", "", ("--column", "jab", "--out", "x.csv"), 6),
-        "lacks the declared column jab; give --column the name that stands in the header for jab",
+        "lacks the column jab; give --column the name that stands in the header for jab",
     ),
     "a name that no file has": ("", "", ("--column", "a/b"), 2, "name one with --out"),
     "a file in the way": ("", "", ("--out", "workload.yaml"), 5, "is there already, and is kept"),

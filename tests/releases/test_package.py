@@ -421,7 +421,7 @@ def test_a_release_without_error_bars_says_so(tmp_path, monkeypatch):
     jsonschema.validate(entry, REGISTRY)
     assert entry["deployment"]["dp_variant"]["variant_name"] == "Zero-concentrated DP"
     assert "no error bars" in Path("package", "codebook.md").read_text()
-    with pytest.raises(SpecError, match="not a release"):
+    with pytest.raises(SpecError, match="there is no folder"):
         package("nowhere")
 
 

@@ -163,8 +163,9 @@ class ColumnsError(DataError):
 
     def told(self, *, person: str | None, option: str | None = None) -> str:
         """Return the message, where a column may be a person's id, or named by an option."""
-        remedies = []
+        remedies, said = [], ", and ".join(self._sentences)
         if option in self._missing:
+            said = said.replace("the declared column", "the column", 1)
             remedies.append(f"give --column the name that stands in the header for {option}")
         if person is not None and person in self.columns:
             remedies.append(
@@ -176,7 +177,6 @@ class ColumnsError(DataError):
             remedies.append(
                 "give each column of the file a name of its own, or take out all but the right one"
             )
-        said = ", and ".join(self._sentences)
         if self._hint.startswith("if "):
             remedies[0] = f"{self._hint}; else {remedies[0]}"
         elif self._hint:

@@ -467,6 +467,11 @@ class TextFile(StoredFile):
         names = self._names(line, self.format.delimiter)
         whole = names is not None and all(names.count(name) == 1 for name in declared)
         hint = "" if whole else self._hint(line, declared)
+        if line is None and self._codec and not hint:
+            raise DataError(
+                f"{self.path} cannot be unpacked: it is damaged or cut off ({self._codec}); get it "
+                "whole, and try it with a program that unpacks it"
+            )
         if names is None:
             separated, letters = _SEPARATED[self.format.delimiter], self.format.encoding
             if letters.startswith("utf"):
@@ -520,7 +525,7 @@ class TextFile(StoredFile):
         if remedy := self._other_kind(line or b""):
             return remedy
         if line is None:
-            return self.remedy if self._codec else ""
+            return ""
         if line[:2] in _MARKS:
             return "it begins as UTF-16 does: set `file: {encoding: utf-16}` in the spec"
         for delimiter, word in _SEPARATED.items() if declared else ():

@@ -201,7 +201,7 @@ class PackageContent:
     drawn: Mapping[str, pa.Table]  # by item its estimates beside draws of their noise, if asked for
 
 
-def parse_formats(texts: Sequence[str]) -> tuple[TableFormat, ...]:
+def parse_formats(texts: str | Sequence[str]) -> tuple[TableFormat, ...]:
     """Read the formats asked for, each once, in their own order: "csv", "csv,xlsx".
 
     >>> parse_formats(["xlsx,csv"])
@@ -211,7 +211,8 @@ def parse_formats(texts: Sequence[str]) -> tuple[TableFormat, ...]:
         SpecError: a format is not known, or what writes it is missing.
     """
     known = get_args(TableFormat)
-    given = [name for text in texts for name in text.split(",")]
+    each = [texts] if isinstance(texts, str) else texts
+    given = [name for text in each for name in text.split(",")]
     for name in given:
         if name not in known:
             raise SpecError(

@@ -323,8 +323,10 @@ class _Reader:
         name, numerator = self._item(given.of)
         axes, within = dict(numerator.axes), list[int]()
         for node in given.within:
-            i, _ = self.scope.attribute(node)
+            i, _ = self.scope.attribute(node, [self._names[k] for k in axes])
             within.append(i)
+            if i not in axes and not self.scope.problems.none:
+                raise UnreadableError(None)  # it may be of those that are at fault
             if i not in axes:
                 has = ", ".join(self._names[k] for k in axes) or "no attribute"
                 raise node.mistake(

@@ -471,13 +471,13 @@ class Scope:
             )
         return self.rows
 
-    def attribute(self, node: Node) -> tuple[int, Attribute]:
-        """Return the position and the attribute that a node names."""
+    def attribute(self, node: Node, among: Collection[str] = ()) -> tuple[int, Attribute]:
+        """Return the position and the attribute that a node names; `among` are those to suggest."""
         name = TextForm("the name of an attribute").read(node, self.problems)
         if not self.declared:
             raise UnreadableError(None)
         if name not in self.declared:
-            hint = suggestion(name, self.declared)
+            hint = suggestion(name, among or self.declared)
             if name in SET_WORDS:
                 hint = "; two sets of one attribute are joined by a plus: identity+total"
             raise node.mistake(f"unknown attribute {quoted(name)}{hint}")
