@@ -231,7 +231,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.nightly
 def test_a_panel_is_planned_released_answered_and_checked(folder):
-    plan = ok("plan", "workload.yaml", "--epsilon", "4")
+    plan = ok("plan", "workload.yaml", "--epsilon", "4", "--why")
     assert "rows_per_person tells up to 10 rows of a person apart, and more" in plan.out
     ok("release", "panel.csv", "--epsilon", "4", "--also", "consistent", "--also", "integer")
     rows = pq.read_table("release/rows.parquet")

@@ -28,7 +28,9 @@ from dpquery.measurement.noise.calibration import calibrated_noise, record_chang
 from dpquery.mechanisms.content import ReleaseRequest
 from dpquery.mechanisms.derived import derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import linear_mechanism
+from dpquery.operators.blocks import marginal
 from dpquery.plan_file.plan import plan_and_spec
+from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy, RecordWeight
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -144,13 +146,13 @@ def test_sums_of_weights_pass_thirty_two_bits_and_are_added_up_over_partial_tabl
     for _ in range(2):
         one = RecordTally(spec, subsets, classes)
         sexes, ages, weights = (
-            [(pa.array([text], pa.large_binary()), np.zeros(30_000, np.int64))]
+            [(pa.array([text], pa.large_binary()), np.zeros(60_000, np.int64))]
             for text in (b"F", b"2", b"99999.4")
         )
         one.add([sexes, ages, weights], 3)
         for cells in one.partial_tables():
             total.add_partial_tables(cells)
-    assert total.marginals()[0, 1][0, 2] == total.marginals()[()] == 60_000 * 99_999 > 2**32
+    assert total.marginals()[0, 1][0, 2] == total.marginals()[()] == 120_000 * 99_999 > 2**33
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -314,6 +316,7 @@ workload:
   - {name: by_age, product: {sex: identity, age: identity}}
   - {name: ages, sum: {of: age, by: {sex: identity}}}
   - {name: elder, where: {age: {between: [2, 3]}}, product: {sex: identity}}
+  - {name: younger, where: {age: {between: [0, 1]}}, product: {sex: identity}}
 """
 
 
@@ -323,6 +326,7 @@ derived:
   - {name: of_an_age, share: {of: by_age, within: [age]}}
   - {name: mean_age, mean: {sum: ages}}
   - {name: old, ratio: {of: elder, to: by_sex}}
+  - {name: odd, ratio: {of: elder, to: younger}}
   - {name: half, quantiles: {of: by_age, over: age, at: median}}
 """
 
@@ -388,6 +392,7 @@ def test_shares_means_and_ratios_have_the_error_of_the_sample(here):
         ],
         "mean_age": [linearised(age * of, of) for of in (women, 1 - women)],
         "old": [linearised((age >= 2) * of, of) for of in (women, 1 - women)],
+        "odd": [np.nan] * 2,  # those above who are not below have squares of their own
         "half": [np.nan] * 2,
     }
     for name, errors in expected.items():
@@ -410,6 +415,26 @@ def test_what_noise_hides_of_the_sample_is_null_and_said_so(here):
     assert "noise hides the others'" in report
 
 
+class Squares:
+    """Sums of squares as they are given."""
+
+    def answer(self, block, position):
+        return np.array([1.99, 2.01, -50.0, 100.0])
+
+
+@pytest.mark.parametrize("effect", [1.0, 1.5])
+def test_sums_of_squares_below_two_of_their_errors_say_nothing(effect):
+    strategy = MarginalsStrategy("m", "gaussian", (4,), {(0,): 1})
+    errors = SamplingErrors(strategy, Squares(), 1.0, effect, 0.95)
+    variances = errors.variances(marginal((4,), (0,)), 0)
+    assert np.allclose(variances, [np.nan, effect * 2.01, np.nan, effect * 100], equal_nan=True)
+    estimate, ends = np.full(4, 50.0), (np.full(4, 40.0), np.full(4, 80.0))
+    both = errors.together(np.full(4, 100.0), estimate, np.full(4, 3.0), ends)
+    assert np.allclose(both.total_std, np.sqrt(109))
+    assert np.allclose(both.total_low, 50 - np.hypot(10, 19.59964))
+    assert np.allclose(both.total_high, 50 + np.hypot(30, 19.59964))
+
+
 def test_squares_take_a_tenth_and_the_charge_is_the_whole(here):
     """Of epsilon under Laplace noise, of squared mu under Gaussian noise, to the unit."""
     released_sample(2)
@@ -423,6 +448,8 @@ def test_squares_take_a_tenth_and_the_charge_is_the_whole(here):
     assert sum(spent) <= 2
     assert spent[0] == pytest.approx(1.8, rel=1e-12)
     assert spent[1] == pytest.approx(0.2, rel=1e-12)
+    moves = [int(one["sensitivity"]) * 2 ** one["shift"] for one in (noise, noise["squares"])]
+    assert moves[1] == pytest.approx(25 * moves[0], rel=1e-3)  # in steps of 0.1, up to 2.5
 
 
 def test_a_manifest_that_says_other_noise_of_squares_is_not_answered_from(here):
