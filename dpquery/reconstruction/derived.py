@@ -174,10 +174,14 @@ def quotient_rows(
         limits: what is known of the quotients; default: denominators are not below 0.
     """
     limits = limits or KnownRange()
-    least = denominator * np.sqrt(pairs.below_variance)
+    # Where public facts leave no noise, a variance is 0 but for its last digits.
+    of_above, of_below = (
+        np.sqrt(np.maximum(each, 0.0)) for each in (pairs.above_variance, pairs.below_variance)
+    )
+    least = denominator * of_below
     lost = limits.lost(pairs.below, least)
     # A denominator other than 0 is one step or more.
-    most = (np.abs(pairs.above) + BEYOND_NOISE * np.sqrt(pairs.above_variance)) / limits.step
+    most = (np.abs(pairs.above) + BEYOND_NOISE * of_above) / limits.step
     with np.errstate(all="ignore"):
         estimate = np.where(lost, np.nan, pairs.above / pairs.below)
         std_error = pairs.deviation(estimate) / np.abs(pairs.below)

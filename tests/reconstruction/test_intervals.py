@@ -390,6 +390,19 @@ def quotients_given(signal, ratio, correlation, noise, draws, seed=0):
     return holds[printed].mean(), printed.mean()
 
 
+def test_quotients_of_what_facts_state_have_no_noise_and_give_no_warning(recwarn):
+    """Their variances are 0 but for the last digits, below it too; a step bounds a denominator."""
+    known, none = np.full(2, 30.0), np.array([-1e-13, 0.0])
+    rows = quotient_rows(NoisyPairs(known / 3, known, none, none, none), lambda t: t + 2, 2.0)
+    assert not recwarn.list
+    assert np.allclose([rows.low, rows.estimate, rows.high], 1 / 3)
+    unsure = NoisyPairs(known, known / 10, *np.ones((2, 2)), np.zeros(2))
+    ends = [
+        quotient_rows(unsure, lambda t: t * 0 + 2, 2.0, KnownRange(step=s)).high for s in (1, 0.1)
+    ]
+    assert np.allclose(ends, [[40.0] * 2, [400.0] * 2])
+
+
 SIGNALS = [0.25, 0.5, 1, 1.5, 2, 2.5, 3, 4, 4.5, 5, 6, 8]
 DRAWS = [20_000, pytest.param(500_000, marks=pytest.mark.slow)]
 
