@@ -358,7 +358,8 @@ class JointSystem:
         (a, b), factor = sides[k], block.factors[k]
         if b == 0:
             return a * np.repeat(total, factor.shape[0], axis=0)
-        return np.asarray(a * total + b * factor.matmat(axis.basis[:, columns]))
+        rows = np.asarray(factor.matmat(axis.basis[:, columns]))
+        return rows if (a, b) == (0, 1) else np.asarray(a * total + b * rows)
 
     def _at_places(self, values: Iterator[Floats]) -> Floats:
         pairs = list(zip(self.stacks, values, strict=True))
