@@ -118,9 +118,8 @@ class Climb(Generic[Primal]):
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether no strategy has a loss below `enough`, or the best one has not."""
-        reached = self.best.loss if self.is_solved else self.bound
-        return reached >= self.enough > 0
+        """Whether no strategy has a loss below `enough`, and none was sought further."""
+        return self.bound >= self.enough > 0 and not self.is_solved
 
     def _look(self, weights: Floats) -> Point:
         """Return the point of some weights, and keep it where it is the best."""

@@ -473,6 +473,7 @@ def _moved(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrat
 
 FEW_CELLS = 512  # that OPT_C solves in a tenth of a second
 MERGED = 2  # cells that are alike, on average: else OPT_C is as quick, or nothing can be done
+SPLIT = 64  # times as many numbers as cells, where each attribute has its sums beside its codes
 ORBIT_BITS = 24  # of the columns' length: no entry has more than the grid of exact answers
 
 
@@ -502,6 +503,8 @@ def orbits_candidate(problem: Problem) -> Proposal:
     orbits = [orbits_of(matrices) for matrices in gram.matrices]
     if MERGED * math.prod(len(axis.sizes) for axis in orbits) > cells:
         raise UnsupportedWorkloadError("too few codes are interchangeable")
+    if math.prod(len(orbits[i].sizes) + len(orbits[i].place) for i in attributes) > SPLIT * cells:
+        raise UnsupportedWorkloadError("sums of interchangeable codes take more than the cells")
     optimum = orbits_optimum(gram, orbits, enough=problem.least_loss / (1 + CLASSES_GAIN))
     if not isinstance(optimum, OrbitsOptimum):
         reason = f"no strategy is better by {CLASSES_GAIN / 2:.1%} of its error than one here"
