@@ -522,7 +522,8 @@ def _noise_words(manifest: Manifest) -> str:
         f'(strategy "{one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
         f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
-        f"{_sensitivity(manifest)}{steps}. {_in_counts(manifest)}The noise comes from "
+        f"{_sensitivity(manifest)}{steps}. {_squares_words(manifest)}{_in_counts(manifest)}"
+        "The noise comes from "
         f"{one_line(noise.source)}, which draws it "
         "exactly, in whole numbers, from a cryptographic random generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
@@ -531,12 +532,23 @@ def _noise_words(manifest: Manifest) -> str:
     )
 
 
+def _squares_words(manifest: Manifest) -> str:
+    squares = manifest.noise.squares
+    if squares is None:
+        return ""
+    return (
+        f"Sums of squared weights were measured likewise, in steps of 2^{squares.shift}, with "
+        f"noise of scale {squares.scale:.6g} steps. "
+    )
+
+
 def _in_counts(manifest: Manifest) -> str:
     strategy = manifest.strategy
     if strategy.rmse is None or strategy.max_std_error is None:
         return ""
+    counts = "In counts" if manifest.privacy.weight is None else "By weight"
     return (
-        f"In counts, the standard errors of the answers are {figure(strategy.rmse)} (root mean "
+        f"{counts}, the standard errors of the answers are {figure(strategy.rmse)} (root mean "
         f"square) and {figure(strategy.max_std_error)} at most{over_units(manifest.items)}. "
     )
 

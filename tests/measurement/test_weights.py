@@ -371,6 +371,8 @@ def test_the_error_of_the_sample_is_that_of_squared_weights(here):
     assert later == pytest.approx(np.sqrt(1.5 * (taken**2)[age >= 2].sum()), rel=0.05)
     statement = Path("release/statement.md").read_text()
     assert "(Poisson sampling), and the variance to be 1.5 times as large" in statement
+    assert "Sums of squared weights were measured likewise, in steps of 2^" in statement
+    assert "By weight, the standard errors of the answers are" in statement
     report = " ".join(ok("error-report", "release").out.split())
     assert re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ %, by_sex", report)
 
