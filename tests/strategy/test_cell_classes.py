@@ -240,8 +240,13 @@ def test_small_workloads_are_proven_optimal(name, best):
 
 
 # Six: tables of attributes are kept where classes of cells gain less than CLASSES_GAIN of the loss,
-# since they answer more later questions.
-NOT_AT_THE_BOUND = {"a dozen single questions": 1.03, "six single questions": 1.005}
+# since they answer more later questions. Columns: a record may be in no question, and the total has
+# its share.
+NOT_AT_THE_BOUND = {
+    "a dozen single questions": 1.005,
+    "six single questions": 1.005,
+    "a dozen questions of two columns each": 1.0101,
+}
 
 
 @pytest.mark.slow
