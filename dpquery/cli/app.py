@@ -192,6 +192,8 @@ def _usage_words(error: typer.BadParameter) -> str:
         place, example = error.ctx.command_path, error.ctx.command.epilog or ""
         arguments = (p for p in error.ctx.command.params if p.param_type_name == "argument")
         needed = [each.name for each in arguments if each.required]
+        if not any(p.param_type_name == "argument" for p in error.ctx.command.params):
+            message = message.replace(" or another", ": it takes none")
         if message.startswith("Missing argument") and len(needed) > 1:
             message = f"`{place}` needs {' and '.join(needed)}"
     if example and message.startswith(("Missing", "`")):
@@ -226,7 +228,8 @@ def _no_such_option(message: str, here: list[str], elsewhere: dict[str, list[str
 
 def _mistyped(words: list[str]) -> str:
     """Return what is wrong with words that would be taken for others; empty if nothing is."""
-    if words and os.path.isfile(words[0]):
+    commands = {"ledger", *(name for name, *_ in COMMANDS)}
+    if words and words[0] not in commands and os.path.isfile(words[0]):
         order = "plan {}" if words[0].endswith((".yaml", ".yml")) else "release {} --epsilon 1"
         return f"{words[0]} is a file, no command; write `dpquery {order.format(words[0])}`"
     for before, word in zip(["", *words], words, strict=False):

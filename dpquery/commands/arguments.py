@@ -66,7 +66,7 @@ def as_path(given: FilePath) -> Path:
 
 def _as_given(given: FilePath) -> Path:
     if not isinstance(given, str | os.PathLike):
-        raise SpecError(f"{_what(given)} was given where a path is expected; write it to a file")
+        raise SpecError(f"{_what(given)} was given where a path is expected; give that as a text")
     return given if isinstance(given, Path) else Path(given)
 
 

@@ -34,7 +34,7 @@ from dpquery.reconstruction.derived import JointAnswers, derived_rows
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.releases.folder.write import check_apart
 from dpquery.releases.package.tables import safe_cells
-from dpquery.spec.problems import quoted, suggestion
+from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import DerivedItem, Item
 from dpquery.strategy.strategy import Noise
 from dpquery.untrusted.files import disk_words, replacing
@@ -83,7 +83,7 @@ def replicates(
     source, directory = as_path(release), as_path(out)
     check_apart(directory, source, noun="replicates")
     checked_count("draws", draws, least=2, most=MOST_REPLICATES)
-    formats = [each for text in also for each in text.split(",")]
+    formats = [each for text in several_texts("also", also) for each in text.split(",")]
     if other := [each for each in formats if each != "csv"]:
         raise SpecError(
             f"--also {quoted(other[0])} is not known; replicates are written as csv too"

@@ -144,8 +144,8 @@ def guarantee(
         return Guarantee("pure", epsilon, epsilon=epsilon, delta=Fraction(0))
     if delta == 0:
         raise SpecError(
-            "Gaussian noise needs a delta and the spec gives none; "
-            "declare `privacy: {delta: 1e-9}` or use Laplace noise"
+            "the delta is 0, and Gaussian noise needs one above it; leave --delta out, or declare "
+            "`privacy: {delta: 1e-9}`"
         )
     if accounting == "gdp":
         amount = gdp.squared_mu_of(epsilon, delta)

@@ -30,7 +30,7 @@ from dpquery.planning.rehearsal.populations import POPULATIONS, Population, publ
 from dpquery.planning.rehearsal.runs import DerivedTrials, RowErrors, is_tried
 from dpquery.reconstruction.least_squares import positions_of
 from dpquery.spec.numbers import power
-from dpquery.spec.problems import quoted, suggestion
+from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import DerivedItem, Item, MergedRows, Spec
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.goals import Goal, Limit
@@ -385,7 +385,7 @@ def parse_targets(
     names = [item.name for item in spec.items]
     named = [*names, *(item.name for item in spec.derived)]
     targets, mistakes = [], []
-    for text in [texts] if isinstance(texts, str) else texts:
+    for text in several_texts("targets", texts):
         matched = _FORM.fullmatch(text)
         most = _number(matched[3]) if matched else None
         item = matched[1] if matched else ""
@@ -429,7 +429,11 @@ def parse_sweep(text: str | None) -> tuple[Fraction, ...]:
     if text is None:
         return ()
     try:
-        return tuple(accounting.parse_epsilon(number) for number in text.split(","))
+        return tuple(
+            accounting.parse_epsilon(number)
+            for one in several_texts("sweep", text)
+            for number in one.split(",")
+        )
     except SpecError as error:
         raise SpecError(f"sweep: {error}, with commas between: 0.1,0.5,1,2") from None
 

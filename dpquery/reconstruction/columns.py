@@ -59,7 +59,7 @@ from dpquery.spec.predicates import (
     WidthSet,
     ranges,
 )
-from dpquery.spec.problems import quoted, suggestion
+from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import Table
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.informed import InformedStrategy
@@ -207,8 +207,9 @@ def parse_columns(texts: str | Sequence[str]) -> tuple[ExtraColumn, ...]:
     Raises:
         SpecError: a name is not known or repeated, or a threshold is not a positive number.
     """
-    each = [texts] if isinstance(texts, str) else texts
-    columns = tuple(_parse(name) for text in each for name in text.split(","))
+    columns = tuple(
+        _parse(name) for text in several_texts("also", texts) for name in text.split(",")
+    )
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:

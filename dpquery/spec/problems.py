@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +187,15 @@ def not_read(path: Path, error: OSError, remedy: str) -> SpecError:
     elif isinstance(error, PermissionError):
         remedy = "check its permissions with `ls -l`"
     return SpecError(f"{path} cannot be read: {error.strerror}; {remedy}")
+
+
+def several_texts(name: str, given: str | Sequence[str]) -> Sequence[str]:
+    """Return several texts that an argument holds; one of them alone may be given for itself."""
+    several = [given] if isinstance(given, str) else given
+    if not isinstance(several, list | tuple) or not all(isinstance(one, str) for one in several):
+        what = type(given).__name__
+        raise SpecError(f"{name} is of the type {what}; expected a text or a list of texts")
+    return several
 
 
 def quoted(text: str) -> str:

@@ -482,17 +482,8 @@ derived:
 """
 
 
-@pytest.mark.nightly
-@pytest.mark.statistical
-@pytest.mark.parametrize("epsilon", [2, 8])
-def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, record_property):
-    """400 samples of one population by unequal chances, each released once."""
-    Path("workload.yaml").write_text(POPULATION)
-    ok("plan", "workload.yaml", "--epsilon", str(epsilon), "--time-limit", "0")
-    plan, spec = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
-    request = ReleaseRequest(Fraction(epsilon), spec.privacy.delta, "gaussian", (), 1)
-    mechanism = linear_mechanism(plan, spec, request)
-    query, rng, people = mechanism.query, np.random.default_rng(epsilon), 300_000
+def population(rng, people=300_000):
+    """Return the columns of a population, its chances to be drawn, and its true answers."""
     region = rng.choice(6, people, p=[0.4, 0.2, 0.15, 0.12, 0.08, 0.05])
     sex, age = rng.integers(0, 2, people), rng.integers(0, 4, people)
     size = rng.lognormal(0, 0.5, people) * (1 + 0.3 * region)
@@ -507,18 +498,29 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
         "women": np.vstack([by_sex / by_sex.sum(axis=0), np.ones(4)]).ravel(),
         "age": np.bincount(sex, age) / np.bincount(sex),
     }
+    named = {"region": region, "sex": np.where(sex == 1, "M", "F"), "age": age, "wt": 1 / chance}
+    return named, chance, truth
+
+
+@pytest.mark.nightly
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [2, 8])
+def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, record_property):
+    """400 samples of one population by unequal chances, each released once."""
+    Path("workload.yaml").write_text(POPULATION)
+    ok("plan", "workload.yaml", "--epsilon", str(epsilon), "--time-limit", "0")
+    plan, spec = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
+    request = ReleaseRequest(Fraction(epsilon), spec.privacy.delta, "gaussian", (), 1)
+    mechanism = linear_mechanism(plan, spec, request)
+    query, rng = mechanism.query, np.random.default_rng(epsilon)
+    named, chance, truth = population(rng)
     tables = tables_of_derived(
         spec, query.compiled.classes, query.compiled.workload.blocks, query.strategy
     )
     covered, quotients, noise_alone = [], [], []
     for _ in range(400):
-        drawn = np.flatnonzero(rng.random(people) < chance)
-        columns = {
-            "region": region[drawn],
-            "sex": np.where(sex[drawn] == 1, "M", "F"),
-            "age": age[drawn],
-            "wt": 1 / chance[drawn],
-        }
+        drawn = rng.random(chance.size) < chance
+        columns = {name: values[drawn] for name, values in named.items()}
         pq.write_table(pa.table(columns), here / "sample.parquet")
         counted = tabulate(
             here / "sample.parquet",

@@ -223,6 +223,7 @@ def test_a_page_for_a_notebook_is_escaped_and_holds_errors_alone(here):
         ({"release_number": "2"}, "release_number is a str; expected a number"),
         ({"plan_path": {"dataset": 1}}, "a dict was given where a path is expected"),
         ({"also": "pretty"}, "'pretty' is not known"),
+        ({"also": 5}, "also is of the type int; expected a text or a list of texts"),
         ({"confidence": 1.5}, r"confidence 1.5 is not from 0.5 to 0.9999"),
         ({"release_number": 0}, "release_number 0 is not a whole number from 1 to"),
         ({"plan_path": "nowhere.plan"}, "nowhere.plan cannot be read"),

@@ -84,7 +84,8 @@ class NoRoomError(BudgetExceededError):
         if tighter is funds.parent:
             budget += f" of its parent {tighter.dataset!r}, for all of its datasets together"
         if over is not None:
-            return f"this release needs {times_left(over)} what is left of {budget}"
+            what = "discovery" if price.threshold else "release"
+            return f"this {what} needs {times_left(over)} what is left of {budget}"
         if price.pure is None and tighter.decisive.left > 0:
             return f"Gaussian noise does not fit what is left of {budget}: only Laplace noise does"
         return f"nothing is left of {budget}"

@@ -39,7 +39,7 @@ from dpquery.releases.package.tables import (
 )
 from dpquery.releases.words import without_controls
 from dpquery.spec.columns import Domain
-from dpquery.spec.problems import quoted, suggestion
+from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import About
 from dpquery.untrusted.files import check_named, disk_words
 
@@ -211,8 +211,7 @@ def parse_formats(texts: str | Sequence[str]) -> tuple[TableFormat, ...]:
         SpecError: a format is not known, or what writes it is missing.
     """
     known = get_args(TableFormat)
-    each = [texts] if isinstance(texts, str) else texts
-    given = [name for text in each for name in text.split(",")]
+    given = [name for text in several_texts("also", texts) for name in text.split(",")]
     for name in given:
         if name not in known:
             raise SpecError(
