@@ -477,7 +477,8 @@ def _weights_grid(found: WeightsFound) -> Grid:
     ]
     if odd := found.counting_none:
         texts = ", ".join(f"{_shown(text)} ({number:,})" for text, number in odd[:_COMMONEST])
-        notes.append(f"{count(sum(n for _, n in odd), 'record')} count as 0: {texts}")
+        what = count(sum(n for _, n in odd), "weight")
+        notes.append(f"{what} below 0, or no number, taken for 0: {texts}")
     columns = ("at_most", "records above", "weight cut off", "of the sum", "noise", "")
     title = f"weights in `{found.declared.name}`: {total:,.0f} in all"
     strong = caps.index(declared)

@@ -276,7 +276,8 @@ def remedy_words(report: PlanReport) -> list[str]:
         about = rounded(float(report.epsilon) * weakest.rmse / worth.target)
         target = f'--target "{weakest.name}: rmse <= {worth.target:g}"'
         remedies.append(f"{target} (as planned at about epsilon {about}{beside})")
-        remedies += ["`prefer: closest`"] * (report.spec.prefer == "unbiased")
+        guesses = report.spec.prefer == "unbiased" and report.spec.privacy.weight is None
+        remedies += ["`prefer: closest`"] * guesses
         too = "fine" if is_table else "small"
         sure = "may be" if weakest.needs or len(weakest.grades) > 1 else "is"
         lines.append(f"{weakest.name} {sure} too {too} for its noise: {', or '.join(remedies)}")

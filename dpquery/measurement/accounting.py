@@ -144,7 +144,7 @@ def guarantee(
         return Guarantee("pure", epsilon, epsilon=epsilon, delta=Fraction(0))
     if delta == 0:
         raise SpecError(
-            "the delta is 0, and Gaussian noise needs one above it; leave --delta out, or declare "
+            "Gaussian noise needs a delta above 0, and it is 0; leave --delta out, or declare "
             "`privacy: {delta: 1e-9}`"
         )
     if accounting == "gdp":

@@ -117,8 +117,8 @@ def sampling_errors(
     if weight is None or weight.design_effect is None or noise.squares is None:
         return None
     (noisy,) = squares
-    std, effect = noise.squares.noise_std, float(weight.design_effect)
-    return SamplingErrors(strategy, reconstruct(strategy, noisy), std, effect, level)
+    std, effect, cap = noise.squares.noise_std, float(weight.design_effect), float(weight.at_most)
+    return SamplingErrors(strategy, reconstruct(strategy, noisy), std, effect, level, cap)
 
 
 def facts_used(

@@ -7,7 +7,8 @@ is a little more. So the sum of the squares of what the records add estimates it
 declared design effect it is what clusters and strata make of it.
 
 These sums are measured over the same tables as the weights, with noise of their own. Where one is
-less than LEAST times its standard error, noise hides it: nothing is said then.
+less than LEAST times its standard error, or more than weights up to the cap can have for a sum
+within its interval, noise hides it: nothing is said then.
 """
 
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ class SamplingErrors:
     noise_std: float  # standard deviation of their noise on each measured row
     design_effect: float  # how many times the variance of Poisson sampling there is
     level: float  # of the intervals
+    at_most: float  # the cap of weights
 
     def variances(self, block: Block, position: int | None) -> Floats:
         """Return the variance of each answer of a block that the sample makes, (m,)."""
@@ -121,6 +123,9 @@ class SamplingErrors:
         if answers.stated is not None:  # what public facts state is no estimate from a sample
             variances = np.where(answers.stated > 0, np.nan, variances)
         ends = (answers.estimate - answers.half_width, answers.estimate + answers.half_width)
+        if _of_squared_values(block) is block:  # squares add up to the cap times the sum at most
+            most = self.design_effect * self.at_most * ends[1]
+            variances = np.where(variances > most, np.nan, variances)
         return self.together(variances, answers.estimate, answers.std_error, ends)
 
     def together(

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -305,7 +306,7 @@ def test_a_check_counts_what_is_cut_off_by_weight(here):
     assert done.code == 1
     assert "weights in `wt`: 12 in all" in words
     assert re.search(r"2\.5 1 8 61 % 1 times as declared", words)  # 7.5 of 12.3 of one record
-    assert '2 records count as 0: "" (1), "abc" (1)' in words
+    assert '2 weights below 0, or no number, taken for 0: "" (1), "abc" (1)' in words
 
 
 SAMPLE = SMALL[: SMALL.index("workload")].replace("step: 0.1", "step: 0.1, design_effect: 1.5")
@@ -427,7 +428,7 @@ class Squares:
 @pytest.mark.parametrize("effect", [1.0, 1.5])
 def test_sums_of_squares_below_two_of_their_errors_say_nothing(effect):
     strategy = MarginalsStrategy("m", "gaussian", (4,), {(0,): 1})
-    errors = SamplingErrors(strategy, Squares(), 1.0, effect, 0.95)
+    errors = SamplingErrors(strategy, Squares(), 1.0, effect, 0.95, math.inf)
     variances = errors.variances(marginal((4,), (0,)), 0)
     assert np.allclose(variances, [np.nan, effect * 2.01, np.nan, effect * 100], equal_nan=True)
     estimate, ends = np.full(4, 50.0), (np.full(4, 40.0), np.full(4, 80.0))
@@ -435,6 +436,13 @@ def test_sums_of_squares_below_two_of_their_errors_say_nothing(effect):
     assert np.allclose(both.total_std, np.sqrt(109))
     assert np.allclose(both.total_low, 50 - np.hypot(10, 19.59964))
     assert np.allclose(both.total_high, 50 + np.hypot(30, 19.59964))
+    three, ten = np.full(4, 3.0), np.full(4, 10.0)
+    answers = SimpleNamespace(estimate=estimate, std_error=three, half_width=ten, stated=None)
+    for cap, fits in ((1.7, True), (1.6, False)):  # times 60: 102 and 96
+        errors = replace(errors, at_most=cap)
+        sampling = errors.columns(answers, marginal((4,), (0,)), 0).sampling_std
+        known = [np.nan, math.sqrt(effect * 2.01), np.nan, math.sqrt(effect * 100)]
+        assert np.allclose(sampling, known if fits else [*known[:3], np.nan], equal_nan=True)
 
 
 def test_squares_take_a_tenth_and_the_charge_is_the_whole(here):
