@@ -558,8 +558,8 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
             sampling, low, high = (file[name].to_numpy().astype(float) for name in names)
             inside = (low <= truth[item.name]) & (truth[item.name] <= high)
             quotients += inside[sampling > 0].tolist()
-    record_property("covered", np.mean(covered))
-    record_property("quotients", np.mean(quotients))
+    record_property("covered", float(np.mean(covered)))
+    record_property("quotients", float(np.mean(quotients)))
     record_property("of them", len(quotients) / (400 * 10))
     record_property("printed", len(covered) / (400 * spec.queries))
     assert len(covered) > 400 * spec.queries / 4
