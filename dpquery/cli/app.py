@@ -190,9 +190,9 @@ def _usage_words(error: typer.BadParameter) -> str:
     example = examples.get("".join(named), "")
     if error.ctx:
         place, example = error.ctx.command_path, error.ctx.command.epilog or ""
-        arguments = (p for p in error.ctx.command.params if p.param_type_name == "argument")
+        arguments = [p for p in error.ctx.command.params if p.param_type_name == "argument"]
         needed = [each.name for each in arguments if each.required]
-        if not any(p.param_type_name == "argument" for p in error.ctx.command.params):
+        if not arguments:
             message = message.replace(" or another", ": it takes none")
         if message.startswith("Missing argument") and len(needed) > 1:
             message = f"`{place}` needs {' and '.join(needed)}"

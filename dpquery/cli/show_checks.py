@@ -481,8 +481,7 @@ def _weights_grid(found: WeightsFound) -> Grid:
         notes.append(f"{what} below 0, or no number, taken for 0: {texts}")
     columns = ("at_most", "records above", "weight cut off", "of the sum", "noise", "")
     title = f"weights in `{found.declared.name}`: {total:,.0f} in all"
-    strong = caps.index(declared)
-    return Grid(title, columns, tuple(rows), tuple(notes), strong)  # fmt: skip
+    return Grid(title, columns, tuple(rows), tuple(notes), caps.index(declared))
 
 
 def _layout_grid(layout: FileGuess, declared: FileFormat, header: Header) -> Grid:

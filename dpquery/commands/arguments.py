@@ -106,11 +106,17 @@ def ledger_place(given: FilePath | None) -> Path:
     return default_path() if given is None else as_path(given)
 
 
+def _check_number(name: str, given: object, which: str) -> None:
+    if not isinstance(given, int | float):
+        raise SpecError(f"{name} is {_what(given)}; expected a number {which}")
+
+
 def checked_level(given: float | None) -> float | None:
     """Return the level of noise intervals; SpecError unless it is within LEVELS."""
-    if given is not None and not isinstance(given, int | float):
-        raise SpecError(f"confidence is {_what(given)}; expected a number such as 0.95")
-    if given is not None and not LEVELS[0] <= given <= LEVELS[1]:
+    if given is None:
+        return None
+    _check_number("confidence", given, "such as 0.95")
+    if not LEVELS[0] <= given <= LEVELS[1]:
         fraction = given / 100
         instead = f"; write {fraction:g}" if LEVELS[0] <= fraction <= LEVELS[1] else ""
         raise SpecError(f"confidence {given:g} is not from {LEVELS[0]:g} to {LEVELS[1]:g}{instead}")
@@ -119,8 +125,7 @@ def checked_level(given: float | None) -> float | None:
 
 def checked_count(name: str, given: int, *, least: int, most: int = LARGEST_NUMBER) -> int:
     """Return a whole number; SpecError unless it is from `least` to `most`."""
-    if not isinstance(given, int | float):
-        raise SpecError(f"{name} is {_what(given)}; expected a number such as {least:,}")
+    _check_number(name, given, f"such as {least:,}")
     if given != int(given) or not least <= given <= most:
         raise SpecError(f"{name} {given!r} is not a whole number from {least:,} to {most:,}")
     return given
@@ -128,8 +133,7 @@ def checked_count(name: str, given: int, *, least: int, most: int = LARGEST_NUMB
 
 def checked_seconds(given: float) -> float:
     """Return a time limit in CPU seconds; SpecError if it is negative or no number."""
-    if not isinstance(given, int | float):
-        raise SpecError(f"time_limit is {_what(given)}; expected a number of seconds, such as 60")
+    _check_number("time_limit", given, "of seconds, such as 60")
     if math.isnan(given) or given < 0:
         raise SpecError(f"time_limit {given!r} is not a number of seconds from 0 on")
     return given

@@ -7,12 +7,13 @@ import heapq
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from dpquery.arrays import Bools, Floats
+from dpquery.arrays import Bools, Floats, Ints
 from dpquery.measurement.counting.column_codes import ColumnCodes, number_of
 from dpquery.measurement.counting.persons import name_of, person_names
 from dpquery.measurement.counting.sources import StoredValues
@@ -394,6 +395,15 @@ class ColumnTally:
         )
 
 
+def _counted_inside(texts: StoredValues, inside: Bools) -> Iterator[tuple[pa.Array, Ints]]:
+    """Yield the distinct texts of a chunk's pieces, and how many records inside have each."""
+    start = 0
+    for distinct, index in texts:
+        kept = index[inside[start : start + index.size]]
+        start += index.size
+        yield distinct, np.bincount(kept, minlength=len(distinct))
+
+
 class WeightTally:
     """The weights of those records that nothing leaves out."""
 
@@ -405,11 +415,7 @@ class WeightTally:
 
     def add(self, texts: StoredValues, inside: Bools) -> None:
         """Count the weights of one chunk, of the records that are inside."""
-        start = 0
-        for distinct, index in texts:
-            kept = index[inside[start : start + index.size]]
-            start += index.size
-            records = np.bincount(kept, minlength=len(distinct))
+        for distinct, records in _counted_inside(texts, inside):
             counts_none = self._codes.of(distinct) == self._weight.steps
             for place in np.flatnonzero(records).tolist():
                 text = distinct[place].as_py().strip()
@@ -453,11 +459,7 @@ class PersonTally:
 
     def add(self, texts: StoredValues, inside: Bools) -> None:
         """Count the rows of one chunk that are inside."""
-        start = 0
-        for distinct, index in texts:
-            kept = index[inside[start : start + index.size]]
-            start += index.size
-            rows = np.bincount(kept, minlength=len(distinct))
+        for distinct, rows in _counted_inside(texts, inside):
             names = person_names(distinct, self._decimal).to_pylist()
             for text, name, count in zip(distinct.to_pylist(), names, rows.tolist(), strict=True):
                 if count:

@@ -28,7 +28,7 @@ from typing import Protocol
 
 import numpy as np
 import pandas as pd
-from bench_choice import data_of_r
+from bench_choice import NAMES, data_of_r
 from scipy.special import logsumexp
 
 from dpquery.arrays import Floats, Ints
@@ -418,7 +418,6 @@ METHODS = {
     "AIM": aim,
     "MST": mst,
 }
-NAMES = {2: "pairs", 3: "triples"}
 
 
 def wanted(words: Sequence[str]) -> Iterator[tuple[str, int, str, str, int]]:

@@ -453,8 +453,8 @@ def sample_words(report: Report) -> list[str]:
         for name, queries, one in shown
     ]
     hidden = "; noise hides the others'" * any(one.known < queries for _, queries, one in shown)
-    return [f"of sample and noise, {level_text(report.manifest.level)} within: "
-            f"{', '.join(words)}{hidden}"]  # fmt: skip
+    level = level_text(report.manifest.level)
+    return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]
 
 
 def to_json(report: Report) -> dict[str, JsonValue]:
