@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from dpquery.arrays import Ints
 from dpquery.commands.arguments import FilePath, as_path, checked_level
 from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
@@ -39,6 +37,7 @@ from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import Manifest, read_manifest
 from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.statement import guarantee_line
+from dpquery.releases.tables.long_table import DerivedTable
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.spec.problems import Place, quoted
@@ -263,7 +262,7 @@ class _Answered:
 
     answers: Callable[[Item], Iterator[TableAnswers]]
     described: Callable[[Manifest], Manifest]
-    derived: tuple[pa.Table, ...] = ()
+    derived: tuple[DerivedTable, ...] = ()
     rmse: float | None = None
     max_std_error: float | None = None
     guessed: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.releases.budget_words import DISCOVERED, RECORDED, exact_words, taken_words
 from dpquery.releases.manifest import LedgerFacts, Manifest
+from dpquery.releases.tables.long_table import DerivedTable
 from dpquery.spec.spec import Item
 from dpquery.strategy.strategy import Noise
 
@@ -38,7 +39,7 @@ class ReleaseContent:
     answers: Callable[[Item], Iterator[TableAnswers]]
     manifest: Manifest  # what is public about them
     relaxed: pa.Table | None = None  # the relaxed rows that they come from, if they do
-    derived: tuple[pa.Table, ...] = ()  # the rows of every derived item
+    derived: tuple[DerivedTable, ...] = ()
     # the errors of the best guess and of estimates, by the noisy values, where it is among the
     # columns or far nearer
     nearer: tuple[float, float] | None = None

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block
@@ -13,7 +11,7 @@ from dpquery.reconstruction.derived import JointAnswers, derived_rows, with_samp
 from dpquery.reconstruction.least_squares import Estimates, positions_of
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.tables.labels import release_rules
-from dpquery.releases.tables.long_table import derived_table
+from dpquery.releases.tables.long_table import DerivedTable, derived_table
 from dpquery.spec.columns import Domain
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import DerivedItem, Item, Spec, Table
@@ -69,7 +67,7 @@ def derived_answers(
     level: float,
     others: Mapping[str, JointAnswers] | None = None,
     sampling: SamplingErrors | None = None,
-) -> tuple[pa.Table, ...]:
+) -> tuple[DerivedTable, ...]:
     """Return the table of every derived item, in order.
 
     Args:

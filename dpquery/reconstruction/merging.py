@@ -141,15 +141,20 @@ def _siblings(target: _Target, attribute: Attribute) -> list[MergedCodes]:
     return cut(tuple(range(attribute.length)), 0)
 
 
-def _predicates(
-    merged: Iterable[MergedCodes], attribute: Attribute
-) -> tuple[PredicateSet, dict[MergedCodes, int]]:
-    """Return a predicate set with one query for each set of codes, and the place of each."""
-    names = {
+def group_names(attribute: Attribute) -> dict[MergedCodes, tuple[str, tuple[str, str]]]:
+    """Return label, level and code of every group of an attribute's hierarchy, by its values."""
+    return {
         members: (level.labels[k], (level.name, level.codes[k]))
         for level in attribute.levels
         for k, members in enumerate(level.members)
     }
+
+
+def _predicates(
+    merged: Iterable[MergedCodes], attribute: Attribute
+) -> tuple[PredicateSet, dict[MergedCodes, int]]:
+    """Return a predicate set with one query for each set of codes, and the place of each."""
+    names = group_names(attribute)
     spans, groups, rest = list[MergedCodes](), list[MergedCodes](), list[MergedCodes]()
     for cells in sorted(merged):
         is_span = not attribute.levels and cells[-1] < attribute.length

@@ -327,7 +327,7 @@ class Manifest:
     def files(self) -> tuple[str, ...]:
         """Names of all files of the release, the manifest last."""
         items = tuple(file for item in self.items for file in item.files)
-        items += tuple(item.file for item in self.derived)
+        items += tuple(file for item in self.derived for file in item.files)
         sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
         relaxed = () if self.error_bars or self.answered else (RELAXED_ROWS_FILE,)
         return (*items, *relaxed, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
@@ -529,6 +529,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     names = {item.name for item in files}
     yield "items", len(names) == len(files) > len(manifest.derived)
     yield "items.file", all(item.file == f"{item.name}.parquet" for item in files)
+    yield "derived.merged", all(d.merged is None or d.kind == "merged" for d in manifest.derived)
     rules = (item.published for item in manifest.items if item.published is not None)
     yield "items.published", all(map(_rules_are_believable, rules))
     yield "adaptive", manifest.rap is None or manifest.adaptive is None

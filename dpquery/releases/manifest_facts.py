@@ -20,6 +20,7 @@ ItemName = Annotated[str, Matching(NAME)]
 FigureAboveZero = Annotated[float, Within(LEAST_FIGURE, MOST)]
 """Above zero: its logarithm, and its square, must still be numbers."""
 FigureFromZero = Annotated[float, Within(LEAST_FIGURE, MOST, or_zero=True)]
+ShareOfRows = Annotated[float, Within(LEAST_FIGURE, 1.0, or_zero=True)]
 
 
 Z_95 = NormalDist().inv_cdf(0.975)
@@ -292,6 +293,26 @@ class DerivedFacts:
     kind: str  # share, ratio, mean, difference, rate, quantiles or merged
     definition: str  # how it is worked out, in words
     description: str  # what it shows, for its readers
+    # the share of the item's rows that are merged with others; None of other kinds
+    merged: Annotated[ShareOfRows | None, UNWRITTEN] = None
+
+    @property
+    def map_file(self) -> str:
+        """The file that says which values are merged."""
+        return f"{self.name}.map.csv"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Its files."""
+        return (self.file,) if self.merged is None else (self.file, self.map_file)
+
+    @property
+    def words(self) -> str:
+        """How it is worked out, and how much of it is merged."""
+        if self.merged is None:
+            return self.definition
+        share = f"{percent(self.merged)} of the rows are merged with others"
+        return f"{self.definition}; {share}, as {self.map_file} says"
 
 
 def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
@@ -313,7 +334,7 @@ def derived_lines(items: Sequence[DerivedFacts]) -> list[str]:
     """Return the lines of the statement on derived items; none where there are none."""
     if not items:
         return []
-    return [*(f"- `{item.file}`: {item.definition}." for item in items), "", READING_DERIVED]
+    return [*(f"- `{item.file}`: {item.words}." for item in items), "", READING_DERIVED]
 
 
 def nearer_words(guess: float, unbiased: float) -> str:

@@ -210,6 +210,48 @@ def test_larger_rows_to_expect_leave_more_apart_and_siblings_stay_in_their_group
     assert [of_county[cells] for cells in places.cells] == places.area_level.tolist()
 
 
+NEXT = """\
+domain:
+  age: {hierarchy: release/sized.map.csv, levels: [[sized, age], [sized F, age]], other: show}
+  sex: {values: [F, M]}
+  area: {hierarchy: release/places.map.csv, levels: [[places, tract], [state, tract]]}
+workload:
+  - {name: both, product: {age: sized, sex: identity}}
+  - {name: women, product: {age: sized F}, where: {sex: F}}
+  - {name: areas, product: {area: [places, state]}, where: {sex: M}}
+"""
+
+
+def test_the_next_spec_takes_the_map_and_asks_for_the_merged_rows(noise):
+    sizes = pd.read_csv("sizes.csv")
+    sizes["size"] *= np.where(sizes.sex == "F", 4, 1)
+    sizes.to_csv("sizes.csv", index=False)
+    release = released(noise)
+    head = SPEC[: SPEC.index("domain:")].replace("version: 1", "version: 2")
+    Path("next.yaml").write_text(head + NEXT)
+    ok("plan", "next.yaml", "--epsilon", "30", "--out", "next.plan", "--time-limit", "0")
+    ok("release", "data.csv", "--plan", "next.plan", "--epsilon", "30", "--out", "next")
+    again, sized, truth = Release("next"), release.table("sized"), pd.read_csv("data.csv")
+    women = again.table("women")
+    before = sized[(sized.sex == "F") & (sized.age != "other")]
+    assert women.age.tolist() == [age.replace(" to ", "-") for age in before.age]
+    for line, old in zip(women.itertuples(), before.itertuples(), strict=True):
+        inside = truth.age.between(old.age_from, old.age_to) & (truth.sex == "F")
+        assert line.estimate == pytest.approx(inside.sum(), abs=9)
+    both = pd.read_csv("release/sized.map.csv").groupby("sized")
+    men = sized[(sized.sex == "M") & (sized.age != "other")]
+    for table in (before, men):
+        ends = both.age.agg(["min", "max"]).to_numpy()
+        spans = table[["age_from", "age_to"]].to_numpy()
+        assert all(((ends[:, 0] <= a) & (b <= ends[:, 1])).sum() == 1 for a, b in spans)
+    areas, places = again.table("areas"), release.table("places")
+    level = areas[areas.area_level == "places"]
+    assert level.area.tolist() == places.area.tolist()
+    assert level.area_code.tolist() == [
+        f"{name} {code}" for name, code in zip(places.area_level, places.area_code, strict=True)
+    ]
+
+
 def test_neither_the_data_nor_the_noise_decide_which_rows_are_merged(noise, monkeypatch):
     tables = []
     for name, text in (("a", Path("data.csv").read_text()), ("b", "age,sex,area\n")):
@@ -257,12 +299,19 @@ def test_plan_report_package_and_replicates_have_them(noise):
     facts = {each["name"]: each for each in manifest["derived"]}
     assert facts["few"]["rows"] == rows
     assert facts["few"]["definition"] == "ages, added up over age up to a relative error of 0.2"
+    cells = release.table("few").cells
+    assert facts["few"]["merged"] == pytest.approx(cells[cells > 1].sum() / 62)
+    said = f"{100 * facts['few']['merged']:.0f} % of the rows are merged with others, as few.map"
     ok("error-report")
-    assert "few" in Path("report.html").read_text()
+    assert said in Path("report.html").read_text()
+    assert said in Path("release/statement.md").read_text()
     ok("package", "--also", "csv")
     assert len(pd.read_csv("package/few.csv")) == rows
     book = Path("package/codebook.md").read_text()
     assert "How many rows of the item are added up in this one" in book
+    assert said in book
+    assert "`few.csv`, `few.map.csv`" in book
+    assert Path("package/few.map.csv").read_bytes() == Path("release/few.map.csv").read_bytes()
     ok("replicates", "--items", "few", "--draws", "400")
     drawn = pd.read_parquet("replicates/few.parquet").filter(like="noise_")
     ratio = np.sqrt((drawn**2).mean(axis=1)) / release.table("few").std_error

@@ -56,7 +56,7 @@ from dpquery.releases.tables.file_columns import (
 from dpquery.releases.tables.file_fields import FileField, item_fields, other_fields
 from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, ItemRows, layout
 from dpquery.releases.tables.labels import FIRST_RULES, release_rules
-from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
+from dpquery.releases.tables.long_table import DerivedTable, axes_table, labels_table, long_layout
 from dpquery.spec.spec import Item, Spec
 from dpquery.untrusted.files import check_named, disk_words
 from dpquery.untrusted.json_values import as_json
@@ -228,7 +228,7 @@ def write_release(
     replace: bool,
     sources: Sources | None = None,
     relaxed: pa.Table | None = None,
-    derived: Sequence[pa.Table] = (),
+    derived: Sequence[DerivedTable] = (),
     workshop: Path | None = None,
     unless_same: DpqueryError | None = None,
 ) -> None:
@@ -242,7 +242,7 @@ def write_release(
         replace: whether a release of another key may be replaced.
         sources: go into the folder too; the manifest has their digests.
         relaxed: the relaxed rows that the answers were read from, where the manifest names them.
-        derived: the rows of every derived item that the manifest names.
+        derived: what is written of every derived item that the manifest names.
         workshop: beside the target, where that is claimed already.
         unless_same: raised where a release that is there would not stay byte for byte as it is.
 
@@ -256,8 +256,8 @@ def write_release(
     """
     directory = Path(os.path.abspath(directory))
     counted = [
-        dataclasses.replace(facts, rows=rows.num_rows)
-        for facts, rows in zip(manifest.derived, derived, strict=True)
+        dataclasses.replace(facts, rows=made.rows.num_rows, merged=made.merged)
+        for facts, made in zip(manifest.derived, derived, strict=True)
     ]
     manifest = dataclasses.replace(manifest, derived=tuple(counted))
     with ExitStack() as claim:
@@ -270,8 +270,10 @@ def write_release(
             _write_sources(workshop / NEW, sources, manifest)
         if relaxed is not None:
             _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
-        for facts, rows in zip(manifest.derived, derived, strict=True):
-            _write_table(workshop / NEW / facts.file, rows, manifest)
+        for facts, made in zip(manifest.derived, derived, strict=True):
+            _write_table(workshop / NEW / facts.file, made.rows, manifest)
+            if made.map:
+                (workshop / NEW / facts.map_file).write_text(made.map, encoding="utf-8")
         _write_files(workshop / NEW, spec, answers, manifest)
         for name in (*manifest.files, ""):
             sync_path(workshop / NEW / name)

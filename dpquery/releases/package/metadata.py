@@ -108,7 +108,8 @@ def _file_rows(
 ) -> tuple[tuple[str, str, str], ...]:
     rows = []
     for table in tables:
-        names = [n for n in (table.path.name, f"{table.name}.csv") if n in files]
+        endings = ("parquet", "csv", "map.csv")
+        names = [n for n in (f"{table.name}.{end}" for end in endings) if n in files]
         rows.append((", ".join(f"`{n}`" for n in names), f"{table.rows:,}", table.description))
         stem = f"{table.name}{NOISE_SUFFIX}"
         drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]

@@ -110,7 +110,9 @@ def _table_of_rows(
             shows = _shows(facts, fields)
         else:
             fields = derived_item_fields(file.schema_arrow, facts, manifest, domain)
-            shows = f"Worked out as: {facts.definition}"
+            shows = f"Worked out as: {facts.words}"
+            if facts.merged is not None and facts.description:
+                shows = f"{facts.description}. {shows}"
         attributes = {} if domain is None else {a.name: a for a in domain.attributes}
         fields = _with_categories(file, fields, attributes)
         unique = _is_unique(file, [field.name for field in fields if field.key])

@@ -485,7 +485,8 @@ def to_json(report: Report) -> dict[str, JsonValue]:
 
 def _derived_json(item: DerivedReport) -> dict[str, JsonValue]:
     name, kind, rows = item.facts.name, item.facts.kind, item.facts.rows
-    return {"name": name, "kind": kind, "rows": rows, **asdict(item.widths)}
+    merged = {} if item.facts.merged is None else {"merged": item.facts.merged}
+    return {"name": name, "kind": kind, "rows": rows, **merged, **asdict(item.widths)}
 
 
 def to_rows(report: Report) -> list[tuple[str, ...]]:

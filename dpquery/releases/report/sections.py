@@ -57,7 +57,7 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
 def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture | None]:
     """Return the part of the page about a derived item, and its picture."""
     facts, percent = item.facts, level_text(level)
-    notes = [f"It is: {facts.definition}."]
+    notes = [f"It is: {facts.words}."]
     if facts.kind == "quantiles":
         notes.append(QUANTILES_IN_BINS)
     in_percent = facts.kind in PERCENT_KINDS
@@ -80,7 +80,7 @@ def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture 
         picture=picture,
         notes=notes,
         table=_table(facts.name, item.cells, facts.rows, value, percent, picture),
-        files=((facts.file,), facts.rows, item.columns),
+        files=(facts.files, facts.rows, item.columns),
     ), picture
 
 

@@ -9,8 +9,12 @@ The cells of a table are the C-order product of its axes' queries: that on an ax
 (cell // stride) % size-th of its list of labels.
 """
 
+import csv
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +22,7 @@ from numpy import int32, int64
 
 from dpquery.arrays import Floats, Ints
 from dpquery.reconstruction.derived import DerivedRows
+from dpquery.reconstruction.merging import Merging, group_names, rows_along
 from dpquery.releases.tables.errors import FLAGS, flags, relative_errors
 from dpquery.releases.tables.file_columns import AXES, LABEL, LABELS, schema_of
 from dpquery.releases.tables.item_table import (
@@ -37,10 +42,11 @@ from dpquery.releases.tables.labels import (
     encoded,
     label_columns,
     masked,
+    query_labels,
 )
-from dpquery.spec.columns import Attribute, Dates, Domain
+from dpquery.spec.columns import Attribute, Dates, Domain, HierarchyLevel
 from dpquery.spec.predicates import PredicateSet
-from dpquery.spec.spec import DerivedItem, Item, Quantiles, Table
+from dpquery.spec.spec import DerivedItem, Item, MergedRows, Quantiles, Table
 
 NUMBERED = ("table", "cell")
 """The columns that say what a row is."""
@@ -202,9 +208,17 @@ LOST = "lost in noise"
 _FIGURES = ("estimate", "std_error", "ci_low", "ci_high")
 
 
+class DerivedTable(NamedTuple):
+    """What is written of a derived item."""
+
+    rows: pa.Table
+    map: str = ""  # of merged rows: which values are added up, as the file of a hierarchy
+    merged: float | None = None  # the share of the item's rows that are added up with others
+
+
 def derived_table(
     item: DerivedItem, figures: DerivedRows, domain: Domain, rules: ColumnRules
-) -> pa.Table:
+) -> DerivedTable:
     """Return the rows of a derived item: labels, `quantile` of quantiles, figures, flag, reason.
 
     Of merged rows the last column says how many each adds up.
@@ -236,10 +250,65 @@ def derived_table(
     places = masked(np.zeros(len(figures.lost), dtype=np.int32), ~figures.lost)
     arrays += [_flags(figures), pa.DictionaryArray.from_arrays(places, pa.array([figures.reason]))]
     fields += [pa.field("flag", LABEL, nullable=False), pa.field("reason", LABEL)]
-    if merging is not None:
-        arrays.append(pa.array([len(added) for added in merging.of], pa.int64()))
-        fields.append(pa.field("cells", pa.int64(), nullable=False))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    if merging is None or not isinstance(statistic, MergedRows):
+        return DerivedTable(pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+    cells = np.array([len(added) for added in merging.of])
+    arrays.append(pa.array(cells))
+    fields.append(pa.field("cells", pa.int64(), nullable=False))
+    share = float(cells[cells > 1].sum() / cells.sum())
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return DerivedTable(table, _map(item.name, statistic, merging, domain), share)
+
+
+def _map(name: str, statistic: MergedRows, merging: Merging, domain: Domain) -> str:
+    """Return which values of the merged attribute are added up, a value a line.
+
+    The column `name` has the smallest sets of values that no sum of any group of rows cuts; where
+    groups are merged differently each has a column of its own too. The levels of the attribute
+    stand behind, so that the file is a hierarchy for another spec as it is.
+    """
+    attribute, index = domain.attributes[statistic.attribute], statistic.attribute
+    added: Ints = np.empty(statistic.rows.size, dtype=np.int64)
+    for place, rows in enumerate(merging.of):
+        added[rows] = place
+    values: Ints = np.arange(attribute.length)
+    firsts, together = list[Ints](), values.copy()
+    for of_group in added[rows_along(statistic.rows, index)][:, values]:
+        _, first, places = np.unique(of_group, return_index=True, return_inverse=True)
+        firsts.append(first[places])
+        for code in first:
+            joined = np.isin(together, together[firsts[-1] == code])
+            together[joined] = together[joined].min()
+    columns = {name: together}
+    if not all(np.array_equal(first, together) for first in firsts):
+        axes = [(domain.attributes[i], p) for i, p in statistic.rows.axes if i != index]
+        groups = product(*(query_labels(each, predicates).labels for each, predicates in axes))
+        columns |= {f"{name} {', '.join(g)}": of for g, of in zip(groups, firsts, strict=True)}
+    *above, lowest = attribute.levels or (_level(attribute.name, values, attribute),)
+    merged = (_level(column, of, attribute) for column, of in columns.items())
+    written = dict[str, Sequence[str]]()
+    for level in (lowest, *merged, *above):
+        written[level.name] = [level.codes[k] for k in level.group_of]
+        if level.labels != level.codes:
+            written[f"{level.name}_label"] = [level.labels[k] for k in level.group_of]
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerows([written, *zip(*written.values(), strict=True)])
+    return text.getvalue()
+
+
+def _level(name: str, first: Ints, attribute: Attribute) -> HierarchyLevel:
+    """Return sets of values as a level of a hierarchy, given of each value the first of its set."""
+    starts, group_of = np.unique(first, return_inverse=True)
+    sets = [tuple(np.flatnonzero(first == start).tolist()) for start in starts]
+    if attribute.levels:
+        names = group_names(attribute)
+        named = [names.get(each, ("all listed", ("all", "listed"))) for each in sets]
+        pairs = [(" ".join(group), label) for label, group in named]
+    else:
+        pairs = [(attribute.columns[0].range_label(each[0], each[-1]),) * 2 for each in sets]
+    codes, labels = zip(*pairs, strict=True)
+    return HierarchyLevel(name, codes, labels, tuple(group_of.tolist()))
 
 
 def _figures(values: Floats, dates: Dates | None) -> pa.Array:
