@@ -8,7 +8,7 @@ share that holds it by the root of squares, as if answers were independent.
 """
 
 import numpy as np
-from derived_support import Simulated, naive, strategies, town, truth
+from release_parts import Simulated, naive, strategies, town, truth
 
 from dpquery.public_chance import public_generator
 

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
-from data import write_duckdb, write_sqlite
 from engines import LOCAL, PG, connect_server, cursor_of_postgres, in_postgres, postgres_running
+from specs import write_duckdb, write_sqlite
 
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.spec.parsing.read import load_spec

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
-from data import single, spec_of
+from specs import single, spec_of
 
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.spec.calendar import DateFormat

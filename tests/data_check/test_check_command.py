@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from damage import CANARY, LARGE, NO_HEADERS, SMALL
-from data import ADBC, TAKES, write_adbc, write_duckdb
+from specs import ADBC, TAKES, write_adbc, write_duckdb
 from test_data_check import (
     CENSUS,
     DROP,

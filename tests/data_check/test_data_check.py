@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from damage import FILES, NO_HEADERS
-from data import FUZZ, HEADER, LINE, attributes, single, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from specs import FUZZ, HEADER, LINE, attributes, single, spec_of
 
 from dpquery.data_check import check as module
 from dpquery.data_check.findings import PersonTally, TextCounts

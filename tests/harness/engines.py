@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from data import (
+from specs import (
     TAKES,
     needs,
     single,

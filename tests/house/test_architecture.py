@@ -230,7 +230,7 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
         if name in seen or name not in graph:
             continue
         seen.add(name)
-        # The package itself loads nothing but its version (test_api), and no room imports it.
+        # The package itself loads nothing but its version, as a test says; no room imports it.
         parent = name.rpartition(".")[0]
         todo += [*graph[name], *([parent] if "." in parent else [])]
     return seen

@@ -19,9 +19,9 @@ from textwrap import indent
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
-GUARDING = "accounting* adaptive* audit* bad_input bulk_noise crashes* fuzz_* hostile_plans ledger*"
-GUARDING += " mistakes noise non_interference* release_protocol rounded_noise rounds_commands"
-GUARDING += " selection solution_check stability supply threats"
+GUARDING = "accounting* adaptive* audit* bad_input bulk_noise crashes* fuzz_* ledger*"
+GUARDING += " mistakes noise non_interference* once refusals release_protocol rounds_commands"
+GUARDING += " selection stability supply threats"
 AUDIT = "dpquery audit"
 TALLIES = ("draws", "neighbours", "bad inputs", "crashes", "races", "conversions")
 # Many an input that is tried is good: what matters is that none is read as another.

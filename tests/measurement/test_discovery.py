@@ -11,10 +11,10 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from data import TYPED, cases, typed_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
+from specs import TYPED, cases, typed_table
 
 from dpquery.audit.statistics import chi_square, pooled
 from dpquery.exceptions import BudgetExceededError, PlanConflictError

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from data import ADBC, assert_equal, single, spec_of, write_adbc, write_duckdb
 from engines import (
     DAYS,
     ENGINES,
@@ -36,6 +35,7 @@ from engines import (
     table_of,
 )
 from pyarrow import csv
+from specs import ADBC, assert_equal, single, spec_of, write_adbc, write_duckdb
 from town import SPEC as TOWN
 from town import kinds, ok, plan_town, run, spent
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from damage import CANARY, HEADER, NASTY_LINES, SMALL
-from data import assert_equal, moved, single, spec_of, written
 from engines import LOCAL, SPARK, connect_server, spark_running
 from scipy.stats import chisquare
+from specs import assert_equal, moved, single, spec_of, written
 from test_stability import SPECS
 from test_text_sources import LOGS
 from town import CSV, PERSON_SPEC, SPEC, ended, kinds, ok, plan_town, run, spent, start

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from damage import CANARY
-from data import FUZZ, assert_equal, attributes, single, spec_of
 from engines import Partitions, cut, simulated
 from hypothesis import given
 from hypothesis import strategies as st
+from specs import FUZZ, assert_equal, attributes, single, spec_of
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import batch_of

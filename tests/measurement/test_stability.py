@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from damage import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
-from data import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specs import (
     ALL_SUBSETS,
     BYTES,
     FUZZ,
@@ -35,8 +37,6 @@ from data import (
     slow_counts,
     spec_of,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from town import PERSON_SPEC, SPEC
 
 from dpquery.measurement.counting import tabulate as module

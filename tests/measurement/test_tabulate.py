@@ -11,7 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from data import (
+from dense import chi_square
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specs import (
     FUZZ,
     HEADER,
     LINE,
@@ -22,11 +25,8 @@ from data import (
     single,
     slow_counts,
     spec_of,
+    unhashed,
 )
-from dense import chi_square
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from specs import unhashed
 from town import CSV, GAUSSIAN_SPEC, ok, refused
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from data import (
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from specs import (
     ALL_SUBSETS,
     FUZZ,
     UNPACKED,
@@ -25,9 +27,7 @@ from data import (
     spec_of,
     written,
 )
-from data import packed_in_members as in_members
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from specs import packed_in_members as in_members
 
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_LINE

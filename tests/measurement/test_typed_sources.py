@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from data import (
+from hypothesis import given
+from hypothesis import strategies as st
+from specs import (
     ALL_SUBSETS,
     DUCKDB,
     FUZZ,
@@ -30,8 +32,6 @@ from data import (
     write_parquet,
     write_sqlite,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting import arrow_files, column_codes

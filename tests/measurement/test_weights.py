@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data import FUZZ
 from hypothesis import given
 from hypothesis import strategies as st
+from specs import FUZZ
 from town import ok, refused, run
 
 from dpquery.audit.measurements import UnstoredParts

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from data import run, single, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import BASE, read
+from specs import BASE, read, run, single, spec_of
 from town import checked, counts, planned, released, spec_text
 
 import dpquery

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from derived_support import HEAD as WITHOUT
-from derived_support import ITEMS
+from release_parts import DERIVED_ITEMS
+from release_parts import HEAD as WITHOUT
 from specs import unhashed
 
 from dpquery import Release, answer, package, plan, release
@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
     """A release with hardly any noise, and its data."""
     folder = tmp_path_factory.mktemp("derived")
     (folder / "workload.yaml").write_text(
-        HEAD.replace("epsilon: 4", "epsilon: 1000000") + ITEMS + MORE
+        HEAD.replace("epsilon: 4", "epsilon: 1000000") + DERIVED_ITEMS + MORE
     )
     (folder / "people.csv").write_text(PEOPLE)
     rng = np.random.default_rng(4)
@@ -243,7 +243,7 @@ def test_covariances_of_a_release_have_its_squared_errors_on_the_diagonal(folder
 
 def test_answers_have_the_derived_items_of_the_release_byte_for_byte(folder):
     """The same statistics asked later, without a workload of their own, and twice."""
-    (folder / "later.yaml").write_text("derived:\n" + ITEMS)
+    (folder / "later.yaml").write_text("derived:\n" + DERIVED_ITEMS)
     for out in ("first", "second"):
         answer(folder / "release", folder / "later.yaml", out=folder / out)
     for name in ("shares", "mean", "medians"):

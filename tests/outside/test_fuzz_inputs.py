@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damage import CANARY, HEADER, NASTY_LINES, NO_HEADERS, PLAIN, SMALL, WITHOUT_REGION
-from data import FUZZ
 from dense import dense_block, dense_strategy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import random_spec, read
+from specs import FUZZ, random_spec, read
 from town import PERSON_SPEC, SPEC, contents, ok, plan_town, refused, renew, run, spent
 
 from dpquery.operators.compile import compile_spec

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from damage import CANARY, FILES, HEADER, PLAIN
-from data import ADBC, TYPED, UNPACKED, cases, written
 from interference_support import COUNT, FIXED, KILL, Step, failing_calls, observe, planned_once
+from specs import ADBC, TYPED, UNPACKED, cases, written
 from town import CSV, FAST, SPEC, contents, kinds, ok, plan_town, renew, run, spent
 
 from dpquery.exceptions import DataError

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
-from data import UNPACKED, single, spec_of, write_arrow, write_parquet
+from specs import UNPACKED, single, spec_of, write_arrow, write_parquet
 from town import CSV, GAUSSIAN_SPEC, checked, counts, planned, released, spec_text
 
 import dpquery as commands

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from specs import unhashed
-from test_public_facts import simulated
+from test_least_squares import simulated
 from town import ANY_PLAN, ok, refused, run
 
 from dpquery import plan as planned

@@ -12,7 +12,7 @@ from dense import (
     exact_tails,
     random_strategies,
 )
-from derived_support import HEAD, Simulated, strategies, town, truth
+from release_parts import HEAD, Simulated, strategies, town, truth
 from scipy.special import ndtri
 
 from dpquery.operators.blocks import Block, product

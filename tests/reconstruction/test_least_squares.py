@@ -1,6 +1,8 @@
-"""Reconstruction against dense least squares, for every shape of strategy."""
+"""Reconstruction against dense least squares, for every shape, and with public facts."""
 
+import math
 from itertools import combinations
+from itertools import product as crossed
 
 import numpy as np
 import pytest
@@ -12,14 +14,24 @@ from dense import (
     random_block,
     random_strategies,
 )
+from test_expected_error import all_rows, close
+from test_shapes import every_shape, row_coefficients, strategies
 
-from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Groups, Identity, PIdentity, Stacked, total
+from dpquery.operators.public_facts import IMPOSSIBLE, ImpossibleCells, KnownAnswers, PublicFacts
 from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.reconstruction.checks import CONTRADICTED, laplace_squares
+from dpquery.reconstruction.checks import tested_facts as given_tests
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows, expand
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes import informed as informed_module
 from dpquery.strategy.shapes.cells import OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.informed import informed
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.side_by_side import UnionStrategy
@@ -331,3 +343,302 @@ def test_noise_intervals_of_new_questions_cover_as_often_as_they_say(noise):
         np.testing.assert_allclose(errors.std(axis=1), std, rtol=0.06)
         covered = (np.abs(errors) <= half[:, None]).mean(axis=1)
         assert np.all(covered > 0.885), strategy.name
+
+
+SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3)))
+SOLVED_AS_ONE = ("product", "marginals", "residual", "orbits")
+"""Shapes whose cases tell all cells of the domain apart, and answer by least squares."""
+
+
+def random_boxes(rng, shape):
+    """Two combinations of values, which may overlap, over attributes of more than one code."""
+    wide = [i for i, n in enumerate(shape) if n > 1]
+    boxes = []
+    for _ in range(2):
+        named = rng.choice(wide, size=2, replace=False).tolist()
+        sizes = [int(rng.integers(1, 3)) for _ in named]
+        boxes.append(
+            {
+                i: set(rng.choice(shape[i], size, replace=False).tolist())
+                for i, size in zip(named, sizes, strict=True)
+            }
+        )
+    return boxes
+
+
+def cells_in(boxes, shape):
+    """Whether each cell of the domain is in a box, one loop a cell: (N,)."""
+    cells = crossed(*map(range, shape))
+    return np.array([any(all(c[i] in s for i, s in b.items()) for b in boxes) for c in cells])
+
+
+def impossible_of(boxes, shape):
+    """The same over atoms that are single codes."""
+    named = tuple(sorted({i for box in boxes for i in box}))
+    possible = np.ones([shape[i] for i in named], dtype=np.int64)
+    for box in boxes:
+        possible[np.ix_(*(sorted(box.get(i, range(shape[i]))) for i in named))] = 0
+    touches = tuple(np.eye(shape[i], dtype=np.int64) for i in named)
+    return ImpossibleCells(named, touches, possible)
+
+
+def dense_least(strategy, W, out, known=None):
+    """Least variances of queries W given x[out] = 0 and known rows: of all unbiased estimates.
+
+    The equalities are put in by a basis of what they leave open.
+    """
+    A = dense_strategy(strategy.measurements).astype(float)
+    F = np.eye(len(out))[out]
+    if known is not None:
+        F = np.vstack([F, known])
+    _, sizes, Vt = np.linalg.svd(F)
+    rank = int((sizes > 1e-9 * max(sizes.max(initial=0), 1e-300)).sum())
+    free, scale = Vt[rank:].T, np.abs(A).max()
+    _, sizes, Vt = np.linalg.svd(A @ free / scale, full_matrices=False)
+    kept = sizes > 1e-8  # absolute: facts may leave nothing open that is measured
+    C = (W @ free) @ Vt[kept].T / sizes[kept] / scale
+    return (C**2).sum(axis=1)
+
+
+@every_shape
+@pytest.mark.parametrize("seed", SEEDS)
+def test_impossible_queries_are_those_that_count_no_possible_cell(kind, seed):
+    rng = np.random.default_rng(seed)
+    for strategy, workload in strategies(kind, seed):
+        boxes = random_boxes(rng, strategy.shape)
+        out, facts = cells_in(boxes, strategy.shape), impossible_of(boxes, strategy.shape)
+        for block in workload.blocks:
+            dense = dense_block(block)
+            assert np.array_equal(facts.rows(block), ~np.any(dense[:, ~out] != 0, axis=1))
+        wide = [i for i, n in enumerate(strategy.shape) if n > 1]
+        for attributes in (wide, wide[:1], []):
+            table = marginal(strategy.shape, attributes)
+            assert facts.count(strategy.shape, attributes) == facts.rows(table).sum()
+
+
+def test_an_r_of_k_query_is_impossible_where_all_its_ways_are():
+    """Every r of three attributes, of which two do not go together in one or both ways."""
+    shape = (3, 2, 2)
+    for boxes in ([{0: {0}, 1: {1}}], [{0: {0}}], [{0: {0}}, {1: {1}}, {2: {1}}]):
+        out, facts = cells_in(boxes, shape), impossible_of(boxes, shape)
+        for r in (1, 2, 3):
+            factors = tuple(Identity(n) for n in shape)
+            block = Block(shape, (0, 1, 2), factors, (True,) * 3, r)
+            dense = dense_block(block)
+            assert np.array_equal(facts.rows(block), ~np.any(dense[:, ~out] != 0, axis=1))
+
+
+@every_shape
+@pytest.mark.parametrize("seed", SEEDS)
+def test_errors_are_those_of_least_squares_under_the_facts(kind, seed):
+    """Of impossible cells and of one block that is known."""
+    rng, compared = np.random.default_rng(seed), 0
+    for strategy, workload in strategies(kind, seed):
+        shape = strategy.shape
+        boxes = random_boxes(rng, shape)
+        out = cells_in(boxes, shape)
+        first = workload.blocks[0]
+        known = KnownAnswers("known", 0, np.zeros(first.queries))
+        of_known = dense_block(first).astype(float)
+        for facts, extra in (
+            (PublicFacts(impossible_of(boxes, shape)), None),
+            (PublicFacts(impossible_of(boxes, shape), (known,)), of_known),
+            (PublicFacts(None, (known,)), of_known),
+        ):
+            nothing = np.zeros(len(out), dtype=bool)
+            without = nothing if facts.impossible is None else out
+            answering = informed(strategy, facts, workload)
+            for position, block in enumerate(workload.blocks):
+                W = dense_block(block).astype(float)
+                variances = expand(answering.variances(block, position=position)).ravel()
+                before = (row_coefficients(strategy, block, position) ** 2).sum(axis=1)
+                least = dense_least(strategy, W, without, extra)
+                assert np.all(variances <= before * (1 + 1e-9))
+                assert np.all(variances >= least - 1e-8 * before.max())
+                if kind in SOLVED_AS_ONE:
+                    np.testing.assert_allclose(
+                        variances, least, atol=1e-8 * before.max(), rtol=1e-6
+                    )
+                compared += int((variances < before * 0.99).sum())
+    assert compared
+
+
+@every_shape
+@pytest.mark.parametrize("seed", SEEDS)
+def test_estimates_vary_as_their_covariances_and_are_exact_in_the_facts(kind, seed):
+    rng = np.random.default_rng(seed)
+    for strategy, workload in strategies(kind, seed):
+        shape = strategy.shape
+        boxes = random_boxes(rng, shape)
+        x = np.where(cells_in(boxes, shape), 0.0, rng.integers(0, 50, math.prod(shape)))
+        true = [dense_block(block).astype(float) @ x for block in workload.blocks]
+        facts = PublicFacts(impossible_of(boxes, shape), (KnownAnswers("known", 0, true[0]),))
+        answering = informed(strategy, facts, workload)
+        sizes = [rows.block.queries for rows in strategy.measurements]
+        ends = np.cumsum(sizes)[:-1]
+        exact = dense_strategy(strategy.measurements).astype(float) @ x
+
+        def answers(measured, answering=answering, ends=ends, workload=workload):
+            estimates = reconstruct(answering, np.split(measured, ends))
+            pairs = enumerate(workload.blocks)
+            return [estimates.answer(block, place).ravel() for place, block in pairs]
+
+        middle, scale = answers(exact), max(1.0, max(np.abs(each).max() for each in true))
+        for given, expected in zip(middle, true, strict=True):
+            np.testing.assert_allclose(given, expected, atol=1e-6 * scale)
+        moved = [answers(exact + unit) for unit in np.eye(sum(sizes)) * scale]
+        coefficients = [
+            np.array([each[k] - middle[k] for each in moved]).T / scale
+            for k in range(len(workload.blocks))
+        ]
+        assert np.array_equal(middle[0], true[0])
+        assert not coefficients[0].any()
+        for i, left in enumerate(workload.blocks):
+            across = QueryRows(left, np.arange(left.queries)[:, None], i)
+            for j, right in enumerate(workload.blocks):
+                covariances = answering.covariances(QueryPairs(across, all_rows(right, j)))
+                dense = coefficients[i] @ coefficients[j].T
+                before = [
+                    row_coefficients(strategy, block, place)
+                    for place, block in ((i, left), (j, right))
+                ]
+                own = max((C**2).sum(axis=1).max() for C in before)
+                np.testing.assert_allclose(covariances, dense, atol=1e-7 * own, rtol=1e-6)
+
+
+def town():
+    """Ages by work and place, of which the young do not work."""
+    shape = (9, 2, 4)
+    workload_blocks = (
+        marginal(shape, [0, 1]),
+        product(shape, {1: Identity(2), 2: Identity(4)}),
+        marginal(shape, [2]),
+        product(shape, {0: total(9)}),
+    )
+    facts = PublicFacts(impossible_of([{0: {0, 1, 2}, 1: {1}}], shape))
+    rng = np.random.default_rng(3)
+    x = np.where(cells_in([{0: {0, 1, 2}, 1: {1}}], shape), 0, rng.integers(0, 40, 72))
+    return shape, workload_blocks, facts, x
+
+
+def simulated(strategy, x, std, rng):
+    """Noisy answers of a strategy, by measurement."""
+    exact = [rows.weight * rows.block.matvec(x).astype(float) for rows in strategy.measurements]
+    if strategy.noise == "laplace":
+        return [each + rng.laplace(scale=std / math.sqrt(2), size=len(each)) for each in exact]
+    return [each + rng.normal(scale=std, size=len(each)) for each in exact]
+
+
+@pytest.mark.parametrize("noise", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)])
+def test_simulated_releases_err_as_predicted_and_are_covered(noise):
+    """Root mean square error within 3 %, coverage of 95 % intervals, false alarms of the test."""
+    shape, blocks, facts, x = town()
+    workload = Workload(shape, blocks, (1.0,) * len(blocks))
+    best = select(workload, noises=[noise], time_limit=0.3)[noise].best.proposal.strategy
+    known = KnownAnswers("places", 2, blocks[2].matvec(x).astype(float))
+    answering = informed(best, PublicFacts(facts.impossible, (known,)), workload)
+    predicted = expected_error(answering, workload)
+    std = 20.0 * max(rows.weight for rows in best.measurements)
+    rng, squares, covered, rows, statistics = np.random.default_rng(7), 0.0, 0, 0, []
+    halves = []
+    for place, block in enumerate(blocks):
+        spread = std * np.sqrt(expand(answering.variances(block, position=place)).ravel())
+        halves.append(half_widths(answering, block, spread, position=place, level=0.95))
+    runs = 600
+    for _ in range(runs):
+        noisy = simulated(best, x, std, rng)
+        relied, tests = given_tests(answering, reconstruct(best, noisy), noise_std=std)
+        assert not relied.left_out
+        statistics.append([test.chance for test in tests])
+        estimates = reconstruct(relied, noisy)
+        for place, (block, half) in enumerate(zip(blocks, halves, strict=True)):
+            off = estimates.answer(block, place).ravel() - block.matvec(x)
+            stated = answering.stated(block, place) > 0
+            assert not off[stated].any()
+            squares += float((off**2).sum())
+            covered += int((np.abs(off) <= half)[~stated].sum())
+            rows += int((~stated).sum())
+    unit = std / math.sqrt(squared_sensitivity(best))
+    assert math.sqrt(squares / runs / workload.shape[0]) == pytest.approx(
+        unit * predicted.rmse, rel=0.03
+    )
+    assert predicted.rmse < 0.9 * expected_error(best, workload).rmse
+    assert 0.94 <= covered / rows <= (0.97 if noise == "laplace" else 0.96)
+    for chances in np.array(statistics).T:
+        assert 0.02 < np.mean(chances < 0.1) < 0.15
+
+
+def test_the_reference_law_of_laplace_noise_is_that_of_its_squares():
+    assert laplace_squares(1, 200.0) == pytest.approx(math.exp(-20), rel=1e-2)
+    rng = np.random.default_rng(0)
+    for count in (1, 3, 20):
+        sums = (rng.laplace(scale=2**-0.5, size=(100_000, count)) ** 2).sum(axis=1)
+        for share in (0.5, 0.1, 0.01):
+            assert laplace_squares(count, np.quantile(sums, 1 - share)) == pytest.approx(
+                share, rel=0.1
+            )
+    assert laplace_squares(4, 1e9) == 0.0
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_contradicted_fact_is_left_out_and_the_others_stay(noise):
+    shape, blocks, facts, x = town()
+    workload = Workload(shape, blocks, (1.0,) * len(blocks))
+    best = select(workload, noises=[noise], time_limit=0.3)[noise].best.proposal.strategy
+    off = np.array([0.0, 300.0, 0.0, 0.0])
+    wrong = KnownAnswers("wrong", 2, blocks[2].matvec(x) + off)
+    right = KnownAnswers("right", 3, blocks[3].matvec(x).astype(float))
+    both = PublicFacts(facts.impossible, (wrong, right))
+    answering = informed(best, both, workload)
+    std = 1.0 * max(rows.weight for rows in best.measurements)
+    noisy = simulated(best, x, std, np.random.default_rng(1))
+    relied, tests = given_tests(answering, reconstruct(best, noisy), noise_std=std)
+    assert [test.source for test in tests] == [IMPOSSIBLE, "wrong", "right"]
+    assert [test.contradicted for test in tests] == [False, True, False]
+    assert tests[1].chance < CONTRADICTED
+    assert relied.left_out == {"wrong"}
+    same = informed(best, PublicFacts(facts.impossible, (right,)), workload)
+    for place, block in enumerate(blocks):
+        given = reconstruct(relied, noisy).answer(block, place)
+        np.testing.assert_allclose(given, reconstruct(same, noisy).answer(block, place))
+    assert np.any(reconstruct(relied, noisy).answer(blocks[2], 2) != wrong.values)
+    assert close(
+        expand(relied.variances(blocks[2], position=2)),
+        expand(same.variances(blocks[2], position=2)),
+    )
+
+
+def test_what_is_too_much_to_solve_for_stands_beside_the_other_answers(monkeypatch):
+    shape, blocks, facts, _ = town()
+    workload = Workload(shape, blocks, (1.0,) * len(blocks))
+    best = select(workload, noises=["gaussian"], time_limit=0.3)["gaussian"].best.proposal.strategy
+    monkeypatch.setattr(informed_module, "MAX_FACT_ROWS", 2)
+    answering = informed(best, facts, workload)
+    assert not answering.conditioned
+    assert answering.has_impossible_cells
+    for place, block in enumerate(blocks):
+        before = expand(best.variances(block, position=place), block.row_shape).ravel()
+        zeros = facts.zeros(block)
+        after = expand(answering.variances(block, position=place)).ravel()
+        np.testing.assert_allclose(after, np.where(zeros, 0.0, before))
+
+
+def test_a_laplace_value_far_out_is_no_contradiction():
+    """Seven standard errors: once in twenty thousand for Laplace noise, never for Gaussian."""
+    shape = (3,)
+    block = marginal(shape, [0])
+    strategies_of = {
+        noise: ProductStrategy("p", noise, (Identity(3),)) for noise in ("laplace", "gaussian")
+    }
+    known = KnownAnswers("known", 0, np.array([7.0, 0.0, 0.0]))
+    contradicted = {}
+    for noise, strategy in strategies_of.items():
+        answering = informed(
+            strategy, PublicFacts(None, (known,)), Workload(shape, (block,), (1.0,))
+        )
+        estimates = reconstruct(strategy, [np.zeros(3)])
+        (rows,) = strategy.measurements
+        _, (test,) = given_tests(answering, estimates, noise_std=float(rows.weight))
+        assert (test.statistic, test.degrees) == (pytest.approx(49.0), 3)
+        contradicted[noise] = test.contradicted
+    assert contradicted == {"laplace": False, "gaussian": True}

@@ -228,7 +228,7 @@ def test_the_reference_page_is_what_the_table_says() -> None:
 @pytest.mark.parametrize("field", EVERY)
 def test_every_field_s_example_is_read_and_satisfies_the_schema(field: Field[object]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    from test_workloads import as_json
+    from test_spec_workload import as_json
 
     problems = Problems("w.yaml")
     node = root(field.example, problems)
@@ -304,7 +304,7 @@ def test_a_field_is_one_entry() -> None:
 )
 def test_a_field_s_entry_is_all_that_its_checks_need(text: str, messages: list[str]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    from test_workloads import as_json
+    from test_spec_workload import as_json
 
     problems = Problems("w.yaml")
     node = root(text, problems)
