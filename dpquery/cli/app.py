@@ -63,18 +63,24 @@ NO_SPACE = (
 NAMES = {"help_option_names": ["-h", "--help"]}
 
 
-def _quiet_alone(
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "-q",
-            "--quiet",
-            callback=be_quiet,
-            expose_value=False,
-            help="Print the result and errors alone.",
-        ),
-    ] = False,
-) -> None:
+def _be_quiet_if(given: bool) -> None:
+    if given:  # before the command or behind it
+        be_quiet(True)
+
+
+_Quiet = Annotated[
+    bool,
+    typer.Option(
+        "-q",
+        "--quiet",
+        callback=_be_quiet_if,
+        expose_value=False,
+        help="Print the result and errors alone.",
+    ),
+]
+
+
+def _quiet_alone(quiet: _Quiet = False) -> None:
     pass
 
 
@@ -275,5 +281,6 @@ def _options(
             "-V", "--version", callback=_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    quiet: _Quiet = False,
 ) -> None:
     pass

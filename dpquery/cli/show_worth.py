@@ -227,7 +227,8 @@ def _next_words(report: PlanReport, files: PlanFiles) -> str:
     spec, fitting = quote(str(files.spec)), _fitting_options(report)
     check, released = f"dpquery check data.csv {spec}", report.room and report.room.funds
     if not fitting:
-        words = f"no release fits: declare a larger `budget:` in {spec}, then plan --change-cap"
+        words = f"no release fits: declare a larger `budget:` in {spec}, then run "
+        words += f"`dpquery plan {spec} --change-cap`"
         return words + (f"; {STILL_FREE}" if released and released.account.spent else "")
     plan = "" if str(files.plan) == PLAN_PATH else f" --plan {quote(str(files.plan))}"
     delta = report.delta != report.spec.privacy.delta

@@ -171,8 +171,9 @@ def _counted(spec: Spec, ledger: Ledger) -> Spec:
         raise BudgetExceededError(
             f"the budget of {spec.dataset.id!r} is {spec.budget}: it has no delta for discoveries, "
             "and a value that one person has may be found with the chance of a delta; declare "
-            f"`budget: {{{_with_discover(spec)}}}` (and `dpquery plan --change-cap` where another "
-            "budget is on record), or list the values, which costs nothing; nothing was charged"
+            f"`budget: {{{_with_discover(spec)}}}` (and `dpquery plan SPEC --change-cap` where "
+            "another budget is on record), or list the values, which costs nothing; nothing was "
+            "charged"
         )
     on_record = {each.account.dataset: each.account.cap.currency for each in ledger.status()}
     settled = settled_accounting(spec, on_record, "auto")

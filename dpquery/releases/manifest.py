@@ -497,9 +497,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 @contextmanager
-def saying_damage(
-    directory: Path, name: str = "a file named in its release.json"
-) -> Iterator[None]:
+def saying_damage(directory: Path, name: str) -> Iterator[None]:
     """Turn what a damaged file of a folder raises into one error that says what to do."""
     try:
         yield

@@ -172,6 +172,9 @@ _FIRST_BYTES = (
     (b"\xd0\xcf\x11\xe0", "Office"),
     (b"<stata_dta>", "Stata"),
     (b"$FL2", "SPSS"),
+    (b"\x89PNG", "PNG"),
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"%PDF-", "PDF"),
 )
 _PLAN = b'"format": "dpquery.'
 _DELIMITERS = ",;\t|"

@@ -266,7 +266,7 @@ def test_registering_again_is_idempotent_and_another_cap_is_a_conflict(path):
         assert len(ledger.history()) == 1
         with pytest.raises(
             PlanConflictError,
-            match="cap of epsilon 10 and the spec declares epsilon 4 at delta 1e-9",
+            match="cap of epsilon 10, but the spec declares epsilon 4 at delta 1e-9",
         ):
             ledger.register("people", other)
         ledger.register("others", other)

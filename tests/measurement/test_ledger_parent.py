@@ -117,7 +117,7 @@ def test_registering_again_changes_nothing_and_any_difference_is_a_conflict(pane
         for parent, match in (
             (None, "with the parent 'panel' and the spec names none; restore the parent"),
             (ParentCap("others", WHOLE), "with the parent 'panel' and the spec names 'others'"),
-            (less, "parent 'panel' is on record with a cap of epsilon 10 and the spec declares"),
+            (less, "parent 'panel' is on record with a cap of epsilon 10, but the spec declares"),
         ):
             with pytest.raises(PlanConflictError, match=match):
                 ledger.register("wave-1", PANEL_CAP, parent=parent)
@@ -139,7 +139,7 @@ def test_a_parent_planned_itself_with_another_budget_is_told_of_the_budget(tmp_p
             ledger.register("panel", replace(itself, unit="row, add-remove"))
         ledger.change_cap("panel", itself)
         ledger.register("panel", itself)
-    assert "with a cap of epsilon 10 and the spec declares epsilon 1;" in str(refusal.value)
+    assert "with a cap of epsilon 10, but the spec declares epsilon 1;" in str(refusal.value)
 
 
 def test_a_parents_cap_is_changed_on_record(panel):
@@ -151,7 +151,7 @@ def test_a_parents_cap_is_changed_on_record(panel):
             BudgetExceededError, match="nothing is left of the budget of epsilon 1 of its pa"
         ):
             release_of(ledger, "wave-2", "b", 1)
-        with pytest.raises(PlanConflictError, match="epsilon 1 and the spec declares epsilon 10"):
+        with pytest.raises(PlanConflictError, match="epsilon 1, but the spec declares epsilon 10"):
             ledger.register("wave-2", PANEL_CAP, parent=PANEL)
 
 

@@ -215,7 +215,10 @@ def test_the_column_of_a_persons_id_that_is_missing_is_named_as_such(town):
     [
         ("dta.csv", "there is no file dta.csv; did you mean 'data.csv'? nothing was charged"),
         ("nowhere.parquet", "there is no file nowhere.parquet; give the path of a data file"),
-        ("workload.yaml", "workload.yaml: this seems to be a spec; write `dpquery release DATA`"),
+        (
+            "workload.yaml",
+            "workload.yaml: this seems to be a spec, not the data; write `dpquery release DATA`",
+        ),
     ],
 )
 def test_a_name_that_is_no_file_of_data_is_told_from_the_folder(town, given, message):
@@ -224,7 +227,10 @@ def test_a_name_that_is_no_file_of_data_is_told_from_the_folder(town, given, mes
 
 def test_data_and_spec_in_the_wrong_order_are_told(town):
     said = refused("check", "workload.yaml", "data.csv", "--to-pipe", code=6)
-    assert "workload.yaml: this seems to be a spec; write `dpquery check DATA SPEC`" in said
+    assert (
+        "workload.yaml: this seems to be a spec, not the data; write `dpquery check DATA SPEC`"
+        in said
+    )
 
 
 def test_a_file_that_is_named_twice_by_one_name_is_named_once(town):

@@ -213,7 +213,7 @@ MISTAKES = [
     ({"d.csv": bytes(99)}, "release d.csv --epsilon 2 --out r", 6,
      "it holds NUL characters, as no text does: name another file"),
     ({}, "release dpquery.plan --epsilon 2 --out r", 6,
-     "this seems to be a plan; write `dpquery release DATA`"),
+     "this seems to be a plan, not the data; write `dpquery release DATA --plan"),
     ({}, "release release --epsilon 2 --out r", 6,
      "release is a release, by its release.json; name the records"),
     ({}, "release https://example.org/d.csv --epsilon 2 --out r", 6,

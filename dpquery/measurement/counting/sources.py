@@ -247,6 +247,9 @@ _REMEDIES = {
     "Stata": "it is a Stata file: write the table as CSV",
     "SPSS": "it is an SPSS file: write the table as CSV",
 }
+_REMEDIES |= {
+    kind: f"it is a {kind} file: name the file of the records" for kind in ("PNG", "JPEG", "PDF")
+}
 _LONGEST = 16  # first bytes that tell kinds apart
 
 

@@ -164,7 +164,7 @@ def check_funds(funds: Funds, price: Price) -> None:
             f"{power(float(price.threshold))}, half of its own, and {power(float(left))} is left "
             "of what the budget sets apart for discoveries; give a smaller --delta, or set more "
             "apart, with `discover` in the budget of the spec and of its parent (and `dpquery plan "
-            "--change-cap` where they are on record); nothing was charged"
+            "SPEC --change-cap` where they are on record); nothing was charged"
         )
     if not funds.fits(price):
         raise NoRoomError(funds, price)
@@ -174,9 +174,10 @@ def check_unit(dataset: str, recorded: Cap, unit: str) -> None:
     """Refuse a charge for another unit than the one on record."""
     if recorded.unit != unit:
         raise PlanConflictError(
-            f"dataset {dataset!r} is on record for the unit {recorded.unit!r} and the spec "
+            f"dataset {dataset!r} is on record for the unit {recorded.unit!r}, but the spec "
             f"protects {unit!r}, and losses of different units do not add up; restore the unit in "
-            "the spec, or change the record with `dpquery plan --change-cap` if nothing was spent"
+            "the spec, or change the record with `dpquery plan SPEC --change-cap` if nothing was "
+            "spent"
         )
 
 
@@ -249,8 +250,8 @@ def registration(
         _check_same_parent(account, parent_name)
         raise PlanConflictError(
             f"dataset {dataset!r} is on record without a parent and the spec names "
-            f"{parent_name!r}; `dpquery plan --change-cap` puts it under that, and charges there "
-            "what was spent already, or leave `parent` out"
+            f"{parent_name!r}; `dpquery plan SPEC --change-cap` puts it under that, and charges "
+            "there what was spent already, or leave `parent` out"
         )
     yield from _registered(state, dataset, cap, whose="dataset")
     if account is None and parent_name is not None:
@@ -398,9 +399,9 @@ def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Itera
             return
     check_unit(name, recorded, declared.unit)
     raise PlanConflictError(
-        f"{whose} {name!r} is on record with a cap of {cap_text(recorded)} and the spec declares "
+        f"{whose} {name!r} is on record with a cap of {cap_text(recorded)}, but the spec declares "
         f"{cap_text(cap)}; restore the budget in the spec, or change the cap on record with "
-        "`dpquery plan --change-cap`"
+        "`dpquery plan SPEC --change-cap`"
     )
 
 

@@ -322,13 +322,17 @@ def load_report(directory: Path) -> Report:
     manifest = read_manifest(directory)
     spec = _planned(directory, manifest)
     names = {} if spec is None else _names_of_values(spec)
-    with saying_damage(directory):
+    items, derived = [], []
+    with saying_damage(directory, ERRORS_FILE):
         rows = _read_errors(directory / ERRORS_FILE, manifest)
-        pairs = zip(manifest.items, rows, strict=True)
-        level = manifest.level
-        items = tuple(_item(directory, facts, row, level, names) for facts, row in pairs)
-        derived = tuple(read_derived_item(directory, facts) for facts in manifest.derived)
-    return Report(manifest, items, derived, About() if spec is None else spec.about)
+    for facts, row in zip(manifest.items, rows, strict=True):
+        with saying_damage(directory, facts.file):
+            items.append(_item(directory, facts, row, manifest.level, names))
+    for of_numbers in manifest.derived:
+        with saying_damage(directory, of_numbers.file):
+            derived.append(read_derived_item(directory, of_numbers))
+    about = About() if spec is None else spec.about
+    return Report(manifest, tuple(items), tuple(derived), about)
 
 
 def _planned(directory: Path, manifest: Manifest) -> Spec | None:

@@ -15,6 +15,8 @@ from dpquery.spec.problems import Problems, UnreadableError, meant_by, quoted, s
 _T = TypeVar("_T")
 _NO_DEFAULT = object()
 _SHORT = 60  # characters of an example in a message
+_HOMES: dict[str, set[str]] = {}
+"""By key: what the mappings are called that have it."""
 
 AFTER_A_COMMA = (
     "; in braces a comma begins another key: write numbers without it and with a point before "
@@ -117,6 +119,8 @@ class Fields:
         every = [value for base in cls.__mro__ for value in vars(base).values()]
         cls.fields = {field.name: field for field in every if isinstance(field, Field)}
         cls.kinds = [name for name, field in cls.fields.items() if field.one_of]
+        for name in cls.fields:
+            _HOMES.setdefault(name, set()).add(what)
 
     def __init__(self, node: MapNode) -> None:
         """Start with nothing read."""
@@ -177,6 +181,9 @@ class Fields:
             else:
                 near, hint = meant_by(key.text, known), suggestion(key.text, known)
                 meant.add(near)
+                home, *others = _HOMES.get(key.text, {""})
+                if near is None and home and not others:
+                    hint += f"; {quoted(key.text)} is a key of {home}"
                 if near is None and isinstance(value, TextNode) and value.empty:
                     hint += AFTER_A_COMMA
                 problems.add(key.place, f"{what} has no key {quoted(key.text)}{hint}")

@@ -166,7 +166,7 @@ def counted_rows(
     if rows and rows.exact and (privacy.neighbours != "replace" or privacy.person is not None):
         raise given.node("rows").mistake(
             "an exact number of rows is public only with unit: row and neighbours: replace; "
-            "write `about` before the number"
+            f"write `rows: about {rows.count}`"
         )
     if rows and any(column.drops for each in attributes for column in each.columns):
         return replace(dataset, rows=replace(rows, exact=False))

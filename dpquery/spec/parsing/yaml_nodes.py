@@ -7,7 +7,7 @@ documents are refused, so are texts that take unreasonable time or memory to rea
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import yaml
@@ -108,9 +108,7 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
             where = "a tab stands here" if before.strip() else "this line begins with a tab"
             place = _place(file, error.problem_mark)
             raise UnreadableError(place, f"{where}; YAML wants spaces") from None
-        raise UnreadableError(
-            _place(file, error.problem_mark or error.context_mark), _plain_words(error, text)
-        ) from None
+        raise _in_plain_words(error, text, file) from None
     except (ValueError, OverflowError):  # PyYAML on "\U99999999" and on %YAML 999...9.0
         raise UnreadableError(
             reached, "this is not YAML: an escape or a directive after this has no meaning"
@@ -145,19 +143,24 @@ _UNREADABLE = (
 """What PyYAML was reading, and in plain words what is wrong and what to do; the first that fits."""
 
 
-_NO_COLON = re.compile(r"[\s-]*(\w{1,40}) ([\[{])")  # a key without its colon before a bracket
+_NO_COLON = re.compile(r"[\s-]*(\w{1,40})([ :])([\[{])")  # before a bracket
 
 
-def _plain_words(error: yaml.MarkedYAMLError, text: str) -> str:
+def _in_plain_words(error: yaml.MarkedYAMLError, text: str, file: str) -> UnreadableError:
+    place = _place(file, error.problem_mark or error.context_mark)
     bare = _NO_COLON.match(_line(text, error.problem_mark)) if error.problem_mark else None
     if bare:
-        return f"this is not YAML: {bare[1]!r} has no colon; write `{bare[1]}: {bare[2]}`"
+        missing = "colon" if bare[2] == " " else "blank behind its colon"
+        return UnreadableError(
+            replace(place, column=bare.end(2)),
+            f"this is not YAML: {bare[1]!r} has no {missing}; write `{bare[1]}: {bare[3]}`",
+        )
     mark, problem = error.context_mark, ", ".join(filter(None, (error.context, error.problem)))
     words = next(
         words for part, words in _UNREADABLE if part in problem and (mark or "{line}" not in words)
     )
     told = words.format(line=0 if mark is None else mark.line + 1, problem=problem)
-    return f"this is not YAML: {told}"
+    return UnreadableError(place, f"this is not YAML: {told}")
 
 
 def _line(text: str, mark: _Mark) -> str:
