@@ -12,12 +12,12 @@ between the best few block sizes while the attribute has at most EXACT_LIMIT cla
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import minimize
 
 from dpquery.arrays import Floats, Numbers
 from dpquery.exceptions import UnsupportedWorkloadError
@@ -49,8 +49,9 @@ SPAN_CODES, SAMPLES = 128, 4  # codes of a span, and spans looked at closely, of
 LISTED_RANGES = 4  # times the classes: so many are looked at one by one, and no more
 FINALISTS = 3  # block sizes beside the binary ones between which exact losses decide
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
-FAINT = -3.0  # log weight of the other levels at a start
-RANGE = 12.0  # of log weights: a level of e^-12 of another is not measured
+LEVEL_TOLERANCE = 1e-8  # relative gain of a step below which level weights are the best
+FAINT = 0.05  # weight of the other levels at a start
+LEAST = 1e-20  # square of a weight, of the largest: such a level is not measured
 
 
 @dataclass(frozen=True)
@@ -229,57 +230,44 @@ def best_level_weights(
         noise: which norm the weights have.
         previous: weights to continue from, instead of several starts.
 
+    1 / kappa_l is at most the mean of kappa_l / (w_k^2 size_k), k <= l, with the weights that the
+    levels have in it now; what minimises that bound lowers the loss, and is a power of
+        w_k^4 size_k sum_{l >= k} D_l / kappa_l^2.
     Under Gaussian noise the problem is convex in w^2; under Laplace noise the best of several local
     minima is taken, among them that of equal weights.
     """
     D = np.maximum(T - np.append(T[1:], 0.0), 0.0)
-
-    def fun(x: Floats) -> tuple[float, Floats]:
-        return level_loss(x, D, sizes, noise)
-
-    best: tuple[Floats, float] | None = None
-    if previous is None:
-        starts = list(_starts(len(sizes), 1 if noise == "gaussian" else LARGEST_STRIDE))
-    else:
-        starts = [np.log(np.maximum(previous, math.exp(-RANGE)))]
-    for start in starts:
-        result = minimize(
-            fun,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(-RANGE, RANGE)] * len(sizes),
-        )
-        if best is None or result.fun < best[1]:
-            best = result.x, float(result.fun)
-    if best is None:
-        raise ValueError("a hierarchy without levels")
-    return np.exp(best[0] - best[0].max()), math.exp(best[1])
+    starts = _starts(len(sizes), noise) if previous is None else previous[None]
+    squared, power = starts**2, 1 / 2 if noise == "gaussian" else 2 / 3
+    if not D.any():
+        return starts[0], 0.0
+    least = math.inf
+    while True:
+        squared = np.maximum(squared / squared.max(axis=1, keepdims=True), LEAST)
+        kappa = np.cumsum(squared * sizes, axis=1)
+        norms = squared.sum(axis=1) if noise == "gaussian" else np.sqrt(squared).sum(axis=1) ** 2
+        losses = norms * (D / kappa).sum(axis=1)
+        best = int(np.argmin(losses))
+        if losses[best] >= least * (1 - LEVEL_TOLERANCE):
+            return np.sqrt(squared[best]), float(losses[best])
+        least = losses[best]
+        after = np.cumsum((D / kappa**2)[:, ::-1], axis=1)[:, ::-1]
+        squared = (squared**2 * sizes * after) ** power
 
 
-def level_loss(x: Floats, D: Floats, sizes: Floats, noise: Noise) -> tuple[float, Floats]:
-    """Return the log of the loss and its gradient in x, the logs of the weights."""
-    u = np.exp(2 * x) * sizes
-    kappa = np.cumsum(u)
-    error = float(np.sum(D / kappa))
-    by_error = -2 * u * np.cumsum((D / kappa**2)[::-1])[::-1]
-    costs = np.exp(x) if noise == "laplace" else np.exp(2 * x)
-    cost = float(costs.sum())
-    if error <= 0:
-        return -math.inf, np.zeros_like(x)
-    power = 2 if noise == "laplace" else 1
-    slope = 2 * costs / cost + by_error / error
-    return power * math.log(cost) + math.log(error), slope
+def _starts(count: int, noise: Noise) -> Floats:
+    """Return weights, a row a start: all levels; under Laplace noise few levels are best.
 
-
-def _starts(count: int, largest_stride: int) -> Iterator[Floats]:
-    """Yield log weights of every level, every second, third, ... with and without the coarsest."""
-    for stride in range(1, min(largest_stride, count) + 1):
-        for top in (FAINT, 0.0):
-            start = np.full(count, FAINT)
-            start[::stride] = 0.0
-            start[-1] = top if count > 1 else 0.0
-            yield start
+    There these are also the finest with one or two others, and every second, third, ... level.
+    """
+    kept: list[Sequence[int]] = [range(count)]
+    if noise == "laplace":
+        kept += [range(0, count, stride) for stride in range(2, min(LARGEST_STRIDE, count) + 1)]
+        kept += [(0, *others) for k in (1, 2) for others in combinations(range(1, count), k)]
+    starts = np.full((len(kept), count), FAINT)
+    for start, levels in zip(starts, kept, strict=True):
+        start[[*levels]] = 1.0
+    return starts
 
 
 def opt_hierarchy(
