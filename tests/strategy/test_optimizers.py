@@ -420,6 +420,7 @@ def test_a_table_of_too_many_cells_is_not_measured():
     [
         (Workload((9, 1), (product((9, 1), {0: Prefix(9)}),), (1.0,)), "OPT_0"),
         (Workload((3, 4), (marginal((3, 4), [0, 1]), marginal((3, 4), [1])), (1.0, 2.0)), "OPT_M"),
+        (Workload((9, 4), (product((9, 4), {0: Prefix(9)}),), (1.0,)), "OPT_M or OPT_x"),
         (
             Workload((3, 4), (product((3, 4), {0: Stacked((Identity(3), total(3)))}),), (1.0,)),
             "OPT_M",

@@ -51,7 +51,7 @@ FINALISTS = 3  # block sizes beside the binary ones between which exact losses d
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
 LEVEL_TOLERANCE = 1e-8  # relative gain of a step below which level weights are the best
 FAINT = 0.05  # weight of the other levels at a start
-LEAST = 1e-20  # square of a weight, of the largest: such a level is not measured
+FAINTEST = 1e-20  # square of a weight, of the largest: such a level is not measured
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def best_level_weights(
         return starts[0], 0.0
     least = math.inf
     while True:
-        squared = np.maximum(squared / squared.max(axis=1, keepdims=True), LEAST)
+        squared = np.maximum(squared / squared.max(axis=1, keepdims=True), FAINTEST)
         kappa = np.cumsum(squared * sizes, axis=1)
         norms = squared.sum(axis=1) if noise == "gaussian" else np.sqrt(squared).sum(axis=1) ** 2
         losses = norms * (D / kappa).sum(axis=1)
