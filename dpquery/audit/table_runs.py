@@ -22,6 +22,7 @@ from dpquery.audit.rap_checks import charge_finding, figures_finding, likely_str
 from dpquery.audit.rap_runs import UNSPENT, RunDraws
 from dpquery.audit.statistics import ALPHA, Finding, chi_square, combined, pooled, width_of
 from dpquery.audit.towns import (
+    DECLARED,
     KINDS,
     STEPS_IN_A_COUNT,
     TOWNS,
@@ -103,9 +104,16 @@ class TableLaw:
         return self.town.limit**2 * (2 if self.town.replace else 1)
 
     @property
+    def first(self) -> Fraction:
+        """The rho of each table of one attribute: so many rounds, by the noise on half of rho."""
+        off = self.std((self.rho - self.closing) / 2) / (0.008 * DECLARED)
+        rounds = math.floor(160 / 9 * off / (1 + off))
+        return Fraction(9, 10) * self.unit * max(1, min(16, rounds))
+
+    @property
     def first_std(self) -> float:
         """Of the noise on the tables of one attribute, in counts."""
-        return self.std(Fraction(9, 10) * self.unit)
+        return self.std(self.first)
 
     def std(self, rho: Fraction) -> float:
         """Return the standard deviation of noise on a table that costs rho, in counts."""
@@ -113,10 +121,10 @@ class TableLaw:
 
     def costs(self, levels: Sequence[int]) -> list[Fraction]:
         """Return the rho of rounds at some levels; what they leave is not their sum, if damaged."""
-        left, costs = self.rho - self.closing - 2 * Fraction(9, 10) * self.unit, []
+        left, costs = self.rho - self.closing - 2 * self.first, []
         for level in levels:
             cost = 4**level * self.unit
-            costs.append(left if left - cost < cost else cost)
+            costs.append(left if 0 < left < 2 * cost else cost)
             left -= costs[-1]
         return costs
 
@@ -256,7 +264,7 @@ def drawn_by(bench: Bench, law: TableLaw, runs: int) -> list[TableDraws]:
 def tables_charge(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     """Compare the rho of a run's parts with what was charged, and when."""
     costs, facts = law.costs(TableRun.read(released.values).levels), facts_of_tables(released)
-    parts = 2 * Fraction(9, 10) * law.unit + sum(costs) + law.closing
+    parts = 2 * law.first + sum(costs) + law.closing
     whole = parts == law.rho and min(costs) >= law.unit
     measured = [law.move / (2 * Fraction(std) ** 2) for std in facts.noise_std]
     first = 2 * law.move / (2 * Fraction(facts.one_way_std) ** 2)

@@ -13,6 +13,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise, calibrated_noise, sound_change
+from dpquery.measurement.rounds.tables import TableRounds
 from dpquery.mechanisms.content import ReleaseRequest, digest_of
 from dpquery.mechanisms.fitted import adaptive_mechanism
 from dpquery.mechanisms.linear import given_facts, sampling_errors
@@ -171,14 +172,21 @@ class Release(PublishedTables):
             return None
         epsilon, delta = parse_epsilon(str(promised.epsilon)), parse_delta(str(promised.delta))
         request = ReleaseRequest(epsilon, delta, noise=None, columns=(), release=1)
-        edition = 3 if run.distances else 2
-        mechanism = adaptive_mechanism(self.plan, self.spec, request, edition=edition)
         path = self.directory / MEASUREMENTS_FILE
+        editions = (  # which differ in the noise on tables of one attribute, or in no noise
+            adaptive_mechanism(self.plan, self.spec, request, edition=k)
+            for k in range(TableRounds.edition, 1, -1)
+        )
         try:
+            mechanism = next(
+                each
+                for each in editions
+                if math.isclose(each.query.rounds.first_std, run.one_way_std, rel_tol=1e-6)
+            )
             labels = mechanism.labels_of(run.rounds)
             values = read_measurements(path, labels, digest=self.facts.measurements)
             return mechanism.unbiased(values)
-        except (KeyError, ValueError):
+        except (KeyError, StopIteration, ValueError):
             raise SpecError(
                 f"{self.directory / MANIFEST_FILE} is damaged: its noisy values are of no run that "
                 f"it describes; run `dpquery release` again, which is free: the ledger holds the "

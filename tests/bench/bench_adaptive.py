@@ -41,7 +41,7 @@ from dpquery.reconstruction.adaptive_fits import AdaptiveFit
 from dpquery.reconstruction.columns import SHRUNK, ExtraColumn, extra_columns
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
-from dpquery.spec.spec import Privacy
+from dpquery.spec.spec import Privacy, Rows
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
@@ -340,13 +340,16 @@ class OurRun:
 
 
 def ours(task: Problem, terms: Guarantee, seed: int) -> OurRun:
-    """Run adaptive measurement as the product does, with a seeded chance."""
+    """Run adaptive measurement as the product does, with a seeded chance.
+
+    The number of records is declared as an office would, to two digits.
+    """
     blocks = tuple(marginal(task.shape, each) for each in task.workload)
     rounds = table_rounds(
         Workload(task.shape, blocks, (1.0,) * len(blocks)),
         privacy=Privacy(delta=terms.delta),
         guarantee=terms,
-        rows=None,
+        rows=Rows(int(float(f"{task.records:.2g}")), exact=False),
     )
     chance = SeededChance(seed)
 

@@ -499,8 +499,9 @@ def test_every_public_parameter_is_in_the_key(asked):
     questions = [asked(**change) for change in CHANGES + MORE[asked]]
     assert len({question.key for question in questions}) == len(questions)
     assert asked().key == asked(spec=SPEC.replace("name: products", "name: other")).key
-    assert asked().key == asked(spec=SPEC.replace("version: 1}", "version: 1, rows: about 50}")).key
-    assert asked().key == asked(rows=Rows(50, exact=False)).key
+    declared = asked(spec=SPEC.replace("version: 1}", "version: 1, rows: about 50}"))
+    assert declared.key == asked(rows=Rows(50, exact=False)).key
+    assert (declared.key == asked().key) == (asked is ask)  # adaptive runs share rho out by it
 
 
 RULES = {
@@ -524,6 +525,7 @@ RULES = {
 
 RULES["adaptive/2"] = RULES["adaptive/1"]  # another release is made of the same run
 RULES["adaptive/3"] = RULES["adaptive/2"] | {"closing": (1, 50), "apart": 4 + 1024}
+RULES["adaptive/4"] = RULES["adaptive/3"] | {"rounds of one-way tables": [16, 8, 1]}
 
 
 def test_what_a_run_of_rap_asks_or_commits_changes_only_with_the_tag_in_its_key():
@@ -563,6 +565,10 @@ def test_what_an_adaptive_run_asks_or_commits_changes_only_with_the_tag_in_its_k
         "penalties": penalties_of(rounds.candidates, 2.5),
         "layout": rounds.written(round_of(np.array([3]), 2)).tolist(),
         "closing": CLOSING_SHARE.as_integer_ratio(),
+        "rounds of one-way tables": [
+            ask_tables(rows=Rows(count, exact=False)).rounds.one_way_rounds
+            for count in (50, 1000, 50_000)
+        ],
         "apart": steps_apart(np.array([0, 3]), np.array([0.0036, 2.0])),
     } == RULES[rounds.layout]
 

@@ -239,7 +239,7 @@ def decoded_start(question):
 def test_noise_is_as_wide_as_it_is_said_to_be(data):
     question = ask_tables(DECLARED, restless=10**6)
     exact, residuals = exact_tables(question, coded(ROWS)), []
-    for _ in range(12):
+    for _ in range(120):
         values = question.noisy(tables_of_rows(question), draft=Draft())
         outcome = question.rounds.measured(values)
         blocks = question.rounds.blocks

@@ -2,11 +2,13 @@
 
 The budget. Let u = rho / T, with T sixteen times the number of attributes. A round at level l costs
 4^l u; a tenth of that selects a table, and nine tenths measure it. First all tables of one
-attribute are measured, for 0.9 u each. Rounds begin at level 0, and the level rises by one where
-the last table moved the fit by no more than its noise. A round that would leave less than another
-like it costs takes all that is left, and is the last: so that the parts are rho to the last
-fraction, whatever the levels were. This is the annealing of AIM [McKenna22]: which round costs what
-is decided by noisy values alone, and every round's cost is fixed before it is drawn. [MATH] 10.8.
+attribute are measured, for 0.9 k u each: k is 1 where the signal is clear, and up to 16 where noise
+hides even them, when a round would say nothing of larger ones (`TableRounds.one_way_rounds`).
+Rounds begin at level 0, and the level rises by one where the last table moved the fit by no more
+than its noise. A round that would leave less than another like it costs takes all that is left, and
+is the last: so that the parts are rho to the last fraction, whatever the levels were. This is the
+annealing of AIM [McKenna22]: which round costs what is decided by noisy values alone, and every
+round's cost is fixed before it is drawn. [MATH] 10.8.
 
 The tables that may be measured: all below what the questions ask, and their weights. A candidate is
 a set of attributes that some block of the workload holds, over the classes that the workload is
@@ -88,6 +90,11 @@ MOST_FITTED_ROWS = 512  # relaxed rows that a fit holds at most
 MOST_CANDIDATE_CELLS = 10_000
 """Cells of a candidate of several attributes at most: larger ones say little in any round."""
 LARGEST_WEIGHT = 1 << 10
+MOST_ONE_WAY_ROUNDS = 16
+HALVING_NOISE = Fraction(8, 1000)
+"""Of the records: with so much noise on tables of one attribute, had they all of the budget, they
+have half of it. Of Adult and three data sets of R, pairs and triples, at epsilon 0.1 (noise of 0.4
+to 1 %) a half errs least, at 0.01 (4 to 10 %) three quarters and more, at 1 a sixteenth."""
 CLOSING_SHARE = Fraction(1, 50)
 """Of the budget: what measuring the distance of the released tables from the true ones costs."""
 MOST_MEASURED_ITEMS = 8
@@ -118,9 +125,9 @@ class TableRounds(Rounds):
     """Rounds that measure one whole table each, until the budget is spent."""
 
     candidates: CandidateTables  # the tables that may be measured
-    # 3 measures how far off its tables are, 2 and 3 release the mean of the last fit and of one
-    # made afresh, 1 the latter alone
-    edition: int = 3
+    # 4 measures tables of one attribute by the signal, from 3 on it is measured how far off tables
+    # are, from 2 on the mean of the last fit and of one made afresh is released, by 1 the latter
+    edition: int = 4
 
     name: ClassVar[str] = "adaptive measurement"
     key: ClassVar[str] = "adaptive"
@@ -154,10 +161,26 @@ class TableRounds(Rounds):
         left = self.guarantee.amount - self.closing_rho
         return left / (ROUNDS_PER_ATTRIBUTE * self.candidates.one_way)
 
+    @cached_property
+    def one_way_rounds(self) -> int:
+        """k: what measuring a table of one attribute costs, in rounds at level 0.
+
+        With s the noise on them had they all of the budget, and h HALVING_NOISE of the declared
+        records, they have s / (s + h) of it, rounded down to whole rounds.
+        """
+        if self.edition < 4 or self.rows is None:
+            return 1
+        moved = Fraction(self.first_sensitivity, 1 << 2 * GRID_BITS)
+        variance = moved / (2 * (self.guarantee.amount - self.closing_rho))
+        halving, all_of_it = HALVING_NOISE * self.rows.count, ROUNDS_PER_ATTRIBUTE / MEASURED_SHARE
+        rounds = range(2, MOST_ONE_WAY_ROUNDS + 1)  # k h / (all_of_it - k) <= s, without roots
+        fits = [k for k in rounds if (k * halving) ** 2 <= variance * (all_of_it - k) ** 2]
+        return max(fits, default=1)
+
     @property
     def first_rho(self) -> Fraction:
         """What all tables of one attribute cost together."""
-        return self.candidates.one_way * MEASURED_SHARE * self.unit
+        return self.one_way_rounds * self.candidates.one_way * MEASURED_SHARE * self.unit
 
     @property
     def first_sensitivity(self) -> int:
