@@ -477,6 +477,16 @@ def means(cells: Sequence[Cell], *key: object) -> tuple[float, float, float] | N
     return tuple(np.mean([(c.rmse, c.l1, c.cpu_seconds) for c in runs], axis=0).tolist())
 
 
+def beside(cells: Sequence[Cell], other: str, epsilons: Sequence[str] = EPSILONS) -> list[float]:
+    """Return the least RMSE of the product over another method's, of each cell that has both."""
+    ratios = []
+    for key in product(DATA, (2, 3), epsilons):
+        found = [means(cells, *key, name) for name in ("shrunk", "averaged", "adaptive")]
+        if there := means(cells, *key, other):
+            ratios.append(min(each[0] for each in found if each) / there[0])
+    return ratios
+
+
 def held(cells: Sequence[Cell]) -> tuple[int, int]:
     """Return how many measured distances have the true one within 1.96 standard deviations."""
     runs = [c for c in cells if c.distance is not None]
