@@ -1,8 +1,9 @@
-"""Discoveries of values: the threshold worked out again, and held against what was found.
+"""Discoveries: threshold, noise and price worked out again, and held against what was found.
 
 Made-up files have thousands of values that one person has, and as many that so many have that half
-of them should be found. Scale and threshold are checked by the normal law in floating point, which
-the product does not use.
+of them should be found; in others, of numbers and of rows of persons, it is known how many are in
+each public class. Scale and threshold are checked by the normal law in floating point, which the
+product does not use.
 """
 
 import json
@@ -41,12 +42,19 @@ class _Case:
     neighbours: str
     most: int  # values of a person that count
     moved: int  # numbers that change, by one each, between neighbours
+    sought: str = "column"
 
 
 _CASES = (
     _Case("three values of a person", "{person: id, max_rows: 3}", "add-remove", 3, 3),
     _Case("rows, one of them replaced", "row", "replace", 1, 2),
 )
+_CLASSES = (
+    _Case("numbers", "{person: id, max_rows: 3}", "add-remove", 2, 6, "number"),
+    _Case("rows of persons", "{person: id, max_rows: 3}", "replace", 1, 2, "rows_per_person"),
+)
+_DECADES = 3, 18  # of numbers from 0.001 to 1, and to 10^15
+_PERSONS = 900  # of made-up files for classes, each with two of the numbers from 1 to 9
 
 
 def discoveries(size: Size) -> Iterator[Finding]:
@@ -60,10 +68,17 @@ def discoveries(size: Size) -> Iterator[Finding]:
         of_held, held = _held(report, values)
         p_values += [of_rare, of_held]
         evidence.append(f"{case.name}: {rare} of {values:,}, and {held:,}")
+    for case in _CLASSES:
+        report, charged = _discovered(case, values)
+        yield _stated(case, report, charged)
+        p_of_classes, classes = _of_classes(case, report)
+        p_values.append(p_of_classes)
+        evidence.append(f"{case.name}: {classes:,} classes")
     p = combined(p_values)
     yield Finding(
         f"discoveries of {values:,} values of one person each, and as many of many",
-        "what nobody else has is found as rarely as the threshold says, the rest by the law",
+        "what nobody else has is found as rarely as the threshold says, the rest by the law, and "
+        "every public class has its noise",
         p > ALPHA,
         f"{'; '.join(evidence)}; p = {p:.2g}",
         draws=2 * values * len(_CASES),
@@ -83,7 +98,9 @@ def _discovered(case: _Case, values: int) -> tuple[DiscoveryReport, tuple[Fracti
         _write_records(folder / "data.csv", case, values)
         report = discover(
             folder / "data.csv",
-            column="value",
+            column="value" if case.sought == "column" else None,
+            number="value" if case.sought == "number" else None,
+            rows_per_person="id" if case.sought == "rows_per_person" else None,
             epsilon=_EPSILON,
             delta=_DELTA,
             spec_path=folder / "workload.yaml",
@@ -94,14 +111,20 @@ def _discovered(case: _Case, values: int) -> tuple[DiscoveryReport, tuple[Fracti
 
 
 def _worked_out(case: _Case) -> tuple[float, int]:
-    """Return the least scale at half of delta, by bisection, and the threshold for the other."""
+    """Return the least scale, by bisection, and the threshold; each has half of delta, or one all.
+
+    Public classes have no threshold.
+    """
+    of_noise = _DELTA / 2 if case.sought == "column" else _DELTA
     low, high = 0.1, 1e3
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         mu = math.sqrt(case.moved) / middle
         u = _EPSILON / mu - mu / 2
         delta = ndtr(-u) - math.exp(_EPSILON) * ndtr(-u - mu)
-        low, high = (low, middle) if delta <= _DELTA / 2 else (middle, high)
+        low, high = (low, middle) if delta <= of_noise else (middle, high)
+    if case.sought != "column":
+        return high, 0
     threshold = 1
     while case.most * ndtr(-(threshold - 1.5) / high) > _DELTA / 2:
         threshold += 1
@@ -109,7 +132,15 @@ def _worked_out(case: _Case) -> tuple[float, int]:
 
 
 def _write_records(path: Path, case: _Case, values: int) -> None:
-    """Write values of one person each, and as many of as many persons as the threshold has."""
+    """Write values of one person each, and as many of as many persons as the threshold has.
+
+    Or numbers: every person has two, one greater by 1 than the other or 9 and 1.
+    """
+    if case.sought != "column":
+        pairs = [(f"a{i}", (i + k) % 9 + 1) for i in range(_PERSONS) for k in range(2)]
+        lines = [f"{person},{value}" for person, value in pairs]
+        path.write_text("\n".join(["id,value", *lines, ""]), encoding="utf-8")
+        return
     holders = _worked_out(case)[1]
     rare = [(f"a{i // case.most}", f"rare {i}") for i in range(values)]
     held = [(f"b{i // case.most}", f"held {i % values}") for i in range(values * holders)]
@@ -122,7 +153,9 @@ def _charged(ledger: Path) -> tuple[Fraction, Fraction]:
     with Ledger.open(ledger, create=False) as opened:
         events = [json.loads(line) for line in opened.export()]
     (reserved,) = [event for event in events if event["kind"] == "reserve"]
-    return Fraction(int(reserved["units"]), 10**18), Fraction(reserved["native"]["threshold"])
+    return Fraction(int(reserved["units"]), 10**18), Fraction(
+        reserved["native"].get("threshold", "0")
+    )
 
 
 def _stated(case: _Case, report: DiscoveryReport, charged: tuple[Fraction, Fraction]) -> Finding:
@@ -133,7 +166,7 @@ def _stated(case: _Case, report: DiscoveryReport, charged: tuple[Fraction, Fract
         stated >= scale * (1 - _HAIR)
         and used >= threshold
         and Fraction(case.moved) / Fraction(stated) ** 2 <= squared
-        and delta >= Fraction(str(_DELTA)) / 2
+        and delta >= (Fraction(str(_DELTA)) / 2 if case.sought == "column" else 0)
     )
     return Finding(
         f"a discovery, {case.name}",
@@ -167,3 +200,22 @@ def _held(report: DiscoveryReport, values: int) -> tuple[float, int]:
     groups = pooled(counted, masses)
     missed = values - len(numbers), below[0] * values
     return chi_square(*map(np.append, groups, missed)), len(numbers)
+
+
+def _of_classes(case: _Case, report: DiscoveryReport) -> tuple[float, int]:
+    """Return the p-value of the noise in all public classes, and how many there are."""
+    parts = []
+    for digits in (1, 2, 3) if case.sought == "number" else (1,):
+        by_decade = 9 * 10 ** (digits - 1)
+        of_one = by_decade * sum(_DECADES) + 1  # behind those below zero, and that of zero
+        true = np.zeros(2 * by_decade * _DECADES[1] + 1, np.int64)
+        for number in range(1, 10):
+            held = 2 * _PERSONS // 9 if case.sought == "number" else _PERSONS * (number == 2)
+            true[of_one + (number - 1) * 10 ** (digits - 1)] = held
+        parts.append(true)
+    noise = report.measured.values - np.concatenate(parts)
+    far = math.ceil(12 * float(_law(report).scale))
+    steps = np.arange(-far, far + 1)
+    below = np.concatenate([[0.0], _law(report).below(steps[:-1]), [1.0]])
+    counted = np.bincount(np.clip(noise, -far, far) + far, minlength=steps.size)
+    return chi_square(*pooled(counted, np.diff(below) * noise.size)), noise.size

@@ -1,6 +1,7 @@
-"""`dpquery discover`: the values of a column that many persons have."""
+"""`dpquery discover`: what to declare of a column, found privately."""
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -10,30 +11,32 @@ import typer
 
 from dpquery.cli.options import AsJson, LedgerPath, NewDataset, ledger_path
 from dpquery.cli.screen import (
+    Grid,
     announced_if_new,
     data_at,
     forbid_dumps,
+    print_grids,
     print_json,
     say,
     show,
     shown_progress,
 )
-from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, SPEC_PATH
+from dpquery.commands.defaults import CELLS, LARGEST_NUMBER, MAX_VALUES, SPEC_PATH
 
 if TYPE_CHECKING:
     from dpquery.commands.discover import DiscoveryReport
 
+_MOST_VALUES = 10_000  # of a range that is offered
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 
 
 def discover_command(
     data: Annotated[list[str], typer.Argument(help="The data, as `dpquery release` takes it.")],
-    column: Annotated[str, typer.Option(help="The header of the column.")],
     epsilon: Annotated[str, typer.Option(help="What the discovery may spend.")],
-    delta: Annotated[
-        str,
-        typer.Option(help="With it; half comes off the budget's `discover`."),
-    ],
+    delta: Annotated[str, typer.Option(help="With it; of --column half is off `discover`.")],
+    column: Annotated[str | None, typer.Option(help="The column, for its values.")] = None,
+    number: Annotated[str | None, typer.Option(help="Or for range and bins of numbers.")] = None,
+    rows_per_person: Annotated[str | None, typer.Option(help="Or of ids, for max_rows.")] = None,
     person: Annotated[
         str | None, typer.Option(help="The column that tells persons apart: the spec's.")
     ] = None,
@@ -41,21 +44,22 @@ def discover_command(
         int,
         typer.Option(min=1, max=LARGEST_NUMBER, help="The most values of a person that count."),
     ] = MAX_VALUES,
+    cells: Annotated[
+        int, typer.Option(min=1, help="Cells of the table that `max_rows` is chosen for.")
+    ] = CELLS,
     spec: Annotated[
         Path,
         typer.Option(help="The workload; its dataset, privacy, budget and file are read alone."),
     ] = Path(SPEC_PATH),
-    out: Annotated[
-        Path | None, typer.Option(help="The file of values; default: COLUMN.csv beside the spec.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="To write; default: COLUMN.csv.")] = None,
     new_dataset: NewDataset = False,
     ledger: LedgerPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the values of a column that many persons have, privately, and write them to a file.
 
-    For columns whose values are not known beforehand; to list them costs nothing. Values of few
-    persons are not found. The same discovery again is free.
+    Or the range and bins of one of numbers, or the max_rows that loses least. For what is not known
+    beforehand; to declare it costs nothing. The same discovery again is free.
     """
     from dpquery.commands.discover import discover
 
@@ -64,40 +68,47 @@ def discover_command(
         done = discover(
             located,
             column=column,
+            number=number,
+            rows_per_person=rows_per_person,
             epsilon=epsilon,
             delta=delta,
             spec_path=spec,
             person=person,
             max_values=max_values,
+            cells=cells,
             out=out,
             ledger_path=ledger_path(ledger),
             new_dataset=new_dataset,
         )
     if done.stale:
         say(
-            f"warning: {done.stale}: these values are out of the ledger; to find those of new "
-            "data, which is charged, give the dataset another `version:` in the spec"
+            f"warning: {done.stale}: this is out of the ledger; to look at new data, which is "
+            "charged, give the dataset another `version:` in the spec"
         )
     if done.measured.stored:
         say("nothing was charged: the ledger gave this discovery again; the data was not opened")
     if as_json:
         print_json(_json(done))
     else:
-        show(_text(done, spec))
+        _show(done, spec)
     for name in done.new:
         say(f"{name} is new in this ledger, with a budget of its own")
     say(f"ledger: {ledger_path(ledger)}")
+
+
+def _show(done: "DiscoveryReport", spec: Path) -> None:
+    if done.max_rows:
+        print_grids([_rows_grid(done)])
+    show(_text(done, spec))
 
 
 def _text(done: "DiscoveryReport", spec: Path) -> str:
     """Return the lines that `discover` prints."""
     from dpquery.measurement.ledger.funds import delta_text
     from dpquery.releases.budget_words import room_words, taken_words
-    from dpquery.releases.words import count
 
     query, measured = done.query, done.measured
     account, threshold = measured.account, query.guarantee.threshold
-    whom = "rows" if query.spec.privacy.person is None else "persons"
     said = taken_words(
         measured.charged, account, pure=None, parent=measured.parent, what="discovery"
     )
@@ -105,29 +116,85 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
         more = f"{room_words(done.room, 'more like it')}, with delta {delta_text(query.delta)}"
-    return (
-        f"{done.file}: {count(len(done.values), 'value')} of {query.column}, with noisy numbers of "
-        f"{whom} (standard deviation {query.mechanism.noise_std:.3g})\n"
-        f"not seen: values that fewer than about {query.threshold:,} {whom} have are mostly not "
-        f"found, those that {done.mostly_found_from:,} or more have nearly always\n"
-        f"budget: {said}\n"
+    of_threshold = (
         f"delta: the threshold takes {took}; with it {spent} of the {apart} for discoveries is "
         "spent\n"
+    )
+    return (
+        f"{_found(done)}\n"
+        f"budget: {said}\n"
+        f"{of_threshold if threshold else ''}"
         f"after it: {more}\n"
         f"next: {_next(done, spec)}"
     )
 
 
+def _found(done: "DiscoveryReport") -> str:
+    """Return what was found and how exactly, and what is not seen."""
+    from dpquery.releases.words import count
+
+    query = done.query
+    whom = "rows" if query.spec.privacy.person is None else "persons"
+    noise = f"with noisy numbers of {whom} (standard deviation {query.mechanism.noise_std:.3g})"
+    if query.sought == "values":
+        return (
+            f"{done.file}: {count(len(done.values), 'value')} of {query.column}, {noise}\n"
+            f"not seen: values that fewer than about {query.threshold:,} {whom} have are mostly "
+            f"not found, those that {done.mostly_found_from:,} or more have nearly always"
+        )
+    unseen = f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
+    if query.sought == "numbers":
+        bins = 0 if done.numbers is None else len(done.numbers.bins)
+        return f"{done.file}: {count(bins, 'bin')} of {query.column}, {noise}\n{unseen}"
+    told = f"what each max_rows does to a table of {count(done.cells, 'cell')} at the whole budget"
+    return f"{done.file}: {told}\n{unseen}"
+
+
+def _rows_grid(done: "DiscoveryReport") -> Grid:
+    """Return what each max_rows does, with the noise on it."""
+    from dpquery.releases.words import figure, percent
+
+    heads = ("max_rows", "rows left out", "noise of a count", "error of a cell")
+    rows = [
+        (
+            f"{each.max_rows:,}",
+            f"{percent(each.left_out)} ±{percent(2 * each.left_out_std)}",
+            figure(each.noise_std),
+            figure(each.error),
+        )
+        for each in done.max_rows
+    ]
+    return Grid(f"rows of persons, by {done.query.column}", heads, tuple(rows))
+
+
 def _next(done: "DiscoveryReport", spec: Path) -> str:
-    """Return what is done with the file."""
+    """Return what is done with what was found: lines for the spec."""
+    from dpquery.reconstruction.discovered import edge_text
+
+    column, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
+    if done.query.sought == "rows" and done.max_rows:
+        best = min(done.max_rows, key=lambda each: each.error)
+        unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
+        return f"in the privacy of {spec}, which loses least:\n  {unit}"
+    if done.query.sought == "numbers" and done.numbers is not None:
+        low, high = math.ceil(done.numbers.low), math.ceil(done.numbers.high) - 1
+        edges = ", ".join(map(edge_text, done.numbers.edges))
+        of_whole = f"\n  {column}: {{range: [{low}, {high}], other: show}}"
+        told = "bins or, for whole numbers, a range" if 0 < high - low < _MOST_VALUES else "bins"
+        return (
+            f"in the domain of {spec}, {told}:\n"
+            f"  {column}: {{bins: [{edges}], other: show}}{of_whole * ('range' in told)}"
+        )
     if not done.values:
-        return "no spec can take a list without values; a larger epsilon finds more, at its price"
-    column, inside = done.query.column, os.path.relpath(done.file, spec.parent)
+        nothing = "nothing stands out of the noise"
+        if done.query.sought == "values":
+            nothing = "no spec can take a list without values"
+        return f"{nothing}; a larger epsilon finds more, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()
     return (
         f"in the domain of {spec} (all other values are then counted together), and plan it"
-        f"{outside}:\n  {_in_yaml(column)}: {{values_file: {_in_yaml(file)}, other: show}}"
+        f"{outside}:\n  {column}: {{values_file: {_in_yaml(file)}, other: show}}"
     )
 
 
@@ -144,10 +211,8 @@ def _json(done: "DiscoveryReport") -> dict[str, object]:
     return {
         "file": str(done.file),
         "column": query.column,
-        "values": [{"value": value, "noisy_count": count} for value, count in done.values],
+        **_found_json(done),
         "noise_std": query.mechanism.noise_std,
-        "threshold": query.threshold,
-        "nearly_always_from": done.mostly_found_from,
         "epsilon": float(query.epsilon),
         "delta": float(query.delta),
         "free": measured.stored,
@@ -156,4 +221,21 @@ def _json(done: "DiscoveryReport") -> dict[str, object]:
         "charged_delta": str(query.guarantee.threshold),
         "spent": units_text(measured.account.spent),
         "spent_delta": str(measured.account.threshold),
+    }
+
+
+def _found_json(done: "DiscoveryReport") -> dict[str, object]:
+    """Return what was found, by what was looked for."""
+    if done.query.sought == "rows":
+        return {"least_seen": done.least_seen, "max_rows": [vars(each) for each in done.max_rows]}
+    if done.query.sought == "numbers":
+        bins = () if done.numbers is None else done.numbers.bins
+        shown = [
+            {"from": float(low), "below": float(high), "noisy_count": n} for low, high, n in bins
+        ]
+        return {"least_seen": done.least_seen, "bins": shown}
+    return {
+        "values": [{"value": value, "noisy_count": count} for value, count in done.values],
+        "threshold": done.query.threshold,
+        "nearly_always_from": done.mostly_found_from,
     }

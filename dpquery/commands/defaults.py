@@ -32,6 +32,7 @@ LEVEL = 0.95  # of noise intervals
 LEVELS = (0.5, 0.9999)  # that can be had
 MEMORIES = (16 * 10**6, 16 * 10**12)  # bytes for the rows of persons that can be asked for
 MAX_VALUES = 1  # of a person that count in a discovery
+CELLS = 100  # of the table that a max_rows is chosen for
 REPLICATES, MOST_REPLICATES = 100, 10_000  # draws of the noise of all answers
 LARGEST_NUMBER = 10**9  # of a release, and of synthetic records
 

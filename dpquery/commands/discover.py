@@ -1,21 +1,23 @@
-"""discover() as a straight line: the values of a column that many persons have, found privately.
+"""discover() as a straight line: what to declare of a column, found privately.
 
-    spec without its domain -> ledger -> charged query -> noisy numbers of persons -> values file
+    spec without its domain -> ledger -> charged query -> noisy numbers of persons -> a file
 
 The data is opened behind one door, measurement.curator, after the ledger has been charged. What is
-published is the values whose noisy number of persons is at a threshold or above, with that number.
+published is the values whose noisy number of persons is at a threshold or above, with that number;
+of numbers, and of rows of persons, what follows from noisy numbers of persons in public classes.
 """
 
 import csv
 import io
+import math
 import os
 import re
 import statistics
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from dpquery.commands.arguments import (
@@ -28,25 +30,41 @@ from dpquery.commands.arguments import (
     exact_epsilon,
     ledger_place,
 )
-from dpquery.commands.defaults import LARGEST_NUMBER, MAX_VALUES, PLAN_PATH, RELEASE_PATH, SPEC_PATH
+from dpquery.commands.defaults import (
+    CELLS,
+    LARGEST_NUMBER,
+    MAX_VALUES,
+    PLAN_PATH,
+    RELEASE_PATH,
+    SPEC_PATH,
+)
 from dpquery.exceptions import (
     BudgetExceededError,
     LargeDeltaWarning,
     PlanConflictError,
     SpecError,
 )
-from dpquery.measurement.accounting import budget_cap
+from dpquery.measurement.accounting import budget_cap, guarantee, noise_scale
 from dpquery.measurement.counting.locations import stale_place
+from dpquery.measurement.counting.value_counts import Sought
 from dpquery.measurement.curator import measure
-from dpquery.measurement.discovery import Discovery, found
+from dpquery.measurement.discovery import OPTIONS, Discovery, found
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Room
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.plan_file.plan import planned_before
 from dpquery.planning.accounting_choice import settled_accounting
+from dpquery.reconstruction.discovered import (
+    FoundNumbers,
+    MaxRows,
+    above_noise,
+    edge_text,
+    found_numbers,
+    max_rows_table,
+)
 from dpquery.releases.budget_words import large_delta, within_reason
 from dpquery.releases.manifest import refuse_second_ledger
-from dpquery.spec.numbers import power
+from dpquery.spec.numbers import CLASS_DIGITS, power
 from dpquery.spec.parsing.read import load_for_column
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import Spec
@@ -62,11 +80,38 @@ class DiscoveryReport:
 
     file: Path  # where the values lie
     query: Discovery  # how they were found
-    values: tuple[tuple[str, int], ...]  # with their noisy numbers of persons, or of rows
     measured: StoredMeasurement  # what the ledger holds of it
     room: Room  # what there is room for after it
     new: tuple[str, ...]  # what was put on record
     stale: str = ""  # what became of the data since the ledger's measurement, if anything
+    cells: int = CELLS  # of the table that a max_rows is chosen for
+
+    @cached_property
+    def values(self) -> tuple[tuple[str, int], ...]:
+        """The values found, with their noisy numbers of persons, or of rows."""
+        return tuple(found(self.measured.values)) if self.query.sought == "values" else ()
+
+    @cached_property
+    def numbers(self) -> FoundNumbers | None:
+        """Where numbers lie; None where noise hides it."""
+        if self.query.sought != "numbers":
+            return None
+        return found_numbers(self.measured.values, self.query.mechanism.noise_std)
+
+    @cached_property
+    def max_rows(self) -> tuple[MaxRows, ...]:
+        """What each max_rows would do; nothing where noise hides it."""
+        if self.query.sought != "rows":
+            return ()
+        std = self.query.mechanism.noise_std
+        of_one = _std_of_one(self.query.spec)
+        return max_rows_table(self.measured.values, std, cells=self.cells, std_of_one=of_one)
+
+    @property
+    def least_seen(self) -> int:
+        """The number of persons from which on a class stands out of the noise, half of the time."""
+        levels = len(CLASS_DIGITS) if self.query.sought == "numbers" else 1
+        return math.ceil(above_noise(self.query.mechanism.noise_std, 1, levels))
 
     @property
     def mostly_found_from(self) -> int:
@@ -78,27 +123,36 @@ class DiscoveryReport:
 def discover(
     data: FilePath | Sequence[FilePath],
     *,
-    column: str,
+    column: str | None = None,
+    number: str | None = None,
+    rows_per_person: str | None = None,
     epsilon: Amount,
     delta: Amount,
     spec_path: FilePath = SPEC_PATH,
     person: str | None = None,
     max_values: int = MAX_VALUES,
+    cells: int = CELLS,
     out: FilePath | None = None,
     ledger_path: FilePath | None = None,
     new_dataset: bool = False,
 ) -> DiscoveryReport:
-    """Find the values of a column that many persons have, and write them as a file of values.
+    """Find what to declare of a column, and write it as a file.
+
+    One of three: the values of a column that many persons have, the range and bins of one of
+    numbers, or what each max_rows would leave out.
 
     Args:
         data: one file or several, a glob, a folder, or a table of a database.
-        column: its header.
+        column: the header of a column of values.
+        number: or of one of numbers.
+        rows_per_person: or of the one that tells persons apart, of whom the rows are counted.
         epsilon: what the discovery may spend.
-        delta: with it; half of it is the threshold's, and comes off the budget's `discover`.
+        delta: with it; of values half of it is the threshold's, off the budget's `discover`.
         spec_path: a spec, of which dataset, privacy, budget and file are read: its domain may name
             the file that is to be written.
         person: the column that tells persons apart, as the spec says.
         max_values: the most values of a person that count.
+        cells: of the table that a max_rows is chosen for.
         out: the file; default: COLUMN.csv beside the spec.
         ledger_path: created if missing; the dataset and its cap are put on record. Default:
             $DPQUERY_LEDGER or the user's state directory.
@@ -111,14 +165,16 @@ def discover(
     Raises:
         DpqueryError: of the class that says what was wrong.
     """
-    spec = _declared(as_path(spec_path), column, person, max_values)
+    sought, column = _one_of(column, number, rows_per_person)
+    checked_count("cells", cells, least=1, most=LARGEST_NUMBER)
+    spec = _declared(as_path(spec_path), column, person, max_values, sought)
     place, located = ledger_place(ledger_path), as_data(data, "dpquery discover DATA")
     if not new_dataset:
         refuse_second_ledger(place, spec, release=Path(RELEASE_PATH))
     file = _file_of(as_path(spec_path), column) if out is None else as_path(out)
     with Ledger.open(place, create=True) as ledger:
-        spec = _counted(spec, ledger)
-        query = Discovery(spec, max_values, exact_epsilon(epsilon), _delta(delta, spec))
+        spec = _counted(spec, ledger, sought)
+        query = Discovery(spec, max_values, exact_epsilon(epsilon), _delta(delta, spec), sought)
         cap, parent = budget_cap(spec.budget, spec.privacy), parent_cap(spec.dataset, spec.privacy)
         before = partial(planned_before, as_path(spec_path).name, Path(PLAN_PATH))
         earlier = None if new_dataset else before
@@ -135,14 +191,25 @@ def discover(
         measured = measure(located, query, ledger=ledger)
         funds = ledger.funds(spec.dataset.id)
     room = funds.room_like(query.guarantee_at, epsilon=query.epsilon)
-    values = found(measured.values)
-    replace_file(file, _content(values, query))
     place_of = stale_place(located, measured.after) if measured.stored else None
     stale = "" if place_of is None else f"{place_of[0]} is {place_of[1]} since {measured.day}"
-    return DiscoveryReport(file, query, tuple(values), measured, room, new, stale)
+    report = DiscoveryReport(file, query, measured, room, new, stale, cells)
+    replace_file(file, _content(report))
+    return report
 
 
-def _declared(path: Path, column: str, person: str | None, max_values: int) -> Spec:
+def _one_of(*columns: str | None) -> tuple[Sought, str]:
+    """Return what is looked for, and the column."""
+    given = [(kind, name) for kind, name in zip(OPTIONS, columns, strict=True) if name is not None]
+    if len(given) != 1:
+        raise SpecError(
+            "a discovery is of one column: give --column for its values, --number for the range "
+            "and bins of numbers, or --rows-per-person for the max_rows that loses least"
+        )
+    return given[0]
+
+
+def _declared(path: Path, column: str, person: str | None, max_values: int, sought: Sought) -> Spec:
     """Return what the spec declares but its domain, which is the column; refuse what differs."""
     spec = load_for_column(path, column)
     declared = spec.privacy.person
@@ -157,7 +224,13 @@ def _declared(path: Path, column: str, person: str | None, max_values: int) -> S
             "the unit is row, and a row has one value; leave --max-values out, or declare `unit: "
             "{person: id, max_rows: 3}` in the spec"
         )
-    if declared == column:
+    if sought == "rows":
+        if declared != column or max_values > 1:
+            raise SpecError(
+                f"--rows-per-person counts rows of the persons that the spec protects; declare "
+                f"`unit: {{person: {column}, max_rows: 1}}` in {path}, and leave --max-values out"
+            )
+    elif declared == column:
         raise SpecError(
             f"{quoted(column)} tells persons apart, so that no value is of many; name another "
             "column"
@@ -165,9 +238,10 @@ def _declared(path: Path, column: str, person: str | None, max_values: int) -> S
     return spec
 
 
-def _counted(spec: Spec, ledger: Ledger) -> Spec:
+def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
     """Return the spec with what its losses are added up as; refuse a budget without a delta."""
-    if spec.budget.fixed == "pure" or spec.budget.rho is not None or not spec.budget.discover:
+    delta = spec.budget.discover if sought == "values" else spec.budget.delta
+    if spec.budget.fixed == "pure" or spec.budget.rho is not None or not delta:
         raise BudgetExceededError(
             f"the budget of {spec.dataset.id!r} is {spec.budget}: it has no delta for discoveries, "
             "and a value that one person has may be found with the chance of a delta; declare "
@@ -205,13 +279,33 @@ def _file_of(spec_path: Path, column: str) -> Path:
     return spec_path.parent / f"{column}.csv"
 
 
-def _content(values: Sequence[tuple[str, int]], query: Discovery) -> bytes:
-    """Return the file of values: a header, then value, label and noisy number, a line each."""
+def _std_of_one(spec: Spec) -> float:
+    """Return the noise on a count of a release at the whole budget, where max_rows is 1."""
+    budget, moved = spec.budget, 2 if spec.privacy.neighbours == "replace" else 1
+    epsilon, delta = budget.epsilon or Fraction(1), budget.delta - budget.discover
+    asked = guarantee("gaussian", epsilon=epsilon, delta=delta, accounting="gdp")
+    return min(noise_scale(asked, moved), math.sqrt(2) * moved / float(epsilon))
+
+
+def _content(done: DiscoveryReport) -> bytes:
+    """Return the file of what was found: a header and a line for each value, bin or max_rows."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    whom = "rows" if query.spec.privacy.person is None else "persons"
-    lines.writerow(["code", "label", f"noisy_{whom}"])
-    # `other` is what a spec calls all that is not listed.
-    labels = {"other": "(other)"}
-    lines.writerows((value, labels.get(value, value), count) for value, count in values)
+    noisy = "noisy_rows" if done.query.spec.privacy.person is None else "noisy_persons"
+    match done.query.sought:
+        case "values":
+            lines.writerow(["code", "label", noisy])
+            # `other` is what a spec calls all that is not listed.
+            labels = {"other": "(other)"}
+            lines.writerows((value, labels.get(value, value), n) for value, n in done.values)
+        case "numbers":
+            lines.writerow(["from", "below", noisy])
+            bins = () if done.numbers is None else done.numbers.bins
+            lines.writerows((edge_text(low), edge_text(high), n) for low, high, n in bins)
+        case "rows":
+            lines.writerow(field.name for field in fields(MaxRows))
+            lines.writerows(
+                (each.max_rows, *(f"{figure:.6g}" for figure in astuple(each)[1:]))
+                for each in done.max_rows
+            )
     return text.getvalue().encode()

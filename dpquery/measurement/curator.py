@@ -197,8 +197,10 @@ def measure(
         )
         spec = query.spec
         if isinstance(query, Discovery):
-            most = query.max_values
-            counts = _charged(partial(count_values, data, spec=spec, max_values=most))
+            most, sought = query.max_values, query.sought
+            counts = _charged(
+                partial(count_values, data, spec=spec, max_values=most, sought=sought)
+            )
             values = query.noisy(counts)
         else:
             of, classes = query.subsets, query.compiled.classes
@@ -226,7 +228,7 @@ def _check_before_charge(data: Data, query: Query | Discovery) -> None:
             check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
         check_header(data, query.spec)
     except ColumnsError as error:
-        option = query.column if isinstance(query, Discovery) else None
+        option = query.option if isinstance(query, Discovery) else ""
         problem = error.told(person=query.spec.privacy.person, option=option)
     except DataError as error:
         problem = str(error)

@@ -21,6 +21,10 @@ mixtures is the threshold's and that of mu at epsilon, added up; over several re
 thresholds' deltas add up apart [MATH] 26.6. Where a person is replaced, both files have values of
 their own, each with that chance in its own file; up to twice as many of the common ones differ.
 
+Numbers and rows of persons are counted by public classes [MATH] 26.7: the noisy number of every
+class is published, also of those that nobody is in, so that there is no threshold, and the whole
+delta is the noise's.
+
 Noise on the numbers is what allows publishing them. Mechanisms that publish values alone find some
 more [DVGM22, HM26b], as do those that give persons with few values more weight [GGK20].
 """
@@ -36,13 +40,18 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement import gdp
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
-from dpquery.measurement.counting.value_counts import ValueCounts
+from dpquery.measurement.counting.value_counts import Sought, ValueCounts
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.exact_noise import draw, source
 from dpquery.measurement.release_key import discovery_key
-from dpquery.spec.numbers import ExactNumber, number
+from dpquery.spec.numbers import CLASS_DIGITS, ExactNumber, number
 from dpquery.spec.spec import Spec
 
+OPTIONS: dict[Sought, str] = {
+    "values": "--column",
+    "numbers": "--number",
+    "rows": "--rows-per-person",
+}
 _BYTES = 8  # of a word in which values are stored
 
 
@@ -53,17 +62,23 @@ class Discovery:
     spec: Spec  # dataset, unit and file; its domain is the column alone
     max_values: int  # the most values of a person that count
     epsilon: Fraction  # of the discovery
-    delta: Fraction  # of the discovery: half of it is the threshold's
+    delta: Fraction  # of the discovery: half of it is the threshold's, if there is one
+    sought: Sought = "values"  # or numbers, or rows of persons, by public classes
 
     def __post_init__(self) -> None:
         """Check what the sensitivity rests on."""
-        if self.max_values < 1 or (self.spec.privacy.person is None and self.max_values > 1):
+        one = self.spec.privacy.person is None or self.sought == "rows"
+        if self.max_values < 1 or (one and self.max_values > 1):
             raise ValueError("a person has one value or more that count, and a row has one")
+        if self.spec.privacy.person is None and self.sought == "rows":
+            raise ValueError("rows of a person need persons")
 
     @cached_property
     def mechanism(self) -> CalibratedNoise:
         """The noise on every number of persons; D2 squared is what one person moves."""
         asked, moved = self.guarantee_at(self.epsilon), self.max_values
+        if self.sought == "numbers":
+            moved *= len(CLASS_DIGITS)
         if self.spec.privacy.neighbours == "replace":
             moved *= 2
         return CalibratedNoise(asked, 0, moved, max(1.0, noise_scale(asked, moved)))
@@ -75,14 +90,15 @@ class Discovery:
 
     def guarantee_at(self, epsilon: Fraction) -> Guarantee:
         """Return the guarantee of the same discovery at another epsilon and the same delta."""
-        half = self.delta / 2
-        noise = guarantee("gaussian", epsilon=epsilon, delta=half, accounting="gdp")
-        return Guarantee("gdp", noise.amount, epsilon, self.delta, threshold=half)
+        of_threshold = self.delta / 2 if self.sought == "values" else Fraction(0)
+        of_noise = self.delta - of_threshold
+        noise = guarantee("gaussian", epsilon=epsilon, delta=of_noise, accounting="gdp")
+        return Guarantee("gdp", noise.amount, epsilon, self.delta, threshold=of_threshold)
 
     @property
     def option(self) -> str:
         """What asks for it beside an epsilon."""
-        return f"--column {self.column}"
+        return f"{OPTIONS[self.sought]} {self.column}"
 
     @property
     def column(self) -> str:
@@ -91,7 +107,9 @@ class Discovery:
 
     @cached_property
     def threshold(self) -> int:
-        """The noisy number of persons from which on a value is published."""
+        """The noisy number of persons from which on a value is published; 0 of public classes."""
+        if self.sought != "values":
+            return 0
         return least_threshold(
             self.mechanism.scale, new_values=self.max_values, delta=self.guarantee.threshold
         )
@@ -100,7 +118,11 @@ class Discovery:
     def key(self) -> str:
         """The ledger's key: discoveries of one key are one, charged once."""
         return discovery_key(
-            self.spec, self.mechanism, max_values=self.max_values, threshold=self.threshold
+            self.spec,
+            self.mechanism,
+            sought=self.sought,
+            max_values=self.max_values,
+            threshold=self.threshold,
         )
 
     def source(self) -> str:
@@ -108,22 +130,32 @@ class Discovery:
         return source(0, self.guarantee.kind)
 
     def noisy(self, counted: ValueCounts) -> Ints:
-        """Return the values found and their noisy numbers, as 64-bit words; see `found`."""
+        """Return the values found and their noisy numbers, as 64-bit words; see `found`.
+
+        Of public classes the noisy numbers of all, also of those that nobody is in.
+        """
+        if self.sought != "values":
+            return noisy_counts(counted.counts, self.mechanism)
         pairs = noisy_pairs(counted, self.mechanism, self.threshold)
         text = json.dumps(pairs, ensure_ascii=False).encode()
         return np.frombuffer(text.ljust(-(-len(text) // _BYTES) * _BYTES), "<i8").astype(np.int64)
+
+
+def noisy_counts(counts: Ints, mechanism: CalibratedNoise) -> Ints:
+    """Return numbers of persons with their noise."""
+    return draw(
+        counts,
+        budget=mechanism.guarantee,
+        sensitivity=mechanism.sensitivity,
+        scale=mechanism.scale,
+    )
 
 
 def noisy_pairs(
     counted: ValueCounts, mechanism: CalibratedNoise, threshold: int
 ) -> list[tuple[str, int]]:
     """Return the values whose noisy numbers are at the threshold or above, with these, in order."""
-    noisy = draw(
-        counted.counts,
-        budget=mechanism.guarantee,
-        sensitivity=mechanism.sensitivity,
-        scale=mechanism.scale,
-    )
+    noisy = noisy_counts(counted.counts, mechanism)
     over = np.flatnonzero(noisy >= threshold).tolist()
     # Sorted: the order in which they came is the data's.
     return sorted(((counted.values[i], int(noisy[i])) for i in over), key=_by_value)

@@ -182,18 +182,19 @@ def rounds_key(
 
 
 def discovery_key(
-    spec: Spec, mechanism: CalibratedNoise, *, max_values: int, threshold: int
+    spec: Spec, mechanism: CalibratedNoise, *, sought: str, max_values: int, threshold: int
 ) -> str:
     """Return the key of a discovery of a column's values: 64 hexadecimal digits.
 
     Args:
         spec: dataset, protected unit and how text is written; its one column is looked at.
         mechanism: how the numbers of persons are made private.
+        sought: "values", or what else the numbers of persons are of.
         max_values: the most values of a person that count.
-        threshold: the noisy number of persons from which on a value is published.
+        threshold: the noisy number of persons from which on a value is published; 0 of classes.
     """
     found = write_record(
-        "Discovery",
+        "Discovery" if sought == "values" else f"Discovery of {sought}",
         column=spec.domain.columns[0].name,
         person=spec.privacy.person,
         neighbours=spec.privacy.neighbours,

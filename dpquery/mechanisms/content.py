@@ -64,4 +64,4 @@ def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
     else:
         charged, pure = measured.charged, measured.pure
         words = taken_words(charged, account, pure=pure, parent=parent, form=RECORDED)
-    return f"{words}; {DISCOVERED}" if account.threshold else words
+    return f"{words}; {DISCOVERED}" if account.discovered else words

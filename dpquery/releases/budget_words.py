@@ -19,7 +19,7 @@ GROWS = "the cost grows about as epsilon squared: half of it costs a quarter"
 """Why half of an epsilon is not half of a budget that is counted in rho or mu^2."""
 SEEN = 0.01  # of a budget: what a share is off from the epsilon's, where a reader asks why
 
-DISCOVERED = "lists of values were found in the records by discoveries, which this counts"
+DISCOVERED = "lists or limits of values were found in the records by discoveries, which this counts"
 """Said of a dataset where what was spent is not releases alone."""
 
 DeltaForm = Callable[[float], str]

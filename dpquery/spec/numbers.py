@@ -7,6 +7,7 @@ equal numbers only and has their order.
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 ExactNumber = tuple[int, int, str]
@@ -187,3 +188,42 @@ def power(value: float) -> str:
     ('1e-9', '1e6', '0.5')
     """
     return _EXPONENT.sub(r"e\1", f"{value:g}")
+
+
+CLASS_DIGITS = (1, 2, 3)
+"""By how many leading digits numbers are put into classes: 17 is in 10 to 20, and in 17 to 18."""
+_POWERS = range(-3, 15)  # of ten: numbers from 0.001 to below 10^15 are told apart
+
+
+def classes_by(digits: int) -> int:
+    """Return how many classes by so many leading digits hold numbers above 0."""
+    return int(9 * 10 ** (digits - 1)) * len(_POWERS)
+
+
+def class_of(value: ExactNumber) -> int:
+    """Return the class of a number by three digits: 1, 2, ... above 0.001, and -1, -2, ... below 0.
+
+    In class 0 are numbers from 0 to 0.001; the outermost have all that lies beyond.
+
+    >>> [class_of(number(text)) for text in ("0", "0.001", "17", "17.09", "-17", "1e999")]
+    [0, 1, 3671, 3671, -3670, 16200]
+    """
+    sign, power, digits = magnitude(value)
+    place = 900 * (power - 1 - _POWERS[0]) + int(digits[:3].ljust(3, "0")) - 100
+    if sign < 0 and len(digits) <= 3:
+        place -= 1  # classes hold their lower edge
+    return sign * (1 + min(max(place, 0), classes_by(3) - 1)) if sign < 0 or place >= 0 else 0
+
+
+def class_edges(digits: int, place: int) -> tuple[Fraction, Fraction]:
+    """Return from where a class by so many digits goes, and to below which number.
+
+    >>> [str(edge) for edge in class_edges(1, 37) + class_edges(3, -3670)]
+    ['10', '20', '-17', '-169/10']
+    """
+    if not place:
+        return Fraction(0), Fraction(10) ** _POWERS[0]
+    decade, lead = divmod(abs(place) - 1, 9 * 10 ** (digits - 1))
+    step = Fraction(10) ** (_POWERS[0] + decade - digits + 1)
+    low = (10 ** (digits - 1) + lead) * step
+    return (low, low + step) if place > 0 else (-low - step, -low)

@@ -29,6 +29,8 @@ from dpquery.measurement.gdp import epsilon_of_gdp
 from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.spec.columns import Attribute, Categorical, Column, Domain
+from dpquery.spec.numbers import CLASS_DIGITS, class_edges, class_of, classes_by
+from dpquery.spec.numbers import number as number_in
 from dpquery.spec.spec import Budget, Dataset, Privacy, Spec
 
 BUDGET = Budget(Fraction(4), Fraction(1, 10**6), accounting="gdp", discover=Fraction(1, 10**7))
@@ -41,8 +43,8 @@ def spec_of(privacy=PERSONS):
     return Spec(Dataset("town"), privacy, BUDGET, domain, ())
 
 
-def discovery(privacy=PERSONS, *, epsilon="0.2", delta="1e-8", max_values=1):
-    return Discovery(spec_of(privacy), max_values, Fraction(epsilon), Fraction(delta))
+def discovery(privacy=PERSONS, *, epsilon="0.2", delta="1e-8", max_values=1, sought="values"):
+    return Discovery(spec_of(privacy), max_values, Fraction(epsilon), Fraction(delta), sought)
 
 
 # ------------------------------------------------------------------- the guarantee, by brute force
@@ -146,10 +148,14 @@ def test_noisy_numbers_have_the_law_of_the_noise_and_pass_the_threshold_as_often
 # ------------------------------------------------------------------------- numbers of persons
 
 
-def counts_of(tmp_path, rows, *, max_values, privacy=PERSONS, head="id,job"):
+def counted_in(tmp_path, rows, *, max_values, privacy=PERSONS, head="id,job", sought="values"):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
-    counted = count_values(path, spec=spec_of(privacy), max_values=max_values)
+    return count_values(path, spec=spec_of(privacy), max_values=max_values, sought=sought)
+
+
+def counts_of(tmp_path, rows, **options):
+    counted = counted_in(tmp_path, rows, **options)
     return {v: int(n) for v, n in zip(counted.values, counted.counts, strict=True) if n}
 
 
@@ -182,6 +188,120 @@ def test_one_person_more_moves_as_many_values_as_count_by_one(
     held = {value for i, value in rows if i == person}
     assert sum(moved.values()) == min(max_values, len(held))
     assert moved.keys() <= held
+
+
+# ------------------------------------------------- numbers, and rows of persons, by public classes
+
+SOME = (
+    "3",
+    "-3",
+    "17",
+    "17.04",
+    "18",
+    "0.0001",
+)  # in one class by one digit, two or three, or none
+
+
+def classes_held(tmp_path, held, *, max_values, sought, privacy=PERSONS):
+    """Count persons, each with some of SOME, in public classes."""
+    rows = [f"{i},{number}" for i, numbers in enumerate(held) for number in numbers]
+    asked = {"max_values": max_values, "sought": sought, "privacy": privacy}
+    return counted_in(tmp_path, rows, **asked).counts
+
+
+@pytest.mark.parametrize(("sought", "max_values"), [("numbers", 1), ("numbers", 2), ("rows", 1)])
+def test_no_neighbours_move_the_classes_further_than_the_noise_is_for(
+    tmp_path, same_chance, sought, max_values
+):
+    """Every person with up to two of six numbers beside two others; left out, or another instead.
+    Persons keep their names, and so what counts of them."""
+    others = [("17", "3"), ("18",)]
+    held = [c for size in range(3) for c in itertools.combinations(SOME, size)] + [("3",) * 15]
+    query = {
+        kind: discovery(replace(PERSONS, neighbours=kind), max_values=max_values, sought=sought)
+        for kind in ("add-remove", "replace")
+    }
+    tables = [
+        classes_held(tmp_path, [*others, mine], max_values=max_values, sought=sought)
+        for mine in held
+    ]
+    moved = [((a - tables[0]) ** 2).sum() for a in tables]
+    assert max(moved) == query["add-remove"].mechanism.sensitivity
+    assert max(moved) == (3 * max_values if sought == "numbers" else 1)
+    swapped = max(((a - b) ** 2).sum() for a, b in itertools.combinations(tables, 2))
+    assert swapped == query["replace"].mechanism.sensitivity == 2 * max(moved)
+
+
+def test_one_row_more_moves_one_class_by_each_number_of_digits(tmp_path):
+    rows = [
+        classes_held(tmp_path, [(n,)], max_values=1, sought="numbers", privacy=ROWS) for n in SOME
+    ]
+    none = classes_held(tmp_path, [], max_values=1, sought="numbers", privacy=ROWS)
+    assert not none.any()
+    assert [int(((row - none) ** 2).sum()) for row in rows] == [3] * len(SOME)
+    assert discovery(ROWS, sought="numbers").mechanism.sensitivity == 3
+    pairs = itertools.combinations(rows, 2)
+    assert max(((a - b) ** 2).sum() for a, b in pairs) == 6
+    replaced = replace(ROWS, neighbours="replace")
+    assert discovery(replaced, sought="numbers").mechanism.sensitivity == 6
+
+
+@pytest.mark.parametrize("sought", ["numbers", "rows"])
+@pytest.mark.parametrize("kind", ["add-remove", "replace"])
+def test_the_noise_on_classes_has_the_whole_delta_and_no_threshold(sought, kind):
+    query = discovery(replace(PERSONS, neighbours=kind), sought=sought)
+    squared = Fraction(query.mechanism.sensitivity) / Fraction(query.mechanism.scale) ** 2
+    assert squared * (1 - Fraction(1, 10**12)) < squared <= query.guarantee.amount
+    assert epsilon_of_gdp(squared, query.delta) <= query.epsilon
+    assert epsilon_of_gdp(squared * Fraction(101, 100), query.delta) > query.epsilon
+    assert query.guarantee.threshold == 0
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sought", ["numbers", "rows"])
+def test_every_class_has_the_noise_also_one_that_nobody_is_in(sought):
+    query = discovery(epsilon="2", delta="1e-3", sought=sought)
+    size = 40_000
+    for true in (0, 7):
+        noise = query.noisy(ValueCounts([], np.full(size, true))) - true
+        edges = np.array([-np.inf, *(np.arange(-8, 10) - 0.5), np.inf])
+        masses = np.diff(norm.cdf(edges / query.mechanism.scale))
+        counted, _ = np.histogram(noise, edges)
+        assert chi_square(counted, masses * size) > 1e-8
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.decimals(places=4, min_value=-(10**7), max_value=10**7))
+def test_a_number_lies_between_the_edges_of_its_classes(value):
+    exact = class_of(number_in(format(value, "f")))
+    for digits in CLASS_DIGITS:
+        low, high = class_edges(digits, int(value_counts._by(digits, np.array([exact]))[0]))
+        tiny = -Fraction(1, 1000) <= Fraction(value) < 0
+        assert low <= Fraction(value) < high or (tiny and exact == -1)
+
+
+def test_one_class_begins_where_the_one_before_ends():
+    for digits in CLASS_DIGITS[:2]:
+        last = classes_by(digits)
+        edges = [class_edges(digits, place) for place in range(-last, last + 1)]
+        gaps = [(a[1], b[0]) for a, b in itertools.pairwise(edges) if a[1] != b[0]]
+        assert gaps == [(-Fraction(1, 1000), 0)]  # which is in the class below it
+        assert edges[-1][1] == 10**15 == -edges[0][0]
+
+
+def test_rows_of_persons_are_counted_as_a_twin_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(value_counts, "_LEAST", 5)
+    rng = np.random.default_rng(4)
+    ids = rng.integers(0, 40, 300).tolist() + [77] * 30
+    rows = [f"{i},x" for i in ids] + [" ,x", ",x"]
+    counts = counted_in(tmp_path, rows, max_values=1, sought="rows").counts
+    expected = Counter(n if n < 10 else 10 * (n // 10) for n in Counter(ids).values())
+    seen = {
+        int(class_edges(1, place)[0]): int(counts[place + classes_by(1)])
+        for place in range(classes_by(1) + 1)
+        if counts[place + classes_by(1)]
+    }
+    assert seen == expected
 
 
 def test_as_a_row_by_row_twin_counts_where_nothing_is_left_out(tmp_path, monkeypatch):
@@ -294,30 +414,34 @@ def test_a_discovery_is_charged_once_to_the_unit_and_again_free(town):
     assert account(ledger) == charged
 
 
+@pytest.mark.parametrize("sought", ["values", "numbers", "rows"])
 @pytest.mark.parametrize(
-    "place", ["count_values", "noisy_pairs", "Ledger.commit", "Store.put", "after"]
+    "place", ["count_values", "noisy_counts", "Ledger.commit", "Store.put", "after"]
 )
-def test_a_run_that_ends_anywhere_is_charged_once_and_goes_on(town, place):
+def test_a_run_that_ends_anywhere_is_charged_once_and_goes_on(town, place, sought):
     data, ledger = town
+    query, again = discovery(sought=sought), discovery(sought=sought)
 
     def ends(*_, **__):
         raise KeyboardInterrupt
 
     where = {
         "count_values": "dpquery.measurement.curator.count_values",
-        "noisy_pairs": "dpquery.measurement.discovery.noisy_pairs",
+        "noisy_counts": "dpquery.measurement.discovery.noisy_counts",
         "Ledger.commit": "dpquery.measurement.ledger.ledger.Ledger.commit",
         "Store.put": "dpquery.measurement.ledger.store.Store.put",
         "after": "dpquery.measurement.ledger.store.PartialMeasurement.clear",
     }[place]
     with mock.patch(where, ends), pytest.raises(KeyboardInterrupt):
-        measure(data, discovery(), ledger=ledger)
+        measure(data, query, ledger=ledger)
     charged = account(ledger)
-    assert charged.threshold == Fraction(1, 2 * 10**8)
-    done = measure(data, discovery(), ledger=ledger)
+    assert charged.spent == math.ceil(query.guarantee.amount * UNIT)
+    assert charged.threshold == (Fraction(1, 2 * 10**8) if sought == "values" else 0)
+    assert charged.discovered
+    done = measure(data, query, ledger=ledger)
     assert done.stored == (place == "after")
     assert account(ledger) == charged
-    assert measure(data, discovery(), ledger=ledger).values.tobytes() == done.values.tobytes()
+    assert measure(data, again, ledger=ledger).values.tobytes() == done.values.tobytes()
     assert [event.kind for event in ledger.history()].count("reserve") == 1
 
 
@@ -327,6 +451,8 @@ def test_a_run_that_ends_anywhere_is_charged_once_and_goes_on(town, place):
         {"epsilon": "0.21"},
         {"delta": "2e-8"},
         {"max_values": 2},
+        {"sought": "numbers"},
+        {"sought": "rows"},
         {"privacy": replace(PERSONS, neighbours="replace")},
         {"privacy": replace(PERSONS, person="ID")},
     ],

@@ -2,8 +2,10 @@
 
 import csv
 import json
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from damage import FILES, slow_but
 from interference_support import FIXED, Step, observe
@@ -66,7 +68,7 @@ def test_values_are_found_written_planned_with_and_released(here):
     ok("plan", "workload.yaml", "--epsilon", 1, "--time-limit", 0)
     ok("release", "data.csv", "--epsilon", 1)
     statement = " ".join(Path("release/statement.md").read_text().split())
-    assert "lists of values were found in the records by discoveries" in statement
+    assert "lists or limits of values were found in the records by discoveries" in statement
     assert "derived from the records, but what discoveries found" in statement
     ok("ledger", "verify", "--releases", "release")
     assert not [
@@ -178,7 +180,118 @@ def test_a_person_counts_once_for_a_value_and_nobody_for_rows_without_an_id(here
     assert written() == []
 
 
+NUMBER = ("discover", "data.csv", "--number", "job", "--epsilon", 2, "--delta", "1e-8")
+PER_PERSON = ("discover", "data.csv", "--rows-per-person", "id", "--epsilon", 1, "--delta", "1e-8")
+
+
+def pasted(line):
+    """The spec with a line of the screen in place of the one that names a file."""
+    text = SPEC.replace("  job: {values_file: job.csv, other: show}", line)
+    Path("pasted.yaml").write_text(text.replace(", discover: 1e-8", ""))
+    return load_spec(Path("pasted.yaml")).domain.attributes[0].columns[0].kind
+
+
+@pytest.mark.parametrize(
+    ("numbers", "low", "high", "bins"),
+    [
+        (lambda i: 17 + i % 74, (10, 17), (90, 99), 9),  # ages, by tens
+        (lambda i: 1950 + i % 70, (1000, 1950), (2019, 2999), 7),  # years, by tens too
+        (lambda i: -300 + i % 500, (-400, -290), (190, 299), 5),
+        (lambda i: 7 + i % 2, (7, 7), (8, 8), 1),
+    ],
+)
+def test_a_range_and_bins_are_found_that_hold_the_numbers(here, numbers, low, high, bins):
+    """Of 4,000 persons, each with one number, at noise of 5: under a budget that sets nothing
+    apart for discoveries."""
+    write_data([(i, f"{numbers(i)}.0 ") for i in range(4000)] + [(4000, "1e14"), (4001, "no")])
+    Path("workload.yaml").write_text(SPEC.replace(", discover: 1e-8", ""))
+    done = ok(*NUMBER)
+    *_, of_bins, of_range = done.out.rstrip("\n").split("\n")
+    kind = pasted(of_range)
+    assert low[0] <= kind.low <= low[1]
+    assert high[0] <= kind.high <= high[1]
+    edges = pasted(of_bins).edges
+    assert len(edges) > bins
+    rows = written()
+    assert [float(row["from"]) for row in rows] == [float(edge) for edge in edges[:-1]]
+    assert float(rows[-1]["below"]) == float(edges[-1])
+    counted = [numbers(i) for i in range(4000)]
+    truth = [sum(a <= n < b for n in counted) for a, b in pairwise(map(float, edges))]
+    counts = [int(row["noisy_persons"]) for row in rows]
+    assert max(abs(a - b) for a, b in zip(counts, truth, strict=True)) < 250
+    ok("plan", "pasted.yaml", "--epsilon", 1, "--time-limit", 0, "--change-cap")
+    assert "100000000000000" not in done.out
+    assert ok(*NUMBER).out == done.out
+
+
+def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
+    """A quarter of persons has 1 row each, a half 2, a quarter 14: at noise of 5 persons."""
+    of = [1, 2, 2, 14]
+    write_data([(i, k) for i in range(4000) for k in range(of[i % 4])])
+    done = json.loads(ok(*PER_PERSON, "--cells", 10, "--json").out)
+    table = {row["max_rows"]: row for row in done["max_rows"]}
+    assert list(table) == [1, 2, 3, 5, 10, 20]
+    for most, row in table.items():
+        left = sum(max(n - most, 0) for n in of) / sum(of)
+        assert abs(row["left_out"] - left) < 0.03
+        assert row["error"] == pytest.approx(
+            ((row["left_out"] * 19000 / 10) ** 2 + row["noise_std"] ** 2) ** 0.5, rel=0.05, abs=9
+        )
+    assert [row["noise_std"] / most for most, row in table.items()] == pytest.approx(
+        [table[1]["noise_std"]] * 6
+    )
+    seen = ok(*PER_PERSON, "--cells", 10).out
+    assert "unit: {person: id, max_rows: 20}" in seen
+    Path("id.csv").rename("old.csv")
+    assert "max_rows: 1}" in ok(*PER_PERSON, "--cells", 10**8).out  # noise is all that matters
+    assert status()["discoveries"]["spent"] == "0"
+
+
+def test_a_statement_says_that_limits_were_found_though_no_threshold_was_paid(here):
+    write_data([(i, 3 + i % 5) for i in range(4000)])
+    line = ok(*NUMBER).out.rstrip("\n").rpartition("\n")[2]
+    Path("workload.yaml").write_text(
+        SPEC.replace("  job: {values_file: job.csv, other: show}", line)
+    )
+    ok("plan", "workload.yaml", "--epsilon", 1, "--time-limit", 0)
+    ok("release", "data.csv", "--epsilon", 1)
+    statement = " ".join(Path("release/statement.md").read_text().split())
+    assert "derived from the records, but what discoveries found" in statement
+
+
+@pytest.mark.parametrize("command", [NUMBER, PER_PERSON])
+def test_where_nothing_stands_out_the_price_is_said(here, command):
+    write_data([(i, f"1{i}") for i in range(5)])
+    done = ok(*command)
+    assert "nothing stands out of the noise; a larger epsilon finds more" in done.out
+    assert len(written(f"{command[3]}.csv")) == 0
+
+
 BUDGET = "{epsilon: 4, delta: 1e-6, discover: 1e-8}"
+OTHERS = {
+    "a pure budget": (NUMBER, (BUDGET, "{epsilon: 4}"), 3, "has no delta for discoveries"),
+    "rows of rows": (PER_PERSON, ("{person: id, max_rows: 3}", "row"), 2, "unit: {person: id, max"),
+    "rows of others": (PER_PERSON, ("person: id", "person: job"), 2, "that the spec protects"),
+    "several values": ((*PER_PERSON, "--max-values", 2), ("", ""), 2, "leave --max-values out"),
+    "the ids as numbers": ((*NUMBER[:3], "id", *NUMBER[4:]), ("", ""), 2, "tells persons apart"),
+    "two columns": ((*NUMBER, "--column", "job"), ("", ""), 2, "a discovery is of one column"),
+    "no column": ((*NUMBER[:2], *NUMBER[4:]), ("", ""), 2, "or --rows-per-person for"),
+    "no such column": ((*NUMBER[:3], "x", *NUMBER[4:]), ("", ""), 6, "give --number the name"),
+    "an epsilon beyond": ((*NUMBER[:5], 9, *NUMBER[6:]), ("", ""), 3, "--number job"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_discoveries_are_refused_before_the_charge(here, name):
+    command, change, code, message = OTHERS[name]
+    Path("workload.yaml").write_text(SPEC.replace(*change, 1))
+    done = run(*command)
+    assert (done.code, done.out) == (code, "")
+    assert message in " ".join(done.err.split())
+    if Path("state").exists():
+        assert "reserve" not in ok("ledger", "history").out
+
+
 REFUSED = {
     "a pure budget": (BUDGET, "{epsilon: 4}", (), 3, "has no delta for discoveries"),
     "nothing set apart": (", discover: 1e-8", "", (), 3, "`budget: {epsilon: 4, delta: 1e-6, "),
@@ -238,6 +351,14 @@ STEPS = (
     ),
     Step("discover data.csv --column job --epsilon 0.5 --delta 1e-9 --out two.csv --max-values 2"),
     Step("discover data.csv --column job --epsilon 0.5 --delta 1e-7 --out three.csv", code=3),
+    Step("discover data.csv --number job --epsilon 0.5 --delta 1e-9 --out four.csv"),
+    Step(
+        "discover data.csv --number job --epsilon 0.4 --delta 1e-9 --out five.csv --json",
+        crash="dpquery.measurement.curator.count_values",
+        code=70,
+    ),
+    Step("discover data.csv --number job --epsilon 0.4 --delta 1e-9 --out five.csv --json"),
+    Step("discover data.csv --rows-per-person name --epsilon 0.5 --delta 1e-9 --out six.csv"),
     Step("ledger status --json"),
     Step("ledger export"),
 )
@@ -250,11 +371,13 @@ def test_whatever_the_data_a_discovery_shows_nothing_but_noisy_pairs(tmp_path, m
     for place in FIXED:
         monkeypatch.setattr(place, FIXED[place])
     monkeypatch.setattr(discovery, "noisy_pairs", lambda *_: [("baker", 512), ("smith", 430)])
+    monkeypatch.setattr(discovery, "noisy_counts", lambda counts, _: np.full(counts.size, 900))
     monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
     spec = SPEC.replace("{person: id, max_rows: 3}", unit).replace("job", "region")
     steps = tuple(Step(s.command.replace("job", "region"), s.code, s.crash) for s in STEPS)
     if unit == "row":
-        steps = tuple(s for s in steps if "--max-values" not in s.command)
+        persons = ("--max-values", "--rows-per-person")
+        steps = tuple(s for s in steps if not any(word in s.command for word in persons))
     empty = tmp_path / "empty"
     empty.mkdir()
     first = None

@@ -161,17 +161,18 @@ class ColumnsError(DataError):
         self._hint = hint
         super().__init__(self.told(person=None))
 
-    def told(self, *, person: str | None, option: str | None = None) -> str:
-        """Return the message, where a column may be a person's id, or named by an option."""
+    def told(self, *, person: str | None, option: str = "") -> str:
+        """Return the message, where a column may be a person's id, or named as `--column NAME`."""
         remedies, said = [], ", and ".join(self._sentences)
-        if option in self._missing:
+        option, _, named = option.partition(" ")
+        if named in self._missing and named != person:
             said = said.replace("the declared column", "the column", 1)
-            remedies.append(f"give --column the name that stands in the header for {option}")
+            remedies.append(f"give {option} the name that stands in the header for {named}")
         if person is not None and person in self.columns:
             remedies.append(
                 f"`privacy: unit: person` names {quoted(person)}: change it there, or in the file"
             )
-        if any(name not in (person, option) for name in self._missing):
+        if any(name not in (person, named) for name in self._missing):
             remedies.append("rename columns in the file, or set `column:` in the spec")
         elif self._repeated:
             remedies.append(

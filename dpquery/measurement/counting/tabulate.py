@@ -28,7 +28,7 @@ from dpquery.measurement.counting.locations import Data, sources_of, spark_locat
 from dpquery.measurement.counting.sources import Piece, Source, StoppedError, UnfitTextError
 from dpquery.measurement.counting.tables import homes_of
 from dpquery.measurement.counting.tally import Counts, RecordTally
-from dpquery.measurement.counting.value_counts import ValueCounts, ValueTally
+from dpquery.measurement.counting.value_counts import TALLIES, Sought, ValueCounts, ValueTally
 from dpquery.progress import Work, report_progress
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
@@ -111,16 +111,19 @@ def tabulate(
     return _counted(data, tally, tally.marginals, chunk_bytes=_CHUNK)
 
 
-def count_values(data: Data, *, spec: Spec, max_values: int) -> ValueCounts:
+def count_values(
+    data: Data, *, spec: Spec, max_values: int, sought: Sought = "values"
+) -> ValueCounts:
     """Return how many persons have each value of the spec's only column; see `value_counts`.
 
     Privacy: one person more or less moves at most `max_values` counts, each by 1; one row, where
-    that is the unit, one count. The result itself is NOT private.
+    that is the unit, one count; of numbers so many by each number of digits. The result itself is
+    NOT private.
 
     Raises:
         DataError: as `tabulate`.
     """
-    tally = ValueTally(spec, max_values)
+    tally = TALLIES[sought](spec, max_values)
     return _counted(data, tally, tally.result, chunk_bytes=_CHUNK)
 
 
@@ -184,4 +187,4 @@ def _coded(
 
 def _declared(spec: Spec) -> list[str]:
     person = [] if spec.privacy.person is None else [spec.privacy.person]
-    return [column.name for column in spec.columns] + person
+    return [*dict.fromkeys([*(column.name for column in spec.columns), *person])]

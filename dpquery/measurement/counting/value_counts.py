@@ -1,4 +1,6 @@
-"""How many persons have each value of a column that nobody has listed; confidential.
+"""How many persons have each value of a column that nobody has listed, or so many rows.
+
+All of it is confidential.
 
 A value is the text of a field without the white space around it, and a number is one value however
 it is written: `1`, `1.0` and `01` are, as they are where a spec lists values. No value are blanks,
@@ -14,13 +16,19 @@ depends on the person's own values alone. So the numbers of persons of two files
 person differ by 1 at most, and for `max_values` values at most. Two persons are taken for one, and
 two values of a person for equally prior, with the chance that `persons` has for two ids.
 
+**Numbers** count by public classes: of a person at most `max_values` classes by three leading
+digits, and once each class by fewer digits that these lie in. So one person more moves, by any
+number of digits, at most `max_values` numbers of persons, each by 1. **Rows of a person** put the
+person into one class, that of their number by one digit: one person more moves one number by 1.
+
 All distinct values and the pairs that stay are held in memory.
 """
 
 import os
+from collections.abc import Callable
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -29,7 +37,14 @@ from dpquery.measurement.counting.column_codes import texts_of
 from dpquery.measurement.counting.persons import PersonKeys, name_of
 from dpquery.measurement.counting.sources import Piece, StoredValues
 from dpquery.measurement.counting.tally import Counts
-from dpquery.spec.numbers import decimal_text, number
+from dpquery.spec.numbers import (
+    CLASS_DIGITS,
+    class_of,
+    classes_by,
+    decimal_text,
+    number,
+    of_float,
+)
 from dpquery.spec.spec import Spec
 
 MAX_VALUE_BYTES = 200
@@ -39,8 +54,15 @@ _HIGH, _LOW, _PRIORITY, _VALUE = range(4)  # rows of the array of pairs
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
+Sought = Literal["values", "numbers", "rows"]
+"""Values of a column, its numbers by public classes, or persons by how many rows they have."""
+
+
 class ValueCounts(NamedTuple):
-    """Values, and how many persons have each (or rows, where the unit is a row)."""
+    """Values, and how many persons have each (or rows, where the unit is a row).
+
+    Of public classes the values are not named: there is a number for each, 0 too, in their order.
+    """
 
     values: list[str]
     counts: Ints
@@ -63,8 +85,17 @@ def value_of(field: bytes, decimal: str) -> str | None:
     return text if exact is None else name_of(decimal_text(exact).encode(), ".").decode()
 
 
+def number_class(field: bytes, decimal: str) -> str | None:
+    """Return the class of the number that a field holds; None where it holds none."""
+    text = value_of(field, decimal)
+    exact = None if text is None else number(text)
+    return None if exact is None else str(class_of(exact))
+
+
 class ValueTally:
     """Running numbers of persons by value, chunk by chunk; confidential."""
+
+    _name: Callable[[bytes, str], str | None] = staticmethod(value_of)
 
     def __init__(self, spec: Spec, max_values: int) -> None:
         """Begin with none; the spec's only column is looked at."""
@@ -112,7 +143,7 @@ class ValueTally:
         parts = [np.zeros(0, np.int64)]
         decimal = self.spec.file.decimal
         for texts, places in stored:
-            named = (value_of(text, decimal) for text in texts_of(texts, decimal).to_pylist())
+            named = (self._name(text, decimal) for text in texts_of(texts, decimal).to_pylist())
             codes = [-1 if name is None else local.setdefault(name, len(local)) for name in named]
             parts.append(np.array([*codes, -1], np.int64)[places])
         return [*local], np.concatenate(parts)
@@ -140,6 +171,9 @@ class ValueTally:
         # One to one in the value's hash for each person: other values have other priorities.
         mixed = (self._hashes[0, pairs[_VALUE]] ^ keys[_LOW]) * _SPREAD
         pairs[_PRIORITY] = (mixed ^ mixed >> np.uint64(32)) * _SPREAD
+        self._add_pairs(pairs)
+
+    def _add_pairs(self, pairs: Bits) -> None:
         self._pairs.append(pairs)
         if sum(part.shape[1] for part in self._pairs[1:]) > max(_LEAST, self._pairs[0].shape[1]):
             self._cut_down()
@@ -157,3 +191,73 @@ class ValueTally:
         pairs, first = pairs[:, once], np.flatnonzero(another[once])
         rank = np.arange(pairs.shape[1]) - np.repeat(first, np.diff(first, append=pairs.shape[1]))
         self._pairs = [pairs[:, rank < self._most]]
+
+
+def _by(digits: int, classes: Ints) -> Ints:
+    """Return the classes by fewer digits that classes by three lie in."""
+    places: Ints = (abs(classes) - 1) // 10 ** (CLASS_DIGITS[-1] - digits) + 1
+    return np.sign(classes) * places
+
+
+class NumberTally(ValueTally):
+    """Running numbers of persons by class of their numbers; confidential."""
+
+    _name = staticmethod(number_class)
+
+    def result(self) -> ValueCounts:
+        """Return how many persons have a number in each class, by one digit, two and three."""
+        classes = np.array([*self._numbers], np.int64)
+        if self.spec.privacy.person is not None:
+            self._cut_down()
+            classes = classes[self._pairs[0][_VALUE].astype(np.int64)]
+        parts = []
+        for digits in CLASS_DIGITS:
+            coarse = _by(digits, classes) + classes_by(digits)
+            counts = np.zeros(2 * classes_by(digits) + 1, np.int64)
+            if self.spec.privacy.person is None:
+                np.add.at(counts, coarse, self._counts[: classes.size])
+            else:
+                keys = self._pairs[0][:_PRIORITY]
+                once = np.unique([*keys, coarse.astype(np.uint64)], axis=1)
+                np.add.at(counts, once[-1].astype(np.int64), 1)
+            parts.append(counts)
+        return ValueCounts([], np.concatenate(parts))
+
+
+class RowTally(ValueTally):
+    """Running numbers of rows of each person; confidential."""
+
+    def coded(self, piece: Piece) -> Counts:
+        """Parse a piece, in any thread; return what counts it, in one. Every row has its person."""
+        columns, _ = piece.parse()
+        keys, named = self._keys.of_records(columns[-1], self.spec.file.decimal)
+        pairs = np.ones((4, np.count_nonzero(named)), np.uint64)
+        pairs[:_PRIORITY] = keys[:, named]
+        return partial(self._add_pairs, pairs)
+
+    def result(self) -> ValueCounts:
+        """Return how many persons have a number of rows in each class by one digit."""
+        self._cut_down()
+        rows, persons = np.unique(self._pairs[0][_VALUE], return_counts=True)
+        classes = np.array([class_of(of_float(float(n))) for n in rows], np.int64)
+        counts = np.zeros(2 * classes_by(1) + 1, np.int64)
+        np.add.at(counts, _by(1, classes) + classes_by(1), persons)
+        return ValueCounts([], counts)
+
+    def _cut_down(self) -> None:
+        """Add up the rows of each person."""
+        pairs = np.concatenate(self._pairs, axis=1)
+        pairs = pairs[:, np.lexsort(pairs[[_LOW, _HIGH]])]
+        another = np.ones(pairs.shape[1], np.bool_)
+        another[1:] = (pairs[:_PRIORITY, 1:] != pairs[:_PRIORITY, :-1]).any(axis=0)
+        first = np.flatnonzero(another)
+        rows = np.add.reduceat(pairs[_VALUE], first) if first.size else pairs[_VALUE]
+        self._pairs = [pairs[:, first]]
+        self._pairs[0][_VALUE] = rows
+
+
+TALLIES: dict[Sought, type[ValueTally]] = {
+    "values": ValueTally,
+    "numbers": NumberTally,
+    "rows": RowTally,
+}

@@ -79,6 +79,7 @@ class Account:
     # None from the first other one on
     pure: int | None = 0
     threshold: Fraction = Fraction(0)  # the delta that thresholds of discoveries have spent
+    discovered: bool = False  # whether a discovery was charged
 
     @property
     def remaining(self) -> int:
@@ -152,11 +153,22 @@ class Account:
         """Whether the sum of epsilons decides, beside one in another currency."""
         return self.decisive.currency != self.cap.currency
 
-    def charged(self, units: int, pure: int | None, threshold: Fraction = Fraction(0)) -> "Account":
-        """Return the account after a charge; see `admits`."""
-        both = None if self.pure is None or pure is None else self.pure + pure
-        thresholds = self.threshold + threshold
-        return replace(self, spent=self.spent + units, pure=both, threshold=thresholds)
+    def charged(
+        self,
+        units: int,
+        pure: int | None,
+        threshold: Fraction = Fraction(0),
+        *,
+        discovered: bool = False,
+    ) -> "Account":
+        """Return the account after a charge, of a discovery or a release; see `admits`."""
+        return replace(
+            self,
+            spent=self.spent + units,
+            pure=None if self.pure is None or pure is None else self.pure + pure,
+            threshold=self.threshold + threshold,
+            discovered=self.discovered or discovered,
+        )
 
 
 @dataclass(frozen=True)
@@ -231,7 +243,9 @@ class LedgerState:
         if child.dataset == parent.dataset or _whole(event.fields["units"]) != child.spent:
             raise ValueError("not what was spent")
         self.accounts[child.dataset] = replace(child, parent=parent.dataset)
-        self.accounts[parent.dataset] = parent.charged(child.spent, child.pure, child.threshold)
+        self.accounts[parent.dataset] = parent.charged(
+            child.spent, child.pure, child.threshold, discovered=child.discovered
+        )
 
     def _reserve(self, event: Event) -> None:
         key, dataset = str(event.fields["key"]), str(event.fields["dataset"])
@@ -244,9 +258,12 @@ class LedgerState:
             raise ValueError("not charged to its parent")
         native = event.fields.get("native")
         pure, threshold = pure_units(native), threshold_of(native)
+        details = event.fields.get("details")
+        found = isinstance(details, Mapping) and "discover" in details
         for payer in (account, self.parent_of(account)):
             if payer is not None:
-                self.accounts[payer.dataset] = payer.charged(units, pure, threshold)
+                after = payer.charged(units, pure, threshold, discovered=found)
+                self.accounts[payer.dataset] = after
         self.entries[key] = Entry(
             key, dataset, units, reserved=event.head.seq, pure=pure, threshold=threshold
         )
