@@ -22,7 +22,7 @@ from dpquery.untrusted.json_values import Count, NotNegative, Within
 MechanismChoice = Literal["auto", "linear", "rap", "adaptive"]
 """What carries a plan out; "auto" is what the plan prefers."""
 ON_DATA = {
-    "adaptive": (0.9, 1.7),
+    "adaptive": (0.9, 1.5),
     "averaged": (0.8, 1.4),
     "shrunk": (0.8, 1.3),
     "consistent": (0.6, 1.1),

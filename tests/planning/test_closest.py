@@ -380,8 +380,8 @@ def test_choices_on_data_that_the_rule_was_not_set_on_lose_little():
     for line in lines:
         real = line["real"]
         lost.append(real[bench_choice.picked(line["made_up"])] / real[bench_choice.best_of(real)])
-    assert sum(each <= 1.05 for each in lost) == 19
-    assert np.mean(lost) < 1.06
+    assert sum(each <= 1.05 for each in lost) == 22
+    assert np.mean(lost) < 1.03
     assert max(lost) <= 1.35
 
 
