@@ -6,9 +6,11 @@ chance p and w = 1 / p (Poisson sampling); without (1 - p), which weights of mea
 is a little more. So the sum of the squares of what the records add estimates it, and times the
 declared design effect it is what clusters and strata make of it.
 
-These sums are measured over the same tables as the weights, with noise of their own. Where one is
-less than LEAST times its standard error, or more than weights up to the cap can have for a sum
-within its interval, noise hides it: nothing is said then.
+These sums are measured over the same tables as the weights, with noise of their own. Whether one is
+told is not for itself to decide, since the few that noise makes large would be told, and be too
+large: it is expected to be to its answer as all of the table are to theirs, and told where that is
+LEAST times its standard error. Where it is below 0, or more than weights up to the cap can have for
+a sum within its interval, nothing is said either.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from dpquery.reconstruction.least_squares import Estimates, TableAnswers
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 from dpquery.strategy.strategy import Strategy
 
-LEAST = 2.0  # standard errors of a sum of squares from which on it is used
+LEAST = 2.0  # standard errors that a sum of squares is expected to have where it is used
 
 
 Held = TypeVar("Held")
@@ -51,14 +53,14 @@ class SamplingErrors:
     level: float  # of the intervals
     at_most: float  # the cap of weights
 
-    def variances(self, block: Block, position: int | None) -> Floats:
+    def variances(self, block: Block, position: int | None, answers: Floats) -> Floats:
         """Return the variance of each answer of a block that the sample makes, (m,)."""
         squared = _of_squared_values(block)
         position = position if squared is block else None
         if not self._supports(squared, position):
             return np.full(block.queries, np.nan)
         noise = standard_errors(self.strategy, squared, position=position, noise_std=self.noise_std)
-        return self._known(self._estimates(squared, position), noise)
+        return self._known(self._estimates(squared, position), noise, answers)
 
     def quotient_variances(
         self,
@@ -102,7 +104,8 @@ class SamplingErrors:
             for other, second in zip(rows, times, strict=True)
         )
         noise = self.noise_std * np.sqrt(np.maximum(spread, 0.0))
-        return np.where(certain, 0.0, self._known(total, noise) / denominators**2)
+        sizes = denominators * (quotients * (1 - quotients) if counts else 1.0)
+        return np.where(certain, 0.0, self._known(total, noise, sizes) / denominators**2)
 
     def _supports(self, block: Block, position: int | None) -> bool:
         return position is not None or self.strategy.supports(block)
@@ -110,8 +113,13 @@ class SamplingErrors:
     def _estimates(self, block: Block, position: int | None) -> Floats:
         return self.estimates.answer(block, position).ravel()
 
-    def _known(self, sums: Floats, noise: Floats) -> Floats:
-        return np.where(sums >= LEAST * noise, self.design_effect * sums, np.nan)
+    def _known(self, sums: Floats, noise: Floats, sizes: Floats) -> Floats:
+        """Return the variances that sums of squares make, given what they are to go with."""
+        there = np.isfinite(sizes)
+        whole = max(float(sizes[there].sum()), 1e-300)
+        expected = sizes * max(float(sums[there].sum()) / whole, 0.0)
+        told = (expected >= LEAST * noise) & (sums > 0)
+        return np.where(told, self.design_effect * sums, np.nan)
 
     def columns(
         self, answers: TableAnswers, block: Block, position: int | None
@@ -119,7 +127,7 @@ class SamplingErrors:
         """Return the columns beside the answers of a block, (m,) each; nan where noise hides it."""
         if answers.std_error is None or answers.half_width is None:
             raise ValueError("answers without standard errors have no intervals")
-        variances = self.variances(block, position)
+        variances = self.variances(block, position, answers.estimate)
         if answers.stated is not None:  # what public facts state is no estimate from a sample
             variances = np.where(answers.stated > 0, np.nan, variances)
         ends = (answers.estimate - answers.half_width, answers.estimate + answers.half_width)

@@ -422,26 +422,29 @@ class Squares:
     """Sums of squares as they are given."""
 
     def answer(self, block, position):
-        return np.array([1.99, 2.01, -50.0, 100.0])
+        return np.array([0.5, 9.0, -1.0, 91.5])
 
 
 @pytest.mark.parametrize("effect", [1.0, 1.5])
-def test_sums_of_squares_below_two_of_their_errors_say_nothing(effect):
+def test_what_is_expected_of_sums_of_squares_says_which_are_told_and_not_their_noise(effect):
+    """All together are to the answers as 1 to 1, and noise has a standard deviation of 1."""
     strategy = MarginalsStrategy("m", "gaussian", (4,), {(0,): 1})
     errors = SamplingErrors(strategy, Squares(), 1.0, effect, 0.95, math.inf)
-    variances = errors.variances(marginal((4,), (0,)), 0)
-    assert np.allclose(variances, [np.nan, effect * 2.01, np.nan, effect * 100], equal_nan=True)
+    sums = np.array([2.01, 1.99, 3.0, 93.0])
+    variances = errors.variances(marginal((4,), (0,)), 0, sums)
+    assert np.allclose(variances, [effect * 0.5, np.nan, np.nan, effect * 91.5], equal_nan=True)
+    assert np.isnan(errors.variances(marginal((4,), (0,)), 0, -sums)).all()
     estimate, ends = np.full(4, 50.0), (np.full(4, 40.0), np.full(4, 80.0))
     both = errors.together(np.full(4, 100.0), estimate, np.full(4, 3.0), ends)
     assert np.allclose(both.total_std, np.sqrt(109))
     assert np.allclose(both.total_low, 50 - np.hypot(10, 19.59964))
     assert np.allclose(both.total_high, 50 + np.hypot(30, 19.59964))
     three, ten = np.full(4, 3.0), np.full(4, 10.0)
-    answers = SimpleNamespace(estimate=estimate, std_error=three, half_width=ten, stated=None)
-    for cap, fits in ((1.7, True), (1.6, False)):  # times 60: 102 and 96
+    answers = SimpleNamespace(estimate=sums, std_error=three, half_width=ten, stated=None)
+    for cap, fits in ((0.9, True), (0.88, False)):  # times 103: 92.7 and 90.6
         errors = replace(errors, at_most=cap)
         sampling = errors.columns(answers, marginal((4,), (0,)), 0).sampling_std
-        known = [np.nan, math.sqrt(effect * 2.01), np.nan, math.sqrt(effect * 100)]
+        known = [math.sqrt(effect * 0.5), np.nan, np.nan, math.sqrt(effect * 91.5)]
         assert np.allclose(sampling, known if fits else [*known[:3], np.nan], equal_nan=True)
 
 
@@ -555,7 +558,7 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
         )
         for item, file in zip(spec.derived, made, strict=True):
             names = ("sampling_std", "total_low", "total_high")
-            sampling, low, high = (file[name].to_numpy().astype(float) for name in names)
+            sampling, low, high = (file.rows[name].to_numpy().astype(float) for name in names)
             inside = (low <= truth[item.name]) & (truth[item.name] <= high)
             quotients += inside[sampling > 0].tolist()
     record_property("covered", float(np.mean(covered)))
