@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from dpquery.releases.report.figures import Report
 
 
-_UNTOLD = (
-    "not told here: whether the file is whole and its records fit the spec; dpquery check does\n"
-)
+_UNTOLD = "not told here: whether the file is whole and its records fit the spec"
+_UNTOLD_WEIGHTS = ", nor how many weights are missing, negative or text, which count as 0"
 _PARENTS = "*"  # behind what is left in the parent
 
 
@@ -290,6 +289,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         budget = taken_words(measured.charged, account, pure=measured.pure, parent=parent)
     grows = growth_words(account, parent)
     when = "now" if done.free else "after it"
+    untold = f"{_UNTOLD}{_UNTOLD_WEIGHTS * (done.spec.privacy.weight is not None)}"
     facts = "".join(note + "\n" for note in facts_notes(done.facts))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
@@ -300,7 +300,8 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         f"{facts}"
         f"budget: {budget}{grows and f' ({grows})'}\n"
         f"{when}: {room_words(done.room, 'more like it')}\n"
-        f"{_UNTOLD}next: {_next(done)}"
+        f"{untold}; dpquery check does\n"
+        f"next: {_next(done)}"
     )
 
 

@@ -371,10 +371,7 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
     """
     planned = plan.relaxed
     if planned is None:
-        raise SpecError(
-            "the plan holds no RAP; declare `dataset: {rows: about 50000}`, a delta under "
-            "`privacy` and a budget with one, and run `dpquery plan --mechanism rap`"
-        )
+        raise _not_planned("RAP", "rap", spec)
     settings, compiled = planned.settings, compile_spec(spec)
     rounds = rap_rounds(
         compiled.workload,
@@ -406,11 +403,7 @@ def adaptive_mechanism(
     """
     planned = plan.adaptive
     if planned is None:
-        raise SpecError(
-            "the plan holds no adaptive measurement; declare `dataset: {rows: about 50000}`, a "
-            "delta under `privacy` and a budget with one, and run `dpquery plan --mechanism "
-            "adaptive`"
-        )
+        raise _not_planned("adaptive measurement", "adaptive", spec)
     compiled = compile_spec(spec)
     rounds = table_rounds(
         compiled.workload,
@@ -434,6 +427,19 @@ def adaptive_mechanism(
     return AdaptiveMechanism(plan, planned, query, fits)
 
 
+def _not_planned(name: str, mechanism: str, spec: Spec) -> SpecError:
+    """Return the refusal of what a plan does not hold, with what would make it hold that."""
+    if spec.privacy.weight is not None:
+        return SpecError(f"{name} {_ONE_EACH}")
+    return SpecError(
+        f"the plan holds no {name}; declare `dataset: {{rows: about 50000}}`, a delta under "
+        f"`privacy` and a budget with one, and run `dpquery plan --mechanism {mechanism}`"
+    )
+
+
+_ONE_EACH = "counts each record as one, and the spec declares weights; give --mechanism linear"
+
+
 def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
     """Return what a request asks; SpecError with the remedy for what needs error bars."""
     if request.noise == "laplace":
@@ -441,7 +447,7 @@ def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
             f"{name} needs Gaussian noise; leave --noise out, or give --mechanism linear"
         )
     if spec.privacy.weight is not None:
-        raise SpecError(f"{name} counts each record as one; give --mechanism linear")
+        raise SpecError(f"{name} {_ONE_EACH}")
     refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
     for option, words in refused:
         if option:

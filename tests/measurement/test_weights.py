@@ -351,6 +351,18 @@ def columns_of(path):
     return {name: table[name].to_numpy() for name in table.schema.names}
 
 
+@pytest.mark.parametrize("mechanism", ["adaptive", "rap"])
+def test_a_release_says_what_weights_do_not_go_with_and_which_count_as_nothing(here, mechanism):
+    Path("workload.yaml").write_text(SAMPLE)
+    Path("data.csv").write_text("sex,age,wt\nF,1,-2\nM,2,many\nF,3,\n")
+    ok("plan", "workload.yaml", "--epsilon", "1", "--time-limit", "0")
+    command = ("release", "data.csv", "--epsilon", "1", "--mechanism")
+    said = refused(*command, mechanism, code=2)
+    assert "the spec declares weights; give --mechanism linear" in said
+    assert "--mechanism rap" not in said
+    assert "nor how many weights are missing, negative or text" in ok(*command, "linear").out
+
+
 def test_the_error_of_the_sample_is_that_of_squared_weights(here):
     sex, age, taken = released_sample(5000)
     squares = [((taken**2)[sex == s]).sum() for s in "FM"]
