@@ -8,6 +8,8 @@ import importlib.util
 import json
 import math
 import re
+import subprocess
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -531,3 +533,14 @@ def test_a_showcase_runs_from_its_records_to_the_package(showcases, name, tmp_pa
         assert len(given) >= 0.9 * len(table)
         assert ((given.ci_low <= given.estimate) & (given.estimate <= given.ci_high)).all()
         assert Path(f"package/{item.name}.csv").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bench", ["bench_thresholds.py", "bench_answers.py"])
+def test_an_unknown_job_of_a_bench_is_named(bench):
+    path = Path(__file__).parents[1] / "bench" / bench
+    done = subprocess.run(
+        [sys.executable, path, "nothing"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("'nothing' is not known; name some of")

@@ -19,7 +19,7 @@ from textwrap import indent
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
-GUARDING = "accounting* adaptive* audit* bad_input bulk_noise crashes* fuzz_* ledger*"
+GUARDING = "accounting* adaptive* audit* bad_input bulk_noise crashes* funds fuzz_* ledger*"
 GUARDING += " mistakes noise non_interference* once refusals release_protocol rounds_commands"
 GUARDING += " selection stability supply threats"
 AUDIT = "dpquery audit"

@@ -1,15 +1,18 @@
 """The ledger charges once, before noise, whatever is killed, raced, edited or full."""
 
 import json
+import os
 import re
 import sqlite3
+import stat
 from dataclasses import replace
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, opened, price, release, run_script, spent
+from ledgers import CAP, VALUES, charge, new_ledger, opened, price, release, run_script, spent
 from town import ANY_PLAN, SPEC, Done, contents, kinds, ok, run, start
 from town import spent as town_spent
 
@@ -22,9 +25,11 @@ from dpquery.exceptions import (
 from dpquery.measurement import curator
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import ledger as ledger_module
+from dpquery.measurement.ledger import store
 from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.events import Event, Head, LedgerState, cap_fields
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.store import file_system
 
 # Run as a script of its own: forked children then inherit no threads.
 SCRIPT = """
@@ -520,3 +525,111 @@ def test_a_twin_of_a_killed_run_waits_and_then_goes_on_with_its_reservation(
     assert kinds().count("reserve") == kinds().count("commit") == 1
     assert contents("r1") == contents("b")
     record_property("races", len(done))
+
+
+# ------------------------------------------------------------------------- who may change a ledger
+
+
+def test_only_planning_creates_a_ledger(tmp_path):
+    path = tmp_path / "none" / "ledger.db"
+    with pytest.raises(LedgerError, match="dpquery plan"), opened(path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+def test_whatever_the_umask_a_new_ledger_is_for_its_owner_alone(tmp_path, mask):
+    path = tmp_path / "a" / "b" / "ledger.db"
+    before = os.umask(mask)
+    try:
+        with Ledger.open(path, create=True) as ledger:
+            ledger.register("people", CAP)
+            release(ledger, values=np.zeros(600_000, np.int64))
+            paths = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
+            modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in paths}
+    finally:
+        os.umask(before)
+    folders = {"a", "b", "ledger.db.locks", "ledger.db.measurements"}
+    assert {"ledger.db", "ledger.db-wal", *folders} < modes.keys()
+    assert {name for name, mode in modes.items() if mode != 0o600} == folders
+    assert {modes[name] for name in folders} == {0o700}
+
+
+def test_a_ledger_that_others_could_change_is_refused(path):
+    for place, mode in ((path, 0o620), (path, 0o602), (path.parent, 0o770), (path.parent, 0o703)):
+        before = place.stat().st_mode
+        place.chmod(mode)
+        with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
+            pass
+        place.chmod(before)
+
+
+def test_a_ledger_of_another_user_is_refused(path, monkeypatch):
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(LedgerError, match="other users"), opened(path):
+        pass
+
+
+def test_a_link_is_not_followed(path):
+    for target in (path, path.with_name("nowhere")):
+        link = path.with_name("link.db")
+        link.symlink_to(target)
+        for create in (False, True):
+            with pytest.raises(LedgerError, match="link"), Ledger.open(link, create=create):
+                pass
+        link.unlink()
+
+
+def test_a_mount_is_found_by_any_name():
+    for name in ("/mnt/Müller", "/mnt/数据", "/mnt/a\x85b\u2028c", "/mnt/\udcfc"):
+        mounts = f"disk / ext4 rw 0 0\nserver:/x {name}\\040\\134x nfs4 rw 0 0\n"
+        assert file_system(Path(name + " \\x/ledger.db"), mounts) == "nfs4", name
+
+
+def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    path = folder / "ledger.db"
+    with pytest.raises(LedgerError, match="other users"), Ledger.open(path, create=True):
+        pass
+    assert list(folder.iterdir()) == []
+
+
+def test_the_day_may_go_backwards_and_is_recorded_as_the_clock_has_it(path, monkeypatch):
+    days = ["2031-07-01", "1999-12-31", "2026-02-28", "9999-12-31"]
+
+    class Clock:
+        @staticmethod
+        def now(_):
+            return datetime.fromisoformat(f"{days[0]}T23:59:59")
+
+    monkeypatch.setattr(store, "datetime", Clock)
+    recorded = []
+    while days:
+        with opened(path) as ledger:
+            release(ledger, days[0])
+            recorded.append(days.pop(0))
+    with opened(path) as ledger:
+        ledger.verify()
+        assert [event.day for event in ledger.history()[1::2]] == recorded
+        assert [event.day for event in ledger.history()[2::2]] == recorded
+    assert spent(path) == 4 * UNIT
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_events_are_read_and_added_to(tmp_path):
+    path = new_ledger(tmp_path)
+    with opened(path) as ledger, ledger._store.writing() as state:
+        for number in range(50_000):
+            key = f"{number:064x}"
+            charge = {"dataset": "people", "key": key, "units": "1", "native": {}, "details": {}}
+            ledger._store.append(state, "reserve", charge)
+            stored = {"key": key, "sha256": "0" * 64, "size": 1, "source": "x"}
+            ledger._store.append(state, "commit", stored)
+    with opened(path) as ledger:
+        ledger.change_cap("people", Cap("epsilon", 60_000))
+        (status,) = ledger.status()
+    assert (status.account.spent, status.releases) == (50_000, 50_000)
+    assert status.account.remaining == 10_000

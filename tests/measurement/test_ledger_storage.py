@@ -1,23 +1,41 @@
-"""A ledger is on disk whole or not at all, where its owner alone can change it and locks hold."""
+"""A ledger is on disk whole or not at all, and any history of it agrees with a plain model."""
 
 import errno
+import math
 import os
+import shutil
 import sqlite3
 import stat
 import traceback
-from datetime import datetime
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, new_ledger, opened, release, spent
-from town import contents, run
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from ledgers import CAP, VALUES, charge, opened, price_under_cap, release, spent
+from town import FAST, contents, run
 
-from dpquery.exceptions import LedgerError, SpecError
-from dpquery.measurement.accounting import UNIT, Cap
+from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError, SpecError
+from dpquery.measurement.accounting import UNIT, Cap, guarantee
+from dpquery.measurement.ledger import ledger as ledger_module
 from dpquery.measurement.ledger import store
+from dpquery.measurement.ledger.caps import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.store import default_path, file_system
+from dpquery.measurement.ledger.store import Store, default_path, file_system
 
 
 def test_what_is_not_a_ledger_is_refused_in_our_words(path):
@@ -114,27 +132,6 @@ def test_a_large_file_and_its_name_are_durable_before_the_commit(path, monkeypat
     assert synced == [(True, 2), (False, 2), (True, 2), (True, 2)]
 
 
-def test_the_day_may_go_backwards_and_is_recorded_as_the_clock_has_it(path, monkeypatch):
-    days = ["2031-07-01", "1999-12-31", "2026-02-28", "9999-12-31"]
-
-    class Clock:
-        @staticmethod
-        def now(_):
-            return datetime.fromisoformat(f"{days[0]}T23:59:59")
-
-    monkeypatch.setattr(store, "datetime", Clock)
-    recorded = []
-    while days:
-        with opened(path) as ledger:
-            release(ledger, days[0])
-            recorded.append(days.pop(0))
-    with opened(path) as ledger:
-        ledger.verify()
-        assert [event.day for event in ledger.history()[1::2]] == recorded
-        assert [event.day for event in ledger.history()[2::2]] == recorded
-    assert spent(path) == 4 * UNIT
-
-
 def test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed(tmp_path, monkeypatch):
     """Closing moves what the log holds into the file; on a full disk it fails without a word."""
     seen = []
@@ -157,90 +154,6 @@ def test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed(tmp_path, mo
     with opened(alone) as ledger:
         ledger.register("people", CAP)
         release(ledger)
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_events_are_read_and_added_to(tmp_path):
-    path = new_ledger(tmp_path)
-    with opened(path) as ledger, ledger._store.writing() as state:
-        for number in range(50_000):
-            key = f"{number:064x}"
-            charge = {"dataset": "people", "key": key, "units": "1", "native": {}, "details": {}}
-            ledger._store.append(state, "reserve", charge)
-            stored = {"key": key, "sha256": "0" * 64, "size": 1, "source": "x"}
-            ledger._store.append(state, "commit", stored)
-    with opened(path) as ledger:
-        ledger.change_cap("people", Cap("epsilon", 60_000))
-        (status,) = ledger.status()
-    assert (status.account.spent, status.releases) == (50_000, 50_000)
-    assert status.account.remaining == 10_000
-
-
-def test_only_planning_creates_a_ledger(tmp_path):
-    path = tmp_path / "none" / "ledger.db"
-    with pytest.raises(LedgerError, match="dpquery plan"), opened(path):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
-def test_whatever_the_umask_a_new_ledger_is_for_its_owner_alone(tmp_path, mask):
-    path = tmp_path / "a" / "b" / "ledger.db"
-    before = os.umask(mask)
-    try:
-        with Ledger.open(path, create=True) as ledger:
-            ledger.register("people", CAP)
-            release(ledger, values=np.zeros(600_000, np.int64))
-            paths = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
-            modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in paths}
-    finally:
-        os.umask(before)
-    folders = {"a", "b", "ledger.db.locks", "ledger.db.measurements"}
-    assert {"ledger.db", "ledger.db-wal", *folders} < modes.keys()
-    assert {name for name, mode in modes.items() if mode != 0o600} == folders
-    assert {modes[name] for name in folders} == {0o700}
-
-
-def test_a_ledger_that_others_could_change_is_refused(path):
-    for place, mode in ((path, 0o620), (path, 0o602), (path.parent, 0o770), (path.parent, 0o703)):
-        before = place.stat().st_mode
-        place.chmod(mode)
-        with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
-            pass
-        place.chmod(before)
-
-
-def test_a_ledger_of_another_user_is_refused(path, monkeypatch):
-    owner = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(LedgerError, match="other users"), opened(path):
-        pass
-
-
-def test_a_link_is_not_followed(path):
-    for target in (path, path.with_name("nowhere")):
-        link = path.with_name("link.db")
-        link.symlink_to(target)
-        for create in (False, True):
-            with pytest.raises(LedgerError, match="link"), Ledger.open(link, create=create):
-                pass
-        link.unlink()
-
-
-def test_a_mount_is_found_by_any_name():
-    for name in ("/mnt/Müller", "/mnt/数据", "/mnt/a\x85b\u2028c", "/mnt/\udcfc"):
-        mounts = f"disk / ext4 rw 0 0\nserver:/x {name}\\040\\134x nfs4 rw 0 0\n"
-        assert file_system(Path(name + " \\x/ledger.db"), mounts) == "nfs4", name
-
-
-def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o777)
-    path = folder / "ledger.db"
-    with pytest.raises(LedgerError, match="other users"), Ledger.open(path, create=True):
-        pass
-    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EINVAL])
@@ -383,3 +296,358 @@ def test_an_odd_place_for_a_ledger_is_refused_in_our_words(town, command):
         assert done.code in codes, (place, done)
         assert "Traceback" not in done.err
     assert "release" not in set(contents(".")) - before
+
+
+# ------- any history of a ledger agrees with a plain model of it, and the model notices mistakes
+
+DATASETS = st.sampled_from(["people", "others"])
+KEYS = st.sampled_from(["k1", "k2", "k3"])
+UNITS = st.sampled_from([1, UNIT // 10, 3 * UNIT])
+DELTA = Fraction(1, 10**6)
+
+
+def cap_of(currency, units, epsilon):
+    """A cap with two sums where it has an epsilon; one in epsilon has that sum alone."""
+    return Cap(currency, units, epsilon=None if currency == "epsilon" else epsilon)
+
+
+def promise(epsilon, kind, discover):
+    """The cap of a promise with a delta: the same in rho as in mu^2."""
+    whole = guarantee("gaussian", epsilon=epsilon, delta=DELTA - discover, accounting=kind)
+    units = math.floor(whole.amount * UNIT)
+    currency = "mu^2" if kind == "gdp" else "rho"
+    return Cap(currency, units, epsilon=epsilon, delta=DELTA, discover=discover)
+
+
+THRESHOLDS = (Fraction(0), DELTA / 3, DELTA / 7)
+PROMISES = [
+    promise(Fraction(epsilon), kind, discover)
+    for epsilon, discover in ((1, Fraction(0)), (2, Fraction(0)), (2, DELTA / 3), (2, DELTA / 2))
+    for kind in ("gdp", "zcdp")
+]
+CAPS = st.sampled_from(PROMISES) | st.builds(
+    cap_of,
+    st.sampled_from(["epsilon", "rho", "mu^2"]),
+    st.sampled_from([0, 1, UNIT, 4 * UNIT, 10 * UNIT]),
+    st.sampled_from([None, Fraction(1), Fraction(2)]),
+)
+
+
+@dataclass
+class Run:
+    """What the model knows of a key."""
+
+    dataset: str
+    units: int
+    threshold: Fraction
+    state: str = "reserved"
+    retries: int = 0
+    values: list = field(default_factory=list)
+
+
+class Histories(RuleBasedStateMachine):
+    """A ledger beside a model of two dictionaries."""
+
+    steps = kills = 0
+
+    @initialize()
+    def begin(self):
+        self.home = TemporaryDirectory(dir=FAST)
+        self.copies = 0
+        self.path = Path(self.home.name) / "0" / "ledger.db"
+        self.caps, self.spent, self.runs, self.events, self.drawn = {}, {}, {}, 0, 0
+        self.epsilons, self.thresholds = {}, {}
+        self.open()
+
+    def open(self):
+        self.context = Ledger.open(self.path, create=True)
+        self.ledger = self.context.__enter__()
+
+    def teardown(self):
+        if hasattr(self, "context"):
+            self.context.__exit__(None, None, None)
+            self.home.cleanup()
+
+    def kill(self):
+        """Go on with the files as they lie; what was open is gone."""
+        type(self).kills += 1
+        self.copies += 1
+        copy = Path(self.home.name) / str(self.copies)
+        shutil.copytree(self.path.parent, copy)
+        with suppress(LedgerError, sqlite3.Error):
+            self.context.__exit__(None, None, None)
+        self.path = copy / "ledger.db"
+        self.open()
+
+    def recorded(self, number=1):
+        self.events += number
+
+    @rule(dataset=DATASETS, cap=CAPS)
+    def register(self, dataset, cap):
+        before = self.caps.get(dataset, cap)
+        # A promise of which nothing is spent may be kept in the other currency instead.
+        same = {before, cap} <= set(PROMISES) and before.epsilon == cap.epsilon
+        same = same and before.discover == cap.discover
+        if before != cap and not (same and not self.spent[dataset]):
+            with pytest.raises(PlanConflictError):
+                self.ledger.register(dataset, cap)
+        else:
+            self.ledger.register(dataset, cap)
+            self.recorded(self.caps.get(dataset) != cap)
+            self.caps[dataset] = cap
+            self.spent.setdefault(dataset, 0)
+            self.epsilons.setdefault(dataset, [])
+            self.thresholds.setdefault(dataset, Fraction(0))
+
+    @rule(dataset=DATASETS, cap=CAPS)
+    def change_cap(self, dataset, cap):
+        if dataset not in self.caps:
+            with pytest.raises(LedgerError):
+                self.ledger.change_cap(dataset, cap)
+        elif self.thresholds[dataset] > cap.discover or (
+            self.spent[dataset] and cap.currency != self.caps[dataset].currency
+        ):
+            with pytest.raises(PlanConflictError):
+                self.ledger.change_cap(dataset, cap)
+        else:
+            self.ledger.change_cap(dataset, cap)
+            self.recorded(cap != self.caps[dataset])
+            self.caps[dataset] = cap
+
+    def refusal(self, dataset, key, units, pure, threshold):
+        """The error that a charge must end in, or None."""
+        known = self.runs.get(key)
+        if dataset not in self.caps:
+            return LedgerError
+        if known is None or known.state == "abandoned":
+            over = self.spent[dataset] + units > self.caps[dataset].units
+            epsilons, most = [*self.epsilons[dataset], pure], self.caps[dataset].epsilon
+            if most is not None and None not in epsilons and sum(epsilons) <= most * UNIT:
+                over = False
+            over = over or self.thresholds[dataset] + threshold > self.caps[dataset].discover
+            return BudgetExceededError if over else None
+        if known.dataset != dataset or known.units < units or known.threshold < threshold:
+            return PlanConflictError
+        if known.state == "reserved" and known.retries == RETRIES:
+            return BudgetExceededError
+        return None
+
+    @rule(
+        dataset=DATASETS,
+        key=KEYS,
+        units=UNITS,
+        pure=st.sampled_from([None, 1, UNIT // 2, UNIT]),
+        threshold=st.sampled_from(THRESHOLDS),
+        ends=st.sampled_from(["well", "well", "killed before", "killed inside", "killed after"])
+        | st.sampled_from(["fails before", "disk full", "killed committed"]),
+        large=st.booleans(),
+    )
+    def release(self, dataset, key, units, pure, ends, large, threshold=THRESHOLDS[0]):
+        pure = None if threshold else pure
+        price = replace(price_under_cap(self.ledger, dataset, units), pure=pure)
+        price = replace(price, threshold=threshold)
+        native = {"threshold": str(threshold)} if threshold else {}
+        native = native if pure is None else {"pure": str(Fraction(pure, UNIT))}
+        if (error := self.refusal(dataset, key, units, pure, threshold)) is not None:
+            with self.ledger.hold(key):
+                with pytest.raises(error):
+                    self.ledger.lookup(dataset, key=key, price=price)
+                with pytest.raises(error):
+                    self.ledger.reserve(dataset, key=key, price=price, native=native, details={})
+            return
+        with self.ledger.hold(key):
+            stored = self.ledger.lookup(dataset, key=key, price=price)
+            known = self.runs.get(key)
+            if known is not None and known.state == "committed":
+                assert stored.values.tolist() == known.values
+                return
+            assert stored is None
+            if ends == "killed before":
+                charge = {"dataset": dataset, "key": key, "price": price}
+                self.killed_inside(self.ledger.reserve, **charge, native=native, details={})
+                return
+            self.ledger.reserve(dataset, key=key, price=price, native=native, details={})
+            self.charged(dataset, key, units, pure, threshold)
+            self.drawn += 1
+            values = np.array([self.drawn, -self.drawn, 0])
+            with mock.patch.object(ledger_module, "LARGE", 0 if large else 100):
+                self.finish(key, values, ends)
+
+    def charged(self, dataset, key, units, pure, threshold):
+        known = self.runs.get(key)
+        if known is None or known.state == "abandoned":
+            self.spent[dataset] += units
+            self.epsilons[dataset].append(pure)
+            self.thresholds[dataset] += threshold
+            self.runs[key] = Run(dataset, units, threshold)
+        else:
+            known.retries += 1
+        self.recorded()
+
+    def finish(self, key, values, ends):
+        if ends == "killed after":
+            self.kill()
+        elif ends == "killed inside":
+            self.killed_inside(self.ledger.commit, key=key, values=values, source="OpenDP 0")
+        elif ends == "disk full":
+            full = mock.Mock(side_effect=OSError(28, "No space left on device"))
+            with mock.patch.object(Store, "append", full), pytest.raises(LedgerError):
+                self.ledger.commit(key, values, source="OpenDP 0")
+        elif ends != "fails before":
+            self.ledger.commit(key, values, source="OpenDP 0")
+            self.runs[key].state, self.runs[key].values = "committed", values.tolist()
+            self.recorded()
+            if ends == "killed committed":
+                self.kill()
+
+    def killed_inside(self, step, **arguments):
+        """Copy the files while the transaction is open, all of it written but not committed."""
+        type(self).kills += 1
+
+        class KilledError(Exception):
+            pass
+
+        real = Store.append
+
+        def copied(store, *arguments):
+            real(store, *arguments)
+            self.copies += 1
+            shutil.copytree(self.path.parent, Path(self.home.name) / str(self.copies))
+            raise KilledError
+
+        with mock.patch.object(Store, "append", copied), pytest.raises(KilledError):
+            step(**arguments)
+        self.context.__exit__(None, None, None)
+        self.path = Path(self.home.name) / str(self.copies) / "ledger.db"
+        self.open()
+
+    @rule(key=KEYS)
+    def abandon(self, key):
+        known = self.runs.get(key)
+        if known is None or known.state != "reserved":
+            with pytest.raises(PlanConflictError):
+                self.ledger.abandon(key)
+        else:
+            self.ledger.abandon(key)
+            known.state = "abandoned"
+            self.recorded()
+
+    @rule(killed=st.booleans())
+    def reopen(self, killed):
+        if killed:
+            self.kill()
+        else:
+            self.context.__exit__(None, None, None)
+            self.open()
+
+    @precondition(lambda self: hasattr(self, "ledger"))
+    @invariant()
+    def agrees(self):
+        type(self).steps += 1
+        statuses = {status.account.dataset: status for status in self.ledger.status()}
+        assert statuses.keys() == self.caps.keys()
+        for dataset, status in statuses.items():
+            assert status.account.cap == self.caps[dataset]
+            assert status.account.spent == self.spent[dataset]
+            assert status.account.threshold == self.thresholds[dataset]
+            epsilons = self.epsilons[dataset]
+            assert status.account.pure == (None if None in epsilons else sum(epsilons))
+            runs = {key: run for key, run in self.runs.items() if run.dataset == dataset}
+            assert status.releases == sum(run.state == "committed" for run in runs.values())
+            open_runs = {key for key, run in runs.items() if run.state == "reserved"}
+            assert set(status.unfinished) == open_runs
+        assert self.ledger.head().seq == len(self.ledger.history()) == self.events
+        self.ledger.verify()
+
+
+def histories(examples, *, derandomize, phases=tuple(Phase)):
+    """Run random histories, or with `derandomize` the same ones every time."""
+    Histories.steps = Histories.kills = 0
+    run_state_machine_as_test(
+        Histories,
+        settings=settings(
+            max_examples=examples,
+            derandomize=derandomize,
+            stateful_step_count=25,
+            suppress_health_check=list(HealthCheck),
+            phases=phases,
+            database=None,
+        ),
+    )
+    return Histories.steps
+
+
+@pytest.mark.parametrize(
+    ("examples", "same"),
+    [
+        pytest.param(25, True, id="some"),
+        pytest.param(400, False, id="many", marks=pytest.mark.slow),
+    ],
+)
+def test_any_history_agrees_with_a_plain_model(examples, same, record_property):
+    assert histories(examples, derandomize=same) > examples
+    assert Histories.kills > 0
+    record_property("crashes", Histories.kills)
+
+
+def short_history():
+    """A release that fails and is run again, one past the cap, and a large one, asked for twice."""
+    machine = Histories()
+    machine.begin()
+    try:
+        machine.register(dataset="people", cap=cap_of("epsilon", UNIT, None))
+        release = {"dataset": "people", "units": UNIT // 10, "pure": None}
+        for key, ends, large in (
+            *(("k1", "fails before", False), ("k1", "well", False)),
+            *(("k2", "well", True), ("k2", "well", True)),
+        ):
+            machine.release(**release, key=key, ends=ends, large=large)
+            machine.agrees()
+        release = {"key": "k3", "units": UNIT * 3, "ends": "well", "large": False}
+        machine.release(dataset="people", pure=None, **release)
+        machine.agrees()
+        machine.register(dataset="others", cap=cap_of("mu^2", 4 * UNIT, Fraction(1)))
+        for key, pure in (("k4", UNIT // 2), ("k5", UNIT // 2), ("k6", 1), ("k7", None)):
+            machine.release(**release | {"dataset": "others", "key": key, "pure": pure})
+            machine.agrees()
+        machine.register(dataset="found", cap=promise(Fraction(2), "gdp", DELTA / 3))
+        found = {"dataset": "found", "units": 1, "pure": None, "ends": "well", "large": False}
+        for key, threshold in (("k8", DELTA / 3), ("k9", DELTA / 7)):
+            machine.release(**found, key=key, threshold=threshold)
+            machine.agrees()
+    finally:
+        machine.teardown()
+
+
+def test_the_model_agrees_with_a_short_history():
+    short_history()
+
+
+MISTAKES = pytest.mark.parametrize(
+    "mistake",
+    [
+        ("dpquery.measurement.ledger.caps.RETRIES", 0),
+        ("dpquery.measurement.ledger.caps.check_funds", lambda *_, **__: None),
+        ("dpquery.measurement.ledger.ledger.MeasurementFile.publish", lambda _: None),
+        ("dpquery.measurement.ledger.events.pure_units", lambda _: None),
+        ("dpquery.measurement.ledger.events.pure_units", lambda _: 0),
+        ("dpquery.measurement.ledger.funds.Funds.threshold_left", DELTA),
+    ],
+    ids=[
+        *("no retry", "no cap", "large files never published", "never pure", "pure for nothing"),
+        "thresholds for nothing",
+    ],
+)
+
+
+@MISTAKES
+def test_the_model_notices_a_mistake(mistake):
+    with mock.patch(*mistake), pytest.raises((Exception, pytest.fail.Exception)):
+        short_history()
+
+
+@pytest.mark.slow
+@MISTAKES
+def test_many_histories_come_upon_a_mistake(mistake):
+    with mock.patch(*mistake), pytest.raises((Exception, pytest.fail.Exception)):
+        histories(1500, derandomize=True, phases=[Phase.generate])

@@ -6,14 +6,21 @@ column drops; then the whole record is out.
 
 import itertools
 import json
+import random
 import re
+import sqlite3
+from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
 import pytest
 from specs import BASE, random_spec, read
-from town import ANY_PLAN, ok, refused
+from town import ANY_PLAN, checked, counts, ok, planned, refused, released, spec_text
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.counting.column_codes import code_of
@@ -29,7 +36,7 @@ PAIRS = list(itertools.product(MODES, MODES))
 STRANGE = ("", " ", "-1", "99", "refused", "nan", "1.5", "other")
 
 
-def spec_text(domain, item, other="count"):
+def one_item(domain, item, other="count"):
     return (
         f"dataset: {{id: d}}\nprivacy: {{unit: row}}\nbudget: {{epsilon: 1}}\nother: {other}\n"
         f"domain:\n{domain}workload:\n  - {{name: t, {item}}}\n"
@@ -79,7 +86,7 @@ def survey(path, people=400):
 def test_a_survey_with_blanks_and_text_answers_counts_everyone(tmp_path):
     rows, path = survey(tmp_path / "survey.csv")
     item = "union: [{product: {}}, {product: {happy: identity}}, {product: {year: identity+total}}]"
-    totals, happy, years = exact(path, read(spec_text(SURVEY, item)))
+    totals, happy, years = exact(path, read(one_item(SURVEY, item)))
     assert totals == [len(rows) + 2]  # a line that is no record is someone too
     assert happy == [sum(row[2] == word for row in rows) for word in ("very", "pretty", "not")]
     assert years == [*(sum(row[0] == y for row in rows) for y in ("2016", "2018")), len(rows) + 2]
@@ -89,7 +96,7 @@ def test_where_one_column_drops_its_strange_values_are_in_no_table(tmp_path):
     rows, path = survey(tmp_path / "survey.csv")
     domain = SURVEY.replace("[0, 89]}", "[0, 89], other: drop}")
     totals, years = exact(
-        path, read(spec_text(domain, "union: [{product: {}}, {product: {year: identity}}]"))
+        path, read(one_item(domain, "union: [{product: {}}, {product: {year: identity}}]"))
     )
     inside = [row for row in rows if row[3] == "40"]
     assert totals == [len(inside)]  # malformed lines are out too
@@ -162,7 +169,7 @@ def test_every_predicate_counts_what_it_says(tmp_path, modes):
     chosen = [pairs[k] for k in rng.permutation(len(pairs))[:20]]
     chosen += [("identity", "identity"), ("identity+total", "total"), ("total", "prefix")]
     parts = ", ".join(f"{{product: {{x: {a}, y: {b}}}}}" for a, b in chosen)
-    spec = read(spec_text(domain_of(modes), f"union: [{parts}]"))
+    spec = read(one_item(domain_of(modes), f"union: [{parts}]"))
     for (a, b), found in zip(chosen, exact(path, spec), strict=True):
         expected = [
             sum(x in own and y in other for x, y in people)
@@ -183,7 +190,7 @@ def test_conditions_thresholds_and_any_of_count_what_they_say(tmp_path, modes):
         "{threshold: {r: 1, of: [x, y], targets: all}}",
         "{marginals: {up_to: 2}}",
     )
-    spec = read(spec_text(domain_of(modes), f"union: [{', '.join(parts)}]"))
+    spec = read(one_item(domain_of(modes), f"union: [{', '.join(parts)}]"))
     xs, ys = (sets_of("identity", mode) for mode in modes)
     pairs = list(itertools.product(xs, ys))
     assert exact(path, spec) == [
@@ -214,7 +221,7 @@ def test_a_merged_attribute_shows_what_each_of_its_columns_shows(tmp_path, modes
         "{product: {m: {is: {any: {a: yes, b: yes}}}}}",
         "{product: {}}",
     )
-    spec = read(spec_text(f"  m: {{merge: {{{columns}}}}}\n", f"union: [{', '.join(parts)}]"))
+    spec = read(one_item(f"  m: {{merge: {{{columns}}}}}\n", f"union: [{', '.join(parts)}]"))
     people = [
         r for r in rows if not any(v == "?" and m == "drop" for v, m in zip(r, modes, strict=True))
     ]
@@ -272,7 +279,7 @@ def test_tables_without_a_column_do_not_see_what_it_holds(tmp_path, seed):
 
 
 def test_the_check_of_contributions_sees_a_column_that_drops(tmp_path):
-    spec = read(spec_text(SURVEY, "product: {}", other="drop"))
+    spec = read(one_item(SURVEY, "product: {}", other="drop"))
     one = written(tmp_path / "a.csv", HEADER, [("2016", "20", "very", "40")])
     two = written(tmp_path / "b.csv", HEADER, [("2016", "20", "very", "")])
     assert exact(one, spec) != exact(two, spec)
@@ -342,7 +349,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_plan_statement_and_manifest_say_who_is_counted(folder):
     survey(folder / "survey.csv")
-    text = spec_text(
+    text = one_item(
         SURVEY.replace("[0, 89]}", "[0, 89], other: show}"), "product: {happy: identity+total}"
     )
     (folder / "workload.yaml").write_text(text.replace("epsilon: 1}", "epsilon: 9}"))
@@ -369,7 +376,7 @@ def test_a_plan_names_every_attribute_that_drops_records(folder):
         "not]}", "not], other: drop}"
     )
     text = (
-        spec_text(domain, "product: {year: identity}")
+        one_item(domain, "product: {year: identity}")
         .replace("epsilon: 1}", "epsilon: 4}")
         .replace("id: d}", "id: persons}")
     )
@@ -388,7 +395,7 @@ def test_a_plan_names_every_attribute_that_drops_records(folder):
 
 
 def test_other_is_named_only_where_it_is_shown(folder):
-    (folder / "workload.yaml").write_text(spec_text(SURVEY, "product: {happy: {is: other}}"))
+    (folder / "workload.yaml").write_text(one_item(SURVEY, "product: {happy: {is: other}}"))
     assert "give it `other: show`" in refused("plan", "workload.yaml", code=2)
 
 
@@ -397,8 +404,8 @@ def test_many_columns_merged_have_too_many_codes_only_where_others_are_counted(n
     columns = ", ".join(f"b{k}: boolean" for k in range(number))
     domain = f"  all: {{merge: {{{columns}}}}}\n"
     with pytest.raises(SpecError, match=rf"with `other: drop` .* has {2**number:,}; or declare"):
-        parse(spec_text(domain, "product: {}"), name="w", files={})
-    spec = parse(spec_text(domain, "product: {}", "drop"), name="w", files={})
+        parse(one_item(domain, "product: {}"), name="w", files={})
+    spec = parse(one_item(domain, "product: {}", "drop"), name="w", files={})
     assert spec.domain.shape == (2**number,)
 
 
@@ -409,7 +416,7 @@ def test_a_threshold_over_many_columns_is_too_wide_only_where_others_are_counted
     targets = ", ".join(f"{name}: yes" for name in names)
     two = f"threshold: {{r: 2, of: [{', '.join(names)}], targets: {{{targets}}}}}"
     single = "  - {name: single, marginals: {ways: 1}}\n"  # tells no from other
-    counting, dropping = (spec_text(domain, two, other) + single for other in ("count", "drop"))
+    counting, dropping = (one_item(domain, two, other) + single for other in ("count", "drop"))
     if number == 16:
         compiled = compile_countable(parse(counting, name="w", files={}))
         assert compiled.workload.blocks[0].table_shape == (3,) * number
@@ -417,7 +424,7 @@ def test_a_threshold_over_many_columns_is_too_wide_only_where_others_are_counted
         message = r"387,420,489 cells .*`other: drop` it has 262,144; or ask"
         with pytest.raises(UnsupportedWorkloadError, match=message):
             compile_countable(parse(counting, name="w", files={}))
-    for text in (dropping, spec_text(domain, two)):
+    for text in (dropping, one_item(domain, two)):
         compiled = compile_countable(parse(text, name="w", files={}))
         assert compiled.workload.blocks[0].table_shape == (2,) * number
 
@@ -436,4 +443,182 @@ def test_a_threshold_over_twenty_columns_is_answered_from_their_table(tmp_path):
     data = written(tmp_path / "data.csv", names, rows.tolist())
     hits = (rows == "yes").sum(axis=1)
     expected = [[int((hits >= r).sum())] for r in (1, 4, 10, 17, 20)]
-    assert exact(data, parse(spec_text(domain, union), name="w", files={})) == expected
+    assert exact(data, parse(one_item(domain, union), name="w", files={})) == expected
+
+
+# ---------------------- rows are one person's where their ids would be one value, in whatever type
+
+WORKLOAD = ["{name: t, product: {x: identity}}", "{name: n, product: {}}"]
+
+
+def persons_plan(folder, most, *, more=""):
+    unit = f"{{person: id, max_rows: {most}}}"
+    planned(folder, spec_text({"x": "{values: [a, b]}"}, WORKLOAD, unit=unit, more=more))
+
+
+def parquet(path, ids, kind):
+    values = pa.array(ids).cast(pa.float64()).cast(kind) if kind == pa.float32() else ids
+    table = pa.table({"x": ["a"] * len(ids), "id": pa.array(values, kind)})
+    pq.write_table(table, path)
+    return path
+
+
+def test_an_id_in_one_file_of_whole_numbers_and_one_of_floats_is_one_person(tmp_path):
+    persons_plan(tmp_path, 1)
+    whole = parquet(tmp_path / "a.parquet", [1, 2, 3], pa.int64())
+    floats = parquet(tmp_path / "b.parquet", [1, 2, None, 4, float("nan")], pa.float64())
+    tables = released(tmp_path, [whole, floats])
+    assert counts(tables["n"]) == [4]  # no id, and nan among numbers, is nobody's
+    code, said = checked(tmp_path, whole, floats)
+    assert "4 persons, 6 rows" in said
+    assert "2 persons by several spellings of one number" in said
+    assert code == 1  # for the two rows without an id
+
+
+SPELLINGS = {
+    "7": ["7", "07", "+7", "7.0", "7.", "70e-1", "0.7e1", " 7\t", "\u00a07\u2003"],
+    "-0.5": ["-0.5", "-.5", "-5e-1", "-0.50"],
+    "0": ["0", "-0", "00", ".0", "0e9"],
+    "abc": ["abc", " abc ", "\u00a0abc"],
+    "ABC": ["ABC"],
+    "12-3": ["12-3"],
+    "12-03": ["12-03"],
+    "1,000": ["1,000"],
+    "1e5x": ["1e5x"],
+    "é": ["é"],
+    "e\u0301": ["e\u0301"],
+}
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_texts_are_one_person_where_they_would_be_one_value(tmp_path, most):
+    persons_plan(tmp_path, most)
+    rows = [f'a,"{text}"\n' for texts in SPELLINGS.values() for text in texts]
+    (tmp_path / "d.csv").write_text("x,id\n" + "".join(rows), encoding="utf-8")
+    kept = sum(min(most, len(texts)) for texts in SPELLINGS.values())
+    assert counts(released(tmp_path, tmp_path / "d.csv")["n"]) == [kept]
+
+
+TYPES = [pa.int64(), pa.int32(), pa.uint64(), pa.float64(), pa.float32(), pa.decimal128(12, 2)]
+SPELT = ["{}", "{}.0", "0{}", "+{}", " {}", "{}e0", "{}0e-1", "n{}", "N{}"]
+
+
+def stored(folder, kind, ids, fields):
+    """Write rows in one kind of place, and return it."""
+    stem = str(folder / f"{len(list(folder.iterdir()))}")
+    if kind in {"csv", "sqlite"}:
+        texts = [i if isinstance(i, str) else "" if i is None else repr(i) for i in ids]
+        if kind == "csv":
+            lines = [f"{x},{text}\n" for x, text in zip(fields, texts, strict=True)]
+            path = folder / f"{stem}.csv"
+            path.write_text("x,id\n" + "".join(lines))
+            return path
+        with sqlite3.connect(f"{stem}.db") as connection:
+            connection.execute("CREATE TABLE t (x, id)")
+            connection.executemany("INSERT INTO t VALUES (?, ?)", zip(fields, ids, strict=True))
+        return f"sqlite:{stem}.db?table=t"
+    table = pa.table({"x": fields, "id": pa.array(ids, kind)})
+    if kind == pa.int32():
+        with ipc.new_file(f"{stem}.arrow", table.schema) as writer:
+            writer.write_table(table)
+        return f"{stem}.arrow"
+    pq.write_table(table, f"{stem}.parquet")
+    return f"{stem}.parquet"
+
+
+def name(value):
+    """The person of an id, by an independent reading of the rule."""
+    if value is None:
+        return None
+    text = repr(value) if isinstance(value, float) else str(value)
+    text = text.strip()
+    return Decimal(text) if not {"n", "N"} & set(text) else text
+
+
+def recount(seed, folder, most):
+    """Return a release's and our own number of rows that stay, of files of random id types."""
+    rng = random.Random(seed)  # noqa: S311 - made-up rows
+    rows_of, places = Counter(), []
+    for kind in rng.sample([*TYPES, "csv", "sqlite", pa.string()], 3):
+        numbers = [rng.randrange(40) for _ in range(rng.randrange(1, 30))]
+        if kind in {pa.string(), "csv", "sqlite"}:
+            ids = [rng.choice(SPELT).format(k) for k in numbers]
+            if kind == "sqlite":  # where each value has a type of its own
+                ids = [
+                    rng.choice([text, k, float(k)]) for text, k in zip(ids, numbers, strict=True)
+                ]
+        elif pa.types.is_floating(kind):
+            ids = [np.dtype(kind.to_pandas_dtype()).type(k).item() for k in numbers]
+        else:
+            ids = [Decimal(k) if pa.types.is_decimal(kind) else k for k in numbers]
+        ids = [None if rng.random() < 0.1 else i for i in ids]
+        places.append(stored(folder, kind, ids, [rng.choice("ab") for _ in ids]))
+        rows_of.update(who for i in ids if (who := name(i)) is not None)
+    ((found,),) = [counts(released(folder, places)["n"])]
+    return found, sum(min(most, rows) for rows in rows_of.values())
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_random_files_of_mixed_id_types_count_as_an_independent_recount_says(tmp_path, most):
+    persons_plan(tmp_path, most)
+    for seed in range(4):
+        found, expected = recount(f"{most} {seed}", tmp_path, most)
+        assert found == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_many_random_files_of_mixed_id_types_count_as_an_independent_recount_says(tmp_path, most):
+    persons_plan(tmp_path, most)
+    for seed in range(100):
+        found, expected = recount(f"many {most} {seed}", tmp_path, most)
+        assert found == expected
+
+
+def test_with_a_decimal_comma_typed_floats_and_texts_are_one_person(tmp_path):
+    persons_plan(tmp_path, 1, more='file: {decimal: ",", delimiter: ";"}')
+    (tmp_path / "d.csv").write_text("x;id\na;1,0\na;01\na;1.0\na;2,5\n")
+    typed = parquet(tmp_path / "b.parquet", [1.0, 2.5], pa.float64())
+    assert counts(released(tmp_path, [tmp_path / "d.csv", typed])["n"]) == [3]
+
+
+def test_check_counts_ids_that_look_like_one_person_and_names_none(tmp_path):
+    persons_plan(tmp_path, 1)
+    ids = ["ab", "AB", "Ab", "xé1", "xe\u03011", "q\u200b9", "q9", "10", "10.0", "zz", "Z\u00adZ"]
+    lines = "".join(
+        f"a,{text}\n" for text in [*ids, "many", "many", "rows", "rows", "here", "here"]
+    )
+    (tmp_path / "d.csv").write_text("x,id\n" + lines, encoding="utf-8")
+    code, said = checked(tmp_path, tmp_path / "d.csv")
+    said = " ".join(said.split())
+    assert code == 1
+    assert "3 ids differ in upper and lower case alone, and would be 1 person without" in said
+    assert "2 ids differ in the form of Unicode (NFKC) alone, and would be 1 person" in said
+    assert "2 ids differ in invisible characters alone, and would be 1 person without" in said
+    assert "2 ids differ in several of these alone, and would be 1 person without" in said
+    assert "1 person by several spellings of one number" in said
+    assert not [text for text in ids if len(text) > 2 and text in said]
+
+
+def test_check_says_that_floats_round_long_ids(tmp_path):
+    persons_plan(tmp_path, 1)
+    floats = parquet(tmp_path / "b.parquet", [2.0**53 + 2, 5.0], pa.float64())
+    code, said = checked(tmp_path, floats)
+    assert code == 1
+    assert "1 id beyond 2^53 written as floats, which round" in " ".join(said.split())
+    assert checked(tmp_path, parquet(tmp_path / "c.parquet", [2**53 + 2], pa.int64()))[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["text", "whole"])
+@pytest.mark.parametrize("how", ["duckdb", "ibis:duckdb"])
+def test_a_table_of_duckdb_has_the_same_persons(tmp_path, kind, how):
+    duckdb = pytest.importorskip("duckdb")
+    texts = [text for texts in SPELLINGS.values() for text in texts]
+    ids = pa.array(texts if kind == "text" else [1, 1, 2, 3, None])
+    rows = pa.table({"x": ["a"] * len(ids), "id": ids})
+    with duckdb.connect(tmp_path / "d.duckdb") as connection:
+        connection.register("rows", rows)
+        connection.execute("CREATE TABLE t AS SELECT * FROM rows")
+    persons_plan(tmp_path, 1)
+    found = counts(released(tmp_path, f"{how}:{tmp_path}/d.duckdb?table=t")["n"])
+    assert found == [len(SPELLINGS) if kind == "text" else 3]
