@@ -36,7 +36,7 @@ from dpquery.measurement.accounting import (
 from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho, laplace_squared_mu
+from dpquery.measurement.noise.calibration import Moves, laplace_rho, laplace_squared_mu
 from dpquery.spec.spec import Accounting, Budget, Privacy
 from dpquery.strategy.strategy import Noise
 

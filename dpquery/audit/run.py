@@ -7,9 +7,8 @@ from tempfile import gettempdir
 from dpquery.audit.both_sums import charges
 from dpquery.audit.cases import FULL, QUICK, Case, Size
 from dpquery.audit.discoveries import discoveries
-from dpquery.audit.end_to_end import independence, lattice, residuals
+from dpquery.audit.end_to_end import independence, lattice, neighbours, residuals
 from dpquery.audit.installation import sampler, supply
-from dpquery.audit.neighbours import neighbours
 from dpquery.audit.planned_cases import private_folder
 from dpquery.audit.rap_checks import rap
 from dpquery.audit.statistics import MOST_TESTS, TO_ITS_END, Finding

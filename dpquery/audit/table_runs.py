@@ -18,8 +18,13 @@ from scipy.special import ndtri
 
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases import Size
-from dpquery.audit.rap_checks import charge_finding, figures_finding, likely_strength
-from dpquery.audit.rap_runs import UNSPENT, RunDraws
+from dpquery.audit.rap_checks import (
+    UNSPENT,
+    RunDraws,
+    charge_finding,
+    figures_finding,
+    likely_strength,
+)
 from dpquery.audit.statistics import ALPHA, Finding, chi_square, combined, pooled, width_of
 from dpquery.audit.towns import (
     DECLARED,

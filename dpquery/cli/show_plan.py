@@ -37,12 +37,7 @@ from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached, Reached
 from dpquery.releases.budget_words import delta_words
 from dpquery.releases.manifest_facts import SummedFacts, summed_facts
-from dpquery.releases.words import (
-    count,
-    figure,
-    percent,
-    rows_counted,
-)
+from dpquery.releases.words import count, figure, percent, rows_counted
 from dpquery.spec.columns import doubts
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT

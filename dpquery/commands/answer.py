@@ -21,7 +21,7 @@ from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
 from dpquery.commands.opened import Release
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_RAP_PREDICATES, MAX_RAP_TABLE_QUERIES
-from dpquery.mechanisms.derived import NO_DERIVED, derived_answers, tables_of_derived
+from dpquery.mechanisms.content import NO_DERIVED, derived_answers, tables_of_derived
 from dpquery.mechanisms.fitted import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.operators.compile import CompiledSpec, compile_questions, finer_classes, merged_codes

@@ -38,7 +38,7 @@ from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise.calibration import record_change
-from dpquery.mechanisms.derived import check_told_apart, tables_of_derived
+from dpquery.mechanisms.content import check_told_apart, tables_of_derived
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
     PLAN_MARK,

@@ -27,7 +27,7 @@ from dpquery.commands.defaults import LEVEL, MOST_REPLICATES, REPLICATES, REPLIC
 from dpquery.commands.opened import Release
 from dpquery.exceptions import DpqueryError, SpecError
 from dpquery.limits import MAX_REPLICATED_NUMBERS
-from dpquery.mechanisms.derived import tables_of_derived
+from dpquery.mechanisms.content import tables_of_derived
 from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
 from dpquery.reconstruction.derived import JointAnswers, derived_rows

@@ -23,13 +23,13 @@ from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
 from dpquery.measurement.rounds.run import GRID_BITS, STEPS, MeasuredRun, PublicFit
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.mechanisms.content import (
+    NO_DERIVED,
     ReleaseContent,
     ReleaseRequest,
     cumulative_words,
     digest_of,
     ledger_facts,
 )
-from dpquery.mechanisms.derived import NO_DERIVED
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan

@@ -22,15 +22,16 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.query import Query
 from dpquery.mechanisms.content import (
+    KnownTables,
     ReleaseContent,
     ReleaseRequest,
     cumulative_words,
+    derived_answers,
     digest_of,
     ledger_facts,
+    tables_of_derived,
 )
-from dpquery.mechanisms.derived import KnownTables, derived_answers, tables_of_derived
-from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.operators.public_facts import IMPOSSIBLE
+from dpquery.operators.compile import IMPOSSIBLE, CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.planning.figures import (
     BudgetShares,
@@ -39,6 +40,7 @@ from dpquery.planning.figures import (
     check_figures,
     error_curve,
 )
+from dpquery.reconstruction.agreeing_tables import ShrunkTables
 from dpquery.reconstruction.checks import FactTest, flaw_of, tested_facts
 from dpquery.reconstruction.columns import (
     BEST_GUESS,
@@ -60,7 +62,6 @@ from dpquery.reconstruction.least_squares import (
     table_answers,
 )
 from dpquery.reconstruction.sampling import SamplingErrors
-from dpquery.reconstruction.shrunk_tables import ShrunkTables
 from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of

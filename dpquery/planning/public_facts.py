@@ -20,9 +20,8 @@ from dpquery.arrays import Floats
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_FACT_ROWS
 from dpquery.operators.blocks import Block, Workload, marginal
-from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.compile import IMPOSSIBLE, CompiledSpec, KnownAnswers, PublicFacts
 from dpquery.operators.factors import Valued
-from dpquery.operators.public_facts import IMPOSSIBLE, KnownAnswers, PublicFacts
 from dpquery.releases.words import count
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import Item, Spec

@@ -29,7 +29,7 @@ from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
 from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
-from dpquery.releases.tables.errors import NOISY, flags, lower_median, relative_errors
+from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import select

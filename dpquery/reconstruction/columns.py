@@ -1,7 +1,7 @@
 """Columns beside the estimates: refused early where they cannot be had, then filled.
 
 Every column is a function of one table's estimates and standard errors, but for two that come from
-all measurements: `graphical` (graphical_model), `shrunk` (shrunk_tables) and its mean with fitted
+all measurements: `graphical` (graphical_model), `shrunk` (agreeing_tables) and its mean with fitted
 rows, `averaged` ([MATH] 16); and `consistent` and `integer` where queries of a table overlap
 (agreeing_tables). What a column gains on
 sparse tables it pays for with bias: sums of many of its cells can be far worse than the same sums
@@ -38,7 +38,12 @@ from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_AVERAGED_CELLS
 from dpquery.operators.blocks import Block, marginal
 from dpquery.progress import report_progress
-from dpquery.reconstruction.agreeing_tables import AGREEING_STEPS, AgreeingTables
+from dpquery.reconstruction.agreeing_tables import (
+    AGREEING_STEPS,
+    AgreeingTables,
+    ShrunkTables,
+    not_shrunk,
+)
 from dpquery.reconstruction.components import fittable_tables, noise_of_tables
 from dpquery.reconstruction.graphical_model import GraphicalModel, check_graphical, fit_graphical
 from dpquery.reconstruction.joint_counts import Measured
@@ -46,7 +51,6 @@ from dpquery.reconstruction.least_squares import Estimates, TableAnswers
 from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
 from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
-from dpquery.reconstruction.shrunk_tables import ShrunkTables, not_shrunk
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,

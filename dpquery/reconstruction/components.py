@@ -14,7 +14,7 @@ other attributes ([MATH] 16):
 where every axis of r_b sums to zero. Components of different subsets are orthogonal, so that each
 can be worked on alone. With thousands of small tables the loops are over sizes, not over tables.
 
-A column that comes from all tables together (shrunk_tables, agreeing_tables) works on the cells of
+A column that comes from all tables together (agreeing_tables) works on the cells of
 each: the strategy must hold them, and they must be few enough.
 """
 

@@ -13,8 +13,7 @@ from town import ANY_PLAN, SPEC, ok, refused, run, spent
 from dpquery.audit import end_to_end, planned_cases
 from dpquery.audit import run as audit_run
 from dpquery.audit.cases import CASES, QUICK, Size
-from dpquery.audit.end_to_end import two_processes
-from dpquery.audit.neighbours import rows_of_persons, shown_loss
+from dpquery.audit.end_to_end import rows_of_persons, shown_loss, two_processes
 from dpquery.audit.planned_cases import planned_case
 from dpquery.audit.statistics import ALPHA, MOST_TESTS, Finding
 from dpquery.exceptions import SpecError

@@ -11,10 +11,21 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpquery.audit import rap_checks, rap_runs, table_runs, towns
+from dpquery.audit import rap_checks, table_runs, towns
 from dpquery.audit.cases import QUICK, Size
-from dpquery.audit.rap_checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARP_SELECTIONS, TIES
-from dpquery.audit.rap_runs import RhoSplit, draws_of, families_move, worst_move
+from dpquery.audit.rap_checks import (
+    APART,
+    CHARGE,
+    CHOSEN,
+    FIGURES,
+    NOISE,
+    SHARP_SELECTIONS,
+    TIES,
+    RhoSplit,
+    draws_of,
+    families_move,
+    worst_move,
+)
 from dpquery.audit.statistics import ALPHA, chi_square, clopper_pearson, zcdp_loss
 from dpquery.audit.table_runs import (
     LAW_OF_TABLES,
@@ -126,7 +137,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
     """So that an event which is likelier than that has somewhere to be seen."""
     for town in TOWNS:
         bench = Bench.of(town, tmp_path / town.name)
-        runs = rap_runs.rap_runs(bench, "data.csv", 200)
+        runs = rap_checks.rap_runs(bench, "data.csv", 200)
         split = RhoSplit(bench.query.guarantee.amount, town)
         here, there = (rap_checks.truth(town, rows) for rows in (town.rows, town.neighbour))
         ratio = rap_checks.log_likelihood(runs, *here, split) - rap_checks.log_likelihood(
@@ -140,7 +151,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
 def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path):
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
-    runs = rap_runs.rap_runs(bench, "data.csv", 300)
+    runs = rap_checks.rap_runs(bench, "data.csv", 300)
     split = RhoSplit(bench.query.guarantee.amount, ROWS)
     first, second = draws_of(runs, rap_checks.truth(ROWS, ROWS.rows)[1], split)[0]
     assert min(chi_square(*cells) for cells in rap_checks._paired([(first, second)])) > ALPHA
@@ -400,7 +411,7 @@ def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
         return Listening(ROWS.start)
 
     heard = dataclasses.replace(bench, query=dataclasses.replace(bench.query, start=listening))
-    runs = rap_runs.rap_runs(heard, "data.csv", 1)
+    runs = rap_checks.rap_runs(heard, "data.csv", 1)
     for number in range(2):
         assert any(
             np.rint(answer).tolist() == runs.synthetic[0, number, :4].tolist() for answer in answers

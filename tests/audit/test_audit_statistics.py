@@ -17,7 +17,7 @@ from dense import cdf
 from scipy.stats import binom, binomtest, chi2, kstest, norm
 from town import refused
 
-from dpquery.audit import both_sums, end_to_end, installation, neighbours
+from dpquery.audit import both_sums, end_to_end, installation
 from dpquery.audit import rap_checks as rap
 from dpquery.audit import run as audit_run
 from dpquery.audit.cases import CASES, FULL, Size
@@ -285,21 +285,20 @@ def without_draws(monkeypatch):
     """Every case is the same small one, with a few draws that are never looked at."""
     releases = repeated_releases(SMALL, FEW)
     measurements = repeated_measurements(SMALL, FEW)
-    for module in (end_to_end, neighbours):
-        monkeypatch.setattr(module, "repeated_measurements", lambda *_: measurements)
+    monkeypatch.setattr(end_to_end, "repeated_measurements", lambda *_: measurements)
     monkeypatch.setattr(end_to_end, "repeated_releases", lambda *_: releases)
     for module, name in (
         *((end_to_end, name) for name in ("goodness_of_fit", "dependence", "repeats")),
         *((installation, name) for name in ("goodness_of_fit", "dependence", "chi_square")),
         *((rap, name) for name in ("chi_square", "_ties")),
-        (neighbours, "chi_square"),
+        (end_to_end, "chi_square"),
     ):
         monkeypatch.setattr(module, name, lambda *_, **__: 0.5)
     monkeypatch.setattr(installation, "_noise", lambda *_: np.zeros(1, np.int64))
     monkeypatch.setattr(end_to_end, "_released", lambda *_: np.zeros(1, np.int64))
-    kind, write = next(iter(neighbours.writers().items()))
-    monkeypatch.setattr(neighbours, "writers", lambda: {kind: write})
-    monkeypatch.setattr(neighbours, "readers", lambda: iter(()))
+    kind, write = next(iter(end_to_end.writers().items()))
+    monkeypatch.setattr(end_to_end, "writers", lambda: {kind: write})
+    monkeypatch.setattr(end_to_end, "readers", lambda: iter(()))
     monkeypatch.setattr(rap, "charge", finding_of)
     monkeypatch.setattr(rap, "figures", finding_of)
     monkeypatch.setattr(rap, "released_run", released_run)

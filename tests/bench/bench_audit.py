@@ -11,9 +11,8 @@ import numpy as np
 from scipy.stats import kstest
 
 from dpquery.audit.cases import CASES, FULL, QUICK
-from dpquery.audit.end_to_end import dependence
+from dpquery.audit.end_to_end import _privacy_loss, dependence
 from dpquery.audit.measurements import RepeatedMeasurements, neighbouring_records
-from dpquery.audit.neighbours import _privacy_loss
 from dpquery.audit.planned_cases import planned_case
 from dpquery.audit.statistics import ALPHA, combined, goodness_of_fit
 from dpquery.measurement.noise.bulk_noise import BulkSampler

@@ -29,8 +29,8 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Identity
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.planning.rehearsal.runs import SeededChance
-from dpquery.reconstruction.relaxed.descent import Fit, FitTarget
 from dpquery.reconstruction.relaxed.fits import RapProjection
+from dpquery.reconstruction.relaxed.misfit import Fit, FitTarget
 from dpquery.reconstruction.relaxed.rows import Partition
 from dpquery.spec.spec import Privacy
 

@@ -10,7 +10,7 @@ from town import ok
 
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.mechanisms.derived import tables_of_derived
+from dpquery.mechanisms.content import tables_of_derived
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.public_chance import public_generator

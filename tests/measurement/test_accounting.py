@@ -33,8 +33,12 @@ from dpquery.measurement.accounting import (
     units_text,
 )
 from dpquery.measurement.gdp import squared_mu_of, squared_mu_of_pure
-from dpquery.measurement.noise.calibration import calibrated_noise
-from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho, laplace_squared_mu
+from dpquery.measurement.noise.calibration import (
+    Moves,
+    calibrated_noise,
+    laplace_rho,
+    laplace_squared_mu,
+)
 from dpquery.measurement.rounds.queries import rap_rounds
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rehearsals import RapSettings

@@ -51,7 +51,7 @@ from dpquery.measurement.ledger.funds import (
     times_left,
 )
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
+from dpquery.measurement.noise.calibration import Moves, laplace_rho
 from dpquery.releases.budget_words import bar, exact_words, left_words, room_words, taken_words
 from dpquery.spec.spec import Budget, Privacy
 

@@ -38,10 +38,11 @@ from dpquery.measurement.gdp import (
     squared_mu_of_pure,
 )
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.noise.calibration import Calibration, calibrated_noise
-from dpquery.measurement.noise.laplace_cost import (
+from dpquery.measurement.noise.calibration import (
     HALF_PI_ABOVE,
+    Calibration,
     Moves,
+    calibrated_noise,
     laplace_rho,
     laplace_squared_mu,
 )

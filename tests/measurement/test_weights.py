@@ -26,8 +26,7 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.tally import RecordTally
 from dpquery.measurement.noise.calibration import calibrated_noise, record_change
-from dpquery.mechanisms.content import ReleaseRequest
-from dpquery.mechanisms.derived import derived_answers, tables_of_derived
+from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.operators.blocks import marginal
 from dpquery.plan_file.plan import plan_and_spec

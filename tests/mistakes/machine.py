@@ -22,7 +22,7 @@ from mistakes.run import PLANTED, SECONDS, Mistake, functions_in, try_mistakes
 from sources import Module, find, package
 
 SURVIVORS = PLANTED.with_name("survivors.txt")
-GUARANTEE = ("measurement", "strategy.sensitivity", "strategy.replacement", "spec.columns")
+GUARANTEE = ("measurement", "strategy.sensitivity", "spec.columns")
 GUARANTEE += ("spec.spec", "spec.predicates", "spec.numbers")
 PUBLISHED = ("reconstruction.intervals", "reconstruction.derived", "reconstruction.columns")
 PUBLISHED += ("releases.tables", "releases.package", "releases.manifest", "releases.manifest_facts")

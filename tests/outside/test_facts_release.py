@@ -20,7 +20,7 @@ from dpquery.commands.replicates import noise_of
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS
 from dpquery.measurement.release_key import linear_key
-from dpquery.operators import public_facts
+from dpquery.operators import compile as compiling
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.planning.public_facts import check_facts
@@ -434,7 +434,7 @@ def test_a_spec_of_which_all_is_known_is_refused():
 
 def test_too_many_pieces_are_refused(monkeypatch):
     assert MAX_FACT_ATOMS >= 1 << 16
-    monkeypatch.setattr(public_facts, "MAX_FACT_ATOMS", 3)
+    monkeypatch.setattr(compiling, "MAX_FACT_ATOMS", 3)
     with pytest.raises(SpecError, match=r"w\.yaml:11:5: the impossible combinations cut"):
         compile_spec(parse(HEAD + IMPOSSIBLE + ITEMS, name="w.yaml", files={}))
 

@@ -447,8 +447,9 @@ HINTS = (
     r"|it seems to be JSON, as plans are: name the records, as CSV or Parquet"
     r"|it holds NUL characters, as no text does: name another file"
     r"|it has them in other capitals or small letters: [^;]*"
-    r"|if the first line is a record or a title, [^;]*; else rename columns in the file, or set "
-    r"`column:` in the spec"
+    r"|if the first line is a record or a title, [^;]*; else "
+    r"(`privacy: unit: person` names 'name': change it there, or in the file)?(; )?"
+    r"(rename columns in the file, or set `column:` in the spec)?"
 )
 NAMES = rf"the declared columns? (({DECLARED})(, )?)+"
 REMEDY = (

@@ -29,8 +29,7 @@ from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import read_manifest
 from dpquery.releases.manifest_facts import item_facts
 from dpquery.releases.report.published import PublishedTables
-from dpquery.releases.tables.errors import Tally, relative_errors
-from dpquery.releases.tables.item_table import layout
+from dpquery.releases.tables.item_table import Tally, layout, relative_errors
 from dpquery.releases.tables.labels import LabelRuns, repeat_runs
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
 from dpquery.spec.columns import Attribute, Column, Domain, Integers

@@ -502,12 +502,12 @@ PAIRS = [
 def defaults_of(function, renamed=None):
     """The default of every argument, by the name that the function in Python has for it."""
     renamed = renamed or {}
-    defaults = {}
+    found = {}
     for name, parameter in inspect.signature(function).parameters.items():
         other = renamed.get(f"{function.__name__}.{name}", renamed.get(name, name))
         given = parameter.default
-        defaults[other] = str(given) if isinstance(given, Path) else given or None
-    return defaults
+        found[other] = str(given) if isinstance(given, Path) else given or None
+    return found
 
 
 @pytest.mark.parametrize(("command", "function"), PAIRS)

@@ -16,8 +16,7 @@ from town import SPEC, contents, ok, plan_town, refused, renew, spent
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.manifest import read_manifest
-from dpquery.releases.tables.errors import relative_errors
-from dpquery.releases.tables.item_table import publication_arrays
+from dpquery.releases.tables.item_table import publication_arrays, relative_errors
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import PublicationRules
 

@@ -18,8 +18,8 @@ from test_expected_error import all_rows, close
 from test_shapes import every_shape, row_coefficients, strategies
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.operators.compile import IMPOSSIBLE, ImpossibleCells, KnownAnswers, PublicFacts
 from dpquery.operators.factors import Dense, Groups, Identity, PIdentity, Stacked, total
-from dpquery.operators.public_facts import IMPOSSIBLE, ImpossibleCells, KnownAnswers, PublicFacts
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.checks import CONTRADICTED, laplace_squares
 from dpquery.reconstruction.checks import tested_facts as given_tests

@@ -12,11 +12,11 @@ from dpquery.measurement.rounds.run import MeasuredRun, Round
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity, IdentityRows
 from dpquery.plan_file.rehearsals import RapSettings
-from dpquery.reconstruction.relaxed.descent import softmax
 from dpquery.reconstruction.relaxed.fits import RapProjection, replay
 from dpquery.reconstruction.relaxed.misfit import (
     MeasuredQueries,
     WholeTables,
+    softmax,
     threshold_probability,
 )
 from dpquery.reconstruction.relaxed.rows import Partition, RelaxedRows

@@ -15,7 +15,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Groups, Identity, Stacked, Valued, total
 from dpquery.operators.ranges import Prefix, WidthRanges
-from dpquery.reconstruction.agreeing_tables import NonnegativeTables
+from dpquery.reconstruction.agreeing_tables import NonnegativeTables, ShrunkTables, not_shrunk
 from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_columns
 from dpquery.reconstruction.components import (
     Components,
@@ -27,7 +27,6 @@ from dpquery.reconstruction.components import (
 )
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.nearest import onto_simplex
-from dpquery.reconstruction.shrunk_tables import ShrunkTables, not_shrunk
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select

@@ -41,8 +41,7 @@ from dpquery.releases.folder import write
 from dpquery.releases.folder.write import check_target, write_release
 from dpquery.releases.manifest import manifest_text, read_manifest
 from dpquery.releases.statement import statement
-from dpquery.releases.tables.errors import Tally, flags, relative_errors
-from dpquery.releases.tables.item_table import layout
+from dpquery.releases.tables.item_table import Tally, flags, layout, relative_errors
 from dpquery.spec.columns import Bins, Boolean, Dates, Integers
 from dpquery.spec.parsing.domain import RELEASE_COLUMNS
 from dpquery.spec.predicates import (

@@ -30,8 +30,7 @@ from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.goals import largest_standard_error, score
-from dpquery.strategy.replacement import factor_norms
-from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import factor_norms, sensitivity
 from dpquery.strategy.shapes.direct import DirectStrategy, combination
 from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.shapes.splits import DenseFactorSplit, split_by

@@ -22,8 +22,7 @@ from dpquery.spec.parsing.read import load_spec
 from dpquery.strategy.algebra.orbits import orbits_of
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.algebra.roots import root_nodes
-from dpquery.strategy.bounds import lower_bound, moved_bound, svd_bound
-from dpquery.strategy.dual_bound import _evaluate, dual_bound
+from dpquery.strategy.bounds import _evaluate, dual_bound, lower_bound, moved_bound, svd_bound
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.goals import (
     BudgetProblem,

@@ -23,7 +23,7 @@ from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.expected_error import expected_error, weighted_queries
-from dpquery.strategy.optimize.opt_product import opt_product
+from dpquery.strategy.optimize.opt_0 import opt_product
 from dpquery.strategy.optimize.opt_union import (
     MAX_KINDS,
     Pricing,
@@ -35,11 +35,10 @@ from dpquery.strategy.optimize.opt_union import (
     opt_union,
     palettes,
 )
-from dpquery.strategy.replacement import factor_norms
 from dpquery.strategy.search.candidates import Problem, union_candidate
-from dpquery.strategy.search.parts import divisions_of, parts_candidate
+from dpquery.strategy.search.closed_forms import divisions_of, parts_candidate
 from dpquery.strategy.search.select import select
-from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import factor_norms, sensitivity
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 STD = {"laplace": math.sqrt(2), "gaussian": analytic_gaussian_sigma(1.0, 1e-6)}

@@ -19,11 +19,10 @@ from dpquery.progress import reporting
 from dpquery.strategy.algebra.subsets import Lattice, subsets_of
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.fixed_point import OPTIMALITY_GAP
-from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.optimize.opt_0 import opt_0, opt_product
 from dpquery.strategy.optimize.opt_0_laplace import halving_of, p_identity, p_identity_loss
 from dpquery.strategy.optimize.opt_factors import FactorsProblem, check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_marginals import MarginalsProblem, opt_marginals
-from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.search.candidates import Problem, factors_candidate
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])

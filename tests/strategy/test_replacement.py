@@ -12,7 +12,7 @@ from specs import unhashed, with_true_figures
 from test_sensitivity import strategies_of
 from town import GAUSSIAN_SPEC, ok, plan_town, refused, spent
 
-import dpquery.strategy.replacement as module
+import dpquery.strategy.sensitivity as module
 from dpquery.audit.dense_strategy import DenseRows, DenseStrategy
 from dpquery.audit.planned_cases import furthest_move
 from dpquery.exceptions import SpecError

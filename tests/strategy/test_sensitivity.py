@@ -31,8 +31,8 @@ from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.spec import Privacy
-from dpquery.strategy.algebra.joint_covariances import joint_power_sums
 from dpquery.strategy.algebra.joint_system import joint_system
+from dpquery.strategy.algebra.query_powers import joint_power_sums
 from dpquery.strategy.optimize.opt_0_laplace import p_identity
 from dpquery.strategy.search.select import select
 from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity

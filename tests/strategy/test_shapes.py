@@ -44,8 +44,8 @@ from dpquery.strategy.expected_error import (
     squared_sensitivity,
     weighted_queries,
 )
+from dpquery.strategy.optimize.opt_0 import opt_product
 from dpquery.strategy.optimize.opt_marginals import opt_marginals
-from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.search import select as select_module
 from dpquery.strategy.search.candidates import Problem, Proposal, residual_candidate
 from dpquery.strategy.search.select import select

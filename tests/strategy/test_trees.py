@@ -36,7 +36,7 @@ from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.factor_json import pack
 from dpquery.strategy.optimize.fixed_point import fixed_point
-from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.optimize.opt_0 import opt_0, opt_product
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity
 from dpquery.strategy.optimize.opt_hierarchy import (
     best_level_weights,
@@ -45,7 +45,6 @@ from dpquery.strategy.optimize.opt_hierarchy import (
     opt_hierarchy,
     tree_sizes,
 )
-from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.optimize.opt_tree import (
     AlikeSets,
     NestedSets,
@@ -53,10 +52,9 @@ from dpquery.strategy.optimize.opt_tree import (
     level_weights,
     opt_tree,
 )
-from dpquery.strategy.replacement import factor_norms
 from dpquery.strategy.search import closed_forms
 from dpquery.strategy.search.candidates import Problem, product_candidate
-from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import factor_norms, sensitivity
 from dpquery.strategy.shapes import marginals as product_shape
 from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.strategy import WeightedBlock, integer_factor

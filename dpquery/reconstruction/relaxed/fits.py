@@ -23,13 +23,16 @@ from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.nearest import onto_simplex
-from dpquery.reconstruction.relaxed.descent import MOST_STEPS, Fit, FitTarget, project
 from dpquery.reconstruction.relaxed.misfit import (
+    MOST_STEPS,
+    Fit,
+    FitTarget,
     MarginalTables,
     MeasuredQueries,
     MeasuredTable,
     WholeTables,
     merged_tables,
+    project,
 )
 from dpquery.reconstruction.relaxed.rows import Partition, RelaxedRows
 from dpquery.strategy.algebra.subsets import Subset

@@ -44,7 +44,6 @@ from dpquery.releases.manifest import (
     read_manifest,
 )
 from dpquery.releases.statement import statement
-from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
 from dpquery.releases.tables.file_columns import (
     AXES,
     ERRORS,
@@ -54,7 +53,15 @@ from dpquery.releases.tables.file_columns import (
     schema_of,
 )
 from dpquery.releases.tables.file_fields import FileField, item_fields, other_fields
-from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, ItemRows, layout
+from dpquery.releases.tables.item_table import (
+    BATCH_ROWS,
+    Batch,
+    ItemRows,
+    Tally,
+    errors_table,
+    layout,
+    unknown_row,
+)
 from dpquery.releases.tables.labels import FIRST_RULES, release_rules
 from dpquery.releases.tables.long_table import DerivedTable, axes_table, labels_table, long_layout
 from dpquery.spec.spec import Item, Spec

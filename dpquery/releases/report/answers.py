@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.releases.manifest_facts import ItemFacts
 from dpquery.releases.report.numbered import Names, labelled_rows
-from dpquery.releases.tables.errors import lower_median
+from dpquery.releases.tables.item_table import lower_median
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
 from dpquery.untrusted.parquet import opened
 

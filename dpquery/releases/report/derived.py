@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from dpquery.releases.manifest_facts import DerivedFacts
 from dpquery.releases.report.answers import ItemCells, table_cells
-from dpquery.releases.tables.errors import lower_median
+from dpquery.releases.tables.item_table import lower_median
 from dpquery.releases.words import figure, percent
 from dpquery.untrusted.parquet import opened
 

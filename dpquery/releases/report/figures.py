@@ -32,7 +32,7 @@ from dpquery.releases.report.answers import ItemCells, read_cells
 from dpquery.releases.report.derived import DerivedReport, read_derived_item
 from dpquery.releases.report.numbered import Names
 from dpquery.releases.statement import error_words, guarantee_line
-from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA, lower_median
+from dpquery.releases.tables.item_table import ERRORS_SCHEMA, UNKNOWN_SCHEMA, lower_median
 from dpquery.releases.words import count, figure, html_table, level_text, percent, within
 from dpquery.spec.columns import Attribute, Boolean
 from dpquery.spec.predicates import GroupSet

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dpquery.arrays import Ints
 from dpquery.limits import MAX_TABLE_QUERIES
 from dpquery.releases.manifest_facts import ItemFacts
-from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
+from dpquery.releases.tables.item_table import FLAGS, NO_ERROR_BARS, flags, relative_errors
 from dpquery.releases.tables.labels import encoded, masked
 from dpquery.releases.tables.long_table import (
     AXES_SCHEMA,

@@ -29,7 +29,7 @@ from dpquery.releases.statement import (
     rmse_name,
     unit_words,
 )
-from dpquery.releases.tables.errors import NOISY, VERY_NOISY
+from dpquery.releases.tables.item_table import NOISY, VERY_NOISY
 from dpquery.releases.words import count, figure, level_text, percent, without_controls
 from dpquery.spec.numbers import power
 from dpquery.untrusted.files import replace_file

@@ -23,15 +23,17 @@ from numpy import int32, int64
 from dpquery.arrays import Floats, Ints
 from dpquery.reconstruction.derived import DerivedRows
 from dpquery.reconstruction.merging import Merging, group_names, rows_along
-from dpquery.releases.tables.errors import FLAGS, flags, relative_errors
 from dpquery.releases.tables.file_columns import AXES, LABEL, LABELS, schema_of
 from dpquery.releases.tables.item_table import (
+    FLAGS,
     Answers,
     ItemRows,
     Segment,
     answer_fields,
+    flags,
     layout,
     query_text,
+    relative_errors,
     table_text,
     with_thresholds,
 )

@@ -35,9 +35,9 @@ from dpquery.strategy.algebra.subsets import (
     workload_eigenvalues,
 )
 from dpquery.strategy.optimize.descents import Limits, Moments, descend
+from dpquery.strategy.optimize.opt_0 import ProductSelection
 from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
-from dpquery.strategy.optimize.opt_product import ProductSelection
 
 MAX_FACTOR = 512  # classes of an attribute whose factor is optimised; A = I beyond
 EFFORT = ((20_000, 12, 2), (200_000, 3, 2), (math.inf, 1, 1))

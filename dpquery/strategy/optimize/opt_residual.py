@@ -35,8 +35,7 @@ from dpquery.strategy.algebra.subsets import BlockSums, Subset, member_products
 from dpquery.strategy.optimize.descents import RIDGE, Moments, UnitRoot, descend, ridged
 from dpquery.strategy.optimize.fixed_point import Climb, Point, move_budgets
 from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.replacement import Distances
-from dpquery.strategy.sensitivity import block_norms
+from dpquery.strategy.sensitivity import Distances, block_norms
 from dpquery.strategy.shapes.splits import Core
 from dpquery.strategy.strategy import (
     BITS,

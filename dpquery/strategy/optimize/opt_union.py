@@ -29,8 +29,7 @@ from dpquery.operators.inverses import inverse_trace
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.optimize.descents import FactorSelection
-from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
+from dpquery.strategy.optimize.opt_0 import ProductSelection, opt_0, opt_product
 from dpquery.strategy.strategy import Noise
 
 TOTALS = (0.0, 0.1, 1.0, 10.0)  # trace of 11' in proportion to that of V

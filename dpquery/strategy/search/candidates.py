@@ -67,11 +67,10 @@ from dpquery.strategy.optimize.fixed_point import (
     independent,
     moves_optimum,
 )
-from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.optimize.opt_0 import ProductSelection, opt_0, opt_product
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.optimize.opt_orbits import OrbitsOptimum, orbits_optimum
-from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 from dpquery.strategy.optimize.opt_residual import (
     ResidualSelection,
     best_weights,

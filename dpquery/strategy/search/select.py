@@ -52,9 +52,9 @@ from dpquery.strategy.search.closed_forms import (
     budgeted_mechanism,
     identity,
     opt_h,
+    parts_candidate,
     plain_mechanism,
 )
-from dpquery.strategy.search.parts import parts_candidate
 from dpquery.strategy.strategy import Noise, Objective, RecordChange, Strategy, check_strategy_size
 
 State = TypeVar("State")

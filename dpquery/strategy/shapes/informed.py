@@ -21,8 +21,8 @@ from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_FACT_ROWS, MAX_FACT_WORK
 from dpquery.operators.blocks import Block, Workload, marginal
+from dpquery.operators.compile import IMPOSSIBLE, KnownAnswers, PublicFacts
 from dpquery.operators.factors import ROW_CHUNK
-from dpquery.operators.public_facts import IMPOSSIBLE, KnownAnswers, PublicFacts
 from dpquery.strategy.algebra.query_powers import (
     Contract,
     QueryPairs,

@@ -27,8 +27,8 @@ from dpquery.operators.inverses import (
     quadratic,
 )
 from dpquery.operators.trees import Tree
-from dpquery.strategy.algebra.joint_covariances import POWER_COST
 from dpquery.strategy.algebra.query_powers import (
+    POWER_COST,
     QueryPairs,
     RowSums,
     RowTerms,

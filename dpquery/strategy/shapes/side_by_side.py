@@ -24,13 +24,17 @@ from dpquery.operators.cells import (
     workload_over_classes,
 )
 from dpquery.operators.factors import Factor
-from dpquery.strategy.algebra.joint_covariances import (
+from dpquery.strategy.algebra.joint_system import JointSystem, joint_system
+from dpquery.strategy.algebra.query_powers import (
+    QueryPairs,
+    QueryRows,
+    RowSums,
     joint_covariances,
     joint_power_sums,
     joint_power_work,
+    scaled,
+    total_of,
 )
-from dpquery.strategy.algebra.joint_system import JointSystem, joint_system
-from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows, RowSums, scaled, total_of
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.strategy import (
