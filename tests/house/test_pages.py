@@ -342,7 +342,8 @@ def test_the_pages_show_the_adaptive_tables_that_were_measured():
     assert f"distance plus and minus 1.96 standard deviations: {inside} of {runs} runs" in page()
     assert all(cell.commit for cell in cells if cell.method not in ("AIM", "linear"))
     aim, mst = bench_adaptive.beside(cells, "AIM"), bench_adaptive.beside(cells, "MST", ["0.01"])
-    assert f"In all of the {len(aim)} cells where AIM was run" in page()
+    below = sum(ratio <= 1 for ratio in aim)
+    assert f"In {below} of the {len(aim)} cells where AIM was run" in page()
     assert f"below its RMSE, {min(aim):.2f} to {max(aim):.2f} times" in page()
     assert f"the best is {min(mst):.2f} to {max(mst):.2f} times at ε = 0.01" in page()
 
