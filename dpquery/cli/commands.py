@@ -146,6 +146,8 @@ def plan_command(
             dry_run=dry_run,
         )
     files = PlanFiles(spec, None if dry_run else out, ledger_path(ledger))
+    if change_cap and not dry_run:
+        say(f"the cap of {report.spec.dataset.id} on record is now {report.spec.budget}")
     _show_plan(report, files, candidates=candidates, why=why, as_json=as_json)
 
 

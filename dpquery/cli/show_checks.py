@@ -238,6 +238,9 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
 
 def _remarks(checked: DataCheck, records: Records) -> Iterator[str]:
     """Yield what is odd in records that are read, and how days are told."""
+    if checked.far_from_declared and checked.spec.dataset.rows is not None:
+        number = f"{checked.spec.dataset.rows.count:,}"
+        yield f"the spec declares about {number} records: is the file whole, or the number old?"
     yield from _repeated(records)
     yield from _in_no_value(records)
     for name, zone in checked.header.zones:

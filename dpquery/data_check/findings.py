@@ -283,6 +283,12 @@ class DataCheck:
     remedies: tuple[str, ...]  # lines of YAML to paste into the spec
 
     @property
+    def far_from_declared(self) -> bool:
+        """Whether the records are a quarter more or fewer than the spec says, as of a cut file."""
+        rows = self.spec.dataset.rows
+        return bool(rows and self.records and abs(self.records.total - rows.count) > rows.count / 4)
+
+    @property
     def as_declared(self) -> bool:
         """Whether nothing is left out that the spec does not say.
 
@@ -291,11 +297,12 @@ class DataCheck:
         is no record; that records cannot be read, belong to nobody, or hold what a column drops;
         that ids may be of one person, or of several; that a weight counts as 0; that a column holds
         no declared value at all, or decimals where whole numbers are declared; that records are
-        there twice; or that the file seems to be laid out otherwise.
+        there twice, or far from as many as declared; or that the file seems to be laid out
+        otherwise.
         """
         if self.header.refusals or self.failures or self.records is None:
             return False
-        if not self.records.total or self.records.repeated:
+        if not self.records.total or self.records.repeated or self.far_from_declared:
             return False
         declared = self.spec.file
         if self.layout and self.layout.is_text and self.layout.mended(declared) != declared:

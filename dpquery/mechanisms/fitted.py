@@ -369,15 +369,15 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
     Raises:
         SpecError: the plan holds no RAP, or the request does not fit it.
     """
-    planned = plan.relaxed
+    asked, planned = _guarantee(request, spec, RapRounds.name), plan.relaxed
     if planned is None:
-        raise _not_planned("RAP", "rap", spec)
+        raise _not_planned(RapRounds.name, "rap", spec)
     settings, compiled = planned.settings, compile_spec(spec)
     rounds = rap_rounds(
         compiled.workload,
         settings,
         privacy=spec.privacy,
-        guarantee=_guarantee(request, spec, planned.name),
+        guarantee=asked,
         rows=spec.dataset.rows,
     )
 
@@ -401,14 +401,14 @@ def adaptive_mechanism(
     Raises:
         SpecError: the plan holds no adaptive measurement, or the request does not fit them.
     """
-    planned = plan.adaptive
+    asked, planned = _guarantee(request, spec, TableRounds.name), plan.adaptive
     if planned is None:
-        raise _not_planned("adaptive measurement", "adaptive", spec)
+        raise _not_planned(TableRounds.name, "adaptive", spec)
     compiled = compile_spec(spec)
     rounds = table_rounds(
         compiled.workload,
         privacy=spec.privacy,
-        guarantee=_guarantee(request, spec, planned.name),
+        guarantee=asked,
         rows=spec.dataset.rows,
         items=compiled.items,
     )
@@ -429,15 +429,15 @@ def adaptive_mechanism(
 
 def _not_planned(name: str, mechanism: str, spec: Spec) -> SpecError:
     """Return the refusal of what a plan does not hold, with what would make it hold that."""
-    if spec.privacy.weight is not None:
-        return SpecError(f"{name} {_ONE_EACH}")
+    missing = [
+        *["`dataset: {rows: about 50000}`"] * (spec.dataset.rows is None),
+        *["a delta under `privacy`"] * (not spec.privacy.delta),
+        *["a delta in the budget"] * (spec.budget.counted == "pure"),
+    ]
+    first = f"declare {', '.join(missing)}, then " if missing else ""
     return SpecError(
-        f"the plan holds no {name}; declare `dataset: {{rows: about 50000}}`, a delta under "
-        f"`privacy` and a budget with one, and run `dpquery plan --mechanism {mechanism}`"
+        f"the plan holds no {name}; {first}run `dpquery plan SPEC --mechanism {mechanism}`"
     )
-
-
-_ONE_EACH = "counts each record as one, and the spec declares weights; give --mechanism linear"
 
 
 def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
@@ -447,7 +447,10 @@ def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
             f"{name} needs Gaussian noise; leave --noise out, or give --mechanism linear"
         )
     if spec.privacy.weight is not None:
-        raise SpecError(f"{name} {_ONE_EACH}")
+        raise SpecError(
+            f"{name} counts each record as one, and the spec declares weights; give --mechanism "
+            "linear"
+        )
     refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
     for option, words in refused:
         if option:

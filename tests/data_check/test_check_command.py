@@ -84,6 +84,7 @@ def test_a_process_whose_stdout_is_a_file_refuses(here):
 
 
 COUNTS = SURVEY.replace("other: drop", "other: count")
+CUT = SURVEY.replace("version: 1", "version: 1, rows: about 8")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,7 @@ COUNTS = SURVEY.replace("other: drop", "other: count")
     [
         (SURVEY, "sex,happy\nF,1\nM,2\n", 0, "every record is counted, all 2 of them"),
         (SURVEY, "sex,happy\nF,1\n", 0, "every record is counted the file"),
+        (CUT, "sex,happy\nF,1\nM,2\n", 1, "declares about 8 records: is the file whole"),
         (COUNTS, "sex,happy\nF,1\nx,1\n", 0, "1 of 2 records (50 %) holds an"),
         (COUNTS, "sex,happy\nF,1\nx,1\n", 0, "# other values of `sex`, in 1 record: as declared"),
         (SURVEY, f"id,sex,happy\n{SURVEY_ROWS}", 1, "5 of 8 records"),

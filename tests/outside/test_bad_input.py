@@ -476,7 +476,8 @@ def test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record(town
     assert "--change-cap" in said
     assert "epsilon 4" in said
     assert "epsilon 8" in said
-    ok(*ANY_PLAN, "workload.yaml", "--change-cap")
+    done = ok(*ANY_PLAN, "workload.yaml", "--change-cap")
+    assert "on record is now epsilon 8" in done.err
     ok("release", "data.csv", "--epsilon", "5")
 
 

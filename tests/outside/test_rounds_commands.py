@@ -176,7 +176,7 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
         (("--epsilon", "1", "--mechanism", "{name}", "--also", "integer"), "leave --also out"),
         (("--epsilon", "1", "--also", "integer"), "leave --also out"),
         (("--epsilon", "1", "--confidence", "0.9"), "leave --confidence out, or give --mechanism"),
-        (("--epsilon", "1", "--mechanism", "{other}"), "dpquery plan --mechanism {other}"),
+        (("--epsilon", "1", "--mechanism", "{other}"), "dpquery plan SPEC --mechanism {other}"),
         (
             ("--epsilon", "1", "--mechanism", "other"),
             "is not one of 'linear', 'rap'",
@@ -193,7 +193,7 @@ def test_what_neither_can_do_is_refused_before_anything_is_charged(kind, options
 @pytest.mark.parametrize("name", ["rap", pytest.param("adaptive", marks=pytest.mark.nightly)])
 def test_a_plan_without_it_refuses_it_and_names_the_remedy(gaussian_town, name):
     message = refused(*RELEASE, "--mechanism", name, code=2)
-    assert f"dpquery plan --mechanism {name}" in message
+    assert f"dpquery plan SPEC --mechanism {name}" in message
     assert kinds() == ["register"]
 
 

@@ -104,7 +104,7 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
         ) from None
     except yaml.MarkedYAMLError as error:
         if error.problem_mark is not None and "'\\t'" in (error.problem or ""):
-            before = _line(text, error.problem_mark)[: error.problem_mark.column]
+            before = _line(text, error.problem_mark.line)[: error.problem_mark.column]
             where = "a tab stands here" if before.strip() else "this line begins with a tab"
             place = _place(file, error.problem_mark)
             raise UnreadableError(place, f"{where}; YAML wants spaces") from None
@@ -129,6 +129,11 @@ _UNREADABLE = (
     ),
     ("found '<block", ALIGNED),
     (
+        "block collection",
+        "the list that begins in line {line} has a dash before every entry, and this line has "
+        "none; add it, begin this key in the column of those above, or leave out all dashes",
+    ),
+    (
         "block mapping",
         "a key in this line, or in one above, has no colon, or a bracket too many; write `key: "
         "value`",
@@ -143,18 +148,25 @@ _UNREADABLE = (
 """What PyYAML was reading, and in plain words what is wrong and what to do; the first that fits."""
 
 
-_NO_COLON = re.compile(r"[\s-]*(\w{1,40})([ :])([\[{])")  # before a bracket
+_KEY = r"[\s-]*([A-Za-z_]\w{0,39})([ :])"
+_NO_COLON = re.compile(_KEY + r"([\[{])")  # before a bracket
+_NO_COLON_ABOVE = re.compile(_KEY + r"([^\s:#/,]+)\s*$")  # before the only word of its value
 
 
 def _in_plain_words(error: yaml.MarkedYAMLError, text: str, file: str) -> UnreadableError:
     place = _place(file, error.problem_mark or error.context_mark)
-    bare = _NO_COLON.match(_line(text, error.problem_mark)) if error.problem_mark else None
-    if bare:
-        missing = "colon" if bare[2] == " " else "blank behind its colon"
-        return UnreadableError(
-            replace(place, column=bare.end(2)),
-            f"this is not YAML: {bare[1]!r} has no {missing}; write `{bare[1]}: {bare[3]}`",
-        )
+    above = 0
+    if "mapping values" in (error.problem or ""):  # the value of a key above goes on to here
+        above = next((n for n in range(place.line - 1, 0, -1) if _line(text, n - 1).strip()), 0)
+    elif "simple key" in (error.context or "") and error.context_mark:
+        above = error.context_mark.line + 1
+    for number, pattern in ((place.line, _NO_COLON), (above, _NO_COLON_ABOVE)):
+        if bare := pattern.match(_line(text, number - 1)) if number else None:
+            missing = "colon" if bare[2] == " " else "blank behind its colon"
+            return UnreadableError(
+                replace(place, line=number, column=bare.end(2)),
+                f"this is not YAML: {bare[1]!r} has no {missing}; write `{bare[1]}: {bare[3]}`",
+            )
     mark, problem = error.context_mark, ", ".join(filter(None, (error.context, error.problem)))
     words = next(
         words for part, words in _UNREADABLE if part in problem and (mark or "{line}" not in words)
@@ -163,8 +175,8 @@ def _in_plain_words(error: yaml.MarkedYAMLError, text: str, file: str) -> Unread
     return UnreadableError(place, f"this is not YAML: {told}")
 
 
-def _line(text: str, mark: _Mark) -> str:
-    return re.split("\r\n|[\n\r\x85\u2028\u2029]", text)[mark.line]
+def _line(text: str, number: int) -> str:
+    return re.split("\r\n|[\n\r\x85\u2028\u2029]", text)[number]
 
 
 def _place(file: str, mark: _Mark | None) -> Place:
