@@ -145,6 +145,7 @@ def _found(done: "DiscoveryReport") -> str:
     unseen = f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
     if query.sought == "numbers":
         bins = 0 if done.numbers is None else len(done.numbers.bins)
+        noise = noise.replace(")", " a class)")
         return f"{done.file}: {count(bins, 'bin')} of {query.column}, {noise}\n{unseen}"
     told = f"what each max_rows does to a table of {count(done.cells, 'cell')} at the whole budget"
     return f"{done.file}: {told}\n{unseen}"
@@ -189,6 +190,8 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
         nothing = "nothing stands out of the noise"
         if done.query.sought == "values":
             nothing = "no spec can take a list without values"
+        if done.query.sought == "numbers":
+            nothing += ", or the column holds no numbers"
         return f"{nothing}; a larger epsilon finds more, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()
@@ -231,7 +234,8 @@ def _found_json(done: "DiscoveryReport") -> dict[str, object]:
     if done.query.sought == "numbers":
         bins = () if done.numbers is None else done.numbers.bins
         shown = [
-            {"from": float(low), "below": float(high), "noisy_count": n} for low, high, n in bins
+            {"from": float(low), "below": float(high), "noisy_count": n, "std": std}
+            for low, high, n, std in bins
         ]
         return {"least_seen": done.least_seen, "bins": shown}
     return {

@@ -242,6 +242,13 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
     """Return the spec with what its losses are added up as; refuse a budget without a delta."""
     delta = spec.budget.discover if sought == "values" else spec.budget.delta
     if spec.budget.fixed == "pure" or spec.budget.rho is not None or not delta:
+        if sought != "values":
+            raise BudgetExceededError(
+                f"the budget of {spec.dataset.id!r} is {spec.budget}: a discovery has Gaussian "
+                "noise, charged to a budget with a delta alone; declare `budget: {epsilon: "
+                f"{float(spec.budget.epsilon or 4):g}, delta: 1e-6}}` (and `dpquery plan SPEC "
+                "--change-cap` where another budget is on record); nothing was charged"
+            )
         raise BudgetExceededError(
             f"the budget of {spec.dataset.id!r} is {spec.budget}: it has no delta for discoveries, "
             "and a value that one person has may be found with the chance of a delta; declare "
@@ -299,9 +306,11 @@ def _content(done: DiscoveryReport) -> bytes:
             labels = {"other": "(other)"}
             lines.writerows((value, labels.get(value, value), n) for value, n in done.values)
         case "numbers":
-            lines.writerow(["from", "below", noisy])
+            lines.writerow(["from", "below", noisy, "std"])
             bins = () if done.numbers is None else done.numbers.bins
-            lines.writerows((edge_text(low), edge_text(high), n) for low, high, n in bins)
+            lines.writerows(
+                (edge_text(low), edge_text(high), n, f"{std:.6g}") for low, high, n, std in bins
+            )
         case "rows":
             lines.writerow(field.name for field in fields(MaxRows))
             lines.writerows(

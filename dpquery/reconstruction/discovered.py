@@ -2,7 +2,7 @@
 
 Everything is made of the noisy numbers of persons in public classes (`spec.numbers`). Some are
 taken to be in a class where its noisy number is above what noise alone passes in any class, once
-in twenty discoveries of nothing.
+in a thousand discoveries of nothing.
 """
 
 import math
@@ -18,7 +18,7 @@ from dpquery.arrays import Ints
 from dpquery.spec.numbers import CLASS_DIGITS, class_edges, classes_by
 
 _LEAST_BINS = 5  # of a column, where a class by one digit more would give as many
-_CHANCE = 0.05  # that noise alone is taken for persons, in any class
+_CHANCE = 0.001  # that noise alone is taken for persons, in any class
 _NOISE = 2.5, 3.0  # standard deviations: what lies beyond an edge is below, in all and in a class
 
 
@@ -28,12 +28,14 @@ class FoundNumbers:
 
     low: Fraction  # from here on
     high: Fraction  # to below here
-    bins: tuple[tuple[Fraction, Fraction, int], ...]  # from, to below, noisy number of persons
+    # from, to below, noisy number of persons and its standard deviation; of whole classes, which
+    # may begin before `low` and end behind `high`
+    bins: tuple[tuple[Fraction, Fraction, int, float], ...]
 
     @property
     def edges(self) -> tuple[Fraction, ...]:
         """The edges of the bins, rising."""
-        return (*(low for low, *_ in self.bins), self.high)
+        return (*(low for low, *_ in self.bins), self.bins[-1][1])
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,15 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
     low, high = (_outermost(levels, std, end) for end in (0, -1))
     best = max(levels, key=lambda level: min(len(level.seen), _LEAST_BINS))
     starts = [k for k in best.seen if best.edges(k)[1] > low and best.edges(k)[0] < high]
-    inner = [best.edges(k)[0] for k in starts[1:]]
-    counts = [best.between(k, last) for k, last in pairwise([*starts, starts[-1] + 1])]
-    return FoundNumbers(low, high, tuple(zip([low, *inner], [*inner, high], counts, strict=True)))
+    edges = [*(best.edges(k)[0] for k in starts), best.edges(starts[-1])[1]]
+    bins = (
+        # Between two classes that are seen there may be many that are not, each with its noise.
+        (*ends, best.between(k, last), std * math.sqrt(last - k))
+        for ends, (k, last) in zip(
+            pairwise(edges), pairwise([*starts, starts[-1] + 1]), strict=True
+        )
+    )
+    return FoundNumbers(low, high, tuple(bins))
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,9 @@ def max_rows_table(
 ) -> tuple[MaxRows, ...]:
     """Return what each max_rows would leave out; nothing where no class stands out of the noise.
 
-    Numbers of rows from 10 on are taken for the middle of their class.
+    Numbers of rows from 10 on are taken for the middle of their class. In the class behind the last
+    that is seen half as many persons are taken to be as would be, give or take as many: they have
+    the most rows.
 
     Args:
         noisy: persons by their number of rows, in all classes by one digit.
@@ -137,11 +147,16 @@ def max_rows_table(
     zero = classes_by(1)
     edges = [class_edges(1, k) for k in range(zero + 1)]
     first = next(k for k, (low, _) in enumerate(edges) if low == 1)
-    seen = np.flatnonzero(noisy[zero:] >= above_noise(std, 1, 1))
+    passed = above_noise(std, 1, 1)
+    seen = np.flatnonzero(noisy[zero:] >= passed)
     if not seen.size or seen[-1] < first:
         return ()
-    persons = noisy[zero + first : zero + seen[-1] + 1]
-    rows = np.array([float(low + high - 1) / 2 for low, high in edges[first : seen[-1] + 1]])
+    last = min(int(seen[-1]) + 2, len(edges))
+    persons = noisy[zero + first : zero + last].astype(np.float64)
+    stds = np.full(persons.shape, std)
+    if last > seen[-1] + 1:
+        persons[-1] = stds[-1] = passed / 2
+    rows = np.array([float(low + high - 1) / 2 for low, high in edges[first:last]])
     total, table = max(float(persons @ rows), 1.0), list[MaxRows]()
     for most in (digit * 10**power for power in range(len(edges)) for digit in (1, 2, 3, 5)):
         cut = np.maximum(rows - most, 0.0)
@@ -150,7 +165,7 @@ def max_rows_table(
             MaxRows(
                 most,
                 left / total,
-                std * float(np.linalg.norm(cut)) / total,
+                float(np.linalg.norm(stds * cut)) / total,
                 noise,
                 math.hypot(left / cells, noise),
             )

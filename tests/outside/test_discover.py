@@ -230,7 +230,7 @@ def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
     write_data([(i, k) for i in range(4000) for k in range(of[i % 4])])
     done = json.loads(ok(*PER_PERSON, "--cells", 10, "--json").out)
     table = {row["max_rows"]: row for row in done["max_rows"]}
-    assert list(table) == [1, 2, 3, 5, 10, 20]
+    assert list(table) == [1, 2, 3, 5, 10, 20, 30]  # some might have 20 to 29 and not be seen
     for most, row in table.items():
         left = sum(max(n - most, 0) for n in of) / sum(of)
         assert abs(row["left_out"] - left) < 0.03
@@ -238,7 +238,7 @@ def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
             ((row["left_out"] * 19000 / 10) ** 2 + row["noise_std"] ** 2) ** 0.5, rel=0.05, abs=9
         )
     assert [row["noise_std"] / most for most, row in table.items()] == pytest.approx(
-        [table[1]["noise_std"]] * 6
+        [table[1]["noise_std"]] * 7
     )
     seen = ok(*PER_PERSON, "--cells", 10).out
     assert "unit: {person: id, max_rows: 20}" in seen
@@ -263,13 +263,13 @@ def test_a_statement_says_that_limits_were_found_though_no_threshold_was_paid(he
 def test_where_nothing_stands_out_the_price_is_said(here, command):
     write_data([(i, f"1{i}") for i in range(5)])
     done = ok(*command)
-    assert "nothing stands out of the noise; a larger epsilon finds more" in done.out
+    assert "nothing stands out of the noise" in done.out
     assert len(written(f"{command[3]}.csv")) == 0
 
 
 BUDGET = "{epsilon: 4, delta: 1e-6, discover: 1e-8}"
 OTHERS = {
-    "a pure budget": (NUMBER, (BUDGET, "{epsilon: 4}"), 3, "has no delta for discoveries"),
+    "a pure budget": (NUMBER, (BUDGET, "{epsilon: 4}"), 3, "to a budget with a delta alone"),
     "rows of rows": (PER_PERSON, ("{person: id, max_rows: 3}", "row"), 2, "unit: {person: id, max"),
     "rows of others": (PER_PERSON, ("person: id", "person: job"), 2, "that the spec protects"),
     "several values": ((*PER_PERSON, "--max-values", 2), ("", ""), 2, "leave --max-values out"),
