@@ -386,8 +386,8 @@ def _judged(
 
 
 def _least(enough: Callable[[int], bool], most: int) -> int:
-    """Return the least number up to `most` from which something holds, by halving; 0 if none."""
-    return bisect_left(range(most + 1), True, key=enough) if enough(most) else 0
+    """Return the least number from 1 to `most` from which it holds, by halving; 0 if none."""
+    return 1 + bisect_left(range(1, most + 1), True, key=enough) if enough(most) else 0
 
 
 def _rounded_up(least: float) -> int:

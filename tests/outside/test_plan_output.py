@@ -115,6 +115,8 @@ def test_what_a_condition_needs_is_said_in_records_that_meet_it(town):
     assert words in screen
     few = "\n".join(lines_of("--rows", "9", "--dry-run"))
     assert "weak, even if all records meet `where`" in few
+    sharp = "\n".join(lines_of("--rows", "9000", "--dry-run", "--epsilon", "100"))
+    assert "good if 1 meet `where`" in sharp
     Path("public.csv").write_text("age,sex,region,income\n" + "3,M,1,15\n" * 9)
     known = planned("--proxy", "public.csv", "--dry-run")["worth"]["items"][3:]
     assert [one["records_to_meet"] for one in known] == [None] * 3
