@@ -146,13 +146,17 @@ def plan_command(
             dry_run=dry_run,
         )
     files = PlanFiles(spec, None if dry_run else out, ledger_path(ledger))
-    if change_cap and not dry_run:
-        say(f"the cap of {report.spec.dataset.id} on record is now {report.spec.budget}")
-    _show_plan(report, files, candidates=candidates, why=why, as_json=as_json)
+    _show_plan(report, files, change_cap, candidates=candidates, why=why, as_json=as_json)
 
 
 def _show_plan(
-    report: "PlanReport", files: PlanFiles, *, candidates: bool, why: bool, as_json: bool
+    report: "PlanReport",
+    files: PlanFiles,
+    cap_changed: bool,
+    *,
+    candidates: bool,
+    why: bool,
+    as_json: bool,
 ) -> None:
     from dpquery.cli.show_plan import plan_grids, plan_json, why_grids
     from dpquery.cli.show_worth import BEYOND_BUDGET
@@ -166,6 +170,8 @@ def _show_plan(
     for name in report.new:
         say(f"{name} is new in this ledger, with a budget of its own")
     if files.plan is not None:
+        if cap_changed:
+            say(f"the cap of {report.spec.dataset.id} on record is now {report.spec.budget}")
         wrote = f"wrote {files.plan}; " if as_json or why else ""  # else the screen says so
         say(f"{wrote}ledger: {files.ledger}")
     if report.targets_beyond_budget:
