@@ -135,18 +135,17 @@ def _found(done: "DiscoveryReport") -> str:
 
     query = done.query
     whom = "rows" if query.spec.privacy.person is None else "persons"
-    noise = f"with noisy numbers of {whom} (standard deviation {query.mechanism.noise_std:.3g})"
+    noise = f"with noisy numbers of {whom} (standard deviation {query.mechanism.noise_std:.3g}"
     if query.sought == "values":
         return (
-            f"{done.file}: {count(len(done.values), 'value')} of {query.column}, {noise}\n"
+            f"{done.file}: {count(len(done.values), 'value')} of {query.column}, {noise})\n"
             f"not seen: values that fewer than about {query.threshold:,} {whom} have are mostly "
             f"not found, those that {done.mostly_found_from:,} or more have nearly always"
         )
     unseen = f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
     if query.sought == "numbers":
         bins = 0 if done.numbers is None else len(done.numbers.bins)
-        noise = noise.replace(")", " a class)")
-        return f"{done.file}: {count(bins, 'bin')} of {query.column}, {noise}\n{unseen}"
+        return f"{done.file}: {count(bins, 'bin')} of {query.column}, {noise} a class)\n{unseen}"
     told = f"what each max_rows does to a table of {count(done.cells, 'cell')} at the whole budget"
     return f"{done.file}: {told}\n{unseen}"
 

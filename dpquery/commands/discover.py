@@ -242,19 +242,17 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
     """Return the spec with what its losses are added up as; refuse a budget without a delta."""
     delta = spec.budget.discover if sought == "values" else spec.budget.delta
     if spec.budget.fixed == "pure" or spec.budget.rho is not None or not delta:
-        if sought != "values":
-            raise BudgetExceededError(
-                f"the budget of {spec.dataset.id!r} is {spec.budget}: a discovery has Gaussian "
-                "noise, charged to a budget with a delta alone; declare `budget: {epsilon: "
-                f"{float(spec.budget.epsilon or 4):g}, delta: 1e-6}}` (and `dpquery plan SPEC "
-                "--change-cap` where another budget is on record); nothing was charged"
+        reason, otherwise = "Gaussian noise is charged to a budget with a delta alone", ""
+        if sought == "values":
+            reason = (
+                "it has no delta for discoveries, and a value that one person has may be found "
+                "with the chance of a delta"
             )
+            otherwise = ", or list the values, which costs nothing"
         raise BudgetExceededError(
-            f"the budget of {spec.dataset.id!r} is {spec.budget}: it has no delta for discoveries, "
-            "and a value that one person has may be found with the chance of a delta; declare "
-            f"`budget: {{{_with_discover(spec)}}}` (and `dpquery plan SPEC --change-cap` where "
-            "another budget is on record), or list the values, which costs nothing; nothing was "
-            "charged"
+            f"the budget of {spec.dataset.id!r} is {spec.budget}: {reason}; declare `budget: "
+            f"{{{_with_delta(spec, sought)}}}` (and `dpquery plan SPEC --change-cap` where another "
+            f"budget is on record){otherwise}; nothing was charged"
         )
     on_record = {each.account.dataset: each.account.cap.currency for each in ledger.status()}
     settled = settled_accounting(spec, on_record, "auto")
@@ -264,13 +262,12 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
     return spec.counted_in("zcdp" if spec.prefer == "closest" else "gdp")
 
 
-def _with_discover(spec: Spec) -> str:
-    """Return the spec's budget with a tenth of its delta for discoveries, as it is written."""
+def _with_delta(spec: Spec, sought: Sought) -> str:
+    """Return the spec's budget with a delta, a tenth of it for values, as it is written."""
     delta = spec.budget.delta or Fraction(1, 10**6)
     epsilon = 4.0 if spec.budget.epsilon is None else float(spec.budget.epsilon)
-    return (
-        f"epsilon: {epsilon:g}, delta: {power(float(delta))}, discover: {power(float(delta / 10))}"
-    )
+    apart = f", discover: {power(float(delta / 10))}" if sought == "values" else ""
+    return f"epsilon: {epsilon:g}, delta: {power(float(delta))}{apart}"
 
 
 def _delta(given: Amount, spec: Spec) -> Fraction:

@@ -40,6 +40,14 @@ def test_a_mistake_is_named_at_its_place(old: str, new: str, messages: list[str]
     assert mistakes(BASE.replace(old, new, 1)) == messages
 
 
+def test_a_missing_colon_is_found_above_any_number_of_empty_lines():
+    """The lines are split once: once for each line would take hours."""
+    text = BASE.replace("  - name: first\n", "  - name first\n" + "\n" * 200_000)
+    assert mistakes(text) == [
+        "w.yaml:13:9: this is not YAML: 'name' has no colon; write `name: first`"
+    ]
+
+
 def test_mistakes_come_all_at_once_in_order_of_place() -> None:
     text = BASE
     for old, new in (

@@ -114,10 +114,11 @@ def check_data_named(locations: Iterable[str | os.PathLike[str]], order: str) ->
     for at in locations:
         ending = str(at).lower().rpartition(".")[2]
         if ending in ("yaml", "yml", "plan"):
-            found, typed = "a plan" if ending == "plan" else "a spec", order
+            found, remedy = "a plan" if ending == "plan" else "a spec", f"`{order}`"
             if order == "dpquery release DATA":  # which reads the spec in its plan
-                typed += f" --plan {at}" if ending == "plan" else f"` after `dpquery plan {at}"
-            raise DataError(f"{at}: this seems to be {found}, not the data; write `{typed}`")
+                made = f"`{order}` after `dpquery plan {at}`"
+                remedy = f"`{order} --plan {at}`" if ending == "plan" else made
+            raise DataError(f"{at}: this seems to be {found}, not the data; write {remedy}")
 
 
 def _given(data: Data) -> list[Path]:

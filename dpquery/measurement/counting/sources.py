@@ -247,9 +247,9 @@ _REMEDIES = {
     "Office": "it is an old Office file, as .xls files are: write the table as CSV",
     "Stata": "it is a Stata file: write the table as CSV",
     "SPSS": "it is an SPSS file: write the table as CSV",
-}
-_REMEDIES |= {
-    kind: f"it is a {kind} file: name the file of the records" for kind in ("PNG", "JPEG", "PDF")
+    "PNG": "it is a PNG file: name the file of the records",
+    "JPEG": "it is a JPEG file: name the file of the records",
+    "PDF": "it is a PDF file: name the file of the records",
 }
 _LONGEST = 16  # first bytes that tell kinds apart
 

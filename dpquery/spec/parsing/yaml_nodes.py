@@ -104,7 +104,7 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
         ) from None
     except yaml.MarkedYAMLError as error:
         if error.problem_mark is not None and "'\\t'" in (error.problem or ""):
-            before = _line(text, error.problem_mark.line)[: error.problem_mark.column]
+            before = _lines(text)[error.problem_mark.line][: error.problem_mark.column]
             where = "a tab stands here" if before.strip() else "this line begins with a tab"
             place = _place(file, error.problem_mark)
             raise UnreadableError(place, f"{where}; YAML wants spaces") from None
@@ -150,18 +150,18 @@ _UNREADABLE = (
 
 _KEY = r"[\s-]*([A-Za-z_]\w{0,39})([ :])"
 _NO_COLON = re.compile(_KEY + r"([\[{])")  # before a bracket
-_NO_COLON_ABOVE = re.compile(_KEY + r"([^\s:#/,]+)\s*$")  # before the only word of its value
+_NO_COLON_ABOVE = re.compile(_KEY + r"([^\s:#/,]{1,40})\s*$")  # before the only word of its value
 
 
 def _in_plain_words(error: yaml.MarkedYAMLError, text: str, file: str) -> UnreadableError:
-    place = _place(file, error.problem_mark or error.context_mark)
+    place, lines = _place(file, error.problem_mark or error.context_mark), _lines(text)
     above = 0
     if "mapping values" in (error.problem or ""):  # the value of a key above goes on to here
-        above = next((n for n in range(place.line - 1, 0, -1) if _line(text, n - 1).strip()), 0)
+        above = next((n for n in range(place.line - 1, 0, -1) if lines[n - 1].strip()), 0)
     elif "simple key" in (error.context or "") and error.context_mark:
         above = error.context_mark.line + 1
     for number, pattern in ((place.line, _NO_COLON), (above, _NO_COLON_ABOVE)):
-        if bare := pattern.match(_line(text, number - 1)) if number else None:
+        if bare := pattern.match(lines[number - 1]) if number else None:
             missing = "colon" if bare[2] == " " else "blank behind its colon"
             return UnreadableError(
                 replace(place, line=number, column=bare.end(2)),
@@ -175,8 +175,8 @@ def _in_plain_words(error: yaml.MarkedYAMLError, text: str, file: str) -> Unread
     return UnreadableError(place, f"this is not YAML: {told}")
 
 
-def _line(text: str, number: int) -> str:
-    return re.split("\r\n|[\n\r\x85\u2028\u2029]", text)[number]
+def _lines(text: str) -> list[str]:
+    return re.split("\r\n|[\n\r\x85\u2028\u2029]", text)
 
 
 def _place(file: str, mark: _Mark | None) -> Place:
