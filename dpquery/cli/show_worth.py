@@ -159,7 +159,7 @@ def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
         filter(None, (item.kind, worst * (item.rows > 1), _lost(item.lost, item.rows)))
     )
     if item.kind == "merged":
-        missed = f"{item.lost:,} too noisy even so" if item.lost else "if of the sizes to expect"
+        missed = f"{item.lost:,} too noisy even so" if item.lost else "if as large as expected"
         expect = f"{count(item.rows, 'row')} by merging, {missed}"
     return f"{item.name}", f"{item.rows:,}", f"about {typical}{unit}" * bool(known), "", "", expect
 
@@ -356,7 +356,7 @@ def _counts_words(spec: Spec) -> str:
             "tables without a total leave them out"
         )
     if names["show"]:
-        words.append(f"those of {named(names['show'])} are shown as other")
+        words.append(f"those of {named(names['show'])} have a row other in tables by single values")
     if spec.privacy.person is not None:
         words.append(f"records without {spec.privacy.person} are in no table")
         words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())

@@ -71,6 +71,7 @@ from dpquery.spec.spec import Spec
 from dpquery.untrusted.files import check_place, replace_file
 
 _PLAIN = re.compile(r"\w[\w .-]{0,99}")  # a name that a file may have, whatever the system
+_MOST_HEADER = 100  # bytes
 _MOSTLY = 0.95  # the chance that counts as "nearly always"
 
 
@@ -180,7 +181,8 @@ def discover(
         earlier = None if new_dataset else before
         ledger.check_registration(spec.dataset.id, cap, parent=parent, earlier=earlier)
         check_place(file)
-        if os.path.lexists(file) and ledger.first_charged([query.key]) is None:
+        kept = os.path.lexists(file) and not _found_nothing(file)
+        if kept and ledger.first_charged([query.key]) is None:
             raise PlanConflictError(
                 f"{file} is there already, and is kept; name another file with --out, or move that "
                 "one away; nothing was charged"
@@ -281,6 +283,15 @@ def _file_of(spec_path: Path, column: str) -> Path:
     if not _PLAIN.fullmatch(column):
         raise SpecError(f"no file can be called {quoted(column)} everywhere; name one with --out")
     return spec_path.parent / f"{column}.csv"
+
+
+def _found_nothing(file: Path) -> bool:
+    """Whether a file is what a discovery writes where nothing stands out of the noise."""
+    return (
+        file.is_file()
+        and file.stat().st_size < _MOST_HEADER
+        and re.fullmatch(b"(code|from|max_rows),[a-z_,]+\n", file.read_bytes()) is not None
+    )
 
 
 def _std_of_one(spec: Spec) -> float:

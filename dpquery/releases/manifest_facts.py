@@ -295,6 +295,8 @@ class DerivedFacts:
     description: str  # what it shows, for its readers
     # the share of the item's rows that are merged with others; None of other kinds
     merged: Annotated[ShareOfRows | None, UNWRITTEN] = None
+    # the share of merged rows whose standard error is more of the noisy estimate than was asked
+    missed: Annotated[ShareOfRows | None, UNWRITTEN] = None
 
     @property
     def map_file(self) -> str:
@@ -312,7 +314,18 @@ class DerivedFacts:
         if self.merged is None:
             return self.definition
         share = f"{percent(self.merged)} of the rows are merged with others"
-        return f"{self.definition}; {share}, as {self.map_file} says"
+        return f"{self.definition}; {share}, as {self.map_file} says{self.missed_words}"
+
+    @property
+    def missed_words(self) -> str:
+        """How many merged rows are not as precise as was asked, and what helps."""
+        if not self.missed:
+            return ""
+        return (
+            f"; {percent(self.missed)} of the merged rows are less precise than was asked, because "
+            "they are smaller than expected; `sizes` takes expectations from a file, such as those "
+            "of an earlier release"
+        )
 
 
 def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:

@@ -265,6 +265,10 @@ def test_where_nothing_stands_out_the_price_is_said(here, command):
     done = ok(*command)
     assert "nothing stands out of the noise" in done.out
     assert len(written(f"{command[3]}.csv")) == 0
+    # that file is in nobody's way, and one with anything in it is kept
+    ok(*command[:5], 0.5, *command[6:])
+    Path(f"{command[3]}.csv").write_text("code,label\nhome,mine\n")
+    assert run(*command[:5], 0.3, *command[6:]).code == 5
 
 
 BUDGET = "{epsilon: 4, delta: 1e-6, discover: 1e-8}"

@@ -489,7 +489,8 @@ def to_json(report: Report) -> dict[str, JsonValue]:
 
 def _derived_json(item: DerivedReport) -> dict[str, JsonValue]:
     name, kind, rows = item.facts.name, item.facts.kind, item.facts.rows
-    merged = {} if item.facts.merged is None else {"merged": item.facts.merged}
+    shares = {"merged": item.facts.merged, "missed": item.facts.missed}
+    merged = {key: share for key, share in shares.items() if share is not None}
     return {"name": name, "kind": kind, "rows": rows, **merged, **asdict(item.widths)}
 
 

@@ -216,6 +216,7 @@ class DerivedTable(NamedTuple):
     rows: pa.Table
     map: str = ""  # of merged rows: which values are added up, as the file of a hierarchy
     merged: float | None = None  # the share of the item's rows that are added up with others
+    missed: float | None = None  # the share of merged rows that are less precise than was asked
 
 
 def derived_table(
@@ -259,7 +260,9 @@ def derived_table(
     fields.append(pa.field("cells", pa.int64(), nullable=False))
     share = float(cells[cells > 1].sum() / cells.sum())
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-    return DerivedTable(table, _map(item.name, statistic, merging, domain), share)
+    missed = figures.std_error > statistic.rel_error * figures.estimate
+    written = _map(item.name, statistic, merging, domain)
+    return DerivedTable(table, written, share, float(missed.mean()))
 
 
 def _map(name: str, statistic: MergedRows, merging: Merging, domain: Domain) -> str:
