@@ -53,29 +53,31 @@ build/report.html: build/release/release.json
 showcases: showcase-redistricting showcase-earnings showcase-births showcase-broadband ## all four showcases
 
 showcase-redistricting: EPSILON := 17.14
-showcase-redistricting: $(READY) ## redistricting tables for nation, states, counties, tracts: a minute
+showcase-redistricting: build/showcases/redistricting/records.csv ## redistricting tables for nation, states, counties, tracts: a minute
 	$(SHOWCASE)
 
 showcase-earnings: EPSILON := 1.5
-showcase-earnings: $(READY) ## quartiles of earnings by institution and field
+showcase-earnings: build/showcases/earnings/records.csv ## quartiles of earnings by institution and field
 	$(SHOWCASE)
 
 showcase-births: EPSILON := 9.98
-showcase-births: $(READY) ## births: every two-way table, means of weight and parity
+showcase-births: build/showcases/births/records.csv ## births: every two-way table, means of weight and parity
 	$(SHOWCASE)
 
 showcase-broadband: EPSILON := 1
-showcase-broadband: $(READY) ## broadband shares by postal code, county and state
+showcase-broadband: build/showcases/broadband/records.csv ## broadband shares by postal code, county and state
 	$(SHOWCASE)
 
 SHOWN  = $(@:showcase-%=%)
 FOLDER = build/showcases/$(SHOWN)
 SHOWCASE_LEDGER = --ledger $(CURDIR)/build/showcases/ledger.db
 
+build/showcases/%/records.csv: sample_data/make_showcases.py $(READY)
+	$(BIN)/python $< $* $@
+
 define SHOWCASE
-$(BIN)/python sample_data/make_showcases.py $(SHOWN) $(FOLDER)/records.csv
 $(BIN)/dpquery plan workloads/$(SHOWN).yaml --epsilon $(EPSILON) --mechanism linear --out $(FOLDER)/dpquery.plan $(SHOWCASE_LEDGER)
-$(BIN)/dpquery release $(FOLDER)/records.csv --plan $(FOLDER)/dpquery.plan --epsilon $(EPSILON) --out $(FOLDER)/release --replace --same $(SHOWCASE_LEDGER)
+$(BIN)/dpquery release $(FOLDER)/records.csv --plan $(FOLDER)/dpquery.plan --epsilon $(EPSILON) --out $(FOLDER)/release --replace $(SHOWCASE_LEDGER)
 $(BIN)/dpquery error-report $(FOLDER)/release --html $(FOLDER)/report.html
 $(BIN)/dpquery package $(FOLDER)/release --out $(FOLDER)/package --also csv --replace
 endef

@@ -186,7 +186,7 @@ def release(
         with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
             with stage("checking the plan", *CHECKING):
                 chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
-            paid = ledger.first_charged([chosen.query.key]) is not None
+            paid = _is_paid(ledger, chosen.query, same=same)
             target = claimed_target(directory, key=chosen.query.key, replace=replace, paid=paid)
             workshop = claim.enter_context(target)
             ledger.check_replaced(directory)
@@ -214,6 +214,17 @@ def release(
     return ReleaseReport(
         directory, spec, chosen, measured, room, remark, changed, facts, stale, nearer
     )
+
+
+def _is_paid(ledger: Ledger, query: Query, *, same: bool) -> bool:
+    """Whether the ledger has charged a release; PlanConflictError if it must have and has not."""
+    paid = ledger.first_charged([query.key]) is not None
+    if same and not paid:
+        raise PlanConflictError(
+            "--same writes a release again that was paid for, and the ledger holds none like this; "
+            "leave --same out to pay for a new one; nothing was charged"
+        )
+    return paid
 
 
 def _warn_of_delta(delta: Fraction, query: Query) -> None:

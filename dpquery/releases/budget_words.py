@@ -153,7 +153,8 @@ def room_words(room: Room, noun: str) -> str:
 
 def spent_share(account: Account) -> str:
     """Return the share of a cap that is spent."""
-    return percent(float(account.share_spent))
+    share = account.share_spent
+    return "over 99 %" if Fraction("0.995") <= share < 1 else percent(float(share))
 
 
 def bar(account: Account, *, width: int = 10) -> str:

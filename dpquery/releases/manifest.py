@@ -527,8 +527,11 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     names = {item.name for item in files}
     yield "items", len(names) == len(files) > len(manifest.derived)
     yield "items.file", all(item.file == f"{item.name}.parquet" for item in files)
-    yield "derived.merged", all(
-        d.kind == "merged" or (d.merged is None and d.missed is None) for d in manifest.derived
+    yield (
+        "derived.merged",
+        all(
+            d.kind == "merged" or (d.merged is None and d.missed is None) for d in manifest.derived
+        ),
     )
     rules = (item.published for item in manifest.items if item.published is not None)
     yield "items.published", all(map(_rules_are_believable, rules))

@@ -225,6 +225,9 @@ def test_numbers_of_changed_data_are_not_given_out_as_new(ops, out):
     assert same.code == 0
     assert "d.csv is newer" in same.err.splitlines()[0]
     assert Path(out, "t.parquet").read_bytes() == Path("release", "t.parquet").read_bytes()
+    new = run(*numbered(2, "other"), "--same")
+    assert (new.code, "leave --same out to pay for a new one" in new.err) == (5, True)
+    assert releases_charged() == [1]
     with pytest.raises(ChangedDataError):
         dpquery.release("d.csv", epsilon=1, out=out)
     assert dpquery.release("d.csv", epsilon=1, out=out, same=True).free

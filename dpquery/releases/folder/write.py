@@ -263,9 +263,7 @@ def write_release(
     """
     directory = Path(os.path.abspath(directory))
     counted = [
-        dataclasses.replace(
-            facts, rows=made.rows.num_rows, merged=made.merged, missed=made.missed
-        )
+        dataclasses.replace(facts, rows=made.rows.num_rows, merged=made.merged, missed=made.missed)
         for facts, made in zip(manifest.derived, derived, strict=True)
     ]
     manifest = dataclasses.replace(manifest, derived=tuple(counted))

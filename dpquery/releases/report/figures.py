@@ -541,4 +541,7 @@ def optimality(manifest: Manifest) -> str:
     strategy = manifest.strategy
     if strategy.ratio is None:
         return "no lower bound is known for this workload"
-    return f"at most {strategy.ratio:.3f} times the least error that any strategy can have"
+    least = "the least error that any strategy can have"
+    if strategy.ratio < 1.0005:
+        return f"within 0.1 % of {least}"
+    return f"at most {strategy.ratio:.3f} times {least}"
