@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from itertools import product
 from types import MappingProxyType
-from typing import assert_never
 
 import numpy as np
 
@@ -53,7 +52,8 @@ def members(predicates: PredicateSet) -> list[frozenset[int]]:
             return [frozenset(codes) for _, codes in groups]
         case StackedSet(parts=parts):
             return [codes for part in parts for codes in members(part)]
-    assert_never(predicates)
+        case _:
+            raise TypeError(type(predicates))
 
 
 def classes_of(spec: Spec) -> list[list[int]]:

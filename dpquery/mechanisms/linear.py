@@ -66,7 +66,6 @@ from dpquery.releases.extra_columns import FittedFacts, with_extra, with_samplin
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import PublicFactUse
-from dpquery.releases.tables.labels import query_labels
 from dpquery.spec.columns import Domain
 from dpquery.spec.spec import Impossible, Item, Spec, Table
 from dpquery.strategy.algebra.query_powers import total_of
@@ -161,7 +160,7 @@ def _combination(impossible: Impossible, domain: Domain) -> str:
     conditions = []
     for i, asked in impossible.where:
         attribute = domain.attributes[i]
-        (label,) = query_labels(attribute, asked).labels
+        (label,) = asked.query_labels(attribute).labels
         conditions.append(f"{attribute.name} {label}")
     return " with ".join(conditions)
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, combinations
 from operator import xor
-from typing import assert_never
 
 import numpy as np
 
@@ -28,16 +27,13 @@ from dpquery.operators.factors import Factor, Groups, Identity, IdentityRows, St
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.spec.predicates import (
     AllRangesSet,
-    GroupSet,
     IdentitySet,
-    IntervalSet,
     PredicateSet,
     PrefixSet,
+    RangeSet,
     StackedSet,
     TotalSet,
     WidthSet,
-    ranges,
-    selected_codes,
 )
 from dpquery.spec.spec import Spec, SummedValues, Table
 
@@ -150,7 +146,7 @@ def public_facts(
 
 def _impossible_cells(spec: Spec, classes: Sequence[Ints]) -> ImpossibleCells:
     boxes = [
-        {i: np.array(sorted(set(selected_codes(asked)))) for i, asked in combination.where}
+        {i: np.flatnonzero(asked.asked) for i, asked in combination.where}
         for combination in spec.impossible
     ]
     named = tuple(sorted({i for box in boxes for i in box}))
@@ -301,17 +297,16 @@ def factor(predicates: PredicateSet, classes: Ints) -> Factor:
             return AllRanges(n, length)
         case WidthSet(length=length, width=width) if n == predicates.size == length:
             return WidthRanges(n, width)
-        case WidthSet() | IntervalSet():
+        case RangeSet():
             return _ranges_over_classes(predicates, classes)
-        case GroupSet(groups=groups):
-            return Groups.of(tuple(_members(codes, classes) for _, codes in groups), n)
         case StackedSet(parts=parts):
             return Stacked(tuple(factor(part, classes) for part in parts))
-    assert_never(predicates)
+        case _:
+            return Groups.of(tuple(_members(codes, classes) for codes in predicates.members()), n)
 
 
-def _ranges_over_classes(predicates: PredicateSet, classes: Ints) -> Factor:
-    n, bounds = int(classes.max()) + 1, list(ranges(predicates))
+def _ranges_over_classes(predicates: RangeSet, classes: Ints) -> Factor:
+    n, bounds = int(classes.max()) + 1, predicates.pairs
     if np.all(np.diff(classes) >= 0):
         return ListedRanges(n, [(int(classes[i]), int(classes[j])) for i, j in bounds])
     if sum(j - i + 1 for i, j in bounds) > MAX_RANGE_MEMBERS:
@@ -369,23 +364,22 @@ def _refine(classes: Ints, predicates: PredicateSet | SummedValues) -> Ints:
             return _split(classes, np.minimum(np.arange(n), length))
         case WidthSet():
             cuts = np.zeros(n + 1, dtype=np.int64)
-            for first, last in ranges(predicates):
+            for first, last in predicates.pairs:
                 cuts[first] = cuts[last + 1] = 1
             return _split(classes, np.cumsum(cuts[:n]))
-        case IntervalSet(bounds=bounds):
+        case RangeSet(pairs=bounds):
             for start in range(0, len(bounds), _RANGES_AT_ONCE):
                 batch = bounds[start : start + _RANGES_AT_ONCE]
                 classes = _split(classes, _number_by_ranges(n, batch))
             return classes
-        case GroupSet(groups=groups):
-            return _split(classes, _number_by_groups(n, [codes for _, codes in groups]))
         case StackedSet(parts=parts):
             for part in parts:
                 classes = _refine(classes, part)
             return classes
         case SummedValues(values=values):
             return _split(classes, numbered_by_first(np.array(values, dtype=np.int64)))
-    assert_never(predicates)
+        case _:
+            return _split(classes, _number_by_groups(n, [*predicates.members()]))
 
 
 def _number_by_groups(n: int, groups: Sequence[Sequence[int]]) -> Ints:

@@ -27,7 +27,6 @@ inventing people.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Literal, assert_never, get_args
 
@@ -51,25 +50,12 @@ from dpquery.reconstruction.least_squares import Estimates, TableAnswers
 from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
 from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
-from dpquery.spec.predicates import (
-    AllRangesSet,
-    GroupSet,
-    IdentitySet,
-    IntervalSet,
-    PredicateSet,
-    PrefixSet,
-    StackedSet,
-    TotalSet,
-    WidthSet,
-    ranges,
-)
+from dpquery.spec.predicates import QueryKind
 from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import Table
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.strategy import Strategy
-
-QueryKind = Literal["disjoint", "prefix", "ranges", "summed", "bounded", "overlapping"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,7 @@ def query_structure(table: Table) -> QueryStructure:
         return QueryStructure(
             "overlapping", reason="a record can be counted by several of its queries"
         )
-    kinds = [query_kind(predicates) for _, predicates in table.axes]
+    kinds = [predicates.kind for _, predicates in table.axes]
     special = [place for place, kind in enumerate(kinds) if kind != "disjoint"]
     if not special:
         return QueryStructure("disjoint")
@@ -103,8 +89,7 @@ def query_structure(table: Table) -> QueryStructure:
             "overlapping", reason="several of its attributes have prefixes, ranges or totals"
         )
     (axis,) = special
-    predicates = table.axes[axis][1]
-    return QueryStructure(kinds[axis], axis, _whole(predicates))
+    return QueryStructure(kinds[axis], axis, table.axes[axis][1].whole)
 
 
 def below_zero(table: Table) -> str:
@@ -112,50 +97,6 @@ def below_zero(table: Table) -> str:
     if table.summed is None or min(table.summed.values) >= 0:
         return ""
     return "its sums may be negative"
-
-
-def query_kind(predicates: PredicateSet) -> QueryKind:
-    """Return how the predicates of one attribute overlap."""
-    match predicates:
-        case IdentitySet() | TotalSet():
-            return "disjoint"
-        case PrefixSet():
-            return "prefix" if len(predicates) > 1 else "disjoint"
-        case AllRangesSet():
-            return "ranges" if len(predicates) > 1 else "disjoint"
-        case WidthSet(width=width):
-            return "disjoint" if width == 1 or len(predicates) == 1 else "overlapping"
-        case IntervalSet():
-            pairs = pairwise(sorted(ranges(predicates)))
-            disjoint = all(last < first for (_, last), (first, _) in pairs)
-            return "disjoint" if disjoint else "overlapping"
-        case GroupSet(groups=groups):
-            codes = [code for _, codes_of_group in groups for code in codes_of_group]
-            return "disjoint" if len(codes) == len(set(codes)) else "overlapping"
-        case StackedSet(parts=parts):
-            # whether disjoint queries sum to the total beside them, or to no more than it
-            non_totals = [part for part in parts if not isinstance(part, TotalSet)]
-            if len(parts) != 2 or len(non_totals) != 1:
-                return "overlapping"
-            match non_totals[0]:
-                case IdentitySet() as cells:
-                    return "summed" if len(cells) == cells.size else "bounded"
-                case GroupSet(size=size, groups=groups) as cells if query_kind(cells) == "disjoint":
-                    return "summed" if sum(len(codes) for _, codes in groups) == size else "bounded"
-                case _:
-                    return "overlapping"
-    assert_never(predicates)
-
-
-def _whole(predicates: PredicateSet) -> int:
-    """Return the place of the query that counts whatever any of the others counts."""
-    match predicates:
-        case AllRangesSet(length=length):
-            return length - 1
-        case StackedSet(parts=parts) if isinstance(parts[0], TotalSet):
-            return 0
-        case _:
-            return len(predicates) - 1
 
 
 ColumnName = Literal[

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import NormalDist
 from typing import Annotated
 
@@ -10,7 +11,6 @@ from dpquery.reconstruction.checks import LEAST_CHANCE
 from dpquery.releases.words import count, figure, one_line, percent
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.item_fields import NAME
-from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, StackedSet
 from dpquery.spec.spec import Item, PublicationRules, Spec
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, UNWRITTEN, Count, Matching, Within
 
@@ -146,26 +146,11 @@ def _level_facts(item: Item, domain: Domain) -> Iterator[LevelFacts]:
     """Yield the levels that an item asks for, for each attribute that has a hierarchy."""
     for index, attribute in enumerate(domain.attributes):
         if attribute.levels:
-            lowest = attribute.levels[-1].name
             every = [(*table.axes, *table.where) for table in item.tables]
             sets = [predicates for axes in every for i, predicates in axes if i == index]
-            names = [name for predicates in sets for name in _level_names(predicates, lowest)]
-            if names:
-                yield LevelFacts(attribute.name, tuple(dict.fromkeys(names)))
-
-
-def _level_names(predicates: PredicateSet, lowest: str) -> Iterator[str]:
-    """Yield the level of every query that is a group of one; of all values the lowest once."""
-    match predicates:
-        case StackedSet(parts=parts):
-            for part in parts:
-                yield from _level_names(part, lowest)
-        case GroupSet(named=named):
-            yield from dict.fromkeys(level for level, _ in named)
-        case IdentitySet():
-            yield lowest
-        case _:
-            pass
+            groups = chain.from_iterable(each.groups_of_levels(attribute) for each in sets)
+            if names := dict.fromkeys(group[0] for group in groups if group):
+                yield LevelFacts(attribute.name, tuple(names))
 
 
 @dataclass(frozen=True)

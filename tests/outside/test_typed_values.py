@@ -36,7 +36,7 @@ from dpquery.spec.calendar import (
     period_start,
 )
 from dpquery.spec.columns import Attribute, Column, Dates
-from dpquery.spec.predicates import AllRangesSet, PrefixSet, WidthSet, ranges
+from dpquery.spec.predicates import AllRangesSet, PrefixSet, WidthSet
 from dpquery.spec.spec import Item, Table
 
 FREQUENCY = {"day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
@@ -191,7 +191,7 @@ def test_ranges_of_dates_count_the_days_between_their_ends(kind_of_set, by, tmp_
     shown = attribute_columns(attribute, Item("x", (Table(((0, asked),)),)), index=0)
     low, high = ([*column.values[asked].tolist()] for column in shown[1:])
     ends = zip(low, high, strict=True)
-    for (i, j), (low, high) in zip(ranges(asked), ends, strict=True):
+    for (i, j), (low, high) in zip(asked.pairs, ends, strict=True):
         between = sum(low <= day <= high and kind.first <= day <= kind.last for day in days)
         assert counts[i : j + 1].sum() == between
 

@@ -19,7 +19,6 @@ from dpquery.reconstruction.columns import (
     ExtraColumn,
     consistent,
     parse_columns,
-    query_kind,
     query_structure,
     thresholded,
     whole_numbers,
@@ -233,7 +232,7 @@ def test_projecting_twice_changes_nothing_more():
 
 @pytest.mark.parametrize("predicates", OVERLAPPING, ids=str)
 def test_overlapping_predicates_have_no_consistent_answers_and_say_why(predicates):
-    assert query_kind(predicates) == "overlapping"
+    assert predicates.kind == "overlapping"
     given = answers(table(predicates), np.arange(len(predicates)) - 1.0)
     assert consistent(given) is None
     assert whole_numbers(given) is None
@@ -343,8 +342,8 @@ def test_a_wrong_column_is_refused_with_a_remedy(texts, message):
 
 
 def test_every_kind_of_predicate_set_is_judged():
-    assert {query_kind(predicates) for predicates in DISJOINT} == {"disjoint"}
-    assert [query_kind(predicates) for predicates in SPECIAL] == [
+    assert {predicates.kind for predicates in DISJOINT} == {"disjoint"}
+    assert [predicates.kind for predicates in SPECIAL] == [
         "prefix",
         "ranges",
         "summed",

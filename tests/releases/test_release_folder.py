@@ -51,7 +51,6 @@ from dpquery.spec.predicates import (
     StackedSet,
     TotalSet,
     WidthSet,
-    ranges,
 )
 from dpquery.spec.spec import Item
 
@@ -363,7 +362,7 @@ def slow_queries(attribute, predicates):
         case StackedSet(parts=parts):
             return [query for part in parts for query in slow_queries(attribute, part)]
         case _:
-            return [(column.range_label(i, j), i, j) for i, j in ranges(predicates)]
+            return [(column.range_label(i, j), i, j) for i, j in predicates.pairs]
 
 
 def slow_value(attribute, label, first, *, typed):

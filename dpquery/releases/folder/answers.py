@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import assert_never
 
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import MAX_LABELLED_TABLES
@@ -26,17 +25,7 @@ from dpquery.releases.manifest import (
     read_manifest,
 )
 from dpquery.releases.manifest_facts import derived_facts, item_facts
-from dpquery.spec.predicates import (
-    AllRangesSet,
-    GroupSet,
-    IdentitySet,
-    IntervalSet,
-    PredicateSet,
-    PrefixSet,
-    StackedSet,
-    TotalSet,
-    WidthSet,
-)
+from dpquery.spec.predicates import PredicateSet, StackedSet
 from dpquery.spec.spec import (
     DerivedItem,
     Difference,
@@ -219,27 +208,11 @@ def _summed(summed: SummedValues) -> KeyText:
 
 
 def _predicates(predicates: PredicateSet) -> KeyText:
-    size = predicates.size
-    match predicates:
-        case IdentitySet(columns=columns):
-            shown = {"columns": columns} if columns else {}
-            return write_record("IdentitySet", size=size, **shown)
-        case TotalSet():
-            return write_record("TotalSet", size=size)
-        case PrefixSet(length=length):
-            return write_record("PrefixSet", size=size, length=length)
-        case AllRangesSet(length=length):
-            return write_record("AllRangesSet", size=size, length=length)
-        case WidthSet(length=length, width=width):
-            return write_record("WidthSet", size=size, length=length, width=width)
-        case IntervalSet(bounds=bounds):
-            return write_record("IntervalSet", size=size, bounds=bounds)
-        case GroupSet(groups=groups, named=named):
-            levels = {"named": named} if named else {}
-            return write_record("GroupSet", size=size, groups=groups, **levels)
-        case StackedSet(parts=parts):
-            return write_record("StackedSet", size=size, parts=map(_predicates, parts))
-    assert_never(predicates)
+    """Return a set's fields by name, without what it has none of."""
+    given = {key: value for key, value in vars(predicates).items() if value != ()}
+    if isinstance(predicates, StackedSet):
+        given["parts"] = map(_predicates, predicates.parts)
+    return write_record(type(predicates).__name__, **given)
 
 
 def check_answers_target(directory: Path, *, release: Path, key: str, replace_other: bool) -> None:

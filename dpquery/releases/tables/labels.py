@@ -23,19 +23,15 @@ import pyarrow as pa
 from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
-from dpquery.arrays import Bools, Ints, Numbers
+from dpquery.arrays import Bools, Numbers
 from dpquery.releases.tables.file_columns import LABEL
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Dates, Domain, Integers
 from dpquery.spec.predicates import (
-    AllRangesSet,
-    GroupSet,
+    NO_RANGE,
     IdentitySet,
-    IntervalSet,
     PredicateSet,
-    PrefixSet,
-    StackedSet,
-    TotalSet,
-    WidthSet,
+    QueryLabels,
+    total_label,
 )
 from dpquery.spec.spec import Item
 
@@ -57,16 +53,6 @@ class ColumnRules:
 
 FIRST_RULES = ColumnRules()
 """Of releases from plans that do not say by which edition of tables they go."""
-NO_RANGE = -1
-
-
-@dataclass(frozen=True, eq=False)
-class QueryLabels:
-    """The queries of one predicate set in words and in codes."""
-
-    labels: Sequence[str]  # (n,) texts, in query order
-    first: Ints  # (n,) first code of the range that the query is, NO_RANGE where it is none
-    last: Ints  # (n,) last code of that range
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +146,12 @@ def label_columns(
     rules: ColumnRules = FIRST_RULES,
 ) -> tuple[ShownColumn, ...]:
     """Return the columns of labels that show an attribute."""
-    queries_of = {predicates: query_labels(attribute, predicates) for predicates in sets}
+    queries_of = {predicates: predicates.query_labels(attribute) for predicates in sets}
     labels = {predicates: queries.labels for predicates, queries in queries_of.items()}
     columns = [replace(_texts("", labels, [total_label(attribute)] * absent), known=None)]
     if attribute.levels:
         groups = {
-            predicates: _query_groups(attribute, predicates, queries)
+            predicates: predicates.groups_of_levels(attribute)
             for predicates, queries in queries_of.items()
         }
         for place, end in ((1, "code"), (0, "level")):
@@ -175,7 +161,7 @@ def label_columns(
         codes = {
             predicates: [
                 None if code == NO_RANGE else attribute.codes[code]
-                for code in _single_codes(queries).tolist()
+                for code in queries.single_codes.tolist()
             ]
             for predicates, queries in queries_of.items()
         }
@@ -202,28 +188,6 @@ def _texts(
     }
     known = {predicates: place != NO_RANGE for predicates, place in places.items()}
     return ShownColumn(end, LABEL, pa.array(list(numbers), pa.string()), places, known)
-
-
-def _single_codes(queries: QueryLabels) -> Ints:
-    """Return the code of every query that is one value, NO_RANGE of the others. (n,)."""
-    return np.where(queries.first == queries.last, queries.first, NO_RANGE)
-
-
-def _query_groups(
-    attribute: Attribute, predicates: PredicateSet, queries: QueryLabels
-) -> list[tuple[str, str] | None]:
-    """Return level and code of every query that is one group of a level."""
-    match predicates:
-        case StackedSet(parts=parts):
-            described = ((part, query_labels(attribute, part)) for part in parts)
-            return [
-                group for part, own in described for group in _query_groups(attribute, part, own)
-            ]
-        case GroupSet(named=named) if named:
-            return list(named)
-        case _:
-            lowest, codes = attribute.levels[-1], _single_codes(queries).tolist()
-            return [None if i == NO_RANGE else (lowest.name, lowest.codes[i]) for i in codes]
 
 
 def _ends_type(attribute: Attribute) -> pa.DataType | None:
@@ -255,67 +219,6 @@ def _ends(attribute: Attribute, queries: QueryLabels) -> tuple[Numbers, Numbers,
 
 def _days(days: Iterable[date]) -> NDArray[np.datetime64]:
     return np.array(list(days), dtype="datetime64[D]")
-
-
-def query_labels(attribute: Attribute, predicates: PredicateSet) -> QueryLabels:
-    """Return the queries of a predicate set in words and in codes; O(number of queries)."""
-    match predicates:
-        case IdentitySet():
-            codes = np.array(predicates.codes, dtype=int64)
-            ends = np.where(codes < attribute.length, codes, NO_RANGE)
-            return QueryLabels([attribute.label(code) for code in codes.tolist()], ends, ends)
-        case TotalSet():
-            return QueryLabels([total_label(attribute)], *np.full((2, 1), NO_RANGE, dtype=int64))
-        case GroupSet(groups=groups):
-            runs = [_run(codes, attribute.length) for _, codes in groups]
-            first, last = np.array(runs, dtype=int64).reshape(-1, 2).T
-            return QueryLabels([label for label, _ in groups], first, last)
-        case StackedSet(parts=parts):
-            parts_described = [query_labels(attribute, part) for part in parts]
-            return QueryLabels(
-                [label for queries in parts_described for label in queries.labels],
-                np.concatenate([queries.first for queries in parts_described]),
-                np.concatenate([queries.last for queries in parts_described]),
-            )
-        case PrefixSet() | AllRangesSet() | WidthSet() | IntervalSet():
-            column = attribute.columns[0]
-            first, last = _range_codes(predicates)
-            pairs = zip(first.tolist(), last.tolist(), strict=True)
-            return QueryLabels([column.range_label(i, j) for i, j in pairs], first, last)
-    assert_never(predicates)
-
-
-def total_label(attribute: Attribute) -> str:
-    """Return the label of "whatever the attribute": all, unless one of its values is called so."""
-    kinds = [column.kind for column in attribute.columns]
-    declared = {label for kind in kinds if isinstance(kind, Categorical) for label in kind.labels}
-    return "(all)" if "all" in declared else "all"
-
-
-def _run(codes: Sequence[int], length: int) -> tuple[int, int]:
-    """Return (first, last) if sorted codes are a range of ordered codes, else NO_RANGE twice."""
-    if codes and codes[-1] - codes[0] == len(codes) - 1 and codes[-1] < length:
-        return codes[0], codes[-1]
-    return NO_RANGE, NO_RANGE
-
-
-def _range_codes(
-    predicates: PrefixSet | AllRangesSet | WidthSet | IntervalSet,
-) -> tuple[Ints, Ints]:
-    """Return first and last codes as predicates.ranges yields them, without a Python loop."""
-    match predicates:
-        case PrefixSet(length=length):
-            return np.zeros(length, dtype=int64), np.arange(length, dtype=int64)
-        case AllRangesSet(length=length):
-            i, j = np.triu_indices(length)
-            return i.astype(int64), j.astype(int64)
-        case WidthSet(width=width):
-            first = np.arange(len(predicates), dtype=int64)
-            return first, first + width - 1
-        case IntervalSet(bounds=bounds):
-            first, last = np.array(bounds, dtype=int64).reshape(-1, 2).T
-            return first, last
-    assert_never(predicates)
 
 
 # How the columns of these types are filled.

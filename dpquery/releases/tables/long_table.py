@@ -39,15 +39,13 @@ from dpquery.releases.tables.item_table import (
 )
 from dpquery.releases.tables.labels import (
     FIRST_RULES,
-    NO_RANGE,
     ColumnRules,
     encoded,
     label_columns,
     masked,
-    query_labels,
 )
 from dpquery.spec.columns import Attribute, Dates, Domain, HierarchyLevel
-from dpquery.spec.predicates import PredicateSet
+from dpquery.spec.predicates import NO_RANGE, PredicateSet
 from dpquery.spec.spec import DerivedItem, Item, MergedRows, Quantiles, Table
 
 NUMBERED = ("table", "cell")
@@ -287,7 +285,7 @@ def _map(name: str, statistic: MergedRows, merging: Merging, domain: Domain) -> 
     columns = {name: together}
     if not all(np.array_equal(first, together) for first in firsts):
         axes = [(domain.attributes[i], p) for i, p in statistic.rows.axes if i != index]
-        groups = product(*(query_labels(each, predicates).labels for each, predicates in axes))
+        groups = product(*(predicates.query_labels(each).labels for each, predicates in axes))
         columns |= {f"{name} {', '.join(g)}": of for g, of in zip(groups, firsts, strict=True)}
     *above, lowest = attribute.levels or (_level(attribute.name, values, attribute),)
     merged = (_level(column, of, attribute) for column, of in columns.items())

@@ -34,9 +34,7 @@ from dpquery.spec.predicates import (
     PrefixSet,
     StackedSet,
     TotalSet,
-    asked_codes,
     even_spread,
-    ranges,
     with_values,
 )
 from dpquery.spec.problems import UnreadableError, quoted, suggestion
@@ -166,20 +164,6 @@ def _size(text: str, place: str, node: Node) -> float:
     if not abs(value) < 1e18:
         raise node.mistake(f"{place}: this is no size; expected a number")
     return max(value, 0.0)  # an earlier release may have estimates below 0
-
-
-def _shares(asked: PredicateSet, spread: Floats) -> list[float]:
-    match asked:
-        case IdentitySet():
-            return [float(spread[code]) for code in asked.codes]
-        case GroupSet(groups=groups):
-            return [float(spread[list(codes)].sum()) for _, codes in groups]
-        case StackedSet(parts=parts):
-            return [share for part in parts for share in _shares(part, spread)]
-        case TotalSet():
-            return [1.0]
-        case _:
-            return [float(spread[first : last + 1].sum()) for first, last in ranges(asked)]
 
 
 Condition = tuple[int, PredicateSet]
@@ -346,7 +330,7 @@ class _Reader:
             values = None if i in within else with_values(self._attributes[i])
             if values is None:
                 continue
-            rows, all_of = asked_codes(asked), asked_codes(values)
+            rows, all_of = asked.asked, values.asked
             if given.among == "declared" and (rows & ~all_of).any():
                 raise given.node("among").mistake(
                     f"{quoted(name)} has rows for more than the declared values of "
@@ -543,7 +527,9 @@ class _Reader:
         sizes: Floats = np.array(float(self.records))
         attributes = self._attributes
         for i, asked in (*table.axes, *table.where):
-            sizes = np.multiply.outer(sizes, _shares(asked, even_spread(attributes[i])))
+            spread = even_spread(attributes[i])
+            shares = [float(spread[list(codes)].sum()) for codes in asked.members()]
+            sizes = np.multiply.outer(sizes, shares)
         return tuple(sizes.ravel().tolist())
 
     def _numbers(

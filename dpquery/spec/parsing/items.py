@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import compress
 
 from dpquery.limits import MAX_DESCRIPTIONS, MAX_SUMMED_VALUE
 from dpquery.spec.columns import PERSON_ROWS, Attribute, Categorical, Column, Integers, person_rows
@@ -37,7 +38,7 @@ from dpquery.spec.parsing.predicate_sets import (
 from dpquery.spec.parsing.sections import publication_rules, read_known
 from dpquery.spec.parsing.thresholds import read_threshold
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
-from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet, selected_codes
+from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet
 from dpquery.spec.problems import Problems, UnreadableError, quoted
 from dpquery.spec.spec import Item, Privacy, PublicationRules, SummedValues, Table
 
@@ -59,7 +60,7 @@ def read_sum(given: SumFields, scope: Scope, where: Sets) -> Table:
             "that records add"
         )
     predicates = {**dict(where), **dict(axes)}.get(index)
-    if predicates is not None and not any(values[code] for code in selected_codes(predicates)):
+    if predicates is not None and not any(compress(values, predicates.asked)):
         raise given.node("of").mistake(
             f"this sum is 0 whatever the records are: every value of {quoted(attribute.name)} that "
             "it counts is 0; count values that add something"

@@ -29,7 +29,6 @@ from dpquery.spec.parsing.forms import described
 from dpquery.spec.parsing.item_fields import AboutFields, KnownFields, PublishFields
 from dpquery.spec.parsing.predicate_sets import Scope
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
-from dpquery.spec.predicates import selected_codes
 from dpquery.spec.problems import Problems, quoted
 from dpquery.spec.spec import (
     About,
@@ -263,8 +262,7 @@ def _combination(node: Node, scope: Scope) -> Impossible:
     where = scope.sets(entries, fixed=(), read=scope.read_condition)
     if len(where) < len(entries):
         return Impossible((), str(node.place))  # what is wrong was noted
-    sizes = {i: attribute.size for i, attribute in scope.declared.values() if attribute}
-    if all(set(selected_codes(asked)) == set(range(sizes[i])) for i, asked in where.items()):
+    if all(asked.asked.all() for asked in where.values()):
         raise node.mistake(
             "every record meets these conditions, so that none could exist; name the values that "
             "do not go together"
