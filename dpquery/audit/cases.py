@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.arrays import Ints
-from dpquery.spec.columns import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.spec import Accounting, Spec
 from dpquery.strategy.strategy import Noise
 
@@ -481,24 +480,9 @@ def _texts(spec: Spec, i: int, code: int) -> list[str]:
     texts = []
     for column in reversed(columns):
         code, digit = divmod(code, column.size)
-        texts.append(_text(column, digit))
+        # of bins the lower edge, which is in
+        texts.append(_STRANGE if digit == column.length else column.kind.texts_of(digit)[-1])
     return texts[::-1]
-
-
-def _text(column: Column, code: int) -> str:
-    if code == column.length:
-        return _STRANGE
-    match column.kind:
-        case Categorical(values=values):
-            return values[code]
-        case Integers(low=low):
-            return str(low + code)
-        case Bins(edges=edges):
-            return repr(float(edges[code]))
-        case Boolean(true=true, false=false):
-            return (true if code else false)[0]
-        case Dates(first=first, format=date_format) as dates:
-            return date_format.write(max(first, dates.start(code)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from dpquery.planning.worth import NEAR
 from dpquery.releases.budget_words import counted_words, room_words, spent_share
 from dpquery.releases.statement import sure_words
 from dpquery.releases.words import count, figure, percent
-from dpquery.spec.columns import Dates, Other, values_text
+from dpquery.spec.columns import Dates, Other
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
 
@@ -426,7 +426,7 @@ def domain_grid(spec: Spec) -> Grid:
     for attribute in spec.domain.in_data:
         for column in attribute.columns:
             name = f"{attribute.name} ({column.name})" if attribute.merged else attribute.name
-            rows.append((name, values_text(column), OTHER_WORDS[column.other]))
+            rows.append((name, column.kind.words, OTHER_WORDS[column.other]))
     dropping = [name for name, _, other in rows if other == OTHER_WORDS["drop"]]
     notes = []
     if len(rows) > LISTED_COLUMNS:
@@ -464,7 +464,7 @@ def domain_json(spec: Spec) -> list[dict[str, object]]:
         {
             "attribute": attribute.name,
             "column": column.name,
-            "values": values_text(column),
+            "values": column.kind.words,
             "count": column.length,
             "other": column.other,
         }

@@ -1,3 +1,4 @@
+# ruff: noqa: D102 (a method of a base class is described there)
 """The declared domain: how the text of CSV columns becomes codes, and codes become labels.
 
 Nothing here is ever inferred from data.
@@ -5,6 +6,7 @@ Nothing here is ever inferred from data.
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -59,8 +61,37 @@ class HierarchyLevel:
         return {value: group for value, group in pairs if value is not None}
 
 
+class _Kind(ABC):
+    """What texts of a column are told apart, and what they are called."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Number of codes that it declares."""
+
+    @abstractmethod
+    def label(self, code: int) -> str:
+        """Return the public label of one code."""
+
+    def range_label(self, first: int, last: int) -> str:
+        """Return the public label of the ordered codes first..last, more than one."""
+        return f"{self.label(first)} to {self.label(last)}"
+
+    @abstractmethod
+    def texts_of(self, code: int) -> tuple[str, ...]:
+        """Return texts that are read as a code, the best first."""
+
+    @property
+    def words(self) -> str:
+        """What is declared, in a few words."""
+        last = self.length - 1
+        labels = [self.label(code) for code in range(last + 1)]
+        few = ", ".join(labels[:3] if last > 3 else labels)
+        return f"{few}, ... {labels[last]} ({last + 1})" if last > 3 else few
+
+
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(_Kind):
     """Listed values."""
 
     # of each value the text in the CSV, its code; the first of them if it has several
@@ -76,6 +107,21 @@ class Categorical:
         """Check that there is one of each for every value."""
         if len(self.labels) != len(self.values) or len(self.also) not in (0, len(self.values)):
             raise ValueError("every value has a label, and texts beside it where one of them has")
+
+    @property
+    def length(self) -> int:
+        return len(self.values)
+
+    def label(self, code: int) -> str:
+        return self.labels[code]
+
+    def texts_of(self, code: int) -> tuple[str, ...]:
+        return (self.values[code],)
+
+    @property
+    def words(self) -> str:
+        of_levels = [f"{len(level.codes):,} by {level.name}" for level in self.levels[::-1]]
+        return ", ".join(of_levels) or super().words
 
     @property
     def texts(self) -> tuple[tuple[str, ...], ...]:
@@ -105,18 +151,59 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class Integers:
-    """The whole numbers low..high, both included."""
+class Integers(_Kind):
+    """The whole numbers low..high, both included.
+
+    >>> Integers(0, 114).range_label(0, 17), Integers(0, 114).words
+    ('0-17', '0 to 114')
+    """
 
     low: int
     high: int
 
+    @property
+    def length(self) -> int:
+        return self.high - self.low + 1
+
+    def label(self, code: int) -> str:
+        return str(self.low + code)
+
+    def range_label(self, first: int, last: int) -> str:
+        if self.low + first < 0:
+            return super().range_label(first, last)
+        return f"{self.low + first}-{self.low + last}"
+
+    def texts_of(self, code: int) -> tuple[str, ...]:
+        return (self.label(code),)
+
+    @property
+    def words(self) -> str:
+        return f"{self.low} to {self.high}"
+
 
 @dataclass(frozen=True)
-class Bins:
+class Bins(_Kind):
     """Half-open bins [edges[i], edges[i+1]); a value outside all of them is outside the domain."""
 
     edges: tuple[float, ...]
+
+    @property
+    def length(self) -> int:
+        return len(self.edges) - 1
+
+    def label(self, code: int) -> str:
+        return self.range_label(code, code)
+
+    def range_label(self, first: int, last: int) -> str:
+        return f"[{_number(self.edges[first])}, {_number(self.edges[last + 1])})"
+
+    def texts_of(self, code: int) -> tuple[str, ...]:
+        low, high = self.edges[code : code + 2]
+        return tuple(repr(number).removesuffix(".0") for number in (low / 2 + high / 2, low))
+
+    @property
+    def words(self) -> str:
+        return f"{self.length} bins of {self.range_label(0, self.length - 1)}"
 
     def rounding_words(self, numbers: Sequence[float]) -> str:
         """Say what a sum leaves out that adds one number for each bin: the places in the bins.
@@ -137,15 +224,25 @@ includes this
 
 
 @dataclass(frozen=True)
-class Boolean:
+class Boolean(_Kind):
     """Yes or no; code 0 is no. Texts are compared without case."""
 
     true: tuple[str, ...] = ("true", "yes", "y", "t", "1")
     false: tuple[str, ...] = ("false", "no", "n", "f", "0")
 
+    @property
+    def length(self) -> int:
+        return 2
+
+    def label(self, code: int) -> str:
+        return ("no", "yes")[code]
+
+    def texts_of(self, code: int) -> tuple[str, ...]:
+        return self.true if code else self.false
+
 
 @dataclass(frozen=True)
-class Dates:
+class Dates(_Kind):
     """The periods of the calendar from that of `first` to that of `last`.
 
     A period that `first` or `last` cuts holds only its days from `first` to `last`.
@@ -158,7 +255,6 @@ class Dates:
 
     @property
     def length(self) -> int:
-        """Number of periods."""
         return self.code(self.last) + 1
 
     def code(self, day: date) -> int:
@@ -174,8 +270,14 @@ class Dates:
         return period_end(self._number(code), self.by)
 
     def label(self, code: int) -> str:
-        """Return what a code's period is called."""
         return period_label(self._number(code), self.by)
+
+    def texts_of(self, code: int) -> tuple[str, ...]:
+        return (self.format.write(max(self.first, self.start(code))),)
+
+    @property
+    def words(self) -> str:
+        return f"{self.first} to {self.last} by {self.by}"
 
     def _number(self, code: int) -> int:
         return period_number(self.first, self.by) + code
@@ -204,17 +306,7 @@ class Column:
     @property
     def length(self) -> int:
         """Number of codes that the kind declares."""
-        match self.kind:
-            case Categorical(values=values):
-                return len(values)
-            case Integers(low=low, high=high):
-                return high - low + 1
-            case Bins(edges=edges):
-                return len(edges) - 1
-            case Boolean():
-                return 2
-            case Dates() as dates:
-                return dates.length
+        return self.kind.length
 
     @property
     def drops(self) -> bool:
@@ -233,57 +325,11 @@ class Column:
 
     def label(self, code: int) -> str:
         """Return the public label of one code."""
-        if code == self.length:
-            return "other"
-        match self.kind:
-            case Categorical(labels=labels):
-                return labels[code]
-            case Integers(low=low):
-                return str(low + code)
-            case Bins(edges=edges):
-                return f"[{_number(edges[code])}, {_number(edges[code + 1])})"
-            case Boolean():
-                return ("no", "yes")[code]
-            case Dates() as dates:
-                return dates.label(code)
+        return "other" if code == self.length else self.kind.label(code)
 
     def range_label(self, first: int, last: int) -> str:
-        """Return the public label of the ordered codes first..last.
-
-        >>> Column("age", Integers(0, 114)).range_label(0, 17)
-        '0-17'
-        """
-        if first == last:
-            return self.label(first)
-        match self.kind:
-            case Bins(edges=edges):
-                return f"[{_number(edges[first])}, {_number(edges[last + 1])})"
-            case Integers(low=low) if low + first >= 0:
-                return f"{low + first}-{low + last}"
-            case _:
-                return f"{self.label(first)} to {self.label(last)}"
-
-
-def values_text(column: Column) -> str:
-    """Return the declared values of a column in a few words.
-
-    >>> values_text(Column("age", Integers(0, 114)))
-    '0 to 114'
-    """
-    last = column.length - 1
-    match column.kind:
-        case Integers(low=low, high=high):
-            return f"{low} to {high}"
-        case Bins(edges=edges):
-            return f"{len(edges) - 1} bins of {column.range_label(0, last)}"
-        case Dates(first=first, last=until, by=by):
-            return f"{first} to {until} by {by}"
-        case Categorical(levels=levels) if levels:
-            return ", ".join(f"{len(level.codes):,} by {level.name}" for level in levels[::-1])
-        case _:
-            labels = [column.label(code) for code in range(column.length)]
-            few = ", ".join(labels[:3] if last > 3 else labels)
-            return f"{few}, ... {labels[last]} ({last + 1})" if last > 3 else few
+        """Return the public label of the ordered codes first..last."""
+        return self.label(first) if first == last else self.kind.range_label(first, last)
 
 
 _NUMBERS = re.compile(r"[0-9]+ *[-\u2013] *[0-9]+|[0-9]+ *\+|[<>] *[0-9]+")  # 0-9, 80+, < 10

@@ -19,7 +19,6 @@ nothing about any record. Nothing here is private that the relaxed rows were not
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 from numpy import float64, int64, uint64
@@ -31,7 +30,7 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.progress import report_progress
 from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.relaxed.rows import RelaxedRows
-from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.columns import Attribute, Column
 from dpquery.spec.spec import Spec
 from dpquery.untrusted.files import replacing
 
@@ -170,6 +169,7 @@ def _column_codes(attribute: Attribute, codes: Ints) -> list[Ints]:
 def code_texts(column: Column, decimal: str = ".") -> list[str]:
     """Return for each code of a column a text that is read as that code, given the decimal mark.
 
+    >>> from dpquery.spec.columns import Bins
     >>> code_texts(Column("income", Bins((0.0, 10.0, 20.5)), other="show"))
     ['5', '15.25', 'other']
     """
@@ -177,7 +177,7 @@ def code_texts(column: Column, decimal: str = ".") -> list[str]:
     decimal = decimal if column.number is None else column.number.decimal
     written = []
     for code in range(column.size):
-        candidates = _OTHER if code == column.length else _candidates(column, code)
+        candidates = _OTHER if code == column.length else column.kind.texts_of(code)
         forms = (form for text in candidates for form in (text, text.replace(".", decimal)))
         fitting = (text for text in forms if read(text.encode()) == code)
         text_of_code = next((text for text in fitting if not set(text) & set("\n\r")), None)
@@ -188,25 +188,3 @@ def code_texts(column: Column, decimal: str = ".") -> list[str]:
             )
         written.append(text_of_code)
     return written
-
-
-def _candidates(column: Column, code: int) -> Sequence[str]:
-    """Return texts for a code of the column's kind, the best first."""
-    match column.kind:
-        case Categorical(values=values):
-            return (values[code],)
-        case Integers(low=low):
-            return (str(low + code),)
-        case Bins(edges=edges):
-            middle = edges[code] / 2 + edges[code + 1] / 2
-            return _number(middle), _number(edges[code])
-        case Boolean(true=true, false=false):
-            return true if code else false
-        case Dates(first=first, format=date_format) as dates:
-            return (date_format.write(max(first, dates.start(code))),)
-    assert_never(column.kind)
-
-
-def _number(value: float) -> str:
-    """Return the shortest text of a number that reads back as it."""
-    return repr(value).removesuffix(".0")

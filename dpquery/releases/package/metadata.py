@@ -23,7 +23,7 @@ from dpquery.releases.package.tables import NOISE_SUFFIX, PackagedTable, may_be_
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.tables.file_fields import FileField
 from dpquery.releases.words import count, csv_text, without_controls
-from dpquery.spec.columns import Domain, values_text
+from dpquery.spec.columns import Domain
 from dpquery.spec.spec import About
 
 ABOUT_WORDS = {
@@ -384,7 +384,7 @@ def _variant(manifest: Manifest) -> str:
 def _domain_words(domain: Domain | None) -> str:
     if domain is None:
         return "All tables with the declared columns."
-    columns: Sequence[str] = [f"{c.name} ({values_text(c)})" for c in domain.columns]
+    columns: Sequence[str] = [f"{c.name} ({c.kind.words})" for c in domain.columns]
     return _plain(f"All tables with the declared columns: {', '.join(columns)}.")
 
 

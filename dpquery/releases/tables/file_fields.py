@@ -24,7 +24,7 @@ from dpquery.releases.tables.file_columns import (
 )
 from dpquery.releases.tables.item_table import ERROR_NAMES
 from dpquery.releases.tables.labels import is_binned
-from dpquery.spec.columns import Attribute, Bins, Dates, Domain, Integers, values_text
+from dpquery.spec.columns import Attribute, Bins, Dates, Domain, Integers
 
 FieldKind = Literal["text", "integer", "number", "boolean", "date"]
 
@@ -217,7 +217,7 @@ def _declared(attribute: Attribute, *, typed: bool) -> str:
     if not attribute.in_data:
         return "How many rows a person has"
     columns = " and ".join(f"`{column.name}`" for column in attribute.columns)
-    values = "; ".join(values_text(column) for column in attribute.columns)
+    values = "; ".join(column.kind.words for column in attribute.columns)
     groups = "" if typed else "; ranges, groups and totals of these where the item asks for them"
     return f"Column {columns} of the records, declared as {values}{groups}"
 
