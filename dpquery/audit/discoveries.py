@@ -51,7 +51,7 @@ _CASES = (
 )
 _CLASSES = (
     _Case("numbers", "{person: id, max_rows: 3}", "add-remove", 2, 6, "number"),
-    _Case("rows of persons", "{person: id, max_rows: 3}", "replace", 1, 2, "rows_per_person"),
+    _Case("rows of persons", "{person: id, max_rows: 3}", "replace", 1, 4, "rows_per_person"),
 )
 _DECADES = 3, 18  # of numbers from 0.001 to 1, and to 10^15
 _PERSONS = 900  # of made-up files for classes, each with two of the numbers from 1 to 9
@@ -205,7 +205,7 @@ def _held(report: DiscoveryReport, values: int) -> tuple[float, int]:
 def _of_classes(case: _Case, report: DiscoveryReport) -> tuple[float, int]:
     """Return the p-value of the noise in all public classes, and how many there are."""
     parts = []
-    for digits in (1, 2, 3) if case.sought == "number" else (1,):
+    for digits in (1, 2, 3) if case.sought == "number" else (1, 2):
         by_decade = 9 * 10 ** (digits - 1)
         of_one = by_decade * sum(_DECADES) + 1  # behind those below zero, and that of zero
         true = np.zeros(2 * by_decade * _DECADES[1] + 1, np.int64)

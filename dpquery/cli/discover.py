@@ -144,9 +144,16 @@ def _found(done: "DiscoveryReport") -> str:
         )
     unseen = f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
     if query.sought == "numbers":
-        bins = 0 if done.numbers is None else len(done.numbers.bins)
-        return f"{done.file}: {count(bins, 'bin')} of {query.column}, {noise} a class)\n{unseen}"
-    told = f"what each max_rows does to a table of {count(done.cells, 'cell')} at the whole budget"
+        found = done.numbers
+        words = f"{done.file}: {count(len(found.bins) if found else 0, 'bin')} of {query.column}, "
+        if query.spec.privacy.person is not None:
+            most = f"at most {count(query.max_values, 'number')}"
+            unseen += f"\ncounted: of each person {most}, drawn by chance where there are more"
+        if found is not None:
+            outside = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f}"
+            unseen = f"outside of what is found: {outside} {whom}\n{unseen}"
+        return f"{words}{noise} a class)\n{unseen}"
+    told = f"what each max_rows does to a table of {count(done.cells, 'cell')} at all that is left"
     return f"{done.file}: {told}\n{unseen}"
 
 
@@ -180,17 +187,19 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
         low, high = math.ceil(done.numbers.low), math.ceil(done.numbers.high) - 1
         edges = ", ".join(map(edge_text, done.numbers.edges))
         of_whole = f"\n  {column}: {{range: [{low}, {high}], other: show}}"
-        told = "bins or, for whole numbers, a range" if 0 < high - low < _MOST_VALUES else "bins"
+        whole = all(edge.denominator == 1 for edge in done.numbers.edges)
+        listed = whole and 0 < high - low < _MOST_VALUES
+        told = "bins or, for whole numbers, a range" if listed else "bins"
         return (
             f"in the domain of {spec}, {told}:\n"
-            f"  {column}: {{bins: [{edges}], other: show}}{of_whole * ('range' in told)}"
+            f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
         )
     if not done.values:
         nothing = "nothing stands out of the noise"
         if done.query.sought == "values":
             nothing = "no spec can take a list without values"
         if done.query.sought == "numbers":
-            nothing += ", or the column holds no numbers"
+            nothing += ", but perhaps 0, or the column holds no numbers"
         return f"{nothing}; a larger epsilon finds more, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()
@@ -236,7 +245,12 @@ def _found_json(done: "DiscoveryReport") -> dict[str, object]:
             {"from": float(low), "below": float(high), "noisy_count": n, "std": std}
             for low, high, n, std in bins
         ]
-        return {"least_seen": done.least_seen, "bins": shown}
+        beyond = (
+            {}
+            if done.numbers is None
+            else {"outside": {"noisy_count": done.numbers.outside, "std": done.numbers.outside_std}}
+        )
+        return {"least_seen": done.least_seen, "bins": shown, **beyond}
     return {
         "values": [{"value": value, "noisy_count": count} for value, count in done.values],
         "threshold": done.query.threshold,

@@ -44,11 +44,11 @@ from dpquery.exceptions import (
     PlanConflictError,
     SpecError,
 )
-from dpquery.measurement.accounting import budget_cap, guarantee, noise_scale
+from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.counting.locations import stale_place
 from dpquery.measurement.counting.value_counts import Sought
 from dpquery.measurement.curator import measure
-from dpquery.measurement.discovery import OPTIONS, Discovery, found
+from dpquery.measurement.discovery import LEVELS_OF, OPTIONS, Discovery, found
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Room
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
@@ -64,7 +64,7 @@ from dpquery.reconstruction.discovered import (
 )
 from dpquery.releases.budget_words import large_delta, within_reason
 from dpquery.releases.manifest import refuse_second_ledger
-from dpquery.spec.numbers import CLASS_DIGITS, power
+from dpquery.spec.numbers import power
 from dpquery.spec.parsing.read import load_for_column
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import Spec
@@ -104,14 +104,13 @@ class DiscoveryReport:
         """What each max_rows would do; nothing where noise hides it."""
         if self.query.sought != "rows":
             return ()
-        std = self.query.mechanism.noise_std
-        of_one = _std_of_one(self.query.spec)
+        std, of_one = self.query.mechanism.noise_std, _std_of_one(self.room, self.query.spec)
         return max_rows_table(self.measured.values, std, cells=self.cells, std_of_one=of_one)
 
     @property
     def least_seen(self) -> int:
         """The number of persons from which on a class stands out of the noise, half of the time."""
-        levels = len(CLASS_DIGITS) if self.query.sought == "numbers" else 1
+        levels = len(LEVELS_OF[self.query.sought])
         return math.ceil(above_noise(self.query.mechanism.noise_std, 1, levels))
 
     @property
@@ -196,6 +195,8 @@ def discover(
     place_of = stale_place(located, measured.after) if measured.stored else None
     stale = "" if place_of is None else f"{place_of[0]} is {place_of[1]} since {measured.day}"
     report = DiscoveryReport(file, query, measured, room, new, stale, cells)
+    if _found_nothing(file):
+        file.unlink()
     replace_file(file, _content(report))
     return report
 
@@ -294,12 +295,14 @@ def _found_nothing(file: Path) -> bool:
     )
 
 
-def _std_of_one(spec: Spec) -> float:
-    """Return the noise on a count of a release at the whole budget, where max_rows is 1."""
-    budget, moved = spec.budget, 2 if spec.privacy.neighbours == "replace" else 1
-    epsilon, delta = budget.epsilon or Fraction(1), budget.delta - budget.discover
-    asked = guarantee("gaussian", epsilon=epsilon, delta=delta, accounting="gdp")
-    return min(noise_scale(asked, moved), math.sqrt(2) * moved / float(epsilon))
+def _std_of_one(room: Room, spec: Spec) -> float:
+    """Return the noise on a count of a release of all that is left, where max_rows is 1.
+
+    The account of a discovery is one of Gaussian noise: left is a square of mu, or rho, half of it.
+    """
+    account, moved = room.funds.tighter, 2 if spec.privacy.neighbours == "replace" else 1
+    left = max(account.remaining, 1) / UNIT * (2 if account.cap.currency == "rho" else 1)
+    return math.sqrt(moved / left)
 
 
 def _content(done: DiscoveryReport) -> bytes:

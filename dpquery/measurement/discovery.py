@@ -44,7 +44,7 @@ from dpquery.measurement.counting.value_counts import Sought, ValueCounts
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.exact_noise import draw, source
 from dpquery.measurement.release_key import discovery_key
-from dpquery.spec.numbers import CLASS_DIGITS, ExactNumber, number
+from dpquery.spec.numbers import CLASS_DIGITS, ROW_DIGITS, ExactNumber, number
 from dpquery.spec.spec import Spec
 
 OPTIONS: dict[Sought, str] = {
@@ -52,6 +52,8 @@ OPTIONS: dict[Sought, str] = {
     "numbers": "--number",
     "rows": "--rows-per-person",
 }
+LEVELS_OF: dict[Sought, tuple[int, ...]] = {"numbers": CLASS_DIGITS, "rows": ROW_DIGITS}
+"""By how many leading digits what is sought is put into public classes, level by level."""
 _BYTES = 8  # of a word in which values are stored
 
 
@@ -76,9 +78,8 @@ class Discovery:
     @cached_property
     def mechanism(self) -> CalibratedNoise:
         """The noise on every number of persons; D2 squared is what one person moves."""
-        asked, moved = self.guarantee_at(self.epsilon), self.max_values
-        if self.sought == "numbers":
-            moved *= len(CLASS_DIGITS)
+        asked = self.guarantee_at(self.epsilon)
+        moved = self.max_values * len(LEVELS_OF.get(self.sought, (1,)))
         if self.spec.privacy.neighbours == "replace":
             moved *= 2
         return CalibratedNoise(asked, 0, moved, max(1.0, noise_scale(asked, moved)))

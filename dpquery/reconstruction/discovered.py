@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
 from dpquery.arrays import Ints
-from dpquery.spec.numbers import CLASS_DIGITS, class_edges, classes_by
+from dpquery.spec.numbers import CLASS_DIGITS, ROW_DIGITS, class_edges, classes_by
 
 _LEAST_BINS = 5  # of a column, where a class by one digit more would give as many
 _CHANCE = 0.001  # that noise alone is taken for persons, in any class
+_STEPS = 1, 2, 3, 4, 5, 7  # the values of max_rows that are tried, and ten times as many
 _NOISE = 2.5, 3.0  # standard deviations: what lies beyond an edge is below, in all and in a class
 
 
@@ -31,6 +33,8 @@ class FoundNumbers:
     # from, to below, noisy number of persons and its standard deviation; of whole classes, which
     # may begin before `low` and end behind `high`
     bins: tuple[tuple[Fraction, Fraction, int, float], ...]
+    outside: int  # noisy number of persons with a number below or above these
+    outside_std: float  # its standard deviation
 
     @property
     def edges(self) -> tuple[Fraction, ...]:
@@ -44,7 +48,7 @@ class MaxRows:
 
     max_rows: int
     left_out: float  # the share of all rows that it leaves out
-    left_out_std: float  # the noise on that share
+    left_out_std: float  # how exactly that is known: noise, and rows within a class
     noise_std: float  # of a count of a release
     error: float  # of a cell: root mean square of what is left out and of noise
 
@@ -77,8 +81,8 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
     for digits, of in pairs:
         seen = np.flatnonzero(of >= above_noise(std, digits, len(CLASS_DIGITS)))
         levels.append(_Level(digits, of, (seen - classes_by(digits)).tolist()))
-    if not levels[0].seen:
-        return None
+    if levels[0].seen in ([], [0]):
+        return None  # zeros alone make no range
     low, high = (_outermost(levels, std, end) for end in (0, -1))
     best = max(levels, key=lambda level: min(len(level.seen), _LEAST_BINS))
     starts = [k for k in best.seen if best.edges(k)[1] > low and best.edges(k)[0] < high]
@@ -90,7 +94,7 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
             pairwise(edges), pairwise([*starts, starts[-1] + 1]), strict=True
         )
     )
-    return FoundNumbers(low, high, tuple(bins))
+    return FoundNumbers(low, high, tuple(bins), *_outside(levels, low, high, std))
 
 
 @dataclass(frozen=True)
@@ -108,16 +112,40 @@ class _Level:
         return int(self.noisy[zero + first : zero + last].sum())
 
 
+def _outside(
+    levels: Sequence[_Level], low: Fraction, high: Fraction, std: float
+) -> tuple[int, float]:
+    """Return about how many are outside a range, in the fewest classes, and its deviation."""
+    outside, most = 0, classes_by(1)
+    summed = 0
+    for place in range(-most, most + 1):
+        start, stop = levels[0].edges(place)
+        if start < high and stop > low:
+            # the range may begin or end within this class
+            places = _inside(place)
+            parts = [levels[1].edges(each) for each in places]
+            beyond = [k for k, (a, b) in zip(places, parts, strict=True) if b <= low or a >= high]
+            of = levels[1]
+        else:
+            beyond, of = [place], levels[0]
+        outside += sum(of.between(each, each + 1) for each in beyond)
+        summed += len(beyond)
+    return outside, std * math.sqrt(summed)
+
+
+def _inside(place: int) -> Sequence[int]:
+    """Return the ten classes by one digit more in a class; that of zero stays one."""
+    first = 10 * place - 9 * (place > 0)
+    return range(first, first + 10) if place else (0,)
+
+
 def _outermost(levels: Sequence[_Level], std: float, end: int) -> Fraction:
     """Return the lowest edge of what was found, or with end -1 the highest."""
     coarse, *finer = levels
     place = coarse.seen[end]
     edge = coarse.edges(place)[end]
     for level in finer:
-        # Of classes by one digit more there are ten in each but that of zero, which stays one.
-        first = 10 * place - 9 * (place > 0)
-        inside = [first + k for k in range(10)] if place else [0]
-        beyond = 0
+        inside, beyond = _inside(place), 0
         for n, place in enumerate(inside if end == 0 else inside[::-1], 1):
             one = level.between(place, place + 1)
             beyond += one
@@ -134,42 +162,72 @@ def max_rows_table(
 ) -> tuple[MaxRows, ...]:
     """Return what each max_rows would leave out; nothing where no class stands out of the noise.
 
-    Numbers of rows from 10 on are taken for the middle of their class. In the class behind the last
-    that is seen half as many persons are taken to be as would be, give or take as many: they have
-    the most rows.
+    Persons have up to twice as many rows as those of the last class that is seen. Of a class by one
+    digit the rows are those of its classes by two, or of as many persons in its middle: whichever
+    is known better, given the noise and how far persons may be from the middle.
 
     Args:
-        noisy: persons by their number of rows, in all classes by one digit.
+        noisy: persons by their number of rows, in all classes by one digit, then by two.
         std: standard deviation of the noise.
         cells: of the table of which the error of a cell is said, all of one size.
         std_of_one: noise on a count of a release with a max_rows of 1.
     """
-    zero = classes_by(1)
-    edges = [class_edges(1, k) for k in range(zero + 1)]
-    first = next(k for k, (low, _) in enumerate(edges) if low == 1)
-    passed = above_noise(std, 1, 1)
-    seen = np.flatnonzero(noisy[zero:] >= passed)
-    if not seen.size or seen[-1] < first:
+    persons = _Persons(noisy, std)
+    if not persons.classes:
         return ()
-    last = min(int(seen[-1]) + 2, len(edges))
-    persons = noisy[zero + first : zero + last].astype(np.float64)
-    stds = np.full(persons.shape, std)
-    if last > seen[-1] + 1:
-        persons[-1] = stds[-1] = passed / 2
-    rows = np.array([float(low + high - 1) / 2 for low, high in edges[first:last]])
-    total, table = max(float(persons @ rows), 1.0), list[MaxRows]()
-    for most in (digit * 10**power for power in range(len(edges)) for digit in (1, 2, 3, 5)):
-        cut = np.maximum(rows - most, 0.0)
-        left, noise = max(float(persons @ cut), 0.0), std_of_one * most
-        table.append(
-            MaxRows(
-                most,
-                left / total,
-                float(np.linalg.norm(stds * cut)) / total,
-                noise,
-                math.hypot(left / cells, noise),
-            )
-        )
-        if not cut.any():
+    total, table = max(persons.add_up(0)[0], 1.0), list[MaxRows]()
+    for most in (step * 10**power for power in range(len(noisy)) for step in _STEPS):
+        left, noise = max(persons.add_up(most)[0], 0.0), std_of_one * most
+        share = min(left / total, 1.0)
+        std_of_share = persons.add_up(most, share)[1] / total
+        table.append(MaxRows(most, share, std_of_share, noise, math.hypot(left / cells, noise)))
+        if most >= persons.most_seen:
             break
     return tuple(table)
+
+
+class _Persons:
+    """Persons by their number of rows, from 1 on."""
+
+    def __init__(self, noisy: Ints, std: float) -> None:
+        self.std = std
+        coarse, fine = np.split(noisy, [2 * classes_by(ROW_DIGITS[0]) + 1])
+        of_one, of_two = coarse[classes_by(1) :].tolist(), fine[classes_by(2) :].tolist()
+        seen = np.flatnonzero(coarse >= above_noise(std, 1, len(ROW_DIGITS))) - classes_by(1)
+        last = [class_edges(1, k)[1] for k in seen.tolist() if class_edges(1, k)[0] >= 1]
+        self.most_seen = int(last[-1]) - 1 if last else 0
+        # of each class by one digit its persons and edges, and the same of its classes by two
+        self.classes: list[list[_Counted]] = []
+        for k, n in enumerate(of_one):
+            low, high = class_edges(1, k)
+            if 1 <= low < 2 * (self.most_seen + 1) and last:
+                parts = [(of_two[j], *class_edges(2, j)) for j in _inside(k)]
+                counted = [
+                    _Counted(n, int(a), math.ceil(b) - 1) for n, a, b in parts if a == int(a)
+                ]
+                self.classes.append([_Counted(n, int(low), int(high) - 1), *counted])
+
+    def add_up(self, most: int, less: float = 0.0) -> tuple[float, float]:
+        """Return the rows beyond `most` of each person, less a share of all, and how exactly."""
+        sums, variances = 0.0, 0.0
+        for one, *parts in self.classes:
+            ways = []
+            for classes in ([one], parts):
+                rows, variance = 0.0, 0.0
+                for each in classes:
+                    low, high = (max(end - most, 0) - less * end for end in (each.low, each.high))
+                    rows += each.persons * (low + high) / 2
+                    off = max(each.persons, 0) * (high - low) / math.sqrt(12)
+                    variance += (self.std * (low + high) / 2) ** 2 + off**2
+                ways.append((variance, rows))
+            variance, rows = min(ways)
+            sums, variances = sums + rows, variances + variance
+        return sums, math.sqrt(variances)
+
+
+class _Counted(NamedTuple):
+    """A class of numbers of rows."""
+
+    persons: int  # how many there are, with noise
+    low: int
+    high: int  # included

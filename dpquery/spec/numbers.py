@@ -192,6 +192,8 @@ def power(value: float) -> str:
 
 CLASS_DIGITS = (1, 2, 3)
 """By how many leading digits numbers are put into classes: 17 is in 10 to 20, and in 17 to 18."""
+ROW_DIGITS = (1, 2)
+"""As many for numbers of rows of a person: below 100 each has a class of its own."""
 _POWERS = range(-3, 15)  # of ten: numbers from 0.001 to below 10^15 are told apart
 
 

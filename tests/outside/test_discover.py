@@ -230,15 +230,15 @@ def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
     write_data([(i, k) for i in range(4000) for k in range(of[i % 8])])
     done = json.loads(ok(*PER_PERSON, "--cells", 10, "--json").out)
     table = {row["max_rows"]: row for row in done["max_rows"]}
-    assert list(table) == [1, 2, 3, 5, 10, 20, 30]  # some might have 20 to 29 and not be seen
+    assert list(table) == [1, 2, 3, 4, 5, 7, 10, 20]
     for most, row in table.items():
         left = sum(max(n - most, 0) for n in of) / sum(of)
-        assert abs(row["left_out"] - left) < 0.03
+        assert abs(row["left_out"] - left) < 5 * row["left_out_std"] < 0.1
         assert row["error"] == pytest.approx(
             ((row["left_out"] * 19500 / 10) ** 2 + row["noise_std"] ** 2) ** 0.5, rel=0.05, abs=9
         )
     assert [row["noise_std"] / most for most, row in table.items()] == pytest.approx(
-        [table[1]["noise_std"]] * 7
+        [table[1]["noise_std"]] * 8
     )
     seen = ok(*PER_PERSON, "--cells", 10).out
     assert "unit: {person: id, max_rows: 20}" in seen

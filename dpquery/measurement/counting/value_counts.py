@@ -39,6 +39,7 @@ from dpquery.measurement.counting.sources import Piece, StoredValues
 from dpquery.measurement.counting.tally import Counts
 from dpquery.spec.numbers import (
     CLASS_DIGITS,
+    ROW_DIGITS,
     class_of,
     classes_by,
     decimal_text,
@@ -236,13 +237,15 @@ class RowTally(ValueTally):
         return partial(self._add_pairs, pairs)
 
     def result(self) -> ValueCounts:
-        """Return how many persons have a number of rows in each class by one digit."""
+        """Return how many persons have a number of rows in each class, by one digit and two."""
         self._cut_down()
         rows, persons = np.unique(self._pairs[0][_VALUE], return_counts=True)
         classes = np.array([class_of(of_float(float(n))) for n in rows], np.int64)
-        counts = np.zeros(2 * classes_by(1) + 1, np.int64)
-        np.add.at(counts, _by(1, classes) + classes_by(1), persons)
-        return ValueCounts([], counts)
+        parts = []
+        for digits in ROW_DIGITS:
+            parts.append(np.zeros(2 * classes_by(digits) + 1, np.int64))
+            np.add.at(parts[-1], _by(digits, classes) + classes_by(digits), persons)
+        return ValueCounts([], np.concatenate(parts))
 
     def _cut_down(self) -> None:
         """Add up the rows of each person."""
