@@ -160,6 +160,7 @@ def test_selections_follow_the_law_of_one_exponential_mechanism_after_another():
 
 
 @pytest.mark.statistical
+@pytest.mark.nightly
 def test_draws_on_two_sides_follow_the_scores_of_each_and_never_meet():
     under, over = [max(value, 0) for value in FLAT], [max(-value, 0) for value in FLAT]
     sample = [chosen(3, sides=[("under", 2), ("over", 1)]) for _ in range(10_000)]

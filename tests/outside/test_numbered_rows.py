@@ -180,6 +180,7 @@ def test_an_item_is_numbered_by_its_number_of_tables_and_an_older_plan_numbers_n
     assert "`cell`" not in (made / "plain" / "statement.md").read_text()
 
 
+@pytest.mark.nightly
 def test_numbered_and_labelled_releases_hold_the_same_answers(made):
     long, plain = views(made / "long"), views(made / "plain")
     whole, rows = plain.table("many"), long.table("many")

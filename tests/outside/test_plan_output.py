@@ -220,6 +220,7 @@ def test_rows_that_are_named_come_before_those_of_the_spec(town):
     assert lines[0].endswith("about 500 records (the spec says 3,000)")
 
 
+@pytest.mark.nightly
 def test_a_weight_that_is_offered_does_what_is_said_of_it(town, monkeypatch):
     """It is pasted and planned: the item comes near to what was promised, and so do the others."""
     monkeypatch.setattr("dpquery.planning.worth.TRIAL_SECONDS", 5.0)  # on a machine in use too

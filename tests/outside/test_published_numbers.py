@@ -244,6 +244,7 @@ def test_tables_too_many_for_one_joint_table_have_the_estimated_total_after_any_
         assert own["consistent"].sum() == pytest.approx(tables["abc"]["estimate"].sum(), rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_tables_too_many_for_one_joint_table_are_the_nearest_by_their_variances(apart):
     """Against the quadratic programme written out, from published estimates and errors alone."""
     tables = consistent()
@@ -321,12 +322,17 @@ def programme(margins, variances):
 # A release made again is free and has the bytes that it had, whatever was moved or renamed.
 
 
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory):
-    """The digests on record, and the ledger before and after the releases were made again."""
+@pytest.fixture(scope="module", params=["linear", pytest.param("rap", marks=pytest.mark.nightly)])
+def golden(tmp_path_factory, request):
+    """The digests on record of a kind, and the ledger before and after it was made again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("golden"))
-        yield json.loads(DIGESTS.read_text()), make_releases()
+        known = json.loads(DIGESTS.read_text())
+        for form in ("pinned", "bytes"):
+            known[form] = {
+                file: one for file, one in known[form].items() if file.startswith(request.param)
+            }
+        yield known, make_releases(request.param)
 
 
 def test_releases_that_the_ledger_holds_are_made_again_without_a_charge_or_the_data(golden):

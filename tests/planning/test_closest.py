@@ -502,6 +502,7 @@ def test_what_is_not_finished_is_tried_on_less_and_then_given_up():
     assert tried == [23, 7, 23, 7]
 
 
+@pytest.mark.nightly
 def test_a_wide_plan_compares_on_a_part_and_says_which(small):
     Path("workload.yaml").write_text(wide_spec(26))
     shown = plan("--epsilon", "0.5")
@@ -557,6 +558,7 @@ def write_wide(attributes, rows=3000):
     pd.DataFrame(codes, columns=names).to_csv("data.csv", index=False)
 
 
+@pytest.mark.nightly
 def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(small):
     Path("workload.yaml").write_text(wide_spec(12, values=6).replace("prefer: closest\n", ""))
     write_wide(12)

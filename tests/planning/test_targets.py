@@ -360,6 +360,7 @@ def test_every_item_is_no_derived_item():
     }
 
 
+@pytest.mark.nightly
 def test_a_target_on_an_item_leaves_room_for_those_on_derived_ones():
     searched = ("--time-limit", "10")
     alone = planned_for("shares: sd <= 0.02", options=searched)

@@ -247,6 +247,7 @@ def test_questions_that_tell_more_values_apart_have_none(tmp_path, monkeypatch):
     assert (finer.adaptive.unbiased, finer.adaptive.unbiased_rmse) == (0, None)
 
 
+@pytest.mark.nightly
 def test_a_declared_number_of_records_has_no_error(tmp_path, monkeypatch):
     plan_town(tmp_path / "made", REPLACE_SPEC)
     rehearse_tables(tmp_path / "made" / "dpquery.plan")

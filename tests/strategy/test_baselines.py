@@ -356,6 +356,7 @@ def test_where_either_may_be_taken_nothing_is_left_out():
         assert not_searched(both[noise]) == []
 
 
+@pytest.mark.nightly
 def test_a_goal_is_searched_for_quickly_under_both_kinds_of_noise_before_one_is_far():
     _, compiled = parsed(SPEC)
     both = select(compiled.workload, noises=NOISES, objective="max")
