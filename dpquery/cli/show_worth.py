@@ -192,7 +192,7 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
         notes.append(("proxy", f"{worth.proxy} {PROXY_PUBLIC}"))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
     notes += sample_notes(report)
-    notes += [("note", words) for words in (*doubts(spec.domain), _hurried(report), report.remark)]
+    notes += [("note", words) for words in _remarks(report)]
     return [
         *notes,
         ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
@@ -375,6 +375,19 @@ def _bin_words(spec: Spec) -> Iterator[str]:
         if words:
             means = [d.name for d in spec.derived if item.name in d.items]
             yield f"{', '.join([item.name, *means])}: {words}"
+
+
+def _remarks(report: PlanReport) -> Iterator[str]:
+    """Yield what may not have been meant, and what was not looked at."""
+    spec, account = report.spec, report.room and report.room.funds.account
+    yield from doubts(spec.domain)
+    fixed = account and account.spent and account.cap.currency == "epsilon"
+    if spec.budget.delta and not report.delta and not fixed:
+        yield (
+            "Gaussian noise is left out, because the `delta` under privacy is 0; with "
+            f"`delta: {power(float(spec.budget.delta))}` there, as under budget, it is compared too"
+        )
+    yield from (_hurried(report), report.remark)
 
 
 def _hurried(report: PlanReport) -> str:

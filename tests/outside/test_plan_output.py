@@ -244,6 +244,14 @@ def test_a_weight_that_is_offered_does_what_is_said_of_it(town, monkeypatch):
     assert others == pytest.approx(offered["others"], abs=0.1)
 
 
+def test_a_delta_of_the_budget_alone_is_said_to_leave_gaussian_noise_out(town):
+    given = SPEC.replace("budget: {epsilon: 4}", "budget: {epsilon: 4, delta: 1e-6}")
+    Path("workload.yaml").write_text(given)
+    assert any("with `delta: 1e-6` there" in line for line in lines_of("--change-cap"))
+    Path("workload.yaml").write_text(given.replace("add-remove}", "add-remove, delta: 1e-6}"))
+    assert not any("Gaussian noise is left out" in line for line in lines_of())
+
+
 def test_a_single_release_errs_as_much_as_is_said_at_the_largest_epsilon(town):
     (price,) = (line for line in lines_of("--epsilon", "1") if line.startswith("price"))
     assert price.startswith(
