@@ -333,17 +333,3 @@ def laplace_limit(moves: Sequence[int], scale: float) -> float:
     """
     spread = 1 / (scale * math.sinh(1 / scale))
     return math.fsum(move / scale + math.expm1(-move / scale) * spread for move in moves)
-
-
-def least_rho(moves: Sequence[int], *, shift: int, scale: Fraction) -> float:
-    """Return what moves of the answers cost at least where these are floored to 2^shift."""
-    return laplace_limit([abs(move) >> shift for move in moves], float(scale))
-
-
-def least_squared_mu(moves: Sequence[int], *, shift: int, scale: Fraction) -> float:
-    """Return the squared mu of GDP that Laplace noise is charged for such moves at least.
-
-    That is (pi / 2) sum (move / scale)^2; each row has at most the privacy loss of that mu.
-    """
-    steps = (abs(move) >> shift for move in moves)
-    return math.pi / 2 * math.fsum((step / float(scale)) ** 2 for step in steps)

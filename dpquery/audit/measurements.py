@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpquery.arrays import Floats, Ints, Numbers
-from dpquery.audit.both_sums import least_rho, least_squared_mu
+from dpquery.audit.both_sums import laplace_limit
 from dpquery.audit.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
 from dpquery.audit.dense_strategy import Cell
 from dpquery.audit.planned_cases import PlannedCase, planned_case, private_folder, pure_squared_mu
@@ -316,12 +316,14 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
         put, *taken = (planned.strategy.column(cell) for cell in planned.noise.worst)
         privacy = planned.spec.privacy
         steps = privacy.steps**planned.power
-        moves = (privacy.max_rows * steps * (put - sum(taken))).tolist()
+        exact_moves = (privacy.max_rows * steps * (put - sum(taken))).tolist()
+        moves = [abs(move) >> planned.strategy.shift for move in exact_moves]  # answers are floored
         hair = Fraction(1, 10**6)  # costs are worked out in floats
-        cost, most = least_rho(moves, shift=planned.strategy.shift, scale=scale), most**2 / 2
+        cost, most = laplace_limit(moves, float(scale)), most**2 / 2
         if counted == "gdp":
             whole = pure_squared_mu(float(amount))
-            squared = least_squared_mu(moves, shift=planned.strategy.shift, scale=scale)
+            # each row has at most the privacy loss of the mu with (pi / 2) (move / scale)^2
+            squared = math.pi / 2 * math.fsum((move / float(scale)) ** 2 for move in moves)
             cost, most = min(whole, squared), Fraction(whole) * (1 + hair)
         least = Fraction(cost) * (1 - hair)
     return math.ceil(least * UNIT), math.ceil(most * UNIT)

@@ -20,7 +20,7 @@ from dpquery.mechanisms.linear import given_facts, sampling_errors
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction.adaptive_fits import UnbiasedAnswers
-from dpquery.reconstruction.least_squares import noisy_values
+from dpquery.reconstruction.least_squares import NoisyValues
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
@@ -144,7 +144,7 @@ class Release(PublishedTables):
         shifts, step = [self.facts.noise.shift], self.spec.privacy.step
         shifts += [] if self.facts.noise.squares is None else [self.facts.noise.squares.shift]
         return [
-            noisy_values(strategy, part, shift=shift, step=step**power)
+            NoisyValues(part, strategy.sizes, shift=shift, step=step**power)
             for power, (part, shift) in enumerate(zip(parts, shifts, strict=True), start=1)
         ]
 

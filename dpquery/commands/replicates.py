@@ -146,7 +146,7 @@ def noise_of(
     items = [item for item in wanted if isinstance(item, Item)]
     derived = [item for item in wanted if isinstance(item, DerivedItem)]
     strategy, std = release.answering, release.noise_std
-    sizes = [measurement.block.queries for measurement in release.measured[0].measurements]
+    sizes = release.measured[0].sizes
     nothing = reconstruct(strategy, [np.zeros(size) for size in sizes])
     without = {item.name: _answers(nothing, release, item) for item in items}
     noisy = release.noisy if derived else ()

@@ -126,8 +126,7 @@ class LinearQuery:
         """
         measurements, mechanisms = self.strategy.measurements, self.mechanism.all
         last_use = {weighted.block.attributes: i for i, weighted in enumerate(measurements)}
-        rows = sum(weighted.block.queries for weighted in measurements)
-        exact = np.empty((len(mechanisms), rows), dtype=np.int64)
+        exact = np.empty((len(mechanisms), sum(self.strategy.sizes)), dtype=np.int64)
         start = 0
         for i, weighted in enumerate(measurements):
             subset, stop = weighted.block.attributes, start + weighted.block.queries

@@ -88,12 +88,6 @@ def tables_of_derived(
 ) -> KnownTables:
     """Return the operators of all tables that derived items are made of.
 
-    Args:
-        spec: with the derived items.
-        classes: what the release counts as one, for each attribute the class of every code.
-        planned: the blocks of the plan's workload.
-        strategy: what is measured.
-
     Raises:
         SpecError: a derived item is made of what the release does not hold: says what to ask for.
     """
@@ -129,15 +123,7 @@ def derived_answers(
 ) -> tuple[DerivedTable, ...]:
     """Return the table of every derived item, in order.
 
-    Args:
-        spec: with the derived items.
-        tables: what `tables_of_derived` returns.
-        strategy: what was measured.
-        estimates: the least-squares solution.
-        noise_std: standard deviation of the noise on each measured row.
-        level: of the intervals.
-        others: answers of other releases, by their folders, for differences from them.
-        sampling: what squared weights say of the sample, where they are measured.
+    Others are the answers of other releases, by their folders, for differences from them.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.

@@ -56,8 +56,8 @@ from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
     MAX_KEPT_NUMBERS,
     Estimates,
+    NoisyValues,
     TableAnswers,
-    noisy_values,
     reconstruct,
     table_answers,
 )
@@ -79,12 +79,6 @@ def given_facts(
 ) -> tuple[Strategy, tuple[FactTest, ...]]:
     """Return how a strategy answers given those public facts that nothing contradicts.
 
-    Args:
-        strategy: what was measured.
-        compiled: the plan's workload and the facts.
-        noisy: the answers of its measurements, as reconstruct takes them.
-        noise_std: standard deviation of the noise on each of them.
-
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
 
@@ -104,15 +98,7 @@ def sampling_errors(
     squares: Sequence[Sequence[Floats]],
     level: float,
 ) -> SamplingErrors | None:
-    """Return what sums of squared weights say of the sample; None where they are not measured.
-
-    Args:
-        spec: declares the weights.
-        strategy: what was measured.
-        noise: on its rows.
-        squares: the noisy sums of squares, once or not at all, as `reconstruct` takes them.
-        level: of the intervals.
-    """
+    """Return what sums of squared weights say of the sample; None where they are not measured."""
     weight = spec.privacy.weight
     if weight is None or weight.design_effect is None or noise.squares is None:
         return None
@@ -124,13 +110,7 @@ def sampling_errors(
 def facts_used(
     spec: Spec, compiled: CompiledSpec, tests: Sequence[FactTest]
 ) -> tuple[PublicFactUse, ...]:
-    """Return what became of every source of public facts, for the manifest.
-
-    Args:
-        spec: declares them.
-        compiled: says which answers they state.
-        tests: of all sources.
-    """
+    """Return what became of every source of public facts, for the manifest."""
     if compiled.facts is None:
         return ()
     answers = compiled.facts.stated(compiled.workload)
@@ -215,7 +195,7 @@ class LinearMechanism:
         """Return noisy values as `reconstruct` takes them, those of squared weights behind."""
         noises = self.query.mechanism.all
         return [
-            noisy_values(self.query.strategy, part, shift=noise.shift, step=noise.step)
+            NoisyValues(part, self.query.strategy.sizes, shift=noise.shift, step=noise.step)
             for noise, part in zip(noises, np.split(values, len(noises)), strict=True)
         ]
 
@@ -267,10 +247,7 @@ class LinearMechanism:
     ) -> "LinearAnswers":
         """Return what computes the answers from noisy values.
 
-        Args:
-            values: as they were measured.
-            level: of the intervals.
-            answering: how the strategy answers given public facts; default: without any.
+        It answers as `answering` does, given public facts; by default without any.
         """
         query, (noisy, *squares) = self.query, self._noisy(values)
         answering = answering or query.strategy
@@ -434,11 +411,7 @@ def linear_mechanism(
     Where one of the plan's strategies was charged for this request already, it is that one, of
     several the first: asked again, the same release comes out, and is free.
 
-    Args:
-        plan: the strategies.
-        spec: what was planned.
-        request: what is asked of them.
-        ledger: that is charged; without one, nothing is charged yet.
+    Without a ledger nothing is charged yet.
 
     Raises:
         LedgerError: the dataset is not registered.
@@ -526,12 +499,7 @@ def check_solution(
 ) -> None:
     """Refuse a strategy whose answers would not be what their standard errors say.
 
-    Args:
-        strategy: what is or was measured.
-        compiled: what is asked of it.
-        noise_std: standard deviation of the noise on each measured row.
-        remedy: what to do.
-        positions: of the blocks in the plan's workload; default: their own.
+    Positions are of the blocks in the plan's workload; by default their own.
 
     Raises:
         SpecError: they would not; nothing was charged or written.

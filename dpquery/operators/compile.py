@@ -13,6 +13,7 @@ that asks for five-year bands is planned, measured and reconstructed on bands. T
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate, chain, combinations
 from operator import xor
 
@@ -327,9 +328,7 @@ def finer_classes(classes: Sequence[Ints], tables: Iterable[Table]) -> tuple[Int
     for table in tables:
         for i, predicates in table.told_apart:
             used[i][predicates] = None
-    return tuple(
-        _split_by(start, table_classes) for start, table_classes in zip(classes, used, strict=True)
-    )
+    return tuple(reduce(_refine, sets, start) for start, sets in zip(classes, used, strict=True))
 
 
 def merged_codes(table: Table, classes: Sequence[Ints]) -> Iterator[tuple[int, int, int]]:
@@ -343,14 +342,8 @@ def merged_codes(table: Table, classes: Sequence[Ints]) -> Iterator[tuple[int, i
             yield i, int(first[code]), code
 
 
-def _split_by(classes: Ints, used: Iterable[PredicateSet | SummedValues]) -> Ints:
-    """Number the classes of codes after predicate sets and values have split them."""
-    for predicates in used:
-        classes = _refine(classes, predicates)
-    return classes
-
-
 def _refine(classes: Ints, predicates: PredicateSet | SummedValues) -> Ints:
+    """Number the classes of codes after a predicate set, or values, have split them."""
     n = len(classes)
     match predicates:
         case IdentitySet():

@@ -371,12 +371,7 @@ SHAPES: dict[str, type[Strategy]] = {
 
 
 def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strategy:
-    """Return the strategy that a plan describes.
-
-    Args:
-        encoded: what `Strategy.encode` returned, or hostile.
-        noise: what is added.
-        workload: that it is to answer.
+    """Return the strategy that JSON values of `Strategy.encode`, or hostile ones, describe.
 
     Raises:
         SpecError: it is damaged, too large, or does not answer the workload.

@@ -74,11 +74,6 @@ def settled_accounting(
 
     A dataset's own record comes before its parent's. A record in epsilon says nothing: a budget
     with a delta is then another one, which registration refuses or changes.
-
-    Args:
-        spec: declares the dataset and its parent.
-        currencies: of all datasets on record.
-        mechanism: that was asked for.
     """
     if spec.accounting is not None:
         return Counted(spec.accounting)
@@ -130,13 +125,6 @@ def by_noise(
 
     Each kind of noise is priced in its own accounting. The one that errs less at an equal share of
     the budget decides, or where the plan has targets the one that meets them with the smaller.
-
-    Args:
-        plan: the selections.
-        spec: leaves open what losses are added up as.
-        workload: what the strategies answer.
-        funds: the accounts that are charged, by what losses are added up as.
-        terms: the guarantee.
     """
     to_meet = bool(plan.targets) and terms.epsilon is None
     offers = []

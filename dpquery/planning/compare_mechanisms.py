@@ -216,12 +216,7 @@ def with_fits(
 ) -> PlanReport:
     """Rehearse what has no error bars beside the better linear strategy, and say what is preferred.
 
-    Args:
-        report: of the linear strategies, at the guarantee of the rehearsal.
-        stage: what the rehearsal needs; or why there is none, empty for no remark.
-        request: the mechanisms to compare, and the proxy.
-        time_limit: CPU seconds of each, half of them for the search of settings where one is
-            wanted.
+    Each has so many CPU seconds, half of them for the search of settings where one is wanted.
 
     Raises:
         SpecError: what was asked for cannot answer this workload, or not in time.
@@ -448,13 +443,7 @@ class ColumnRehearsal:
         selections: Mapping[Noise, Selection],
         reported: Callable[[Plan], PlanReport],
     ) -> PlanReport:
-        """Return the report of the plan with the strategy and the column that err least.
-
-        Args:
-            plan: by the error of its estimates.
-            selections: what it was made of.
-            reported: reports a plan.
-        """
+        """Return the report of the plan with the strategy and the column that err least."""
         report = reported(plan)
         if not self.proxies:
             return report

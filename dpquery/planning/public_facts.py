@@ -194,12 +194,7 @@ def with_facts(
 ) -> Mapping[Noise, "Selection"]:
     """Return selections with the best strategy given the facts, and its errors given them.
 
-    Args:
-        selections: without the facts.
-        compiled: the workload and the facts; where there are none nothing changes.
-        objective: what was minimised.
-        targets: or what was to be met.
-        flaw_of: says what is wrong with a strategy's answers.
+    Where there are no facts nothing changes.
     """
     if compiled.facts is None:
         return selections
@@ -248,13 +243,7 @@ def _given_facts(
 
 
 def facts_words(spec: Spec, compiled: CompiledSpec, strategy: Strategy) -> tuple[str, ...]:
-    """Return what public facts do to a plan, in words; nothing where there are none.
-
-    Args:
-        spec: says where they stand.
-        compiled: the workload and the facts.
-        strategy: that is chosen.
-    """
+    """Return what public facts do to a plan, in words; nothing where there are none."""
     answering = informed(strategy, compiled.facts, compiled.workload)
     if not isinstance(answering, InformedStrategy):
         return ()

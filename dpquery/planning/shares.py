@@ -64,13 +64,6 @@ def selections_by_shares(
 ) -> Mapping[Noise, Selection]:
     """Return for each kind of noise the best strategies of all groups, side by side.
 
-    Args:
-        groups: of blocks with their shares.
-        workload: what is asked.
-        noises: to plan for.
-        search: how.
-        flaw_of: says what is wrong with a strategy's answers.
-
     Raises:
         SpecError: no strategy of a group can be measured beside others, or the answers of all have
             a flaw.

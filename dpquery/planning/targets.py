@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,19 +46,25 @@ LEAST_TRIED_NOISE, MOST_TRIED_NOISE = 1e-6, 1e12  # unit noise that is tried at 
 
 
 @dataclass(frozen=True)
-class DerivedReached:
-    """A target on a derived item and the figure that is expected, in the item's own unit."""
+class Reached:
+    """A target and the figure that the plan reaches at its guarantee, in counts."""
 
     target: Target  # what was asked for
-    figure: float  # infinite where rows are lost in noise
-    rows: int  # of the item
-    lost: int  # how many of them are lost in noise
-    unknown: int  # how many have no value in the population, and are left out
+    figure: float
 
     @property
     def met(self) -> bool:
         """Whether the figure is at or below the target."""
         return self.figure <= self.target.at_most
+
+
+@dataclass(frozen=True)
+class DerivedReached(Reached):
+    """The same of a derived item, in its own unit; infinite where rows are lost in noise."""
+
+    rows: int  # of the item
+    lost: int  # how many of them are lost in noise
+    unknown: int  # how many have no value in the population, and are left out
 
 
 class DerivedErrors:
@@ -75,15 +80,7 @@ class DerivedErrors:
         proxy: Path | None,
         population: Population = POPULATIONS[0],
     ) -> None:
-        """Read the population.
-
-        Args:
-            items: one at least.
-            spec: with the items.
-            compiled: its workload.
-            rows: about how many records there are.
-            proxy: a public file or an earlier release; None for the made-up population.
-            population: the made-up one.
+        """Read the population: of a public file or an earlier release, or the made-up one.
 
         Raises:
             SpecError: the proxy cannot be read.
@@ -148,13 +145,7 @@ class DerivedTargets(DerivedErrors):
         compiled: CompiledSpec,
         proxy: Path | None,
     ) -> None:
-        """Read the population.
-
-        Args:
-            targets: one at least, all on derived items.
-            spec: with the items.
-            compiled: its workload.
-            proxy: a public file or an earlier release; None for the made-up population.
+        """Read the population for targets on derived items, one at least.
 
         Raises:
             SpecError: the spec does not say how many records there are; the proxy cannot be read;
@@ -196,10 +187,6 @@ class DerivedTargets(DerivedErrors):
 
         They steer the choice of a strategy, no more: what it reaches is tried with its own errors.
         Where there are others, they are as lax as these derived targets are for a quick strategy.
-
-        Args:
-            beside: the targets on items.
-            quick: returns quick strategies for targets, by their noise.
         """
         limits = self._apart()
         if not beside or not limits:
@@ -246,7 +233,8 @@ class DerivedTargets(DerivedErrors):
         exact = [item.name for item in self.items.values() if not is_tried(item.statistic)]
         lines = []
         if simulated:
-            population, trials = self._population, self._any_trials.trials
+            trials = self._trials_of(next(iter(self._selections))).trials
+            population = self._population
             aside = " (not like your records)" if self.made_up else ""
             remedy = "; --proxy names public records that are more like them" * self.made_up
             lines.append(
@@ -260,11 +248,7 @@ class DerivedTargets(DerivedErrors):
 
     def reached(self, noise: Noise, std: float) -> tuple[DerivedReached, ...]:
         """Return what is reached where the noise on a query of sensitivity one is so large."""
-        return tuple(self._reached(target, noise, std) for target in self.targets)
-
-    @cached_property
-    def _any_trials(self) -> DerivedTrials:
-        return self._trials_of(next(iter(self._selections)))
+        return tuple(_reached(of, self.errors(of.item, noise, std)) for of in self.targets)
 
     def _most_noise(self, noise: Noise) -> float:
         most = most_noise(lambda std: all(each.met for each in self.reached(noise, std)))
@@ -283,9 +267,6 @@ class DerivedTargets(DerivedErrors):
             f"no epsilon meets the target on {quoted(missed.target.item)}, tried on "
             f"{self._population.words}: {why}"
         )
-
-    def _reached(self, target: Target, noise: Noise, std: float) -> DerivedReached:
-        return _reached(target, self.errors(target.item, noise, std))
 
 
 def most_noise(met: Callable[[float], bool]) -> float | None:
@@ -337,19 +318,6 @@ def _check_own_noise(target: Target, item: DerivedItem) -> None:
 DIGITS = 4  # of a least epsilon, rounded up
 _FORM = re.compile(r"\s*(.+?)\s*:\s*(sd|rmse)\s*<=\s*([0-9.eE+-]+)\s*", re.DOTALL)
 _FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}
-
-
-@dataclass(frozen=True)
-class Reached:
-    """A target and the figure that the plan reaches at its guarantee, in counts."""
-
-    target: Target
-    figure: float
-
-    @property
-    def met(self) -> bool:
-        """Whether the figure is at or below the target."""
-        return self.figure <= self.target.at_most
 
 
 @dataclass(frozen=True)

@@ -177,14 +177,7 @@ class JudgedOn:
     def __init__(
         self, spec: Spec, compiled: CompiledSpec, *, rows: int | None, proxy: Path | None
     ) -> None:
-        """Keep what is asked for.
-
-        Args:
-            spec: what is planned.
-            compiled: its operators.
-            rows: about how many records there are, in place of what the spec says.
-            proxy: public records; None for made-up ones.
-        """
+        """Keep what is asked for; `rows` is used in place of what the spec says."""
         self.rows = rows or spec.expected_total
         self.proxy, self._spec, self._compiled = proxy, spec, compiled
         self._tried = (UNEVEN, MILDER) if proxy is None else (UNEVEN,)
@@ -288,16 +281,7 @@ def worth_of(
     delta: Fraction,
     judged_on: JudgedOn,
 ) -> PlanWorth:
-    """Return what the items are worth under a plan's better selection, at its guarantee.
-
-    Args:
-        plan: the plan.
-        priced: the selection.
-        spec: what was planned.
-        compiled: its operators.
-        delta: of the guarantee.
-        judged_on: the records to judge the items on.
-    """
+    """Return what the items are worth under a plan's better selection, at its guarantee."""
     noise = priced.selection.noise
     items = tuple(
         ItemWorth(

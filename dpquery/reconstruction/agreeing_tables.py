@@ -59,7 +59,7 @@ from dpquery.reconstruction.components import (
 )
 from dpquery.reconstruction.joint_counts import JointCounts, Measured, attributes_together
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
-from dpquery.reconstruction.nearest import SHAPED, noise_shape, onto_simplex, whole_cells
+from dpquery.reconstruction.nearest import SHAPED, noise_shape, onto_total, whole_cells
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.strategy import Strategy
@@ -205,12 +205,7 @@ class AgreeingTables:
     def __init__(
         self, measured: Measured, blocks: Sequence[Block], steps: int = AGREEING_STEPS
     ) -> None:
-        """Say which tables can be fitted.
-
-        Args:
-            measured: what is known of them.
-            blocks: what is asked for, of the release and later; others have no answers.
-            steps: towards the nearest tables, where their joint classes are too many.
+        """Say which tables can be fitted, of what is asked for now and later.
 
         Privacy:
             Post-processing: a function of noisy answers and public inputs.
@@ -312,9 +307,7 @@ class _TablesApart:
         return tables
 
     def _cells(self, block: Block) -> Floats:
-        cells = self._tables.table(varying(block))
-        flat, total = cells.reshape(1, -1), np.array([self._tables.total])
-        return onto_simplex(flat, np.ones_like(flat), total).reshape(cells.shape)
+        return onto_total(self._tables.table(varying(block)), self._tables.total)
 
 
 def _within(block: Block, attributes: Sequence[int]) -> bool:

@@ -79,7 +79,7 @@ class Probes:
     def __init__(self, strategy: Strategy) -> None:
         weights = [rows.weight for rows in strategy.measurements]
         self._rng = public_generator(public_seed((strategy.shape, weights)))
-        self._rows = [rows.block.queries for rows in strategy.measurements]
+        self._rows = strategy.sizes
         self.shape = strategy.shape
         self.codes = np.stack(
             [self._rng.integers(n, size=PROBED_CELLS) for n in self.shape], axis=1
@@ -157,12 +157,8 @@ def flaw_of(
 ) -> str:
     """Return what is wrong with the answers from a strategy, in words; nothing where it is sound.
 
-    Args:
-        strategy: what is measured.
-        workload: what is answered from it.
-        items: the places of the blocks of every item: some of each are looked at.
-        noise_std: standard deviation of the noise on each measured row.
-        positions: of the blocks in the workload that the strategy was made for; default: their own.
+    Items are the places of their blocks, some of which are looked at. Positions are of the blocks
+    in the workload that the strategy was made for; by default their own.
     """
     probes, pairs = Probes(strategy), list(enumerate(workload.blocks))
     checked: list[list[KnownBlock]] = []
@@ -240,8 +236,7 @@ class _Check:
         number, which is the widest there is. It is too wide for items of many answers: some of
         each are held against their covariances too, so that each counts for what it is worth.
         """
-        rows = sum(measured.block.queries for measured in self.strategy.measurements)
-        numbers = rows + sum(block.queries for block, _ in self.checked)
+        numbers = sum(self.strategy.sizes) + sum(block.queries for block, _ in self.checked)
         least = max(1, min(LEAST_DRAWS, DRAWN // numbers))
         draws = DRAWN // (numbers + BLOCK_COST * len(self.checked))
         draws = min(MOST_DRAWS, max(least, draws))

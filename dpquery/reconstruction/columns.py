@@ -196,11 +196,8 @@ def with_columns(
 ) -> TableAnswers:
     """Return a table's answers with the columns asked for; the estimates are as they were.
 
-    Args:
-        answers: of one table.
-        columns: in order.
-        fitted: (m,) the answers of the columns that are fitted to all measurements; None where
-            this table has none.
+    Fitted are the answers, (m,), of columns that all measurements make; None where this table has
+    none.
     """
     extra = tuple(_values(answers, column, fitted) for column in columns)
     return replace(answers, extra=extra)
@@ -418,14 +415,7 @@ def extra_columns(
 ) -> ExtraColumns:
     """Return the extra columns of all tables; what is fitted to all measurements is fitted here.
 
-    Args:
-        columns: in order; checked by check_columns.
-        strategy: what was measured.
-        noisy: the answers of its measurements, as reconstruct takes them.
-        estimates: the least-squares solution, which gives the number of records.
-        blocks: what is asked, and what else its tables are to agree with.
-        noise_std: standard deviation of the noise on each of them.
-        steps: towards the nearest tables that agree.
+    The columns have passed check_columns. Tables agree with all of the blocks.
     """
     model = shrunk = rows = agreeing = None
     if _among(columns, "graphical"):

@@ -76,7 +76,7 @@ class JointAnswers:
         """
         if self.strategy.noise == "gaussian":
             return None
-        sizes = [rows.block.queries for rows in self.strategy.measurements]
+        sizes = self.strategy.sizes
         answered = sum(block.queries for block, _ in self.blocks.values())
         if sum(sizes) > MAX_UNITS or sum(sizes) * answered > MAX_COEFFICIENTS:
             return None

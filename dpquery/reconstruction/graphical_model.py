@@ -30,6 +30,7 @@ from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_QUERY_MATRIX_ENTRIES, MAX_TREE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Identity
+from dpquery.reconstruction.components import varying
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.strategy import Strategy, WeightedColumns, column_matrices
 
@@ -68,7 +69,7 @@ def check_graphical(strategy: Strategy) -> None:
         )
     measured = column_matrices(strategy.measurements)
     cells = junction_tree_cells(
-        strategy.shape, [_varying(measurement.block) for measurement in measured]
+        strategy.shape, [varying(measurement.block) for measurement in measured]
     )
     if cells > MAX_TREE_CELLS:
         raise UnsupportedWorkloadError(
@@ -149,7 +150,7 @@ class GraphicalModel:
         import jax
 
         with jax.enable_x64(True):
-            table = self._model.project(_names(_varying(block))).datavector(flatten=False)
+            table = self._model.project(_names(varying(block))).datavector(flatten=False)
             return block.apply(np.asarray(table, dtype=np.float64).reshape(block.table_shape))
 
 
@@ -158,11 +159,8 @@ def fit_graphical(
 ) -> GraphicalModel:
     """Fit the model to the noisy answers of a strategy's measurements.
 
-    Args:
-        strategy: what was measured; check_graphical has let it pass.
-        answers: of each measurement, as floats in units of the integer strategy.
-        noise_std: standard deviation of the noise on each of them.
-        total: estimated number of records; the model has at least one.
+    The strategy has passed check_graphical; answers are in units of its integers. The model has one
+    record at least.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
@@ -176,9 +174,9 @@ def fit_graphical(
         from mbi.marginal_loss import from_linear_measurements
 
         measured = column_matrices(strategy.measurements)
-        used = sorted({i for measurement in measured for i in _varying(measurement.block)})
+        used = sorted({i for measurement in measured for i in varying(measurement.block)})
         measurements = [
-            LinearMeasurement(values, _names(_varying(measurement.block)), std, query)
+            LinearMeasurement(values, _names(varying(measurement.block)), std, query)
             for measurement, noisy in zip(measured, answers, strict=True)
             for values, std, query in [_scaled(measurement, noisy, noise_std)]
         ]
@@ -205,12 +203,6 @@ def _scaled(
         matrices.append(np.asarray(factor.dense(), dtype=np.float64) / entry)
         scale *= entry
     return noisy / scale, noise_std / scale, _Query(block.table_shape, tuple(matrices))
-
-
-def _varying(block: Block) -> Subset:
-    """Return the attributes of a block that have more than one class."""
-    pairs = zip(block.attributes, block.table_shape, strict=True)
-    return tuple(i for i, size in pairs if size > 1)
 
 
 def _names(attributes: Iterable[int]) -> tuple[str, ...]:

@@ -200,7 +200,8 @@ class JointCounts:
 
     def answer(self, block: Block) -> Floats:
         """Return the answers of a block over some of the attributes, of its row_shape."""
-        return block.apply(self._margin(self._counts, block))
+        beyond = tuple(axis for axis, i in enumerate(self.attributes) if i not in block.attributes)
+        return block.apply(self._counts.sum(axis=beyond).reshape(block.table_shape))
 
     def whole_numbers(self, block: Block) -> Ints:
         """Return answers in whole numbers that some table of whole numbers has; int64.
@@ -209,28 +210,22 @@ class JointCounts:
         rounded by itself, as sums of many small cells would be off by more than their rounding.
         """
         largest = max((math.prod(block.table_shape) for block in self._blocks), default=1)
-        if math.prod(self.shape) <= WHOLE_JOINTLY * largest:
-            counted: Numbers = self._margin(self._whole_counts, block)
-        else:
+        kept = self.attributes
+        if math.prod(self.shape) > WHOLE_JOINTLY * largest:
             kept = tuple(i for i in block.attributes if i in self.attributes)
-            if kept not in self._whole:
-                cells = self._margin(self._counts, block)
-                shape = [self._measured.strategy.shape[i] for i in kept]
-                self._whole[kept] = whole_cells(cells.reshape(shape), self._orders(kept))
-            counted = self._whole[kept].reshape(block.table_shape)
+        if kept not in self._whole:
+            beyond = tuple(axis for axis, i in enumerate(self.attributes) if i not in kept)
+            self._whole[kept] = whole_cells(self._counts.sum(axis=beyond), self._orders(kept))
+        summed = tuple(axis for axis, i in enumerate(kept) if i not in block.attributes)
+        counted = self._whole[kept].sum(axis=summed).reshape(block.table_shape)
         return np.asarray(np.rint(block.apply(counted)), dtype=np.int64)
 
-    @cached_property
-    def _whole_counts(self) -> Ints:
-        return whole_cells(self._counts, self._orders(self.attributes))
-
     def _orders(self, attributes: Subset) -> list[Ints | None]:
-        sizes = self._measured.strategy.shape
-        return [order_of_codes(factors_of(self._blocks, i), sizes[i]) for i in attributes]
-
-    def _margin(self, counts: Numbers, block: Block) -> Numbers:
-        beyond = tuple(axis for axis, i in enumerate(self.attributes) if i not in block.attributes)
-        return np.asarray(counts.sum(axis=beyond)).reshape(block.table_shape)
+        sizes, asked = self._measured.strategy.shape, dict[int, list[Factor]]()
+        for block in self._blocks:
+            for i, factor in zip(block.attributes, block.factors, strict=True):
+                asked.setdefault(i, []).append(factor)
+        return [order_of_codes(asked.get(i, []), sizes[i]) for i in attributes]
 
     @cached_property
     def _counts(self) -> Floats:
@@ -277,16 +272,6 @@ class JointCounts:
         return total * outer_product(
             [single[i] / total if i in single else np.full(n, 1 / n) for i, n in sizes]
         )
-
-
-def factors_of(blocks: Iterable[Block], attribute: int) -> list[Factor]:
-    """Return what blocks ask of one attribute."""
-    return [
-        factor
-        for block in blocks
-        for i, factor in zip(block.attributes, block.factors, strict=True)
-        if i == attribute
-    ]
 
 
 def attributes_together(shape: Sequence[int], sets: Iterable[Sequence[int]]) -> list[Subset]:

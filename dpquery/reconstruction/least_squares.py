@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Protocol, overload
 
@@ -61,21 +61,24 @@ def reconstruct(strategy: Strategy, answers: Sequence[Floats]) -> Estimates:
     return ESTIMATES[type(strategy)](strategy, answers)
 
 
-class _ProductEstimates:
-    """x = kron_i (A_i'A_i)^-1 A_i' y over the measured attributes."""
+class _CellEstimates:
+    """Estimated cells of the measured attributes, of one measurement: worked out when asked for."""
 
-    def __init__(self, strategy: ProductStrategy, answers: Sequence[Floats]) -> None:
-        (rows,) = strategy.measurements
-        self.strategy, self.weight = strategy, rows.weight
-        self.noisy = answers[0].reshape(rows.block.row_shape)
+    def __init__(
+        self, strategy: ProductStrategy | OrbitsStrategy, answers: Sequence[Floats]
+    ) -> None:
+        self.strategy, self.answers = strategy, answers
 
     @cached_property
     def cells(self) -> Floats:
-        products = [partial(self.strategy.recover, i) for i in self.strategy.attributes]
-        return kron_apply(products, self.noisy / self.weight)
+        (rows,) = self.strategy.measurements
+        return self.strategy.cells(self.answers[0] / rows.weight)
 
     def answer(self, block: Block, position: int | None) -> Floats:
-        return _answer_from(self.cells, self.strategy.attributes, block)
+        # attributes of one class have no axis in the cells
+        attributes = self.strategy.attributes
+        beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
+        return block.apply(self.cells.sum(axis=beyond).reshape(block.table_shape))
 
 
 class _SplitEstimates(ABC):
@@ -317,36 +320,15 @@ def discrepancies(strategy: InformedStrategy, estimates: Estimates) -> Floats:
     return np.asarray(solve_triangular(strategy.root, np.concatenate(off), lower=True))
 
 
-class _OrbitsEstimates:
-    """Cells from the components, each solved by itself."""
-
-    def __init__(self, strategy: OrbitsStrategy, answers: Sequence[Floats]) -> None:
-        self.strategy, self.answers = strategy, answers
-
-    @cached_property
-    def cells(self) -> Floats:
-        (rows,) = self.strategy.measurements
-        return self.strategy.cells(self.answers[0] / rows.weight)
-
-    def answer(self, block: Block, position: int | None) -> Floats:
-        return _answer_from(self.cells, self.strategy.attributes, block)
-
-
-def _answer_from(cells: Floats, attributes: Subset, block: Block) -> Floats:
-    """Answer a block from the table over more attributes; those of one class have no axis there."""
-    beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
-    return block.apply(cells.sum(axis=beyond).reshape(block.table_shape))
-
-
 ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
-    ProductStrategy: _ProductEstimates,
+    ProductStrategy: _CellEstimates,
     MarginalsStrategy: _MarginalEstimates,
     ResidualStrategy: _ResidualEstimates,
     UnionStrategy: _UnionEstimates,
     DirectStrategy: _DirectEstimates,
     CellClassesStrategy: _CellClassesEstimates,
     CoarserStrategy: _CoarserEstimates,
-    OrbitsStrategy: _OrbitsEstimates,
+    OrbitsStrategy: _CellEstimates,
     InformedStrategy: _InformedEstimates,
 }
 """What makes estimates of the noisy answers of each shape."""
@@ -398,7 +380,10 @@ class NoisyValues(MeasuredValues):
     def __init__(
         self, values: Ints, sizes: Sequence[int], *, shift: int, step: Fraction = Fraction(1)
     ) -> None:
-        """Take (m,) values in steps of 2^shift, and how many belong to each measurement."""
+        """Take (m,) values in steps of 2^shift, and how many belong to each measurement.
+
+        What 1 in the tables that were measured is worth in answers is one `step`.
+        """
         self._values, self._step = values, 2.0**shift * float(step)
         self._ends = [0, *accumulate(sizes)]
         if self._ends[-1] != len(values):
@@ -410,21 +395,6 @@ class NoisyValues(MeasuredValues):
     def values_of(self, place: int) -> Floats:
         """Return the values of one measurement."""
         return np.asarray(self._values[self._ends[place] : self._ends[place + 1]] * self._step)
-
-
-def noisy_values(
-    strategy: Strategy, values: Ints, *, shift: int, step: Fraction = Fraction(1)
-) -> NoisyValues:
-    """Split noisy values by measurement, in units of the integer strategy.
-
-    Args:
-        strategy: what was measured.
-        values: (m,) noisy values in steps of the grid, 2^shift.
-        shift: of the grid.
-        step: what 1 in the tables that were measured is worth in answers.
-    """
-    sizes = [measurement.block.queries for measurement in strategy.measurements]
-    return NoisyValues(values, sizes, shift=shift, step=step)
 
 
 def table_answers(
@@ -439,14 +409,7 @@ def table_answers(
 ) -> TableAnswers:
     """Return the answers of a table with their standard errors and noise intervals.
 
-    Args:
-        table: of the spec.
-        block: the same, compiled.
-        estimates: the result of `reconstruct` on the measurements.
-        strategy: what was measured.
-        position: of the block in the workload; None where it is not of the workload.
-        std_errors: of the block's queries; the same memory may serve other tables.
-        level: of the noise intervals.
+    Standard errors are not copied: the same memory may serve other tables.
     """
     half = half_widths(strategy, block, std_errors, position=position, level=level)
     return TableAnswers(table, estimates.answer(block, position).ravel(), std_errors, half)

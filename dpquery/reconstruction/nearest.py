@@ -143,12 +143,12 @@ def nearest_counts(
     if total <= 0:
         return np.zeros(target.shape)
     steepest = _steepest(gram, target.shape)
-    point = ahead = _onto(start, total)
+    point = ahead = onto_total(start, total)
     product = product_ahead = gram(point)
     last = _value(point, product, target)
     momentum = 1.0
     for step in range(1, MOST_GRADIENTS + 1):
-        moved = _onto(ahead - (product_ahead - target) / steepest, total)
+        moved = onto_total(ahead - (product_ahead - target) / steepest, total)
         product_moved = gram(moved)
         change = moved - ahead
         if np.vdot(change, product_moved - product_ahead) > steepest * np.vdot(change, change):
@@ -186,13 +186,13 @@ def _value(point: Floats, product: Floats, target: Floats) -> float:
     return float(np.vdot(point, product / 2 - target))
 
 
-def _onto(values: Floats, total: float) -> Floats:
+def onto_total(values: Floats, total: float) -> Floats:
+    """Return the nearest numbers of any shape, none negative, that add up to a total."""
     flat = values.reshape(1, -1)
     return onto_simplex(flat, np.ones_like(flat), np.array([total])).reshape(values.shape)
 
 
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread as evenly as can be
-SLACK = 1e-6  # a value this close below a whole number is that number: sums of floats are no better
 
 
 def whole_cells(cells: Floats, orders: Sequence[Ints | None]) -> Ints:
@@ -226,11 +226,11 @@ def whole_cells(cells: Floats, orders: Sequence[Ints | None]) -> Ints:
 def _split(sums: Floats, totals: Ints) -> Ints:
     """Round every line up or down to whole numbers of its total. (lines, n)."""
     ends = np.cumsum(sums, axis=1)
-    low = np.floor(ends[:, -1] + SLACK)
+    low = np.floor(ends[:, -1] + _SLACK)
     above = np.clip(ends[:, -1] - low, 0.0, 1.0)
     point = (0.5 + GOLDEN * np.arange(len(sums))) % 1
     shift = np.where(totals > low, 1 - above * (1 - point), (1 - above) * point)
-    counts = np.floor(ends + shift[:, None] + SLACK).astype(np.int64)
+    counts = np.floor(ends + shift[:, None] + _SLACK).astype(np.int64)
     counts = np.minimum(counts, totals[:, None])
     counts[:, -1] = totals
     return np.diff(counts, axis=1, prepend=0)

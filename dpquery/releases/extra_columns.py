@@ -57,14 +57,7 @@ def with_extra(
     columns: Sequence[ExtraColumn],
     fitted: FittedFacts | None = None,
 ) -> Manifest:
-    """Return a manifest with the facts on a release's extra columns.
-
-    Args:
-        manifest: of the release without them.
-        spec: what was asked.
-        columns: in order; none leave the manifest as it is.
-        fitted: of columns that are fitted to all tables.
-    """
+    """Return a manifest with the facts on a release's extra columns."""
     if not columns:
         return manifest
     names = {column.name for column in columns}

@@ -353,23 +353,9 @@ def manifest_of(
 ) -> Manifest:
     """Return the manifest of a release.
 
-    Args:
-        spec: what was asked.
-        mechanism: what made it private.
-        noise_source: what drew the noise.
-        strategy: what was measured.
-        plan: sha256 of the plan file.
-        key: of the measurement.
-        ledger: the event that committed the measurement.
-        cumulative: what the dataset had spent at that event, in one sentence. It must not change
-            when the same release is made again later.
-        level: of the noise intervals.
-        error_by_epsilon: (epsilon, rmse), for the report's curve.
-        measurements: digest of the noisy values that go with it.
-        rap: of a release by relaxed adaptive projection; `mechanism` is then that of the counts.
-        adaptive: of one by adaptive measurement, likewise.
-        labelled_tables: rows of items of more tables are numbered; None: of none.
-        tables: edition of the tables.
+    `cumulative` is what the dataset had spent at the event that committed the measurement: it must
+    not change when the same release is made again later. Rows of items of more tables than
+    `labelled_tables` are numbered; where it is None, of none. The other arguments are fields.
     """
     name = RAP if rap is not None else ADAPTIVE if adaptive is not None else ""
     return Manifest(

@@ -185,6 +185,11 @@ class Strategy(Sent, ABC):
         """What is measured. Sensitivity, exact answers and charges follow from it."""
 
     @property
+    def sizes(self) -> list[int]:
+        """The number of rows of each measurement."""
+        return [measured.block.queries for measured in self.measurements]
+
+    @property
     def spans_its_sets(self) -> bool:
         """Whether measuring a set of attributes answers every query on that set."""
         return True
@@ -282,12 +287,6 @@ class Strategy(Sent, ABC):
     @abstractmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
         """Return the strategy that JSON values of `encode` describe; they may be hostile.
-
-        Args:
-            encoded: the values.
-            name: of the candidate.
-            noise: what is added.
-            workload: that the strategy is to answer.
 
         Raises:
             LookupError, TypeError, ValueError, ArithmeticError: it is no such strategy for the

@@ -200,11 +200,6 @@ def _position(column: Column, decimal: str) -> Callable[[str], int]:
             assert_never(kind)
 
 
-def declared_numbers(kind: Categorical | Boolean, decimal: str) -> list[ExactNumber]:
-    """Return all numbers that have the code of a declared text."""
-    return [key for key in known_codes(kind, decimal) if not isinstance(key, str)]
-
-
 def known_codes(kind: Categorical | Boolean, decimal: str) -> Known:
     """Return the codes of declared texts, and of the numbers among them, in either writing.
 
@@ -376,7 +371,8 @@ def _steps(kind: ColumnKind, decimal: str, outside: int) -> tuple[Floats, Ints]:
         case Bins(edges=edges):
             return np.array(edges), np.array([outside, *range(len(edges) - 1), outside])
         case Categorical() | Boolean():
-            bounds = np.unique([nearest_float(value) for value in declared_numbers(kind, decimal)])
+            numbers = (key for key in known_codes(kind, decimal) if not isinstance(key, str))
+            bounds = np.unique([nearest_float(value) for value in numbers])
             return bounds, np.full(bounds.size + 1, outside)
         case _:
             return np.zeros(0), np.full(1, outside)

@@ -40,10 +40,6 @@ _IN_MEMORY = "/proc/"  # what came on stdin, and is held in memory
 def sources_of(data: Data, file: FileFormat) -> list[Source]:
     """Return the sources that a location names, or several.
 
-    Args:
-        data: the locations.
-        file: how the spec says that text is written.
-
     Raises:
         DataError: no file is there, a folder holds folders, or a source is named twice; or it is
             on Spark.

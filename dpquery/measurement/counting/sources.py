@@ -190,11 +190,7 @@ def places_of(
 ) -> dict[str, int]:
     """Return the place of each declared column among the names of a header or schema.
 
-    Args:
-        declared: columns that must be there exactly once.
-        names: of all columns, in their order.
-        where: what messages call the place of the names.
-        hint: what else to do where columns are missing.
+    Names are of all columns, in their order; a hint says what else to do where columns are missing.
     """
     missing = [name for name in declared if name not in names]
     repeated = [name for name in declared if names.count(name) > 1]

@@ -391,12 +391,7 @@ class PackedCodes:
     """How codes of attributes are packed: each word is a number of mixed radix."""
 
     def __init__(self, attributes: Iterable[int], shape: Sequence[int]) -> None:
-        """Choose the attributes of each word.
-
-        Args:
-            attributes: whose codes are packed.
-            shape: number of codes of every attribute.
-        """
+        """Choose the attributes of each word; of attribute i there are shape[i] codes."""
         self._shape = tuple(shape)
         self._words: list[list[int]] = [[]]
         room = _ROOM

@@ -43,10 +43,6 @@ _UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 def check_header(data: Data, spec: Spec) -> None:
     """Check, from headers and schemas alone, that all sources have every declared column once.
 
-    Args:
-        data: see `locations`.
-        spec: declares the columns.
-
     Raises:
         DataError: a source cannot be opened, lacks or repeats a declared column, has one of a type
             whose values are never what is declared, or is named twice; the message names declared

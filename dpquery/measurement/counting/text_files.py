@@ -211,11 +211,7 @@ def columns(
 ) -> StoredRecords:
     """Return the wanted columns of a chunk of whole records, and how many are malformed.
 
-    Args:
-        chunk: whole records, as `chunks` yields them.
-        width: number of fields of a record.
-        wanted: places of the columns to return; at least one.
-        dialect: how the records are written.
+    One column at least is wanted.
     """
     texts: list[StoredValues] = [[] for _ in wanted]
     malformed = 0

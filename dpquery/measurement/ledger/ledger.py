@@ -332,11 +332,6 @@ class Ledger:
     def currency(self, dataset: str, *, unit: str, parent: str | None = None) -> Currency:
         """Return the currency that a dataset is charged in.
 
-        Args:
-            dataset: its name.
-            unit: the protected unit of the charge, as `unit_of` writes it.
-            parent: the parent that the spec names, if it names one.
-
         Raises:
             LedgerError: the dataset is not registered.
             PlanConflictError: registered for another unit: losses of rows and of persons do not

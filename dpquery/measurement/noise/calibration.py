@@ -297,11 +297,7 @@ def calibration(
 ) -> Calibration:
     """Return what noise for a strategy is calibrated to.
 
-    Args:
-        strategy: its blocks and integer weights.
-        privacy: the protected unit and its neighbours.
-        change: what a record does between neighbours, of `sound_change`; default: the most that
-            the unit allows.
+    By default the change is the most that the unit allows.
 
     Privacy:
         Neighbours differ in at most `max_rows` records of one person, added or removed; or, under

@@ -263,13 +263,8 @@ def rap_rounds(
 ) -> RapRounds:
     """Return the rounds of a run of RAP under a guarantee.
 
-    Args:
-        workload: the queries; their entries are 0 or 1. Its weights do not matter to RAP.
-        settings: rounds and queries.
-        privacy: the protected unit.
-        guarantee: of Gaussian noise, from `accounting.guarantee`.
-        rows: the declared number of rows, if there is one; it counts only where it is exact and
-            records are replaced.
+    Queries have entries of 0 or 1, and their weights do not matter to RAP. The declared number of
+    rows counts only where it is exact and records are replaced.
 
     Privacy:
         The parts add up to guarantee.amount or less, all of them exact fractions.

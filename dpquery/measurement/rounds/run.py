@@ -356,13 +356,8 @@ def run_rounds(
     It is a generator: nothing happens but by iterating over it, and the fit is given the last round
     when the iteration ends.
 
-    Args:
-        rounds: what they may choose, and what each spends.
-        exact: true answers, of a block at a time.
-        fit: the public side.
-        chance: chooses and draws noise.
-        done: rounds of an earlier run that was cut short; the fit is given them, and they are
-            neither drawn again nor yielded.
+    The fit is given the rounds `done` of an earlier run that was cut short: they are neither drawn
+    again nor yielded.
 
     Privacy:
         All rounds together are rounds_rho-zCDP, for neighbours as the rounds have them: each is a

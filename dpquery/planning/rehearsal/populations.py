@@ -41,7 +41,7 @@ from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.progress import reporting
 from dpquery.public_chance import PublicGenerator, public_generator
-from dpquery.reconstruction.nearest import onto_simplex
+from dpquery.reconstruction.nearest import onto_total
 from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.manifest import PLAN_FILE, read_manifest
@@ -285,7 +285,7 @@ def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, F
                 ]
             for part, tensor in parts:
                 if part and part not in tables:
-                    tables[part] = _not_negative(tensor)
+                    tables[part] = onto_total(tensor, max(float(tensor.sum()), 1.0))
     return list(tables.items())
 
 
@@ -332,12 +332,6 @@ def _on_codes(predicates: IdentitySet, counts: Floats) -> Floats:
     spread = np.zeros((predicates.size, *counts.shape[1:]))
     spread[np.asarray(predicates.codes)] = counts
     return spread
-
-
-def _not_negative(counts: Floats) -> Floats:
-    flat = counts.reshape(1, -1)
-    total = np.maximum(flat.sum(axis=1), 1.0)
-    return onto_simplex(flat, np.ones_like(flat), total).reshape(counts.shape)
 
 
 def _estimates(path: Path, queries: int) -> Floats:
@@ -390,13 +384,7 @@ def proxies_for(
     *,
     rows: int,
 ) -> tuple[Proxy, ...]:
-    """Return the proxy that a path names; the made-up populations where there is none.
-
-    Args:
-        path: a CSV file or the folder of a release, both public.
-        spec: the schema.
-        compiled: the same with its workload.
-        rows: how many records the dataset is declared to hold.
+    """Return the public file or release that a path names; the made-up populations for none.
 
     Raises:
         SpecError: the file or release does not have the declared schema, or holds no records.

@@ -162,11 +162,8 @@ def rehearse(
 ) -> Rehearsed:
     """Run RAP, or adaptive measurement, on the proxy once for every seed, with noise of its own.
 
-    Args:
-        stage: what it needs.
-        settings: of RAP; None for adaptive measurement.
-        seeds: of the runs.
-        first_always: whether the first run is finished however long it takes.
+    Without settings of RAP it is adaptive measurement. Where the first run always counts, it is
+    finished however long it takes.
 
     Raises:
         OutOfTimeError: not even one repetition was finished in time.
@@ -340,11 +337,7 @@ def rehearse_columns(
 
     Where a table has no value in a column, its reader takes the estimate, and so does this.
 
-    Args:
-        stage: the strategy.
-        columns: to judge.
-        proxy: stands in for the data.
-        seed: of the noise; public, it protects nothing.
+    The seed of the noise is public: it protects nothing.
     """
     rng, strategy = public_generator(seed), stage.strategy
     noisy = [
@@ -423,16 +416,8 @@ class DerivedTrials:
         population: Proxy,
         domain: Domain,
     ) -> None:
-        """Draw the noise.
-
-        Args:
-            statistics: that are tried.
-            tables: the block of each of their tables, and its position in the plan's workload.
-            strategy: what would be measured.
-            population: public records, scaled to the declared rows.
-            domain: of the spec.
-        """
-        sizes = [rows.block.queries for rows in strategy.measurements]
+        """Draw the noise."""
+        sizes = strategy.sizes
         numbers = sum(sizes) + sum(block.queries for block, _ in tables.values())
         self.trials = max(LEAST_TRIALS, min(MOST_TRIALS, TRIED_NUMBERS // numbers))
         self.domain, self.strategy = domain, strategy
@@ -451,7 +436,7 @@ class DerivedTrials:
                 answers.append(estimates.answer(*tables[table]).ravel())
         self.noise = {table: np.array(answers) for table, answers in noise.items()}
         self._joint = JointAnswers(tables, strategy, estimates, noise_std=1.0)
-        self._variances: dict[Table, Floats] = {}
+        self._variance = cache(self._joint.variances)
         self._std: dict[Statistic, Floats] = {}  # of differences and rates, under unit noise
 
     def errors(self, statistic: Statistic, noise_std: float) -> RowErrors:
@@ -507,12 +492,6 @@ class DerivedTrials:
             estimates.append([of(counts, g, lost[g]) for g, counts in enumerate(noisy)])
         flat = np.array(estimates).reshape(self.trials, -1)
         return _spread(flat, np.array(truth).ravel())
-
-    def _variance(self, table: Table) -> Floats:
-        if table not in self._variances:
-            rows = np.arange(table.size)
-            self._variances[table] = self._joint.covariance(table, rows, table, rows)
-        return self._variances[table]
 
 
 def is_tried(statistic: Statistic) -> bool:

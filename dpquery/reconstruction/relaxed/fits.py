@@ -157,14 +157,9 @@ class FittedRows:
         *,
         closer: bool = False,
     ) -> None:
-        """Fit the rows; the same arguments give the same ones.
+        """Fit the rows, from where others ended if given; the same arguments give the same ones.
 
-        Args:
-            class_counts: classes of each attribute.
-            measured: tables, a set of attributes as often as it was measured.
-            total: the number of records, positive.
-            start: the rows fitted to the tables measured before, to go on from.
-            closer: whether to go on beyond what noise explains, to select the next table by.
+        A closer fit goes on beyond what noise explains, to select the next table by.
 
         Raises:
             ValueError: a table has other classes than the domain, or there are no records.

@@ -80,13 +80,7 @@ def answers_manifest(
 ) -> Manifest:
     """Return the manifest of answers.
 
-    Args:
-        of: the release that was asked.
-        questions: the release's spec, with the questions for its workload.
-        level: of the noise intervals.
-        rmse: root mean square standard error of all answers; None where errors are not known.
-        max_std_error: the largest of them.
-        guessed: see AnsweredFacts.
+    Errors are None where they are not known.
     """
     before = of.strategy.rmse
     errors_known = rmse is not None and before is not None and before > 0
@@ -127,11 +121,6 @@ def answers_key(of: Manifest, items: Sequence[Item], derived: Sequence[DerivedIt
     Answers of one key may be written over each other. The text that it is made of has the notation
     and the rules of a release's key (see release_key): a field is written by name, and one that is
     new is left out where it has the value that was meant before.
-
-    Args:
-        of: the release that was asked.
-        items: the questions.
-        derived: what is made of their answers.
     """
     parts: list[object] = [of.key, of.measurements, map(_item, items)]
     if derived:
@@ -217,12 +206,6 @@ def _predicates(predicates: PredicateSet) -> KeyText:
 
 def check_answers_target(directory: Path, *, release: Path, key: str, replace_other: bool) -> None:
     """Refuse a target that is, or lies in, a release; else as check_target.
-
-    Args:
-        directory: where the answers are to go.
-        release: the release that the questions are put to.
-        key: of the answers.
-        replace_other: whether answers to other questions may be replaced.
 
     Raises:
         PlanConflictError: the target is something else than a folder of answers.

@@ -81,12 +81,6 @@ def write_measurements(
 ) -> None:
     """Write noisy values, the rows of one measurement after those of another.
 
-    Args:
-        path: of the new file.
-        values: (m,) noisy values in steps of the grid.
-        measured: what they belong to, in order.
-        metadata: of the file.
-
     Privacy:
         Post-processing: noisy values and public facts.
     """
@@ -125,12 +119,7 @@ def _repeated(texts: Sequence[str], places: Ints) -> pa.Array:
 
 
 def read_measurements(path: Path, measured: Sequence[MeasurementLabel], *, digest: str) -> Ints:
-    """Return the noisy values of a release's file: (m,).
-
-    Args:
-        path: of the file; it may be damaged, or made to deceive.
-        measured: what it must hold, by the plan.
-        digest: see `values_digest`, by the manifest.
+    """Return the noisy values of a file that may be damaged, or made to deceive: (m,).
 
     Raises:
         SpecError: the file is not what the plan and the manifest say.
@@ -186,13 +175,7 @@ _SHOWN = 3  # values that the name of a class lists
 
 
 def relaxed_table(rows: "RelaxedRows", domain: Domain, classes: Sequence[Ints]) -> pa.Table:
-    """Return the content of relaxed_rows.parquet.
-
-    Args:
-        rows: the relaxed rows.
-        domain: whose labels name the columns.
-        classes: for each attribute the class of every code.
-    """
+    """Return the content of relaxed_rows.parquet."""
     names: dict[str, None] = {}
     for attribute, class_of_code in zip(domain.attributes, classes, strict=True):
         for label in class_labels(attribute, class_of_code):
@@ -227,10 +210,7 @@ def _class_label(attribute: Attribute, codes: Ints) -> str:
 def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> "RelaxedRows":
     """Read the relaxed rows of a release.
 
-    Args:
-        directory: of the release.
-        compiled: its workload.
-        digest: see rows_digest, by the manifest; empty in one of an older dpquery.
+    The digest is empty in a release of an older dpquery.
 
     Raises:
         SpecError: they are missing, not as they were written, or another release's.

@@ -40,12 +40,6 @@ def rounded_records(
 ) -> list[Ints]:
     """Return the codes of each attribute in so many records, in shuffled order.
 
-    Args:
-        rows: the relaxed rows, over classes of codes.
-        classes: for each attribute the class of every code.
-        records: how many to make.
-        chance: what decides.
-
     Privacy:
         Post-processing: a function of the relaxed rows and a public seed.
     """
@@ -102,14 +96,6 @@ def write_synthetic(
     seed: int,
 ) -> None:
     """Write synthetic records, whole or not at all; the same call writes the same bytes.
-
-    Args:
-        path: of the CSV file.
-        spec: declares the columns.
-        compiled: the classes that the relaxed rows are over.
-        rows: the relaxed rows.
-        records: how many to write.
-        seed: of the rounding; public.
 
     Privacy:
         Post-processing: a function of the relaxed rows and public inputs.

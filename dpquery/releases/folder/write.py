@@ -179,11 +179,8 @@ def told_of_disk(directory: Path, charge: str = PAID) -> Iterator[None]:
 def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False) -> None:
     """Refuse, before anything is charged, a target that write_release would refuse.
 
-    Args:
-        directory: where the release is to go.
-        key: of the measurement to be released; a release of the same key may always be made again.
-        replace: whether a release of another key may be replaced.
-        paid: whether what is to be released was charged already, which a refusal then says.
+    A release of the same key may always be made again. Where what is to be released was charged
+    already, a refusal says so.
 
     Raises:
         SpecError: nothing can be written there.

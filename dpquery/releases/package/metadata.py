@@ -64,14 +64,7 @@ def release_title(manifest: Manifest, about: About) -> str:
 def code_book(
     tables: Sequence[PackagedTable], manifest: Manifest, about: About, files: Sequence[str]
 ) -> list[Content]:
-    """Return the content of the code book.
-
-    Args:
-        tables: of the release.
-        manifest: of the release.
-        about: what the spec says of the publication.
-        files: names of the files of the package.
-    """
+    """Return the content of the code book."""
     content: list[Content] = []
     if about.description:
         content.append(Paragraph(about.description))
@@ -167,12 +160,7 @@ def data_package(
 ) -> str:
     """Return the text of datapackage.json.
 
-    Args:
-        tables: of the release.
-        manifest: of the release.
-        about: what the spec says of the publication.
-        folder: where the CSV files lie: their sizes and digests are stated.
-        csv: whether each table is there as CSV too.
+    CSV files, where there are any, lie in the folder: their sizes and digests are stated.
     """
     dataset, guarantee = manifest.dataset, manifest.guarantee
     resources = [_resource(t, f"{t.name}.csv", folder) for t in tables] if csv else []

@@ -72,11 +72,6 @@ def packaged_tables(
 ) -> tuple[PackagedTable, ...]:
     """Return the tables of a release: its items in order, what is derived, and the errors of all.
 
-    Args:
-        directory: the folder of the release.
-        manifest: of the release.
-        domain: of its spec; None where that is not at hand.
-
     Raises:
         SpecError: a file is missing or damaged.
     """
@@ -197,13 +192,7 @@ def write_csv_file(table: PackagedTable, path: Path) -> None:
 
 
 def csvw_metadata(table: PackagedTable, about: About, *, url: str) -> str:
-    """Return the CSV on the Web metadata of a table's CSV file, as JSON.
-
-    Args:
-        table: the table.
-        about: what the spec says of the publication.
-        url: name of the CSV file, beside this one.
-    """
+    """Return the CSV on the Web metadata of a table's CSV file, as JSON."""
     content: dict[str, object] = {
         "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
         "url": url,

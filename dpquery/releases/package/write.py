@@ -79,14 +79,7 @@ def fits_a_sheet(table: PackagedTable) -> bool:
 def write_workbook(
     tables: Sequence[PackagedTable], path: Path, *, title: str, about: TextTable
 ) -> None:
-    """Write the tables that fit a sheet; the others are named on the first sheet.
-
-    Args:
-        tables: of the release.
-        path: of the workbook.
-        title: of the release.
-        about: what is said of it on the first sheet.
-    """
+    """Write the tables that fit a sheet; the others are named on the first sheet."""
     from xlsxwriter import Workbook
 
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
@@ -227,11 +220,6 @@ def write_package(
     content: PackageContent, directory: Path, *, replace: bool
 ) -> tuple[PackagedTable, ...]:
     """Write a package, whole or not at all; return its tables.
-
-    Args:
-        content: what it is made of.
-        directory: where to; created if missing.
-        replace: whether a package of another release is replaced.
 
     Privacy:
         Post-processing: a function of the release's folder, all of which is public.

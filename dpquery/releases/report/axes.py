@@ -215,10 +215,6 @@ def _day_text(day: date) -> str:
     return f"{text} {day.year}" if day.month == day.day == 1 else text
 
 
-def _month_text(day: date) -> str:
-    return f"{_MONTHS[day.month - 1]} {day.year}"
-
-
 def _month_ticks(first: int, last: int, months: int) -> list[Tick]:
     begin, end = date.fromordinal(first).year, date.fromordinal(last).year
     ticks = []
@@ -226,7 +222,7 @@ def _month_ticks(first: int, last: int, months: int) -> list[Tick]:
         if (12 * year + at) % months == 0 and 1 <= year <= 9999:
             day = date(year, at + 1, 1)
             if first <= day.toordinal() <= last:
-                text = f"{year}" if months >= 12 else _month_text(day)
+                text = f"{year}" if months >= 12 else f"{_MONTHS[at]} {year}"
                 ticks.append(Tick(day.toordinal(), text))
     return ticks
 
@@ -306,14 +302,8 @@ def plot(
 ) -> str:
     """Return a plot with its axes, as HTML.
 
-    Args:
-        marks: elements of SVG, in `view`.
-        across: the axis below it.
-        up: the axis left of it; its scale goes up.
-        title: of the picture, for those who do not see it.
-        words: what it shows, for the same.
-        height: of the plot in pixels.
-        view: units of the drawing, across and down.
+    The height is in pixels; marks are in units of the view. Title and words are for those who do
+    not see the picture.
     """
     widest = max((len(tick.text) for tick in up.ticks), default=0)
     highest = max((len(tick.text) for tick in across.ticks), default=0) if across.upright else 0
@@ -325,20 +315,17 @@ def plot(
         )
         for tick in (up.ticks if up.grid else ())
     ]
+    texts = (
+        f'<i style="top:{percent_of(1 - up.scale(tick.value))}">{escape(tick.text)}</i>'
+        for tick in up.ticks
+    )
     name = f'<p class="unit">{escape(up.name)}</p>' if up.name else ""
     return (
         f'<div class="plot" style="{size}">{name}<div class="ys" aria-hidden="true">'
-        f"{_upright_texts(up)}</div>"
+        f"{''.join(texts)}</div>"
         f'<svg viewBox="0 0 {view[0]} {view[1]}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(title)}"><desc>{escape(words)}</desc>'
         f"{''.join(drawn)}{''.join(marks)}</svg>{tick_row(across)}</div>"
-    )
-
-
-def _upright_texts(up: Axis) -> str:
-    return "".join(
-        f'<i style="top:{percent_of(1 - up.scale(tick.value))}">{escape(tick.text)}</i>'
-        for tick in up.ticks
     )
 
 

@@ -96,7 +96,11 @@ def points(
     far = far and bool(positive) and max(positive) > 30 * min(positive)
     scale = log_scale([end for end in shown if end > 0]) if far else value_scale(shown)
     lines = [("zero", 0.0)] * (not far) + [("mark", mark) for mark in marks]
-    crossed = "".join(_upright(cls, scale(value)) for cls, value in lines)
+    crossed = "".join(
+        f'<line class="{cls}" x1="{at}" x2="{at}" y1="0" y2="100%"></line>'
+        for cls, value in lines
+        for at in [percent_of(scale(value))]
+    )
     bodies = []
     for head, part in groupby(rows, key=lambda row: row.head):
         above = f'<tr><th colspan="3" scope="rowgroup">{escape(head)}</th></tr>' if head else ""
@@ -134,11 +138,6 @@ def _point(row: Mark, scale: Scale) -> str:
     cls = "dot flagged" if row.flagged else "dot"
     at = percent_of(scale(row.value))
     return f'{whisker}<circle class="{cls}" cx="{at}" cy="50%" r="4.5"></circle>'
-
-
-def _upright(cls: str, share: float) -> str:
-    at = percent_of(share)
-    return f'<line class="{cls}" x1="{at}" x2="{at}" y1="0" y2="100%"></line>'
 
 
 # ------------------------------------------------------------------------------- lines

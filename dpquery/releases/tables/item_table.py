@@ -76,16 +76,6 @@ def flags(relative: Floats) -> NDArray[int32]:
     return np.add(relative >= NOISY, relative >= VERY_NOISY, dtype=int32)
 
 
-def fact_flags(relative: Floats, stated: Ints) -> NDArray[int32]:
-    """Return for each answer its place in FLAGS and FACT_FLAGS, one after the other. (m,).
-
-    Args:
-        relative: (m,) relative errors.
-        stated: (m,) 0 for what was measured, else the place in FACT_FLAGS from 1.
-    """
-    return np.where(stated > 0, len(FLAGS) - 1 + stated, flags(relative)).astype(int32)
-
-
 def lower_median(values: Floats) -> float:
     """Return the least of some numbers that half of them do not exceed, as `Tally` does.
 
@@ -498,9 +488,11 @@ def layout(
 
 
 def _flag_array(relative: Floats, stated: Ints | None) -> pa.Array:
+    """Return flags by errors, and by facts: `stated` is a place in FACT_FLAGS from 1, or 0."""
     if stated is None:
         return encoded(flags(relative), pa.array(FLAGS))
-    return encoded(fact_flags(relative, stated), pa.array([*FLAGS, *FACT_FLAGS]))
+    places = np.where(stated > 0, len(FLAGS) - 1 + stated, flags(relative)).astype(int32)
+    return encoded(places, pa.array([*FLAGS, *FACT_FLAGS]))
 
 
 def _by_table(texts: Sequence[str], segments: Sequence[Segment]) -> pa.Array:

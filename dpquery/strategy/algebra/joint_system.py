@@ -373,11 +373,6 @@ class JointSystem:
     ) -> Floats:
         """Sum over the diagonal axes, times the predicates of one side or of two multiplied.
 
-        Args:
-            block: the queries.
-            tensor: (rows, *diagonal axes).
-            sides: what stands for the block's factors.
-
         Returns:
             (rows, *predicates of the diagonal axes, *predicates of the axes of one class).
         """
@@ -483,7 +478,10 @@ def _stacks(axes: Sequence[AxisBasis], weights: Sequence[float]) -> Iterator[_St
         weight * outer_product([axis.scales[k] for axis in diagonal]).ravel()
         for k, weight in enumerate(weights)
     ]
-    tables = [_kron([axis.scales[k] for axis in crossed]) for k in range(len(weights))]
+    one: Numbers = np.ones((1, 1))
+    tables = [
+        reduce(np.kron, (axis.scales[k] for axis in crossed), one) for k in range(len(weights))
+    ]
     for places, active in _alike(values):
         active.sort(key=lambda k: -float(np.abs(values[k][places]).max()))  # large rows come first
         columns = np.nonzero(np.any([tables[k].any(axis=0) for k in active], axis=0))[0]
@@ -507,10 +505,3 @@ def _alike(values: Sequence[Floats]) -> Iterator[tuple[Ints, list[int]]]:
         active = [k for k, value in enumerate(values) if value[places[0]] != 0]
         if active:
             yield places, active
-
-
-def _kron(matrices: Sequence[Floats]) -> Floats:
-    total: Numbers = np.ones((1, 1))
-    for matrix in matrices:
-        total = np.kron(total, matrix)
-    return total

@@ -38,16 +38,8 @@ def descend(
 
     One iteration is always made, so that a candidate which is out of time has something.
 
-    Args:
-        objective: what to minimise.
-        start: where.
-        words: says what is being done, from the value reached.
-        max_iterations: at most so many.
-        max_evaluations: of the objective, at most.
-        ftol: relative gain of an iteration below which it has converged.
-        gtol: largest entry of a gradient at which it has.
-        corrections: pairs of steps and gradients that L-BFGS-B remembers.
-        limits: of every entry.
+    Limits are of every entry; words say what is being done, from the value reached. The others are
+    options of scipy: maxiter, maxfun, ftol, gtol and maxcor.
     """
 
     def callback(intermediate_result: OptimizeResult) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_ORBIT_COMPONENTS
+from dpquery.operators.blocks import outer_product
 from dpquery.operators.cells import BETWEEN, Component
 from dpquery.operators.gram import Gram
 from dpquery.strategy.algebra.orbits import Orbits
@@ -58,7 +59,7 @@ def orbits_optimum(
             f"{combinations:,} combinations of interchangeable codes; "
             f"the limit is {MOST_COMBINATIONS:,}"
         )
-    sizes = _outer([axis.sizes.astype(np.float64) for axis in orbits])
+    sizes = outer_product([axis.sizes.astype(np.float64) for axis in orbits]).ravel()
     kept: list[tuple[Component, GramBlock]] = []
     diagonal = np.zeros(combinations)
     for b in components(gram, orbits):
@@ -143,11 +144,4 @@ def _lengths(orbits: Sequence[Orbits], b: Component) -> Floats:
         np.sqrt(axis.sizes) if orbit == BETWEEN else axis.sizes[orbit : orbit + 1].astype(float)
         for axis, orbit in zip(orbits, b, strict=True)
     ]
-    return _outer(sums)
-
-
-def _outer(vectors: Sequence[Floats]) -> Floats:
-    total = np.ones(1)
-    for vector in vectors:
-        total = np.multiply.outer(total, vector).ravel()
-    return total
+    return outer_product(sums).ravel()

@@ -293,10 +293,6 @@ class _State:
     def least_score(self) -> float:
         return min(candidate.score for candidate in self.candidates)
 
-    @property
-    def is_sound(self) -> bool:
-        return min(self.candidates, key=lambda candidate: candidate.score).sound
-
     def checked(self, flaw_of: Flaw) -> "_State":
         return replace(self, candidates=tuple(_sound(self.candidates, flaw_of)))
 
@@ -342,7 +338,8 @@ class _Search:
         first, second = map(self._best, states)
         shares = reach(first, second, lead), reach(second, first, lead)
         for k, share in enumerate(shares):
-            if share < 1 and not states[1 - k].is_sound:  # by answers that may have a flaw
+            other = min(states[1 - k].candidates, key=lambda candidate: candidate.score)
+            if share < 1 and not other.sound:  # by answers that may have a flaw
                 checked = list(states)
                 checked[1 - k] = states[1 - k].checked(self.flaw_of)
                 return self.compared(checked, reach, lead)

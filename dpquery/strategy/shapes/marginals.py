@@ -1,7 +1,7 @@
 """Weighted marginals of cells or of factors, and one product (OPT_0, OPT_x, OPT_M, OPT_F)."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar, Self
@@ -16,7 +16,14 @@ from dpquery.limits import (
     MAX_FOURTH_POWERS,
     MAX_MARGINAL_SETS,
 )
-from dpquery.operators.blocks import Block, Workload, node_weights, product, threshold_nodes
+from dpquery.operators.blocks import (
+    Block,
+    Workload,
+    kron_apply,
+    node_weights,
+    product,
+    threshold_nodes,
+)
 from dpquery.operators.factors import ROW_CHUNK, Factor, Identity, Ones
 from dpquery.operators.inverses import (
     Inverse,
@@ -367,15 +374,13 @@ class ProductStrategy(Strategy):
             if not isinstance(self.factors[i], Identity)
         }
 
-    def recover(self, i: int, answers: Floats) -> Floats:
-        """Return A_i^+ times answers. answers: (m_i, k) -> (n_i, k)."""
-        if i not in self.inverses:
-            return answers
-        return self._solvers[i](answers)
-
-    @cached_property
-    def _solvers(self) -> dict[int, Callable[[Floats], Floats]]:
-        return {i: least_squares(self.factors[i]) for i in self.inverses}
+    def cells(self, noisy: Floats) -> Floats:
+        """Return kron_i A_i^+ times noisy answers: the cells of the measured attributes."""
+        solvers = [
+            least_squares(self.factors[i]) if i in self.inverses else None for i in self.attributes
+        ]
+        sizes = [self.factors[i].shape[0] for i in self.attributes]
+        return kron_apply(solvers, noisy.reshape(sizes))
 
     @cached_property
     def pseudo_inverses(self) -> dict[int, Floats]:
