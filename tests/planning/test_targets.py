@@ -207,6 +207,7 @@ def _place(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "MOST_TRIALS", 100)
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize(
     "shape", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["marginals", "product"]

@@ -222,6 +222,7 @@ workload:
 """
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_the_next_spec_takes_the_map_and_asks_for_the_merged_rows(noise):
     sizes = pd.read_csv("sizes.csv")
     sizes["size"] *= np.where(sizes.sex == "F", 4, 1)
@@ -262,6 +263,7 @@ def test_neither_the_data_nor_the_noise_decide_which_rows_are_merged(noise, monk
     pd.testing.assert_frame_equal(*tables)
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.statistical
 def test_intervals_of_merged_rows_hold_at_their_level(noise):
     """They are of rows chosen before the noise: 95 in 100 hold, each draw with its own noise."""
@@ -290,6 +292,7 @@ def test_intervals_of_merged_rows_hold_at_their_level(noise):
     assert binom.sf(held - 1, tried, 0.99) > 1e-6
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_plan_report_package_and_replicates_have_them(noise):
     seen = ok("plan", "workload.yaml", "--epsilon", "0.3", "--time-limit", "0").out
     assert "rows by merging, if as large as expected" in seen

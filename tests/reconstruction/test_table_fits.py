@@ -291,6 +291,7 @@ def test_sound_strategies_of_every_shape_pass(seed):
         assert flaw_of(strategy, workload, items=items, noise_std=1e4) == "", strategy.name
 
 
+@pytest.mark.nightly(daily="10")
 @pytest.mark.parametrize("room", [0, 10])
 def test_values_that_are_not_kept_come_again_the_same(room, monkeypatch):
     monkeypatch.setattr(probes_module, "ON_DEMAND", 0)

@@ -62,7 +62,9 @@ def expected(A, noise, change):
 
 @noises
 @changes
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(k, marks=pytest.mark.nightly) for k in range(8, 20))]
+)
 def test_the_distance_of_two_columns_is_exact_and_for_laplace_noise_never_too_small(
     seed, noise, change
 ):

@@ -246,6 +246,7 @@ def check_against_everything(workload, noise):
         assert loss <= optimise(V, noise=noise, rng=rng).loss * 1.001  # of rounding to integers
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=schemas())
 @settings(checked, max_examples=4)
@@ -276,6 +277,7 @@ def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
     )
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=workloads())
 @settings(checked, max_examples=7)
