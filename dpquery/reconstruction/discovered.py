@@ -33,7 +33,7 @@ class FoundNumbers:
     # from, to below, noisy number of persons and its standard deviation; of whole classes, which
     # may begin before `low` and end behind `high`
     bins: tuple[tuple[Fraction, Fraction, int, float], ...]
-    outside: int  # noisy number of persons with a number below or above these
+    outside: int  # noisy number of persons with a number below all bins or above
     outside_std: float  # its standard deviation
 
     @property
@@ -94,7 +94,7 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
             pairwise(edges), pairwise([*starts, starts[-1] + 1]), strict=True
         )
     )
-    return FoundNumbers(low, high, tuple(bins), *_outside(levels, low, high, std))
+    return FoundNumbers(low, high, tuple(bins), *_outside(levels, edges[0], edges[-1], std))
 
 
 @dataclass(frozen=True)
@@ -116,21 +116,16 @@ def _outside(
     levels: Sequence[_Level], low: Fraction, high: Fraction, std: float
 ) -> tuple[int, float]:
     """Return about how many are outside a range, in the fewest classes, and its deviation."""
-    outside, most = 0, classes_by(1)
-    summed = 0
+    numbers, most = list[int](), classes_by(1)
     for place in range(-most, most + 1):
         start, stop = levels[0].edges(place)
+        beyond, level = [place], levels[0]
         if start < high and stop > low:
-            # the range may begin or end within this class
-            places = _inside(place)
-            parts = [levels[1].edges(each) for each in places]
-            beyond = [k for k, (a, b) in zip(places, parts, strict=True) if b <= low or a >= high]
-            of = levels[1]
-        else:
-            beyond, of = [place], levels[0]
-        outside += sum(of.between(each, each + 1) for each in beyond)
-        summed += len(beyond)
-    return outside, std * math.sqrt(summed)
+            level = levels[1]  # the range may begin or end within this class
+            ends = {each: level.edges(each) for each in _inside(place)}
+            beyond = [each for each, (a, b) in ends.items() if b <= low or a >= high]
+        numbers += [level.between(each, each + 1) for each in beyond]
+    return sum(numbers), std * math.sqrt(len(numbers))
 
 
 def _inside(place: int) -> Sequence[int]:
@@ -177,10 +172,12 @@ def max_rows_table(
         return ()
     total, table = max(persons.add_up(0)[0], 1.0), list[MaxRows]()
     for most in (step * 10**power for power in range(len(noisy)) for step in _STEPS):
-        left, noise = max(persons.add_up(most)[0], 0.0), std_of_one * most
-        share = min(left / total, 1.0)
-        std_of_share = persons.add_up(most, share)[1] / total
-        table.append(MaxRows(most, share, std_of_share, noise, math.hypot(left / cells, noise)))
+        share = persons.add_up(most)[0] / total
+        # the same sums again, in classes by what says this share best
+        more, std_of_share = (rows / total for rows in persons.add_up(most, share))
+        share, noise = min(max(share + more, 0.0), 1.0), std_of_one * most
+        error = math.hypot(share * total / cells, noise)
+        table.append(MaxRows(most, share, std_of_share, noise, error))
         if most >= persons.most_seen:
             break
     return tuple(table)

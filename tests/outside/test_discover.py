@@ -219,6 +219,8 @@ def test_a_range_and_bins_are_found_that_hold_the_numbers(here, numbers, low, hi
     truth = [sum(a <= n < b for n in counted) for a, b in pairwise(map(float, edges))]
     counts = [int(row["noisy_persons"]) for row in rows]
     assert max(abs(a - b) for a, b in zip(counts, truth, strict=True)) < 250
+    beyond = json.loads(ok(*NUMBER, "--json").out)["outside"]
+    assert abs(beyond["noisy_count"] - 1 - 4000 + sum(truth)) < 5 * beyond["std"] < 700
     ok("plan", "pasted.yaml", "--epsilon", 1, "--time-limit", 0, "--change-cap")
     assert "100000000000000" not in done.out
     assert ok(*NUMBER).out == done.out

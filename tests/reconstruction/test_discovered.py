@@ -1,0 +1,89 @@
+"""What is said of numbers and of rows of persons that were discovered, against the truth."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dpquery.reconstruction.discovered import found_numbers, max_rows_table
+from dpquery.spec.numbers import CLASS_DIGITS, ROW_DIGITS, class_edges, classes_by
+
+DRAWS = 60
+
+
+def in_classes(values, digits_of_levels):
+    """Return how many values are in each public class, found by its edges."""
+    levels = []
+    for digits in digits_of_levels:
+        places = range(-classes_by(digits), classes_by(digits) + 1)
+        edges = [float(class_edges(digits, place)[0]) for place in places]
+        edges.append(float(class_edges(digits, places[-1])[1]))
+        assert all(low < high for low, high in pairwise(edges))
+        levels.append(np.histogram(values, edges)[0])
+    return np.concatenate(levels)
+
+
+def noisy(counts, std, rng):
+    return counts + np.rint(rng.normal(0, std, counts.size)).astype(np.int64)
+
+
+ROWS = {
+    "a long tail": lambda rng: 1 + rng.geometric(0.08, 4000),
+    "just above ten": lambda rng: rng.integers(10, 13, 3000),
+    "hundreds": lambda rng: rng.integers(1, 400, 6000),
+}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("std", [8.0, 40.0])
+@pytest.mark.parametrize("name", ROWS)
+def test_the_share_of_rows_left_out_is_within_its_deviations(name, std):
+    rng = np.random.default_rng(5)
+    rows = ROWS[name](rng)
+    counts = in_classes(rows, ROW_DIGITS)
+    held, said = [], []
+    for _ in range(DRAWS):
+        table = max_rows_table(noisy(counts, std, rng), std, cells=10, std_of_one=3.0)
+        for each in [one for one in table if one.left_out < 0.9]:
+            left = np.maximum(rows - each.max_rows, 0).sum()
+            off = each.left_out - left / rows.sum()
+            said.append(off / max(each.left_out_std, 1e-12))
+            held.append(abs(off) <= 2 * each.left_out_std + 1e-9)
+            assert each.noise_std == 3.0 * each.max_rows
+            assert each.error == pytest.approx(
+                np.hypot(each.left_out * rows.sum() / 10, each.noise_std), rel=0.5
+            )
+    assert np.mean(held) > 0.9
+    assert 0.6 < np.sqrt(np.mean(np.square(said))) < 1.25
+
+
+NUMBERS = {
+    "spread thinly": lambda rng: np.round(rng.normal(5, 30, 20_000), 1),
+    "skewed": lambda rng: np.round(rng.exponential(2000, 20_000)),
+}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("std", [10.0, 50.0])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_in_bins_and_outside_of_them_are_within_their_deviations(name, std):
+    rng = np.random.default_rng(6)
+    numbers = NUMBERS[name](rng)
+    counts = in_classes(numbers, CLASS_DIGITS)
+    outside, inside = [], []
+    for _ in range(DRAWS):
+        found = found_numbers(noisy(counts, std, rng), std)
+        low, high = float(found.edges[0]), float(found.edges[-1])
+        beyond = ((numbers < low) | (numbers >= high)).sum()
+        outside.append((found.outside - beyond) / found.outside_std)
+        inside += [
+            (n - ((numbers >= float(a)) & (numbers < float(b))).sum()) / deviation
+            for a, b, n, deviation in found.bins
+        ]
+    for off in (outside, inside):
+        assert 0.8 < np.sqrt(np.mean(np.square(off))) < 1.25
+
+
+def test_zeros_alone_make_no_range():
+    counts = in_classes(np.zeros(5000), CLASS_DIGITS)
+    assert found_numbers(counts, 10.0) is None
