@@ -35,6 +35,7 @@ ROWS = {
 
 
 @pytest.mark.statistical
+@pytest.mark.nightly(daily="a long tail-8")
 @pytest.mark.parametrize("std", [8.0, 40.0])
 @pytest.mark.parametrize("name", ROWS)
 def test_the_share_of_rows_left_out_is_within_its_deviations(name, std):
@@ -64,6 +65,7 @@ NUMBERS = {
 
 
 @pytest.mark.statistical
+@pytest.mark.nightly(daily="skewed-10")
 @pytest.mark.parametrize("std", [10.0, 50.0])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_in_bins_and_outside_of_them_are_within_their_deviations(name, std):
