@@ -65,10 +65,7 @@ def current_reporter() -> Reporter:
 def stage(words: str, first: float, last: float) -> Iterator[None]:
     """Report what is done within as a stage of a longer work, whose shares never fall.
 
-    Args:
-        words: what the stage does, before what is reported within; "" adds nothing.
-        first: the share of the longer work that is done before the stage.
-        last: and after it.
+    Empty words add nothing to what is reported within.
 
     >>> with reporting(print), stage("", 0.0, 0.5), stage("searching", 0.2, 1.0):
     ...     report_progress("OPT_0")
@@ -124,8 +121,6 @@ def time_left(words: str) -> bool:
 def report_progress(words: str, share: float | None = None) -> None:
     """Report what is being done.
 
-    Args:
-        words: public.
-        share: of the work that is done, from 0 to 1; None where it is not known.
+    The words are public. The share of the work is from 0 to 1; None where it is not known.
     """
     _REPORTER.get()(words if share is None else LineWithShare(words, share))

@@ -51,10 +51,8 @@ def audit(
 ) -> tuple[Finding, ...]:
     """Run some parts of the audit, or all, and return their findings.
 
-    Args:
-        parts: names from PARTS; none for all.
-        quick: draw less: mistakes then must be larger to be seen.
-        cases: of a user's own plan; the parts that look at plans are then run on them alone.
+    Without names of parts, of PARTS, all are run. A quick audit draws less: mistakes then must be
+    larger to be seen. On cases of a user's own plan only the parts that look at plans are run.
 
     Raises:
         SpecError: there is no such part, or no place where its made-up data can lie.

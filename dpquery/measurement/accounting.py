@@ -197,10 +197,8 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> float:
 def noise_scale(budget: Guarantee, sensitivity: int) -> float:
     """Return the scale of the noise in grid steps, rounded up so that the budget is never passed.
 
-    Args:
-        budget: the guarantee to meet.
-        sensitivity: exact; the L1 sensitivity D1 for Laplace noise, the square D2^2 of the L2
-            sensitivity for Gaussian noise, the rows of a person included.
+    The sensitivity is exact, the rows of a person included: D1 for Laplace noise, D2^2 for
+    Gaussian.
 
     Privacy: the charge at this scale, see `noise_cost`, is at most the largest float below the
     budget, so that a library which rounds its charge up to a float agrees.
@@ -223,10 +221,7 @@ def noise_scale(budget: Guarantee, sensitivity: int) -> float:
 def noise_cost(kind: GuaranteeKind, sensitivity: Fraction | int, scale: float) -> Fraction:
     """Return the exact amount of a guarantee that noise of a scale gives.
 
-    Args:
-        kind: of the guarantee: which noise, and what is counted.
-        sensitivity: exact; D1 for a pure guarantee, D2^2 for the others, in grid steps.
-        scale: of the noise in grid steps.
+    The sensitivity is exact, in grid steps: D1 for a pure guarantee, D2^2 for the others.
 
     Returns:
         The epsilon D1 / scale, the rho D2^2 / (2 scale^2), or the squared mu D2^2 / scale^2.

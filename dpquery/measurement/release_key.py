@@ -146,13 +146,8 @@ def linear_key(
 ) -> str:
     """Return the key of a release by a linear strategy: 64 hexadecimal digits.
 
-    Args:
-        spec: dataset, domain and protected unit.
-        compiled: the classes of codes that are counted.
-        measured: the strategy's weighted blocks, in the order of the values stored. Strategies
-            that measure the same are one, whatever their shape or name.
-        mechanism: how the values are made private.
-        release: number of the release.
+    Strategies that measure the same blocks, in the order of the values stored, are one, whatever
+    their shape or name.
     """
     request = _request(spec, compiled, _linear_mechanism(mechanism), release)
     return _sha256(
@@ -165,12 +160,8 @@ def rounds_key(
 ) -> str:
     """Return the key of a release by RAP or by adaptive measurement: 64 hexadecimal digits.
 
-    Args:
-        spec: dataset, domain and protected unit.
-        compiled: the workload, and the classes of codes that are counted. Adaptive runs over
-            workloads with the same candidates and weights are one, as they measure the same.
-        rounds: how every round is made private, and what it may measure.
-        release: number of the release.
+    Adaptive runs over workloads with the same candidates and weights are one, as they measure the
+    same.
     """
     if isinstance(rounds, TableRounds):
         request = _request(spec, compiled, _table_rounds(rounds), release)
@@ -186,12 +177,7 @@ def discovery_key(
 ) -> str:
     """Return the key of a discovery of a column's values: 64 hexadecimal digits.
 
-    Args:
-        spec: dataset, protected unit and how text is written; its one column is looked at.
-        mechanism: how the numbers of persons are made private.
-        sought: "values", or what else the numbers of persons are of.
-        max_values: the most values of a person that count.
-        threshold: the noisy number of persons from which on a value is published; 0 of classes.
+    Sought are "values", or what else the numbers of persons are of; the threshold is 0 of classes.
     """
     found = write_record(
         "Discovery" if sought == "values" else f"Discovery of {sought}",

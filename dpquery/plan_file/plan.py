@@ -424,9 +424,7 @@ class ChangedFile:
 def changed_since(plan: Plan, path: Path) -> ChangedFile | None:
     """Return the planned file that has changed most, beside the plan; None if none has.
 
-    Args:
-        plan: with the texts of its spec and of the lists of values.
-        path: of the plan. A spec that lies elsewhere is not looked for.
+    A spec that lies elsewhere than the plan is not looked for.
     """
     changed = list(_others_now(plan, path.parent))
     return max(changed, key=lambda file: file.in_content, default=None)

@@ -76,10 +76,7 @@ def default_settings(*, rho: float, rows: int, queries: int) -> RapSettings:
     5,000) T = 8, 18, 36 gives 0.15, 0.063, 0.031 for r = 2 and 0.046, 0.023, 0.017 for r = 4; at
     epsilon 0.1 T = 4, 8, 16 gives 0.67, 0.20, 0.08 and 0.091, 0.064, 0.073.
 
-    Args:
-        rho: the budget of the whole run, in zCDP.
-        rows: n, declared or on a proxy.
-        queries: m.
+    rho is the budget of the whole run; the n rows are declared, or on a proxy; m are the queries.
     """
     signal = rows * math.sqrt(rho)
     rounds = round(min(max(math.sqrt(signal) / 2, LEAST_ROUNDS), MOST_ROUNDS))

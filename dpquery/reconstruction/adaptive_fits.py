@@ -97,11 +97,7 @@ def first_bits(digest: str) -> int:
 def released_rows(rounds: TableRounds, run: MeasuredRun, seen: AdaptiveFit | None) -> RelaxedRows:
     """Return the rows that are released of a run.
 
-    Args:
-        rounds: what was measured.
-        run: the whole run.
-        seen: the fit of all rounds, or of all but the last, where it is there; it is made again
-            otherwise.
+    `seen` is the fit of all rounds, or of all but the last; it is made again where it is not there.
     """
     if rounds.edition == 1:
         shape = rounds.workload.shape_of_domain

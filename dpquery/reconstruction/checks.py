@@ -203,8 +203,7 @@ class _Check:
     def of_exact_answers(self, units: Sequence[int]) -> str:
         """Return what is wrong with answers that are measured without noise.
 
-        Args:
-            units: of every block that is looked at, the most that one record adds to an answer.
+        Units are the most that one record adds to an answer of each block that is looked at.
         """
         measurements = self.strategy.measurements
         exact = OnDemand(len(measurements), lambda k: self._exact(measurements[k]))

@@ -179,11 +179,8 @@ def unshrunk_components(
 
     These and the number of records are not to move: counts of many cells come before the cells.
 
-    Args:
-        sets: which tables.
-        table_of: the unbiased table over a set, in counts.
-        noise_of: the sum of the variances of its cells.
-        shapes: of the noise along the attributes where it is not white.
+    table_of gives the unbiased table over a set, in counts, and noise_of the sum of the variances
+    of its cells; shapes are of attributes along which noise is not white.
     """
     noise = component_noise(sets, noise_of)
     values = {sizes: np.empty((len(group), *sizes)) for sizes, group in sets.groups.items()}
@@ -211,11 +208,8 @@ def shrunk_components(
 ) -> Components:
     """Return the shrunk components of the tables over all sets.
 
-    Args:
-        sets: which tables.
-        table_of: the unbiased table over a set, in counts; of it only the component of the set
-            itself is read, so that the component alone will do.
-        noise: (count,) for each sizes, the variance a degree of freedom of every component.
+    Of the unbiased table over a set, in counts, only the component of the set itself is read. Noise
+    is (count,) for each sizes, the variance a degree of freedom of every component.
     """
     values: Stacks = {}
     fitted: Stacks = {}

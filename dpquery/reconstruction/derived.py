@@ -167,11 +167,8 @@ def quotient_rows(
 ) -> DerivedRows:
     """Return quotients with their intervals.
 
-    Args:
-        pairs: numerators and denominators.
-        critical: the quantile, in standard deviations, at the level of the intervals.
-        denominator: that of the denominator's own noise, in standard deviations.
-        limits: what is known of the quotients; default: denominators are not below 0.
+    Quantiles are in standard deviations, at the level of the intervals; that of the denominator is
+    of its own noise. Unless limits say otherwise denominators are not below 0.
     """
     limits = limits or KnownRange()
     # Where public facts leave no noise, a variance is 0 but for its last digits.
@@ -243,11 +240,7 @@ def quantile_places(
 ) -> list[float]:
     """Return where quantiles of one group stand, in places of values or of edges of bins.
 
-    Args:
-        counts: (n,) noisy counts up to each value.
-        variances: (n,) of them.
-        probabilities: of the quantiles.
-        interpolated: whether values are bins, within which quantiles are interpolated.
+    Counts up to each value are (n,). Values that are interpolated are bins.
     """
     from scipy.optimize import isotonic_regression  # slow to import; few releases need it
 

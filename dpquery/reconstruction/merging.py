@@ -45,11 +45,8 @@ def merging_of(
 ) -> Merging:
     """Return which rows of a table are added up.
 
-    Args:
-        statistic: what is wanted.
-        covariances: (n, n) of the rows along the merged attribute, for one group of rows after
-            another, in the order of `rows_along`.
-        attribute: the one whose values are merged.
+    Covariances are (n, n) of the rows along the merged attribute, for one group of rows after
+    another, in the order of `rows_along`.
     """
     sizes, listed = np.array(statistic.sizes), attribute.length
     cut, others = _siblings if attribute.levels else _neighbours, range(listed, attribute.shown)

@@ -56,10 +56,7 @@ def onto_simplex(y: Floats, variance: Floats, total: Floats) -> Floats:
     it makes negative are dropped, until none is: tau only grows, so none comes back (Michelot 1986,
     here with variances). O(m) a pass, and a handful of passes in practice.
 
-    Args:
-        y: (c, m).
-        variance: (c, m), positive.
-        total: (c,), not negative.
+    y and the positive variances are (c, m), the totals (c,) and not negative.
 
     >>> onto_simplex(np.array([[3.0, 1.0, -2.0]]), np.ones((1, 3)), np.array([2.0]))
     array([[2., 0., 0.]])
@@ -81,10 +78,7 @@ def onto_chain(y: Floats, variance: Floats, total: Floats) -> Floats:
 
     With bounds that are the same for all, this is isotonic regression cut at them.
 
-    Args:
-        y: (c, m).
-        variance: (c, m), positive.
-        total: (c,), not negative.
+    y and the positive variances are (c, m), the totals (c,) and not negative.
 
     >>> onto_chain(np.array([[2.0, -1.0, 5.0, 4.0]]), np.ones((1, 4)), np.array([4.0]))
     array([[0.5, 0.5, 4. , 4. ]])
@@ -102,9 +96,8 @@ def onto_chain(y: Floats, variance: Floats, total: Floats) -> Floats:
 def to_whole(x: Floats, total: Numbers) -> Ints:
     """Round every row up or down to whole numbers of the given total: largest remainders go up.
 
-    Args:
-        x: (c, m), not negative.
-        total: (c,) whole numbers; each is its row's sum rounded up or down.
+    x is (c, m), not negative; the totals are (c,) whole numbers, each the sum of its row rounded up
+    or down.
 
     >>> to_whole(np.array([[0.4, 2.4, 1.2]]), np.array([4]))
     array([[1, 2, 1]])
@@ -198,10 +191,8 @@ GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread as evenly as can 
 def whole_cells(cells: Floats, orders: Sequence[Ints | None]) -> Ints:
     """Round the cells of a table, each up or down, to the rounded sum of all.
 
-    Args:
-        cells: none negative.
-        orders: for each axis the order in which neighbours keep their sums; None for that of the
-            codes.
+    No cell is negative. An order is that in which neighbours keep their sums; None is that of the
+    codes.
 
     >>> whole_cells(np.array([[0.1, 0.9], [1.2, 0.8]]), (None, None))
     array([[0, 1],

@@ -77,12 +77,8 @@ class SamplingErrors:
         denominator (Taylor linearisation). Where x is 1 of all with y, that takes the sums of
         w^2 y^2, w^2 y and w^2 x; elsewhere nothing is said.
 
-        Args:
-            above: the block of the answers above, with its position in the plan's workload.
-            below: that of the answers below.
-            of_rows: which of these each is over.
-            quotients: (m,) what they are.
-            denominators: (m,) the answers below.
+        The answers above and below are a block with its position in the plan's workload; quotients
+        and denominators are (m,), and `of_rows` is which answer below each is over.
         """
         if not _holds(below[0], above[0]):
             return np.full(above[0].queries, np.nan)

@@ -80,13 +80,8 @@ def taken_words(
 ) -> str:
     """Return what a release takes and all that is spent with it, in one sentence.
 
-    Args:
-        charged: to the release, in units.
-        pure: its epsilon where its guarantee is pure, in units of 1e-18.
-        account: the dataset's, as the release left it.
-        parent: its parent's then, if it has one; where less is left there, it has the first word.
-        form: how a delta is written.
-        what: it is called.
+    `pure` is the epsilon of a pure guarantee, in units of 1e-18. Where less is left of the parent,
+    it has the first word.
     """
     decisive, whose = account, ""
     if parent is not None and parent.remaining < account.remaining:
@@ -105,11 +100,7 @@ def exact_words(
 ) -> str:
     """Return what a dataset and its parent have spent of their caps, to the last digit.
 
-    Args:
-        account: the dataset's.
-        parent: its parent's, if it has one.
-        of_sums: whether both sums are said where either admits a release.
-        form: how a delta is written.
+    `of_sums` is whether both sums are said where either admits a release.
     """
     said = _by_sums if of_sums else partial(_exactly, form=form)
     text = f"{said(account)} has been spent on dataset {account.dataset} up to this release"

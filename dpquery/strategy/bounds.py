@@ -137,11 +137,9 @@ def lower_bound(
 ) -> Bound | None:
     """Return the best bound on the loss of every strategy; None where none is known.
 
-    Args:
-        gram: of the workload.
-        change: what one record does between neighbours: the loss has its sensitivity. One that may
-            leave, and move besides, is bound by what holds for one that leaves.
-        proving: whether dual bounds are worked out, which may take seconds; or the SVD bound alone.
+    A loss has the sensitivity of the change. A record that may leave, and move besides, is bound by
+    what holds for one that leaves. Dual bounds may take seconds; without proving there is the SVD
+    bound alone.
     """
     entering = _entering_bound(gram) if proving else svd_bound(gram)
     if change == "enters":

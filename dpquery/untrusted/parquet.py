@@ -29,10 +29,7 @@ _CODECS = {"SNAPPY", "UNCOMPRESSED"}
 def opened(path: Path, *, rows: int | None, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """Yield an open Parquet file whose columns take at most a hundred times its size in memory.
 
-    Args:
-        path: the file.
-        rows: how many it must have; None: any number.
-        coded: columns of texts to be read as dictionaries, so that none is repeated.
+    Texts of coded columns are read as dictionaries, so that none is repeated.
 
     Raises:
         UNREADABLE: it is damaged, or not of the kind that a release writes.

@@ -70,12 +70,8 @@ def check_types(
 ) -> None:
     """Check that declared columns hold values that have a text; DataError names column and type.
 
-    Args:
-        schema: has the declared columns.
-        declared: their names.
-        where: what messages call the place of the schema.
-        zones: whether a time zone is the column's own. In databases columns hold moments, which
-            each session shows in a zone of its own.
+    With zones a time zone is the column's own. In databases columns hold moments, which each
+    session shows in a zone of its own.
     """
     for name in declared:
         kind = schema.field(_names(schema).index(name)).type
@@ -110,10 +106,7 @@ def check_kinds(
 ) -> None:
     """Check that columns that are declared as numbers have no type whose values never are.
 
-    Args:
-        types: of the declared columns that have one; None where each value has its own.
-        columns: declared.
-        where: what messages call the place of the types.
+    Types are None where each value has its own.
 
     Raises:
         DataError: one has; the message names column and type, and how to declare it.

@@ -52,9 +52,7 @@ _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _E
 def texts_of(values: pa.Array, decimal: str) -> pa.Array:
     """Return the text of each value, as bytes; no value is refused.
 
-    Args:
-        values: of any type that a source may have but a dictionary; texts are themselves.
-        decimal: the mark that the spec declares for numbers.
+    Values are of any type that a source may have but a dictionary; texts are themselves.
     """
     if _Is.is_integer(values.type):
         values = values.cast(pa.large_string())
@@ -155,10 +153,8 @@ def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
     half-open bin; never inf or nan. Boolean: a declared text whatever its case, or its number.
     Dates: a date of the declared format.
 
-    Args:
-        column: what its texts may be.
-        decimal: the decimal mark of the file, unless the column says how it writes numbers. Numbers
-            in the spec have a point.
+    The decimal mark is that of the file, unless the column says how it writes numbers. Numbers in
+    the spec have a point.
     """
     outside = _OUTSIDE if column.drops else column.length
     position = _position(column, decimal)

@@ -75,9 +75,7 @@ def stale_place(data: Data, time: int) -> tuple[str, str] | None:
     Seen from names and times of the file system alone: nothing is opened. Of connections and of
     tables on Spark nothing is known.
 
-    Args:
-        data: the locations.
-        time: in nanoseconds of the epoch.
+    The time is in nanoseconds of the epoch.
     """
     for location in _given(data):
         try:

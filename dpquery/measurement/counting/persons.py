@@ -109,9 +109,7 @@ def texts_of_ids(ids: pa.Array, decimal: str) -> pa.Array:
 def person_names(ids: pa.Array, decimal: str) -> pa.Array:
     """Return the name of each id, as bytes: one for all spellings of a number; empty for no id.
 
-    Args:
-        ids: of any type that `texts_of` takes.
-        decimal: the mark of decimals that the spec declares.
+    Ids are of any type that `texts_of` takes.
     """
     texts = texts_of_ids(ids, decimal)
     if pa.types.is_integer(ids.type):
@@ -301,13 +299,8 @@ class KeptRows:
     ) -> None:
         """Begin the first pass.
 
-        Args:
-            max_rows: the most rows of a person that stay.
-            words: 64-bit words of content that come with each row.
-            keep: which rows stay: any, each as likely, or the first of the data.
-            numbered: whether how many rows each person has is counted.
-            limit: bytes of rows that may be held at a time.
-            random_bytes: gives the bits of the priorities.
+        With each row come so many 64-bit words of content. At most `limit` bytes of rows are held
+        at a time. If they are numbered, it is counted how many rows each person has.
         """
         self._max_rows, self._keep, self._random_bytes = max_rows, keep, random_bytes
         self._words, self._numbered = words, numbered

@@ -209,9 +209,7 @@ def check_kind(kinds: Sequence[str], *, where: str) -> None:
 def check_no_log(files: Iterable[str], has: Callable[[str, str], bool]) -> None:
     """Refuse files of a Delta or Iceberg table, known by the log beside or above them.
 
-    Args:
-        files: their paths; that of a folder ends in a slash.
-        has: whether a folder has what a pattern names.
+    Paths of folders end in a slash; `has` says whether a folder has what a pattern names.
     """
     folders: set[str] = set()
     for file in files:

@@ -201,11 +201,8 @@ class TableCounts:
     ) -> None:
         """Choose the tables to count.
 
-        Args:
-            subsets: of attributes, whose tables are wanted.
-            shape: number of codes of every attribute.
-            weight: the one whose codes are what rows add to their cells; None where each adds 1.
-            squares: whether the sums of squared weights are wanted too.
+        Rows add to their cells what the codes of the attribute `weight` say, or 1 each if that is
+        None.
 
         Raises:
             UnsupportedWorkloadError: they are too large together.

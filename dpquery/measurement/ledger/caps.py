@@ -286,11 +286,8 @@ def check_new(
 ) -> None:
     """Refuse a new name that is probably one on record, spelled otherwise or given up.
 
-    Args:
-        state: what is on record.
-        dataset: the dataset to be registered, if it is new.
-        parent: its parent; the two may be alike, since charges of the one are charged to the other.
-        earlier: gives the dataset that the same spec was planned for before, or nothing.
+    The names of a dataset and its parent may be alike, since charges of the one are charged to the
+    other. `earlier` gives the dataset that the same spec was planned for before, or nothing.
 
     Raises:
         PlanConflictError: one of the two is new, and like one on record.

@@ -89,9 +89,7 @@ class Account:
     def over(self, units: int, pure: int | None) -> Fraction | None:
         """Return a charge over what is left, by whichever of two sums leaves more room for it.
 
-        Args:
-            units: the charge in the cap's currency.
-            pure: the epsilon of what is charged for where all of it is pure, in units of 1e-18.
+        `pure` is its epsilon where all that is charged for is pure, in units of 1e-18.
 
         Returns:
             1 or less where the charge is admitted; None where nothing is left by either sum.

@@ -80,9 +80,8 @@ class Funds:
     def room_for(self, price_at: PriceAt, *, epsilon: Fraction) -> "Room":
         """Return what there is room for beside or in place of a release.
 
-        Args:
-            price_at: the price of releases like it at any epsilon; it never falls as epsilon grows.
-            epsilon: of the release; there is no release at some epsilons that are very far off.
+        The price never falls as epsilon grows; there is no release at some epsilons that are very
+        far off.
         """
 
         def fits(at: Fraction) -> bool:

@@ -221,10 +221,7 @@ class Ledger:
     def open(cls, path: Path, *, create: bool, timeout: float = 60.0) -> Iterator[Self]:
         """Open the ledger for a `with` block and verify its chain.
 
-        Args:
-            path: the database file, as `default_path` gives it.
-            create: whether a missing ledger is made; only planning may.
-            timeout: seconds to wait for another process.
+        Only planning may make a missing ledger. For another process it waits so many seconds.
 
         Raises:
             LedgerError: missing, damaged, unsafe, or on a network file system.
@@ -369,12 +366,8 @@ class Ledger:
 
         A reservation that an earlier run left without a commit is continued at no charge.
 
-        Args:
-            dataset: the account to charge.
-            key: names the measurement and its release number; the same key is charged once.
-            price: the charge, and the currency and unit it was worked out for.
-            native: the guarantee as exact text, such as {"pure": "1/2"}: that of the price.
-            details: public facts to keep with it.
+        The same key is charged once. The native guarantee is exact text, such as {"pure": "1/2"}:
+        that of the price. Details are public facts to keep with it.
 
         Raises:
             BudgetExceededError: the cap would be passed, or the key was begun too often.
@@ -413,10 +406,7 @@ class Ledger:
         What is done here depends on the number of values alone, never on the values. If the key
         is committed already, the measurement stored then is returned and this one dropped.
 
-        Args:
-            key: the key.
-            values: (m,) noisy answers in grid steps.
-            source: what drew their noise; kept with them.
+        Values are (m,) in grid steps; the source of their noise is kept with them.
         """
         self._check_locked(key)
         if values.ndim != 1 or values.dtype != np.int64:
@@ -454,8 +444,7 @@ class Ledger:
     def abandon(self, key: str) -> str:
         """Abandon an unfinished key: its charge stays spent, and a new run is charged again.
 
-        Args:
-            key: the key, or its first characters, KEY_PREFIX of them or more.
+        Its first characters will do, KEY_PREFIX of them or more.
 
         Returns:
             The whole key.

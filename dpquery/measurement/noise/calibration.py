@@ -73,9 +73,7 @@ def laplace_rho(blocks: Iterable[Moves] | Counter[Moves], *, scale: float) -> Fr
 def laplace_squared_mu(squared: int, *, scale: float) -> Fraction:
     """Return a squared mu that noise of a scale gives for moves of a squared L2 norm, rounded up.
 
-    Args:
-        squared: bounds the square of the L2 norm of the moves, in grid steps.
-        scale: of the noise in grid steps.
+    The moves are in grid steps, as the scale is.
 
     Privacy: of a whole mu-GDP, in both directions.
     """

@@ -101,10 +101,7 @@ class ExactChance:
 def sharpest_rate(rho: Fraction, draws: int, span: int) -> Fraction:
     """Return the largest eta, to 64 bits after the point, with K (eta span)^2 / 8 <= rho.
 
-    Args:
-        rho: of the selection.
-        draws: K.
-        span: how far apart the moves of two scores can be.
+    The span is how far apart the moves of two scores can be.
     """
     square = 8 * rho / (draws * span**2) * (1 << 2 * _RATE_BITS)
     return Fraction(math.isqrt(math.floor(square)), 1 << _RATE_BITS)

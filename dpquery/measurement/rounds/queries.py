@@ -471,9 +471,7 @@ _NONE = -1
 def family_sizes(workload: Workload, places: Ints) -> list[int]:
     """Return the sizes of families of pairwise disjoint queries that hold each of these once.
 
-    Args:
-        workload: blocks of 0/1 queries.
-        places: (k, 2): position of a block, number of a row in it. O(k^2) for k of them.
+    Queries are 0/1; places are (k, 2): position of a block, number of a row in it. O(k^2).
     """
     ordered = places[np.lexsort((places[:, 1], places[:, 0]))]
     clashes, barred = _clashes(workload, ordered)
@@ -495,10 +493,7 @@ def family_sizes(workload: Workload, places: Ints) -> list[int]:
 def squared_move(sizes: list[int], *, replace: bool, records: int) -> int:
     """Return a bound on the squared L2 move of the counts between neighbours.
 
-    Args:
-        sizes: of families of pairwise disjoint queries.
-        replace: whether neighbours have records replaced, or added or removed.
-        records: c, the most records of a person.
+    Sizes are of families of pairwise disjoint queries, and a person has c records at most.
     """
     return records**2 * sum(min(size, 2 if replace else 1) for size in sizes)
 

@@ -431,11 +431,7 @@ def check_counts(workload: Workload, guarantee: Guarantee, name: str) -> None:
 def check_answers(workload: Workload, *, relaxed_rows: int, tabled: bool) -> None:
     """Refuse queries, or predicates, too many to evaluate on all relaxed rows.
 
-    Args:
-        workload: the queries.
-        relaxed_rows: their number.
-        tabled: whether a product of more predicates than values is worked out from a table of the
-            values.
+    Tabled is whether a product of more predicates than values is worked out from a table of these.
     """
     largest = max(block.queries for block in workload.blocks)
     if largest > MAX_RAP_TABLE_QUERIES:

@@ -346,14 +346,9 @@ def table_rounds(
 ) -> TableRounds:
     """Return the rounds of an adaptive run under a guarantee.
 
-    Args:
-        workload: the queries; their entries are 0 or 1. Weights of items weigh their tables.
-        privacy: the protected unit.
-        guarantee: of Gaussian noise, from `accounting.guarantee`.
-        rows: the declared number of rows, if there is one; it is the total only where it is exact
-            and records are replaced.
-        items: the positions of the blocks of each item; the distance from the true tables is
-            measured for each, or for all together where they are not given, or are many.
+    Queries have entries of 0 or 1; weights of items weigh their tables. The declared number of rows
+    is the total only where it is exact and records are replaced. The distance from the true tables
+    is measured for each of the items, or for all together where they are not given, or are many.
 
     Privacy:
         The parts of every run add up to guarantee.amount, all of them exact fractions.
@@ -467,13 +462,8 @@ def draw_table(
 ) -> int:
     """Return the number of a table, drawn by how far the fit is from it.
 
-    Args:
-        tables: true counts of the candidate of a number, (cells,); confidential.
-        model: what the fit has for it, (cells,); public.
-        candidates: the tables that may be drawn.
-        std: of the noise that the table is to be measured with, in counts.
-        rate: eta.
-        chance: draws.
+    True counts, confidential, and those of the fit are of the candidate of a number, (cells,). The
+    noise, in counts, is that which the table is to be measured with.
     """
     penalties = penalties_of(candidates, std)
     moves = distances(tables, model, candidates.sizes)

@@ -124,11 +124,7 @@ class WorkloadPart:
     ) -> list[Errors]:
         """Return errors on these tables as errors on all: as those of estimates are to each other.
 
-        Args:
-            runs: errors on these tables.
-            strategy: whose estimates they are compared with.
-            noise_std: standard deviation of the noise on each of its rows.
-            estimates: the expected errors of the estimates of all tables.
+        `estimates` are the expected errors of the estimates of all tables.
         """
         if self.is_whole or not isinstance(strategy, ResidualStrategy):
             return list(runs)

@@ -158,9 +158,7 @@ def sample_tables(
 def sample_rows(distributions: Sequence[NDArray[np.floating]], *, records: int) -> Ints:
     """Draw records from relaxed rows: a row uniformly, then each attribute by its distribution.
 
-    Args:
-        distributions: for each attribute (n', n_i) the probabilities of its values in each row.
-        records: how many.
+    Distributions are (n', n_i) for each attribute.
 
     Returns:
         (records, d) int64.

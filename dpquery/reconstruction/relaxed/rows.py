@@ -125,10 +125,7 @@ def spread_evenly(rows: RelaxedRows, classes: Sequence[Ints], finer: Sequence[In
     Nothing that was measured says how the codes of a class differ, so this is a guess, and the one
     that favours none.
 
-    Args:
-        rows: over `classes`.
-        classes: for each attribute the class of every code.
-        finer: the same for the questions; no class is of codes from two of `classes`.
+    No class of the finer ones is of codes from two of the others.
 
     Returns:
         Relaxed rows over `finer`; the very same ones where that is no finer.
@@ -192,8 +189,7 @@ def at_least(
 def mean_product(probabilities: Sequence[Singles]) -> Singles:
     """Return the mean over rows of prod_i p_i[j_i] for all j: (m_1, ..., m_k).
 
-    Args:
-        probabilities: for each axis (m_i, n') the probability of every predicate in every row.
+    Probabilities are (m_i, n') for each axis.
     """
     rows = probabilities[0].shape[1]
     total: Singles | None = None

@@ -285,9 +285,7 @@ class ItemRows(ABC):
     ) -> Iterator[Batch]:
         """Yield the whole file in batches of at most `rows` rows; memory O(one table + a batch).
 
-        Args:
-            answers: of the item's tables, in order.
-            rows: of a batch; the file differs in nothing but its row groups.
+        By their size the file differs in nothing but its row groups.
 
         Raises:
             ValueError: the answers are not those of the item's tables.

@@ -446,10 +446,7 @@ def joint_system(
 ) -> JointSystem | None:
     """Return products side by side as one system, or None where that is too large.
 
-    Args:
-        shape: sizes of the domain's attributes.
-        parts: for each part the factors, of full column rank, of the attributes it measures.
-        weights: what each part is multiplied by.
+    Parts are the factors, of full column rank, of the attributes that each measures.
     """
     measured = sorted({i for part in parts for i in part})
     kinds = {i: {part[i].key if i in part else None for part in parts} for i in measured}

@@ -224,11 +224,8 @@ def best_level_weights(
 ) -> tuple[Floats, float]:
     """Return the weights that minimise ||w||^2 sum_l D_l / kappa_l, and that loss.
 
-    Args:
-        T: traces of all levels, (levels,).
-        sizes: mean block size of each, (levels,).
-        noise: which norm the weights have.
-        previous: weights to continue from, instead of several starts.
+    T are the traces of all levels and sizes their mean block sizes, (levels,). Previous weights are
+    continued from, instead of several starts.
 
     1 / kappa_l is at most the mean of kappa_l / (w_k^2 size_k), k <= l, with the weights that the
     levels have in it now; what minimises that bound lowers the loss, and is a power of

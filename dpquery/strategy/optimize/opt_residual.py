@@ -128,9 +128,7 @@ def _centred(matrices: Sequence[Matrix]) -> tuple[Floats, Floats]:
 def opt_residual(gram: Gram, *, total_free: bool = False) -> ResidualSelection:
     """Select cores by L-BFGS, from OPT_0's strategies and beside them; keep the better.
 
-    Args:
-        gram: of the workload.
-        total_free: whether the total costs nothing, as where records never leave the domain.
+    The total is free where records never leave the domain.
 
     Raises:
         UnsupportedWorkloadError: a table looks at more than MAX_RESIDUAL_ATTRIBUTES attributes.
@@ -274,10 +272,8 @@ LEAST_SHARE = 1e-12  # of the largest share: a measurement of next to no weight 
 def split_budget(errors: Floats, costs: Floats, *, noise: Noise) -> list[int]:
     """Return the integer weights that minimise sum errors / weight^2 at a fixed total cost.
 
-    Args:
-        errors: sum of squared errors of what each measurement answers, at unit noise and weight.
-        costs: sensitivity of each ("laplace"), or squared sensitivity ("gaussian").
-        noise: which of the two adds up.
+    Errors are sums of squares at unit noise and weight. Costs are sensitivities under Laplace
+    noise, and their squares under Gaussian noise.
     """
     power = 1 if noise == "laplace" else 2
     shares = np.asarray(errors, dtype=np.float64) * costs ** (2 / power)

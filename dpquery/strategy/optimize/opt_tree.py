@@ -299,9 +299,7 @@ class _Shares:
 def opt_tree(sets: NestedSets, noise: Noise) -> FactorSelection:
     """Select the weights of a tree of sets. Its rows have the sensitivity 1.
 
-    Args:
-        sets: the queries.
-        noise: "laplace" lets the weights on every path add to 1, "gaussian" their squares.
+    "laplace" lets the weights on every path add to 1, "gaussian" their squares.
     """
     kinds = AlikeSets.of(sets)
     loss_of, shares = TreeLoss(kinds), _Shares(kinds)

@@ -280,10 +280,8 @@ def uniform_variances(
 ) -> dict[int, float]:
     """Return the variance under unit noise of every block, by position, where it is one number.
 
-    Args:
-        splits: of each attribute; None for those of one class.
-        share: the variance of what is measured of a set of attributes beyond its subsets.
-        blocks: which may ask for what is measured alone.
+    Splits are None for attributes of one class. A share is the variance of what is measured of a
+    set beyond its subsets.
     """
     pairs_of = _Pairs(splits)
     tables_of = {position: pairs_of.of(block) for position, block in enumerate(blocks)}

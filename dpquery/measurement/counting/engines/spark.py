@@ -260,11 +260,7 @@ def count_on_spark(
 ) -> Iterator[Ints]:
     """Yield the tables of all rows of some tables; Spark is stopped then, if it is ours.
 
-    Args:
-        locations: each `spark:PATH` or `spark:table=NAME`.
-        declared: columns that each must have, checked once more.
-        counter: makes counters.
-        persons: whether the unit is a person.
+    Locations are each `spark:PATH` or `spark:table=NAME`. Declared columns are checked once more.
 
     Yields:
         Cells that are not 0 and their counts, (2, n); each cell once.
