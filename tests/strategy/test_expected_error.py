@@ -296,7 +296,6 @@ def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
     assert selection.best.error.rmse > 0
 
 
-@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_search_that_is_stopped_hands_over_the_best_it_has(noise, monkeypatch):
     whole = {candidate.name: candidate for candidate in selected(noise).candidates}

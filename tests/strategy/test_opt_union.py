@@ -320,7 +320,6 @@ def test_no_plan_is_worse_than_the_split_of_the_plans_of_its_blocks(seed, noise,
     assert whole.error.weighted_rmse <= split_of_plans(workload, noise, change) * (1 + 2e-3)
 
 
-@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_parts_are_not_given_up_while_searches_may_still_win(noise):
     """Their closed forms lose to what is to be beaten; what is found by searches is below it."""
