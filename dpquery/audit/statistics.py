@@ -17,8 +17,8 @@ from scipy.stats import beta
 from dpquery.arrays import Floats, Ints
 from dpquery.strategy.strategy import Law
 
-ALPHA = 8e-9
-MOST_TESTS = 120
+ALPHA = 7e-9
+MOST_TESTS = 142
 _LEAST_EXPECTED = 50  # values a cell
 _MOST_CELLS = 40
 _SMALL = 200  # scales of Gaussian noise below which masses are added up one by one
