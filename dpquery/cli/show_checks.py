@@ -180,7 +180,7 @@ def _totals(findings: Sequence[Finding]) -> str:
     text = f"{'; '.join(done)}."
     if tests:
         text += (
-            f" {count(tests, 'check')} rest on chance, at level {ALPHA:.0e} each: a sound "
+            f" {count(tests, 'check')} {'rests' if tests == 1 else 'rest'} on chance, at level {ALPHA:.0e} each: a sound "
             f"installation fails any of them with probability about {tests * ALPHA:.1e}."
         )
     return _wrapped(text)

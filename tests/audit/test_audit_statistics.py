@@ -401,7 +401,7 @@ def test_the_closing_text_says_what_belongs_to_the_parts_that_were_run():
     assert "below 4 to 7 % end to end" in closing(noise, quick=True)
     assert "other than those made up here" in closing(noise)
     assert "other than those of this plan" in closing(noise, own_plan=True)
-    assert "probability about 8.0e-09" in closing(noise, supply)
+    assert f"probability about {ALPHA:.1e}" in closing(noise, supply)
     pair = Finding(
         "a case", "a claim", True, "fine", neighbours=1, replicates=70, part="neighbours"
     )
