@@ -179,8 +179,9 @@ def _totals(findings: Sequence[Finding]) -> str:
     )
     text = f"{'; '.join(done)}."
     if tests:
+        verb = "rests" if tests == 1 else "rest"
         text += (
-            f" {count(tests, 'check')} {'rests' if tests == 1 else 'rest'} on chance, at level {ALPHA:.0e} each: a sound "
+            f" {count(tests, 'check')} {verb} on chance, at level {ALPHA:.0e} each: a sound "
             f"installation fails any of them with probability about {tests * ALPHA:.1e}."
         )
     return _wrapped(text)
