@@ -112,8 +112,9 @@ class SamplingErrors:
     def _known(self, sums: Floats, noise: Floats, sizes: Floats) -> Floats:
         """Return the variances that sums of squares make, given what they are to go with."""
         there = np.isfinite(sizes)
-        whole = max(float(sizes[there].sum()), 1e-300)
-        expected = sizes * max(float(sums[there].sum()) / whole, 0.0)
+        whole, squares = float(sizes[there].sum()), max(float(sums[there].sum()), 0.0)
+        # where noise makes less than nothing of all sizes, none is expected
+        expected = sizes * (squares / whole if whole > 0 else 0.0)
         told = (expected >= LEAST * noise) & (sums > 0)
         return np.where(told, self.design_effect * sums, np.nan)
 

@@ -65,6 +65,7 @@ from dpquery.spec.predicates import (
     IntervalSet,
     PredicateSet,
     PrefixSet,
+    RangeSet,
     StackedSet,
     TotalSet,
     WidthSet,
@@ -368,12 +369,18 @@ def another(value):
     return rebuilt(value, **{name: another(getattr(value, name))})
 
 
+def predicate_kinds():
+    """All kinds of predicate sets that there are."""
+    kinds = {*PredicateSet.__subclasses__(), *RangeSet.__subclasses__()}
+    return {kind for kind in kinds if is_dataclass(kind)}
+
+
 def kinds_in(hint):
     """All classes of ours in a type, and the dataclasses of what is in their fields."""
     kinds, todo = set(), [hint]
     while todo:
         kind = todo.pop()
-        todo += typing.get_args(kind)
+        todo += typing.get_args(kind) or (predicate_kinds() if kind is PredicateSet else ())
         if is_dataclass(kind) and kind not in kinds:
             kinds.add(kind)
             todo += [typing.get_type_hints(kind)[name] for name in kept(kind)]
@@ -453,7 +460,7 @@ def test_the_blocks_of_a_release_are_in_its_key_in_their_order():
 
 @pytest.mark.parametrize(("kind", "name"), fields_of(Item))
 def test_another_question_makes_other_answers(kind, name):
-    assert set(typing.get_args(PredicateSet)) == {type(predicate) for predicate in PREDICATES}
+    assert predicate_kinds() == {type(predicate) for predicate in PREDICATES}
     of, request = SimpleNamespace(key="k", measurements="m"), {"items": ITEMS}
     assert answers_key(of, **request) != answers_key(of, **changed(request, kind, name))
 
