@@ -298,8 +298,10 @@ class DerivedFacts:
         """How it is worked out, and how much of it is merged."""
         if self.merged is None:
             return self.definition
-        share = f"{percent(self.merged)} of the rows are merged with others"
-        return f"{self.definition}; {share}, as {self.map_file} says{self.missed_words}"
+        share = (
+            f"{percent(self.merged)} of the rows are merged with others, as {self.map_file} says"
+        )
+        return "; ".join(filter(None, (self.definition, share, self.missed_words)))
 
     @property
     def missed_words(self) -> str:
@@ -307,7 +309,7 @@ class DerivedFacts:
         if not self.missed:
             return ""
         return (
-            f"; {percent(self.missed)} of the merged rows are less precise than was asked, because "
+            f"{percent(self.missed)} of the merged rows are less precise than was asked, because "
             "they are smaller than expected; `sizes` takes expectations from a file, such as those "
             "of an earlier release"
         )

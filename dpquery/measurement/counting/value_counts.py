@@ -200,6 +200,13 @@ def _by(digits: int, classes: Ints) -> Ints:
     return np.sign(classes) * places
 
 
+def _in_classes(digits: int, classes: Ints, persons: Ints) -> Ints:
+    """Return how many persons are in each class by so many digits, given those in some of them."""
+    counts = np.zeros(2 * classes_by(digits) + 1, np.int64)
+    np.add.at(counts, classes + classes_by(digits), persons)
+    return counts
+
+
 class NumberTally(ValueTally):
     """Running numbers of persons by class of their numbers; confidential."""
 
@@ -213,15 +220,13 @@ class NumberTally(ValueTally):
             classes = classes[self._pairs[0][_VALUE].astype(np.int64)]
         parts = []
         for digits in CLASS_DIGITS:
-            coarse = _by(digits, classes) + classes_by(digits)
-            counts = np.zeros(2 * classes_by(digits) + 1, np.int64)
-            if self.spec.privacy.person is None:
-                np.add.at(counts, coarse, self._counts[: classes.size])
-            else:
+            coarse, persons = _by(digits, classes), self._counts[: classes.size]
+            if self.spec.privacy.person is not None:
                 keys = self._pairs[0][:_PRIORITY]
                 once = np.unique([*keys, coarse.astype(np.uint64)], axis=1)
-                np.add.at(counts, once[-1].astype(np.int64), 1)
-            parts.append(counts)
+                coarse = once[-1].astype(np.int64)
+                persons = np.ones_like(coarse)
+            parts.append(_in_classes(digits, coarse, persons))
         return ValueCounts([], np.concatenate(parts))
 
 
@@ -241,10 +246,7 @@ class RowTally(ValueTally):
         self._cut_down()
         rows, persons = np.unique(self._pairs[0][_VALUE], return_counts=True)
         classes = np.array([class_of(of_float(float(n))) for n in rows], np.int64)
-        parts = []
-        for digits in ROW_DIGITS:
-            parts.append(np.zeros(2 * classes_by(digits) + 1, np.int64))
-            np.add.at(parts[-1], _by(digits, classes) + classes_by(digits), persons)
+        parts = [_in_classes(digits, _by(digits, classes), persons) for digits in ROW_DIGITS]
         return ValueCounts([], np.concatenate(parts))
 
     def _cut_down(self) -> None:
