@@ -207,7 +207,8 @@ def _usage_words(error: typer.BadParameter) -> str:
     elif message.startswith("No such command") and not message.endswith("?"):
         group = [name for name, *_ in LEDGER_COMMANDS]
         there = group if place.endswith(" ledger") else [*examples, "ledger"]
-        meant = meant_by(message.split("'")[1], there)
+        given = message.split("'")[1]
+        meant = f"ledger {given}" if given in group and group != there else meant_by(given, there)
         message += f"; did you mean {meant!r}?" if meant else f"; there are {', '.join(there)}"
     elif error.ctx and message.startswith("No such option"):
         commands = getattr(error.ctx.find_root().command, "commands", {})

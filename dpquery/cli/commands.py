@@ -47,6 +47,7 @@ from dpquery.cli.screen import (
     print_grids,
     print_json,
     say,
+    say_new,
     show,
     shown_progress,
 )
@@ -167,8 +168,7 @@ def _show_plan(
         print_grids(why_grids(report, candidates=candidates))
     else:
         print_grids(plan_grids(report, files, candidates=candidates))
-    for name in report.new:
-        say(f"{name} is new in this ledger, with a budget of its own")
+    say_new(report.new)
     if files.plan is not None:
         if cap_changed:
             say(f"the cap of {report.spec.dataset.id} on record is now {report.spec.budget}")
@@ -262,7 +262,10 @@ def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_jso
         say(f"warning: {done.stale}")
     if done.free:
         more = f" and {len(data) - 1} more were" if data[1:] else " was"
-        say(f"nothing was charged: the ledger gave this release again; {data[0]}{more} not opened")
+        say(
+            f"nothing was charged: the ledger gave this release again; {data[0]}{more} not opened "
+            "(for other data, change `id:` or `version:` in the spec)"
+        )
     if as_json:
         print_json(summary.release_json(done))
     else:
@@ -336,7 +339,7 @@ def replicates_command(
 
 
 def compare_command(
-    first: Annotated[Path, typer.Argument(help="A plan, or a spec.")],
+    first: Annotated[Path, typer.Argument(help="A plan, a release, or a spec.")],
     second: Annotated[Path, typer.Argument(help="Another one.")],
     epsilon: Annotated[
         str | None, typer.Option(help="Compare at this epsilon; default: 1.")

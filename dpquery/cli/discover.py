@@ -18,6 +18,7 @@ from dpquery.cli.screen import (
     print_grids,
     print_json,
     say,
+    say_new,
     show,
     shown_progress,
 )
@@ -91,8 +92,7 @@ def discover_command(
         print_json(_json(done))
     else:
         _show(done, spec)
-    for name in done.new:
-        say(f"{name} is new in this ledger, with a budget of its own")
+    say_new(done.new)
     say(f"ledger: {ledger_path(ledger)}")
 
 

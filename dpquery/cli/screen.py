@@ -13,7 +13,7 @@ import resource
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -235,6 +235,15 @@ def announced_if_new(ledger: Path) -> Iterator[None]:
         say(f"{ledger} is a new ledger, in which nothing has been spent")
         for risk in risks(ledger):
             say(f"warning: {risk}")
+
+
+def say_new(datasets: Iterable[str]) -> None:
+    """Say of datasets, and parents, that the ledger did not know them."""
+    for name in datasets:
+        say(
+            f"{name} is new in this ledger, with a budget of its own: people who are in another "
+            "dataset too need one id, or one `parent:`, for both"
+        )
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def compare(
     """Return the expected errors of two plans at one epsilon; specs are planned for it.
 
     Args:
-        first: a plan, or a spec.
+        first: a plan, the folder of a release, or a spec.
         second: another one.
         epsilon: of both releases; default: 1.
         delta: of both; default: what the spec of each says.
@@ -155,7 +155,8 @@ def _at_epsilon(
 
 
 def _plan_of(path: Path, time_limit: float, jobs: int) -> tuple[Plan, Spec]:
-    """Return the plan in a file, or that of the spec in it, and the spec."""
+    """Return the plan in a file or a release's folder, or that of a spec, and the spec."""
+    path = path / PLAN_FILE if os.path.isdir(path) else path
     try:
         content = read_plan_file(path)
     except OSError as error:
@@ -165,8 +166,8 @@ def _plan_of(path: Path, time_limit: float, jobs: int) -> tuple[Plan, Spec]:
     with tempfile.TemporaryDirectory() as folder:
         report = plan(
             path,
-            plan_path=Path(folder) / "dpquery.plan",
             ledger_path=Path(folder) / "ledger.db",
+            dry_run=True,
             time_limit=time_limit,
             jobs=jobs,
             mechanism="linear",

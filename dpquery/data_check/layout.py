@@ -5,6 +5,7 @@ A release never guesses: this is what a person may declare after a look at the f
 
 import codecs
 import csv
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -81,6 +82,7 @@ _TITLES = 50  # lines that the header may stand below
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?([eE][+-]?\d+)?")
 _POINT, _COMMA = re.compile(r"[+-]?\d*\.\d+"), re.compile(r"[+-]?\d+,\d+")
+_NO_END = "the last line has no end, as where a file is cut off: see that it is whole"
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -96,7 +98,8 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
         declared: names of the columns that the spec declares; they tell delimiters apart.
     """
     head, container = _beginning(path)
-    remarks = [*filter(None, [remedy_for(container, path)])]
+    cut = "" if container or _ended(path) else _NO_END
+    remarks = [*filter(None, [remedy_for(container, path), cut])]
     encoding, text = ("", "") if head is None else _decoded(head)
     if head is None or "\0" in text:
         return FileGuess(path.name, container, is_text=False, remarks=tuple(remarks))
@@ -153,6 +156,14 @@ def _remarks(
         yield "lines end in carriage returns alone: write the file again with line feeds"
     if not {*names} & {*declared} and any(map(_NUMBER.fullmatch, names)):
         yield "the first line looks like a record: a header of column names is needed"
+
+
+def _ended(path: Path) -> bool:
+    """Return whether the last line of a file has an end, or there is none."""
+    with open_regular(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 2))
+        tail = file.read()
+    return not tail or tail.strip(b"\0")[-1:] in {b"\n", b"\r"}  # of UTF-16 too
 
 
 def _beginning(path: Path) -> tuple[bytes | None, str]:

@@ -461,6 +461,8 @@ def read_manifest(directory: Path) -> Manifest:
                 f"{path} is missing; put it back, or move the folder away and {RELEASE_AGAIN}"
             ) from None
         what = "a file and not" if os.path.isfile(directory) else "not"
+        if os.path.exists(directory.parent / MANIFEST_FILE):
+            remedy = f"name {directory.parent}"
         raise SpecError(
             f"{directory} is {what} a release folder: it has no {MANIFEST_FILE}; {remedy}"
         ) from None

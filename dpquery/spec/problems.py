@@ -21,6 +21,7 @@ _LONGEST = 40  # characters of what was given that a message repeats
 _COMPARED = 1000  # names that are worth a search for the nearest one
 _MEANT = {
     "average": "mean",
+    "bins": "width",
     "columns": "domain",
     "condition": "where",
     "counts": "product",

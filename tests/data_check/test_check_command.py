@@ -285,10 +285,15 @@ def test_a_first_record_in_place_of_a_header_and_odd_ends_of_lines_are_remarked(
     for content, word in (
         (b"1,2.5\n3,4.5\n", "looks like a record"),
         (b"name,eur\ra,1\r", "carriage"),
+        (b"name,eur\na,1", "has no end"),
+        ("name,eur\na,1".encode("utf-16"), "has no end"),
     ):
         (tmp_path / "d").write_bytes(content)
         (remark,) = guessed_layout(tmp_path / "d", ("name", "eur")).remarks
         assert word in remark
+    for content in (b"", b"name,eur\na,1\r\n", "name,eur\na,1\n".encode("utf-16-le")):
+        (tmp_path / "d").write_bytes(content)
+        assert not guessed_layout(tmp_path / "d", ("name", "eur")).remarks
 
 
 def test_declared_columns_tell_delimiters_apart(tmp_path):

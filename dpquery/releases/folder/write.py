@@ -425,9 +425,10 @@ def check_apart(directory: Path, release: Path, *, noun: str) -> None:
     """Refuse a target that is, holds or lies in the release that it is made from."""
     target, source = Path(os.path.realpath(directory)), Path(os.path.realpath(release))
     if target == source or source in target.parents or target in source.parents:
+        what = "is" if target == source else "holds or lies in"
         raise PlanConflictError(
-            f"{directory} is, holds or lies in {release}, the release, which is not changed; "
-            f"name another folder for the {noun}"
+            f"{directory}, named for the {noun}, {what} {release}, the release, which is not "
+            "changed; name another folder with --out"
         )
 
 

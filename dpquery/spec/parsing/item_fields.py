@@ -25,6 +25,8 @@ QUANTILE_WORDS = {"median": 2, "quartiles": 4, "quintiles": 5, "deciles": 10, "p
 
 # fmt: off
 
+_REL_ERROR = Real("a relative error", above=0, high=2,
+    refusal="rel_error is {given}; expected a share above 0 and up to 2, such as 0.3 for 30 %")
 ITEM_NAME = TextForm("the name of the item", NAME,
     "{given} cannot name an item, which becomes a file; use a-z, 0-9, _ and -",
     taken=_RESERVED, types=("string", "integer", "boolean"))
@@ -110,8 +112,7 @@ class MergedRowsFields(Fields, what="merged"):
     over = Field(ref("name"),
         "The attribute: numbers, bins or dates, of which neighbours are added up, or one with a "
         "hierarchy, of which siblings are.", "age")
-    rel_error = Field(Real("a relative error", above=0,
-            refusal="rel_error is {given}; expected a number above 0, such as 0.2 for 20 %"),
+    rel_error = Field(_REL_ERROR,
         "The most that a standard error may be of the size to expect.", "0.2")
     sizes = optional(TextForm("the name of a file of sizes", types=("string",)),
         "A CSV file beside the spec: the item's attributes, and `size`, how many records to expect "
@@ -147,8 +148,7 @@ class DerivedFields(Fields, what="a derived item", choice="a derived item"):
 class SuppressFields(Fields, what="suppress"):
     """Which estimates are left out of the column `published`."""
 
-    rel_error = optional(Real("a relative error", above=0,
-            refusal="rel_error is {given}; expected a number above 0, such as 0.3 for 30 %"),
+    rel_error = optional(_REL_ERROR,
         "Those whose standard error is this share of them or more.", "0.3")
     below = optional(Whole("the least estimate that is shown"),
         "Those below this number.", "10")

@@ -9,7 +9,7 @@ depends on it is skipped.
 from typing import ClassVar, Generic, Self, TypeVar, cast, overload
 
 from dpquery.spec.parsing.forms import Form, Schema, described_as, kind_of_node
-from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import Problems, UnreadableError, meant_by, quoted, suggestion
 
 _T = TypeVar("_T")
@@ -134,7 +134,9 @@ class Fields:
         """Return what a mapping says; `what` names it in messages where the class cannot."""
         fields = cls.fields
         if not isinstance(node, MapNode):
-            needed = [f for f in fields.values() if f.required or f.name in cls.kinds[:1]]
+            kinds = [kind for kind in cls.kinds if fields[kind].example.startswith("[")]
+            kinds = kinds if isinstance(node, ListNode) and kinds else cls.kinds
+            needed = [f for f in fields.values() if f.required or f.name in kinds[:1]]
             shown = ", ".join(f"{f.name}: {f.example}" for f in needed or [*fields.values()][:1])
             example = f"; write it as in `{{{shown}}}`" if len(shown) <= _SHORT else ""
             raise node.mistake(

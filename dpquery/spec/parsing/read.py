@@ -30,7 +30,7 @@ from dpquery.spec.parsing.sections import (
     publication_rules,
     read_impossible,
 )
-from dpquery.spec.parsing.yaml_nodes import MapNode, Node, read_yaml
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, read_yaml
 from dpquery.spec.problems import Problems, UnreadableError, nearest, not_read, quoted
 from dpquery.spec.spec import Spec
 from dpquery.untrusted.files import OTHER_TEXT, kind_of, read_outside, seems_to_be
@@ -184,15 +184,18 @@ def read_document(text: str, name: str, problems: Problems, fields: type[Fields]
     """
     known = fields.fields
     least = max(1, min(2, sum(field.required for field in known.values())))
+    root: Node | None = None
     try:
         root = read_yaml(text, file=name, problems=problems)
         keys = [key.text for key, _ in root.entries] if isinstance(root, MapNode) else []
     except UnreadableError:
-        keys = re.findall(r"""^["']?(\w+)["']?\s*:""", text, re.MULTILINE)
+        keys = re.findall(r"""^["']?(\w+)["']?\s*(?::|$)""", text, re.MULTILINE)
         if _is_meant(keys, known, least) or not re.search(r"^\s*[^#\s]", text, re.MULTILINE):
             raise
-    if _is_meant(keys, known, least):
+    if root is not None and _is_meant(keys, known, least):
         return root
+    if isinstance(root, ListNode) and all(isinstance(item, MapNode) for item in root.items):
+        raise root.mistake("this is a list of items; put the line `workload:` above it")
     seems = seems_to_be(text.encode(), name)
     what = fields.what.removeprefix("the ").removeprefix("a ")
     if seems == OTHER_TEXT:

@@ -133,6 +133,7 @@ _UNREADABLE = (
         "the list that begins in line {line} has a dash before every entry, and this line has "
         "none; add it, begin this key in the column of those above, or leave out all dashes",
     ),
+    ("but found '-'", "a dash stands among the keys of a mapping; leave it out"),
     (
         "block mapping",
         "a key in this line, or in one above, has no colon, or a bracket too many; write `key: "
@@ -148,24 +149,40 @@ _UNREADABLE = (
 """What PyYAML was reading, and in plain words what is wrong and what to do; the first that fits."""
 
 
-_KEY = r"[\s-]*([A-Za-z_]\w{0,39})([ :])"
-_NO_COLON = re.compile(_KEY + r"([\[{])")  # before a bracket
-_NO_COLON_ABOVE = re.compile(_KEY + r"([^\s:#/,]{1,40})\s*$")  # before the only word of its value
+_KEY = r"(?m)^[\s-]*(?P<key>[A-Za-z_]\w{0,39})"
+_COLON, _BLANK = "{key!r} has no colon", "{key!r} has no blank behind its colon"
+_MEANT = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"(?m)^ *-(?P<key>[A-Za-z_]\w{0,39}:)",
+            "the dash has no blank behind it; write `- {key}`"),
+        (rf"{_KEY} (?P<value>[\[{{])", f"{_COLON}; write `{{key}}: {{value}}`"),
+        (rf"{_KEY}:(?P<value>[\[{{])", f"{_BLANK}; write `{{key}}: {{value}}`"),
+        (rf"{_KEY} (?P<value>[^\s:#/,]{{1,40}})\s*$", f"{_COLON}; write `{{key}}: {{value}}`"),
+        (rf"{_KEY}:(?P<value>[^\s:#/,]{{1,40}})\s*$", f"{_BLANK}; write `{{key}}: {{value}}`"),
+        (r"(?m)^(?P<indent> *)(?:- )?(?P<key>[A-Za-z_]\w{0,39})\s*\n(?P=indent)(?: |- )",
+            f"{_COLON}; write `{{key}}:`"),
+    )
+)  # fmt: skip
+"""What a line is that YAML cannot read, or with the line above that it goes on from."""
 
 
 def _in_plain_words(error: yaml.MarkedYAMLError, text: str, file: str) -> UnreadableError:
     place, lines = _place(file, error.problem_mark or error.context_mark), _lines(text)
-    above = 0
+    number = place.line
     if "mapping values" in (error.problem or ""):  # the value of a key above goes on to here
-        above = next((n for n in range(place.line - 1, 0, -1) if lines[n - 1].strip()), 0)
+        number = next((n for n in range(number - 1, 0, -1) if lines[n - 1].strip()), number)
     elif "simple key" in (error.context or "") and error.context_mark:
-        above = error.context_mark.line + 1
-    for number, pattern in ((place.line, _NO_COLON), (above, _NO_COLON_ABOVE)):
-        if bare := pattern.match(lines[number - 1]) if number else None:
-            missing = "colon" if bare[2] == " " else "blank behind its colon"
+        number = error.context_mark.line + 1
+    read = "\n".join(lines[n - 1] for n in sorted({number, place.line}))
+    for pattern, words in _MEANT:
+        if bare := pattern.search(read):
+            before = read[: bare.end("key")]
+            number = place.line if "\n" in before else number
+            told = words.format(**bare.groupdict())
+            column = len(before) - before.rfind("\n")
             return UnreadableError(
-                replace(place, line=number, column=bare.end(2)),
-                f"this is not YAML: {bare[1]!r} has no {missing}; write `{bare[1]}: {bare[3]}`",
+                replace(place, line=number, column=column), f"this is not YAML: {told}"
             )
     mark, problem = error.context_mark, ", ".join(filter(None, (error.context, error.problem)))
     words = next(
@@ -206,7 +223,9 @@ class _Builder:
             )
         return root
 
-    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], *, depth: int) -> Node:
+    def _node(
+        self, event: yaml.Event, events: Iterator[yaml.Event], *, depth: int, listed: bool = False
+    ) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if not isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
@@ -220,23 +239,27 @@ class _Builder:
                 _place(self._file, event.start_mark),
                 f"the tag {quoted(event.tag)} has no meaning here; put text in quotes instead",
             )
-        node = self._value(event, events, depth)
+        node = self._value(event, events, depth, listed=listed)
         if event.anchor is not None:
             self._anchors[event.anchor] = (node, self._count - before)
         return node
 
-    def _value(self, event: _Start, events: Iterator[yaml.Event], depth: int) -> Node:
+    def _value(
+        self, event: _Start, events: Iterator[yaml.Event], depth: int, *, listed: bool
+    ) -> Node:
         place = _place(self._file, event.start_mark)
         if isinstance(event, yaml.SequenceStartEvent):
             items = []
             while not isinstance(item := next(events), yaml.SequenceEndEvent):
-                items.append(self._node(item, events, depth=depth + 1))
+                items.append(self._node(item, events, depth=depth + 1, listed=True))
             return ListNode(place, tuple(items))
         if isinstance(event, yaml.ScalarEvent):
             return self._text(event, place)
-        return MapNode(place, tuple(self._entries(events, depth)))
+        return MapNode(place, tuple(self._entries(events, depth, listed=listed)))
 
-    def _entries(self, events: Iterator[yaml.Event], depth: int) -> Iterator[tuple[TextNode, Node]]:
+    def _entries(
+        self, events: Iterator[yaml.Event], depth: int, *, listed: bool
+    ) -> Iterator[tuple[TextNode, Node]]:
         seen: dict[str, int] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self._node(event, events, depth=depth + 1)
@@ -247,10 +270,12 @@ class _Builder:
             elif key.plain and key.text == "<<":
                 self._problems.add(place, "merge keys (<<) are not supported; write the keys out")
             elif key.text in seen:
+                begins = listed and key.text == next(iter(seen))
                 self._problems.add(
                     place,
                     f"the key {quoted(key.text)} is given twice, first in line {seen[key.text]}; "
-                    "keep one",
+                    + ("put a dash before it if a new entry begins here, or " if begins else "")
+                    + "keep one",
                 )
             else:
                 seen[key.text] = place.line
