@@ -27,9 +27,10 @@ from scipy.special import ndtri
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import ROW_CHUNK
-from dpquery.reconstruction.intervals import laplace_quantile, largest_quantile
+from dpquery.reconstruction.intervals import laplace_quantile, laplace_quantiles, largest_quantile
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.merging import Merging, merging_of, rows_along
+from dpquery.reconstruction.nearest import onto_rising
 from dpquery.reconstruction.sampling import SamplingColumns, SamplingErrors
 from dpquery.spec.columns import Bins, Domain, Integers
 from dpquery.spec.predicates import IntervalSet
@@ -68,18 +69,17 @@ class JointAnswers:
         pairs = QueryPairs(QueryRows(block, rows, position), QueryRows(against, other_rows, place))
         return np.asarray(self.strategy.covariances(pairs) * self.noise_std**2)
 
-    @cached_property
-    def coefficients(self) -> dict[Table, Floats] | None:
-        """What each answer makes of the measured rows: (m, rows) for every table.
+    @property
+    def has_coefficients(self) -> bool:
+        """Whether they are needed, since the noise is not normal, and are not too many."""
+        rows, answered = sum(self.strategy.sizes), sum(b.queries for b, _ in self.blocks.values())
+        few = rows <= MAX_UNITS and rows * answered <= MAX_COEFFICIENTS
+        return self.strategy.noise == "laplace" and few
 
-        None where they are not needed, since the noise is normal, and where they are too many.
-        """
-        if self.strategy.noise == "gaussian":
-            return None
+    @cached_property
+    def coefficients(self) -> dict[Table, Floats]:
+        """What each answer makes of the measured rows: (m, rows) for every table."""
         sizes = self.strategy.sizes
-        answered = sum(block.queries for block, _ in self.blocks.values())
-        if sum(sizes) > MAX_UNITS or sum(sizes) * answered > MAX_COEFFICIENTS:
-            return None
         ends = np.cumsum(sizes)[:-1]
         columns: dict[Table, list[Floats]] = {table: [] for table in self.blocks}
         nothing = reconstruct(self.strategy, np.split(np.zeros(sum(sizes)), ends))
@@ -236,26 +236,24 @@ class NoisyDistributions:
 
 
 def quantile_places(
-    counts: Floats, variances: Floats, probabilities: tuple[float, ...], *, interpolated: bool
-) -> list[float]:
-    """Return where quantiles of one group stand, in places of values or of edges of bins.
+    counts: Floats, variances: Floats, probabilities: Sequence[float], *, interpolated: bool
+) -> Floats:
+    """Return where quantiles stand, in places of values or of edges of bins: (..., probabilities).
 
-    Counts up to each value are (n,). Values that are interpolated are bins.
+    Counts up to each value are (..., n), of several groups or draws at once, and so are variances
+    but for axes that broadcast. Values that are interpolated are bins.
     """
-    from scipy.optimize import isotonic_regression  # slow to import; few releases need it
-
-    weights = 1 / np.maximum(variances, 1e-12 * variances.max() + 1e-300)
-    rising, places = isotonic_regression(counts, weights=weights).x, []
-    for p in probabilities:
-        passed = int(np.argmax(rising >= p * rising[-1]))
-        if not interpolated:
-            places.append(float(passed))
-            continue
-        before = rising[passed - 1] if passed else 0.0
-        step = rising[passed] - before
-        share = (p * rising[-1] - before) / step if step > 0 else 0.5
-        places.append(passed + float(np.clip(share, 0, 1)))
-    return places
+    least = 1e-12 * variances.max(axis=-1, keepdims=True) + 1e-300
+    rising = onto_rising(counts, np.maximum(variances, least))
+    wanted = rising[..., -1:] * np.array(probabilities)
+    passed = np.argmax(rising[..., None, :] >= wanted[..., None], axis=-1)
+    if not interpolated:
+        return np.asarray(passed, dtype=np.float64)
+    before = np.take_along_axis(np.insert(rising, 0, 0.0, axis=-1), passed, axis=-1)
+    step = np.take_along_axis(rising, passed, axis=-1) - before
+    with np.errstate(all="ignore"):
+        share = np.where(step > 0, np.clip((wanted - before) / step, 0, 1), 0.5)
+    return np.asarray(passed + share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,7 +402,7 @@ def _merged(
     merging = joint.merged[statistic]
     estimate = merging.sums(joint.estimate(statistic.rows))
     nothing = np.zeros(len(estimate))
-    if joint.coefficients is None:
+    if not joint.has_coefficients:
         q: Floats = np.full(len(estimate), widest_quantile(joint, level))
     else:
         rows = merging.sums(joint.coefficients[statistic.rows])
@@ -446,7 +444,7 @@ def _critical(joint: JointAnswers, statistic: Quotient | Difference, level: floa
 
     Where Laplace noise is that of too many rows, the largest of any sum of it stands for all.
     """
-    if joint.coefficients is None:
+    if not joint.has_coefficients:
         return partial(np.full_like, fill_value=widest_quantile(joint, level))
     first, second = (joint.coefficients[table] for table in statistic.tables)
     return partial(_laplace_critical, first, second, rows_in(*statistic.tables), level)
@@ -457,8 +455,12 @@ def variation_alone(joint: JointAnswers, table: Table, level: float) -> Floats:
 
     A denominator below its own is lost in noise.
     """
-    if joint.coefficients is None:
+    if not joint.has_coefficients:
         return np.full(table.size, widest_quantile(joint, level))
+    block, position = joint.blocks[table]
+    known = laplace_quantiles(joint.strategy, block, position=position, level=level)
+    if known is not None:
+        return known
     rows = joint.coefficients[table]
     return _laplace_critical(rows, rows, np.arange(len(rows)), level, np.zeros(len(rows)))
 
@@ -502,13 +504,11 @@ def _quantiles(
     groups, several = len(noisy.counts), len(statistic.probabilities)
     estimate, low, high = (np.full((groups, several), np.nan) for _ in range(3))
     lost = noisy.lost <= q
-    for g in range(groups):
-        if lost[g]:
-            continue
-        estimated = quantile_places(
-            noisy.counts[g], noisy.variances[g], statistic.probabilities, interpolated=bins
-        )
-        for k, (p, place) in enumerate(zip(statistic.probabilities, estimated, strict=True)):
+    passed = quantile_places(
+        noisy.counts, noisy.variances, statistic.probabilities, interpolated=bins
+    )
+    for g in np.flatnonzero(~lost).tolist():
+        for k, (p, place) in enumerate(zip(statistic.probabilities, passed[g], strict=True)):
             one = _Crossing.of(noisy, g, p)
             span = one.within_bins(q) if bins else one.whole_values(q)
             span = (min(span[0], place), max(span[1], place))

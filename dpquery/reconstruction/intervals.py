@@ -155,17 +155,29 @@ def half_widths(
     """Return the half width of the noise interval of every query at a confidence level. (m,)."""
     if strategy.noise == "gaussian":
         return _times(std_errors, float(ndtri((1 + level) / 2)))
+    factor = laplace_quantiles(strategy, block, position=position, level=level)
+    if factor is None:
+        return _times(std_errors, largest_quantile(level))
+    if factor.strides == (0,):
+        return _times(std_errors, float(factor[0]))
+    return np.asarray(std_errors * factor)
+
+
+def laplace_quantiles(
+    strategy: Strategy, block: Block, *, position: int | None, level: float
+) -> Floats | None:
+    """Return the quantile of every query's Laplace noise in its standard deviations. (m,).
+
+    None where the laws of the queries take too many multiplications.
+    """
     powers = strategy.fourth_and_sixth(block, position=position)
     if powers is None:
-        return _times(std_errors, largest_quantile(level))
+        return None
     squares = expand(strategy.variances(block, position=position))
     squares = np.where(squares > 0, squares, 1.0)  # a query that is always 0 has no noise
     fourth, sixth = map(expand, powers)
     second, third = fourth / squares**2, sixth / (squares * squares**2)
-    factor = _over_rows(laplace_quantile(second, third, level), block)
-    if factor.strides == (0,):
-        return _times(std_errors, float(factor[0]))
-    return np.asarray(std_errors * factor)
+    return _over_rows(laplace_quantile(second, third, level), block)
 
 
 def _over_rows(values: Floats, block: Block) -> Floats:

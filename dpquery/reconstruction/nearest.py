@@ -76,21 +76,35 @@ def onto_simplex(y: Floats, variance: Floats, total: Floats) -> Floats:
 def onto_chain(y: Floats, variance: Floats, total: Floats) -> Floats:
     """Return for each row the 0 <= x_1 <= ... <= x_m = total that is nearest to y.
 
-    With bounds that are the same for all, this is isotonic regression cut at them.
+    With bounds that are the same for all, these are the rising values, cut at them.
 
     y and the positive variances are (c, m), the totals (c,) and not negative.
 
     >>> onto_chain(np.array([[2.0, -1.0, 5.0, 4.0]]), np.ones((1, 4)), np.array([4.0]))
     array([[0.5, 0.5, 4. , 4. ]])
     """
-    from scipy.optimize import isotonic_regression  # slow to import; few releases need it
+    rising = onto_rising(y[:, :-1], variance[:, :-1])
+    return np.column_stack([np.clip(rising, 0, total[:, None]), total])
 
-    point = np.array(y, dtype=np.float64)
-    point[:, -1] = total
-    if y.shape[1] > 1:
-        for row, weights, most in zip(point, 1 / variance, total, strict=True):
-            row[:-1] = np.clip(isotonic_regression(row[:-1], weights=weights[:-1]).x, 0, most)
-    return point
+
+def onto_rising(y: Floats, variance: Floats) -> Floats:
+    """Return the x_1 <= ... <= x_m nearest to y along the last axis: isotonic regression.
+
+    Neighbours that fall are merged into their mean, all at once, until there are none.
+
+    y is (..., m), and the positive variances broadcast to that.
+
+    >>> onto_rising(np.array([3.0, 1.0, 5.0]), np.ones(3))
+    array([2., 2., 5.])
+    """
+    starts, means = np.arange(y.size), y.ravel()
+    weights = np.broadcast_to(1 / variance, y.shape).ravel()
+    while (falling := (np.diff(means) < 0) & (starts[1:] % y.shape[-1] > 0)).any():
+        firsts = np.flatnonzero(np.append(True, ~falling))
+        sums = np.add.reduceat(weights * means, firsts)
+        starts, weights = starts[firsts], np.add.reduceat(weights, firsts)
+        means = sums / weights
+    return np.repeat(means, np.diff(starts, append=y.size)).reshape(y.shape)
 
 
 def to_whole(x: Floats, total: Numbers) -> Ints:

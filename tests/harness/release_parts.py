@@ -423,7 +423,8 @@ class Simulated:
         joint = JointAnswers(self.tables, self.strategy, estimates, max(std, 1e-9))
         if self.coefficients is not None:  # which are those of every release
             vars(joint)["coefficients"] = self.coefficients
-        self.joint, self.coefficients = joint, joint.coefficients
+        self.joint = joint
+        self.coefficients = joint.coefficients if joint.has_coefficients else None
         return {
             item.name: derived_rows(item.statistic, joint, self.spec.domain, level=level)
             for item in self.spec.derived

@@ -6,7 +6,7 @@ from itertools import product as combinations_of
 
 import numpy as np
 import pytest
-from scipy.optimize import LinearConstraint, minimize
+from scipy.optimize import LinearConstraint, isotonic_regression, minimize
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block, Workload, marginal, product
@@ -26,7 +26,13 @@ from dpquery.reconstruction.columns import (
 )
 from dpquery.reconstruction.intervals import expected_largest
 from dpquery.reconstruction.least_squares import TableAnswers, reconstruct
-from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
+from dpquery.reconstruction.nearest import (
+    onto_chain,
+    onto_rising,
+    onto_simplex,
+    relative_variances,
+    to_whole,
+)
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -127,6 +133,15 @@ def test_the_chain_projection_is_the_quadratic_programmes(seed):
         ]
         slow = slow_projection(y[row], v[row], rules)
         np.testing.assert_allclose(projected[row], slow, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rising_values_are_isotonic_regression(seed):
+    rng = np.random.default_rng(150 + seed)
+    size = int(rng.integers(1, 40))
+    y, v = rng.normal(0.1, 1, (3, 5, size)).cumsum(axis=-1).round(seed % 3), rng.random((5, size))
+    rows = [isotonic_regression(part[k], weights=1 / w).x for part in y for k, w in enumerate(v)]
+    np.testing.assert_allclose(onto_rising(y, v), np.reshape(rows, y.shape), atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -475,23 +475,15 @@ class DerivedTrials:
         ends, bins = quantile_ends(statistic, self.domain)
         least = widest_quantile(self._joint, USUAL_LEVEL) * noise_std * np.sqrt(variances[:, -1])
 
-        def of(counts: Floats, group: int, lost: bool) -> Floats:
-            if lost:
-                return np.full(len(statistic.probabilities), np.nan)
-            passed = quantile_places(
-                counts, variances[group], statistic.probabilities, interpolated=bins
-            )
-            return np.interp(passed, np.arange(len(ends)), ends)
+        def of(counts: Floats, lost: Bools) -> Floats:
+            passed = quantile_places(counts, variances, statistic.probabilities, interpolated=bins)
+            values = np.interp(passed, np.arange(len(ends)), ends)
+            return np.where(lost[..., None], np.nan, values)
 
         exact = self.truth[table][places]
-        truth = [of(counts, g, counts[-1] <= 0) for g, counts in enumerate(exact)]
-        estimates = []
-        for noise in self.noise[table]:
-            noisy = exact + noise_std * noise[places]
-            lost = noisy[:, -1] <= least
-            estimates.append([of(counts, g, lost[g]) for g, counts in enumerate(noisy)])
-        flat = np.array(estimates).reshape(self.trials, -1)
-        return _spread(flat, np.array(truth).ravel())
+        noisy = exact + noise_std * self.noise[table][:, places]
+        estimates = of(noisy, noisy[..., -1] <= least).reshape(self.trials, -1)
+        return _spread(estimates, of(exact, exact[:, -1] <= 0).ravel())
 
 
 def is_tried(statistic: Statistic) -> bool:
