@@ -28,7 +28,7 @@ from dpquery.operators.compile import CompiledSpec, compile_questions, finer_cla
 from dpquery.progress import stage
 from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_columns, parse_columns
 from dpquery.reconstruction.derived import JointAnswers
-from dpquery.reconstruction.least_squares import TableAnswers, positions_of, reconstruct
+from dpquery.reconstruction.least_squares import TableAnswers, positions_of
 from dpquery.reconstruction.relaxed.rows import spread_evenly
 from dpquery.releases.extra_columns import with_extra, with_sampling
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
@@ -276,40 +276,19 @@ def _linear(of: Release, request: _Request) -> _Answered:
     planned = of.compiled.workload.blocks
     positions = positions_of(new.workload.blocks, planned)
     tables = tables_of_derived(new_questions.spec, of.compiled.classes, planned, strategy)
-    std = of.noise_std
+    std, spec, level = of.noise.noise_std, new_questions.spec, request.level
     rmse, largest = _errors(new, strategy, positions, std)
     remedy = "ask other questions: what the release holds stays as it is"
     check_solution(of.measured[0], new, noise_std=std, remedy=remedy, positions=positions)
     check_columns(columns, strategy, new.workload.blocks)
-    noisy = of.noisy
-    estimates = reconstruct(strategy, noisy)
-    blocks = (*new.workload.blocks, *of.compiled.workload.blocks)
-    extra = extra_columns(columns, strategy, noisy, estimates, blocks, noise_std=std)
-    answers = LinearAnswers(
-        new_questions.spec,
-        new,
-        strategy,
-        estimates,
-        positions=positions,
-        noise_std=std,
-        level=request.level,
-        extra=extra,
-        sampling=of.sampling(request.level),
-    )
-    derived = derived_answers(
-        new_questions.spec,
-        tables,
-        strategy,
-        estimates,
-        noise_std=std,
-        level=request.level,
-        others=_other_releases(new_questions.spec, of),
-        sampling=answers.sampling,
-    )
+    measured = of.answered
+    extra = extra_columns(columns, measured, (*new.workload.blocks, *planned))
+    sampling, others = of.sampling(level), _other_releases(spec, of)
+    answers = LinearAnswers(spec, new, measured, positions, level, extra, sampling)
+    derived = derived_answers(spec, tables, measured, level=level, others=others, sampling=sampling)
 
     def described(manifest: Manifest) -> Manifest:
-        extra = with_extra(manifest, new_questions.spec, columns, answers.fitted_facts)
-        return with_sampling(extra)
+        return with_sampling(with_extra(manifest, spec, columns, answers.fitted_facts))
 
     return _Answered(answers, described, derived, rmse, largest)
 
@@ -365,10 +344,9 @@ def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:
         if other.facts.measurements == of.facts.measurements:
             raise SpecError(f"{place}: {folder} holds the same measurements as the release itself")
         spec = replace(other.spec, derived=tuple(items))
-        planned, strategy = other.compiled.workload.blocks, other.answering
-        tables = tables_of_derived(spec, other.compiled.classes, planned, strategy)
-        estimates = reconstruct(strategy, other.noisy)
-        answers[folder] = JointAnswers(tables, strategy, estimates, other.noise_std)
+        planned, measured = other.compiled.workload.blocks, other.answered
+        tables = tables_of_derived(spec, other.compiled.classes, planned, measured.strategy)
+        answers[folder] = JointAnswers(tables, measured)
     return answers
 
 

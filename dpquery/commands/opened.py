@@ -16,11 +16,11 @@ from dpquery.measurement.noise.calibration import CalibratedNoise, calibrated_no
 from dpquery.measurement.rounds.tables import TableRounds
 from dpquery.mechanisms.content import ReleaseRequest, digest_of
 from dpquery.mechanisms.fitted import adaptive_mechanism
-from dpquery.mechanisms.linear import given_facts, sampling_errors
+from dpquery.mechanisms.linear import given_facts, measured_values, sampling_errors
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction.adaptive_fits import UnbiasedAnswers
-from dpquery.reconstruction.least_squares import NoisyValues
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
@@ -90,11 +90,6 @@ class Release(PublishedTables):
         )
 
     @cached_property
-    def noise_std(self) -> float:
-        """The standard deviation of the noise on a row of the integer strategy."""
-        return self.noise.noise_std
-
-    @cached_property
     def noise(self) -> CalibratedNoise:
         """The noise on the rows of the integer strategy.
 
@@ -130,35 +125,28 @@ class Release(PublishedTables):
         return replace(due, scale=stated.scale, squares=squares)
 
     @cached_property
-    def noisy(self) -> Sequence[Floats]:
-        """The noisy values of every measurement, in units of the integer strategy."""
-        return self._noisy[0]
-
-    @cached_property
-    def _noisy(self) -> list[Sequence[Floats]]:
-        """The same, and those of squared weights behind them where they are measured."""
+    def noisy(self) -> list[Measured]:
+        """What its values say, and those of squared weights behind where they are measured."""
         path, strategy = self.directory / MEASUREMENTS_FILE, self.measured[0]
         labels = measurement_labels(self.spec, strategy)
         values = read_measurements(path, labels, digest=self.facts.measurements)
-        parts = np.split(values, 2 if self.spec.privacy.measures_squares else 1)
-        shifts, step = [self.facts.noise.shift], self.spec.privacy.step
-        shifts += [] if self.facts.noise.squares is None else [self.facts.noise.squares.shift]
-        return [
-            NoisyValues(part, strategy.sizes, shift=shift, step=step**power)
-            for power, (part, shift) in enumerate(zip(parts, shifts, strict=True), start=1)
-        ]
+        return measured_values(strategy, self.noise, values)
 
     def sampling(self, level: float) -> SamplingErrors | None:
         """Return what squared weights say of the sample, where they are measured."""
-        return sampling_errors(self.spec, self.measured[0], self.noise, self._noisy[1:], level)
+        return sampling_errors(self.spec, self.noisy[1:], level)
 
     @cached_property
     def answering(self) -> Strategy:
         """What was measured as it answers: given those public facts that nothing contradicts."""
-        strategy, compiled = self.measured[0], self.compiled
-        if compiled.facts is None:
-            return strategy
-        return given_facts(strategy, compiled, self.noisy, noise_std=self.noise_std)[0]
+        if self.compiled.facts is None:
+            return self.measured[0]
+        return given_facts(self.noisy[0], self.compiled)[0].strategy
+
+    @cached_property
+    def answered(self) -> Measured:
+        """The noisy values with what they are answered by."""
+        return replace(self.noisy[0], strategy=self.answering)
 
     @cached_property
     def unbiased(self) -> UnbiasedAnswers | None:
@@ -225,7 +213,7 @@ class Release(PublishedTables):
         blocks = self.compiled.workload.blocks
         left = QueryRows(blocks[position], places, position)
         right = QueryRows(blocks[other], other_places, other)
-        return self.answering.covariances(QueryPairs(left, right)) * self.noise_std**2
+        return self.answering.covariances(QueryPairs(left, right)) * self.noise.noise_std**2
 
     def _by_block(self, rows: "str | Sequence[ItemRow]") -> dict[int, tuple[Ints, Ints]]:
         """Return for each block which of the rows are its, and where they stand in it."""

@@ -31,7 +31,7 @@ from dpquery.mechanisms.content import tables_of_derived
 from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
 from dpquery.reconstruction.derived import JointAnswers, derived_rows
-from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
 from dpquery.releases.folder.write import check_apart
 from dpquery.releases.package.tables import safe_cells
 from dpquery.spec.problems import quoted, several_texts, suggestion
@@ -145,13 +145,12 @@ def noise_of(
     """
     items = [item for item in wanted if isinstance(item, Item)]
     derived = [item for item in wanted if isinstance(item, DerivedItem)]
-    strategy, std = release.answering, release.noise_std
+    strategy, std = release.answering, release.noise.noise_std
     sizes = release.measured[0].sizes
     nothing = reconstruct(strategy, [np.zeros(size) for size in sizes])
     without = {item.name: _answers(nothing, release, item) for item in items}
-    noisy = release.noisy if derived else ()
     statistics = _statistics(release, derived)
-    published = statistics(reconstruct(strategy, noisy)) if derived else {}
+    published = statistics(release.answered) if derived else {}
     sizes_of = {item.name: item.size for item in items}
     sizes_of |= {name: len(rows) for name, rows in published.items()}
     noise = {name: np.empty((draws, size), np.float32) for name, size in sizes_of.items()}
@@ -166,8 +165,9 @@ def noise_of(
         for item in items:
             noise[item.name][k] = _answers(estimates, release, item) - without[item.name]
         if derived:
-            further = [seen + more for seen, more in zip(noisy, drawn, strict=True)]
-            for name, rows in statistics(reconstruct(strategy, further)).items():
+            pairs = zip(release.answered.noisy, drawn, strict=True)
+            further = Measured(strategy, [seen + more for seen, more in pairs], std)
+            for name, rows in statistics(further).items():
                 noise[name][k] = rows - published[name]
     return noise
 
@@ -190,14 +190,14 @@ def _answers(estimates: Estimates, release: Release, item: Item) -> Floats:
 
 def _statistics(
     release: Release, items: Sequence[DerivedItem]
-) -> Callable[[Estimates], dict[str, Floats]]:
-    """Return what works derived items out from estimates, with NaN where they have no value."""
+) -> Callable[[Measured], dict[str, Floats]]:
+    """Return what works derived items out from noisy values; NaN where they have no value."""
     spec, planned = replace(release.spec, derived=tuple(items)), release.compiled.workload.blocks
     tables = tables_of_derived(spec, release.compiled.classes, planned, release.answering)
-    known: dict[str, object] = {}  # what is the same for all estimates
+    known: dict[str, object] = {}  # what is the same for all noise
 
-    def worked_out(estimates: Estimates) -> dict[str, Floats]:
-        joint = JointAnswers(tables, release.answering, estimates, release.noise_std)
+    def worked_out(measured: Measured) -> dict[str, Floats]:
+        joint = JointAnswers(tables, measured)
         vars(joint).update(known)
         known.update(coefficients=joint.coefficients, merged=joint.merged)
         rows = {

@@ -16,7 +16,7 @@ from dpquery.operators.compile import compile_questions, merged_codes
 from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, with_sample
-from dpquery.reconstruction.least_squares import Estimates, TableAnswers, positions_of
+from dpquery.reconstruction.least_squares import Measured, TableAnswers, positions_of
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.budget_words import DISCOVERED, RECORDED, exact_words, taken_words
 from dpquery.releases.manifest import LedgerFacts, Manifest
@@ -113,10 +113,8 @@ def tables_of_derived(
 def derived_answers(
     spec: Spec,
     tables: KnownTables,
-    strategy: Strategy,
-    estimates: Estimates,
+    measured: Measured,
     *,
-    noise_std: float,
     level: float,
     others: Mapping[str, JointAnswers] | None = None,
     sampling: SamplingErrors | None = None,
@@ -128,7 +126,7 @@ def derived_answers(
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
     """
-    joint = JointAnswers(tables, strategy, estimates, noise_std, float(spec.privacy.step))
+    joint = JointAnswers(tables, measured, float(spec.privacy.step))
     rules, tables_made = release_rules(spec.items, spec.domain), []
     for item in spec.derived:
         other = others[item.release] if others and item.release else None

@@ -55,10 +55,9 @@ from dpquery.reconstruction.columns import (
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
     MAX_KEPT_NUMBERS,
-    Estimates,
+    Measured,
     NoisyValues,
     TableAnswers,
-    reconstruct,
     table_answers,
 )
 from dpquery.reconstruction.sampling import SamplingErrors
@@ -74,37 +73,42 @@ from dpquery.strategy.shapes.informed import InformedStrategy, informed
 from dpquery.strategy.strategy import Strategy
 
 
+def measured_values(strategy: Strategy, noise: CalibratedNoise, values: Ints) -> list[Measured]:
+    """Return what noisy values say, those of squared weights behind where they are measured."""
+    return [
+        Measured(
+            strategy,
+            NoisyValues(part, strategy.sizes, shift=one.shift, step=one.step),
+            one.noise_std,
+        )
+        for one, part in zip(noise.all, np.split(values, len(noise.all)), strict=True)
+    ]
+
+
 def given_facts(
-    strategy: Strategy, compiled: CompiledSpec, noisy: Sequence[Floats], *, noise_std: float
-) -> tuple[Strategy, tuple[FactTest, ...]]:
-    """Return how a strategy answers given those public facts that nothing contradicts.
+    measured: Measured, compiled: CompiledSpec
+) -> tuple[Measured, tuple[FactTest, ...]]:
+    """Return how what was measured answers given those public facts that nothing contradicts.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
 
     Returns:
-        The strategy, and the tests of all facts: none where the spec has none.
+        That, and the tests of all facts: none where the spec has none.
     """
-    answering = informed(strategy, compiled.facts, compiled.workload)
+    answering = informed(measured.strategy, compiled.facts, compiled.workload)
     if not isinstance(answering, InformedStrategy):
-        return answering, ()
-    return tested_facts(answering, reconstruct(strategy, noisy), noise_std=noise_std)
+        return measured, ()
+    answering, tests = tested_facts(answering, measured)
+    return replace(measured, strategy=answering), tests
 
 
-def sampling_errors(
-    spec: Spec,
-    strategy: Strategy,
-    noise: CalibratedNoise,
-    squares: Sequence[Sequence[Floats]],
-    level: float,
-) -> SamplingErrors | None:
+def sampling_errors(spec: Spec, squares: Sequence[Measured], level: float) -> SamplingErrors | None:
     """Return what sums of squared weights say of the sample; None where they are not measured."""
     weight = spec.privacy.weight
-    if weight is None or weight.design_effect is None or noise.squares is None:
+    if weight is None or weight.design_effect is None or not squares:
         return None
-    (noisy,) = squares
-    std, effect, cap = noise.squares.noise_std, float(weight.design_effect), float(weight.at_most)
-    return SamplingErrors(strategy, reconstruct(strategy, noisy), std, effect, level, cap)
+    return SamplingErrors(squares[0], float(weight.design_effect), level, float(weight.at_most))
 
 
 def facts_used(
@@ -168,38 +172,23 @@ class LinearMechanism:
 
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers with intervals of a level, and their manifest."""
-        query, noisy = self.query, self._noisy(measured.values)[0]
-        std, compiled = query.mechanism.noise_std, query.compiled
-        answering, tests = given_facts(query.strategy, compiled, noisy, noise_std=std)
-        facts = facts_used(query.spec, compiled, tests)
-        answers = self.answers(measured.values, level=level, answering=answering)
-        manifest = self._restated(self._manifest(measured, level), answering, facts)
-        derived = derived_answers(
-            query.spec,
-            _tables_of_derived(query),
-            answers.strategy,
-            answers.estimates,
-            noise_std=std,
-            level=level,
-            sampling=answers.sampling,
-        )
+        query = self.query
+        plain, *squares = measured_values(query.strategy, query.mechanism, measured.values)
+        answering, tests = given_facts(plain, query.compiled)
+        facts = facts_used(query.spec, query.compiled, tests)
+        answers = self._answers(answering, squares, level)
+        manifest = self._restated(self._manifest(measured, level), answering.strategy, facts)
+        tables, sampling = _tables_of_derived(query), answers.sampling
+        derived = derived_answers(query.spec, tables, answering, level=level, sampling=sampling)
         manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
         manifest = with_sampling(manifest)
         guess = answers.fitted_facts.expected_rmse
-        nearer = self._nearer(noisy) if guess is None else (guess, self.priced.rmse)
+        nearer = self._nearer(plain) if guess is None else (guess, self.priced.rmse)
         if nearer and guess is None:
             manifest = replace(manifest, nearer=nearer)
         return ReleaseContent(answers, manifest, derived=derived, nearer=nearer)
 
-    def _noisy(self, values: Ints) -> list[Sequence[Floats]]:
-        """Return noisy values as `reconstruct` takes them, those of squared weights behind."""
-        noises = self.query.mechanism.all
-        return [
-            NoisyValues(part, self.query.strategy.sizes, shift=noise.shift, step=noise.step)
-            for noise, part in zip(noises, np.split(values, len(noises)), strict=True)
-        ]
-
-    def _nearer(self, noisy: Sequence[Floats]) -> tuple[float, float] | None:
+    def _nearer(self, measured: Measured) -> tuple[float, float] | None:
         """Return the errors of the best guess and of estimates where the first is far less.
 
         Over the counts that are guessed at, estimated from the noisy values alone; None as well
@@ -213,8 +202,8 @@ class LinearMechanism:
             check_columns([BEST_GUESS], query.strategy, workload.blocks)
         except UnsupportedWorkloadError:
             return None
-        std, blocks = query.mechanism.noise_std, workload.blocks
-        shrunk = ShrunkTables(query.strategy, noisy, blocks, noise_std=std)
+        std, blocks = measured.noise_std, workload.blocks
+        shrunk = ShrunkTables(measured, blocks)
         asked = zip(query.spec.items, query.compiled.items, strict=True)
         counts = [k for item, places in asked if item.summed is None for k in places]
         guessed = [k for k in counts if shrunk.scope.subsets[k] is not None]
@@ -242,35 +231,22 @@ class LinearMechanism:
         )
         return replace(manifest, facts=facts, strategy=strategy)
 
-    def answers(
-        self, values: Ints, *, level: float, answering: Strategy | None = None
-    ) -> "LinearAnswers":
-        """Return what computes the answers from noisy values.
+    def answers(self, values: Ints, *, level: float) -> "LinearAnswers":
+        """Return what computes the answers from noisy values, without any public facts."""
+        plain, *squares = measured_values(self.query.strategy, self.query.mechanism, values)
+        return self._answers(plain, squares, level)
 
-        It answers as `answering` does, given public facts; by default without any.
-        """
-        query, (noisy, *squares) = self.query, self._noisy(values)
-        answering = answering or query.strategy
-        estimates = reconstruct(answering, noisy)
-        extra = extra_columns(
-            self.columns,
-            query.strategy,
-            noisy,
-            estimates,
-            query.compiled.workload.blocks,
-            noise_std=query.mechanism.noise_std,
+    def _answers(
+        self, measured: Measured, squares: Sequence[Measured], level: float
+    ) -> "LinearAnswers":
+        spec, compiled = self.query.spec, self.query.compiled
+        blocks = compiled.workload.blocks
+        extra, sampling = (
+            extra_columns(self.columns, measured, blocks),
+            sampling_errors(spec, squares, level),
         )
-        return LinearAnswers(
-            query.spec,
-            query.compiled,
-            answering,
-            estimates,
-            positions=tuple(range(len(query.compiled.workload.blocks))),
-            noise_std=query.mechanism.noise_std,
-            level=level,
-            extra=extra,
-            sampling=sampling_errors(query.spec, query.strategy, query.mechanism, squares, level),
-        )
+        places = tuple(range(len(blocks)))
+        return LinearAnswers(spec, compiled, measured, places, level, extra, sampling)
 
     def _manifest(self, measured: StoredMeasurement, level: float) -> Manifest:
         selection, bound = self.priced.selection, self.priced.bound_rmse
@@ -311,11 +287,9 @@ class LinearAnswers:
 
     spec: Spec  # what is asked: by the plan, or later
     compiled: CompiledSpec  # the same, over the classes that were counted
-    strategy: Strategy  # what was measured
-    estimates: Estimates  # the least-squares solution
+    measured: Measured  # what they are made of
     # of each block, or of an equal one, in the plan's workload; None without one
     positions: tuple[int | None, ...]
-    noise_std: float  # standard deviation of the noise on each measured row
     level: float  # of the noise intervals
     extra: ExtraColumns  # columns beside the estimates
     sampling: SamplingErrors | None = None  # of a sample whose squared weights are measured
@@ -323,7 +297,7 @@ class LinearAnswers:
     @cached_property
     def variances(self) -> dict[int, float]:
         """Variance of a block's queries, by position, where all of its queries have the same."""
-        return self.strategy.uniform_variances(self.compiled.workload.blocks)
+        return self.measured.strategy.uniform_variances(self.compiled.workload.blocks)
 
     @cached_property
     def _known_errors(self) -> dict[Hashable, Floats]:
@@ -332,15 +306,16 @@ class LinearAnswers:
 
     def _std_errors(self, place: int) -> Floats:
         """Return the standard errors of a block; of many that are alike they are kept."""
-        block, known, std = self.compiled.workload.blocks[place], self._known_errors, self.noise_std
+        block, known = self.compiled.workload.blocks[place], self._known_errors
+        strategy, std = self.measured.strategy, self.measured.noise_std
         if place in self.variances:
             return np.broadcast_to(std * math.sqrt(self.variances[place]), (block.queries,))
         small = block.queries <= MAX_KEPT_NUMBERS
-        like = self.strategy.likeness(block) if small else None
+        like = strategy.likeness(block) if small else None
         if like is not None and like in known:
             return known[like]
         position = self.positions[place]
-        errors = standard_errors(self.strategy, block, position=position, noise_std=std)
+        errors = standard_errors(strategy, block, position=position, noise_std=std)
         if like is not None:
             if len(known) == KEPT_ERRORS:
                 known.clear()
@@ -380,25 +355,18 @@ class LinearAnswers:
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""
-        places = self.compiled.items[self.spec.items.index(item)]
+        places, strategy = self.compiled.items[self.spec.items.index(item)], self.measured.strategy
         for table, place in zip(item.tables, places, strict=True):
-            block = self.compiled.workload.blocks[place]
+            block, at = self.compiled.workload.blocks[place], self.positions[place]
+            errors = self._std_errors(place)
             answers = table_answers(
-                table,
-                block,
-                self.estimates,
-                strategy=self.strategy,
-                position=self.positions[place],
-                level=self.level,
-                std_errors=self._std_errors(place),
+                table, block, self.measured, position=at, level=self.level, std_errors=errors
             )
-            if isinstance(self.strategy, InformedStrategy):
-                answers = replace(
-                    answers, stated=self.strategy.stated(block, self.positions[place])
-                )
+            if isinstance(strategy, InformedStrategy):
+                answers = replace(answers, stated=strategy.stated(block, at))
             answers = self.extra.added_to(answers, block)
             if self.sampling is not None:
-                beside = self.sampling.columns(answers, block, self.positions[place])
+                beside = self.sampling.columns(answers, block, at)
                 answers = replace(answers, extra=(*answers.extra, *beside))
             yield answers
 

@@ -57,12 +57,11 @@ from dpquery.reconstruction.components import (
     unshrunk_components,
     varying,
 )
-from dpquery.reconstruction.joint_counts import JointCounts, Measured, attributes_together
-from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.joint_counts import JointCounts, attributes_together
+from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
 from dpquery.reconstruction.nearest import SHAPED, noise_shape, onto_total, whole_cells
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.strategy import Strategy
 
 ITERATIONS = 10  # after which the error of shrunk tables stands still: see docs/benchmarks.md
 
@@ -298,7 +297,7 @@ class _TablesApart:
         def table_of(subset: tuple[int, ...]) -> Floats:
             return measured.estimates.answer(marginal(shape, subset), None)
 
-        noise_of = noise_of_tables(measured.strategy, noise_std=measured.noise_std)
+        noise_of = noise_of_tables(measured)
         sets = StackedSets(shape, self.scope.sets)
         fitted = {i for subset in self.scope.sets for i in subset}
         shapes = {i: noise_shape(measured.strategy, i) for i in sorted(self._shaped & fitted)}
@@ -356,22 +355,13 @@ def _overlaps(factor: Factor) -> bool:
 class ShrunkTables:
     """The guesses at all tables that can be shrunk, block by block."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        noisy: Sequence[Floats],
-        blocks: Sequence[Block],
-        *,
-        noise_std: float,
-    ) -> None:
-        self.scope = fittable_tables(strategy, blocks, not_shrunk)
-        self._strategy, self._noisy, self._noise_std = strategy, noisy, noise_std
-        self._blocks = blocks
+    def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
+        self.scope = fittable_tables(measured.strategy, blocks, not_shrunk)
+        self._measured, self._blocks = measured, blocks
         self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
-        self._sets = StackedSets(strategy.shape, self.scope.sets)
-        noise_of = noise_of_tables(strategy, noise_std=noise_std)
-        self._noise = component_noise(self._sets, noise_of)
-        self._tables = self._fit(reconstruct(strategy, noisy))
+        self._sets = StackedSets(measured.strategy.shape, self.scope.sets)
+        self._noise = component_noise(self._sets, noise_of_tables(measured))
+        self._tables = self._fit(measured.estimates)
 
     def answer(self, block: Block) -> Floats | None:
         """Return the answers of a block, of shape block.row_shape; None where it has none."""
@@ -389,29 +379,26 @@ class ShrunkTables:
         places = [k for k in counted if self.scope.subsets[k] is not None]
         if not places:
             return None
-        chance = public_generator(public_seed(("shrunk", self._strategy.shape, len(self._blocks))))
-        probe = [chance.normal(0.0, self._noise_std, values.shape) for values in self._noisy]
-        moved = [
-            values + PROBE_STEP * noise for values, noise in zip(self._noisy, probe, strict=True)
-        ]
-        unbiased = reconstruct(self._strategy, self._noisy)
-        noise_only = reconstruct(self._strategy, probe)
-        moved_tables = self._fit(reconstruct(self._strategy, moved))
+        measured = self._measured
+        strategy, noisy, std = measured.strategy, measured.noisy, measured.noise_std
+        chance = public_generator(public_seed(("shrunk", strategy.shape, len(self._blocks))))
+        probe = [chance.normal(0.0, std, values.shape) for values in noisy]
+        moved = [values + PROBE_STEP * noise for values, noise in zip(noisy, probe, strict=True)]
+        noise_only = reconstruct(strategy, probe)
+        moved_tables = self._fit(reconstruct(strategy, moved))
         total, queries = 0.0, 0
         for place in places:
             block = self._blocks[place]
             guess = _answer(self._tables, block)
             change = (_answer(moved_tables, block) - guess) / PROBE_STEP
-            total += float(np.sum((guess - unbiased.answer(block, None)) ** 2))
+            total += float(np.sum((guess - measured.estimates.answer(block, None)) ** 2))
             total += 2 * float(np.sum(noise_only.answer(block, None) * change))
-            total -= self._noise_std**2 * total_of(
-                self._strategy.variances(block, position=None), block
-            )
+            total -= std**2 * total_of(strategy.variances(block, position=None), block)
             queries += block.queries
         return math.sqrt(total / queries) if total > 0 else None
 
     def _fit(self, estimates: Estimates) -> NonnegativeTables:
-        shape = self._strategy.shape
+        shape = self._measured.strategy.shape
 
         def table_of(subset: Subset) -> Floats:
             return estimates.answer(marginal(shape, subset), None)

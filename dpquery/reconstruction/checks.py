@@ -31,7 +31,7 @@ from dpquery.operators.cells import CellClassBlock
 from dpquery.public_chance import public_generator, public_seed
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
-    Estimates,
+    Measured,
     MeasuredValues,
     discrepancies,
     reconstruct,
@@ -385,7 +385,7 @@ class FactTest:
 
 
 def tested_facts(
-    strategy: InformedStrategy, estimates: Estimates, *, noise_std: float
+    strategy: InformedStrategy, measured: Measured
 ) -> tuple[InformedStrategy, tuple[FactTest, ...]]:
     """Return the strategy that relies on no contradicted fact, and the tests of all.
 
@@ -397,7 +397,7 @@ def tested_facts(
     """
     refuted: list[FactTest] = []
     while True:
-        tests = _tests(strategy, estimates, noise_std)
+        tests = _tests(strategy, measured)
         worst = min(tests, key=lambda test: test.chance, default=None)
         if worst is None or not worst.contradicted:
             order = strategy.sources
@@ -406,8 +406,8 @@ def tested_facts(
         strategy = strategy.without(worst.source)
 
 
-def _tests(strategy: InformedStrategy, estimates: Estimates, noise_std: float) -> list[FactTest]:
-    squares = (discrepancies(strategy, estimates) / noise_std) ** 2
+def _tests(strategy: InformedStrategy, measured: Measured) -> list[FactTest]:
+    squares = (discrepancies(strategy, measured.estimates) / measured.noise_std) ** 2
     by_source: dict[str, list[Floats]] = {
         source: [] for source in strategy.sources if source not in strategy.left_out
     }

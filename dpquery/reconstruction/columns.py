@@ -45,8 +45,7 @@ from dpquery.reconstruction.agreeing_tables import (
 )
 from dpquery.reconstruction.components import fittable_tables, noise_of_tables
 from dpquery.reconstruction.graphical_model import GraphicalModel, check_graphical, fit_graphical
-from dpquery.reconstruction.joint_counts import Measured
-from dpquery.reconstruction.least_squares import Estimates, TableAnswers
+from dpquery.reconstruction.least_squares import Measured, TableAnswers
 from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
 from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
@@ -405,12 +404,9 @@ def check_columns(
 
 def extra_columns(
     columns: tuple[ExtraColumn, ...],
-    strategy: Strategy,
-    noisy: Sequence[Floats],
-    estimates: Estimates,
+    measured: Measured,
     blocks: Sequence[Block],
     *,
-    noise_std: float,
     steps: int = AGREEING_STEPS,
 ) -> ExtraColumns:
     """Return the extra columns of all tables; what is fitted to all measurements is fitted here.
@@ -420,34 +416,30 @@ def extra_columns(
     model = shrunk = rows = agreeing = None
     if _among(columns, "graphical"):
         report_progress("fitting the graphical model")
-        total = float(estimates.answer(marginal(strategy.shape, ()), 0))
-        model = fit_graphical(strategy, noisy, noise_std=noise_std, total=total)
+        model = fit_graphical(measured)
     if any(column.name in SHRUNK for column in columns):
         report_progress("shrinking the tables")
-        shrunk = ShrunkTables(strategy, noisy, blocks, noise_std=noise_std)
+        shrunk = ShrunkTables(measured, blocks)
     if shrunk is not None and _among(columns, "averaged"):
         report_progress("fitting synthetic records")
-        rows = _fitted_rows(strategy, estimates, shrunk.scope.sets, noise_std)
+        rows = _fitted_rows(measured, shrunk.scope.sets)
     if _among(columns, "consistent") or _among(columns, "integer"):
-        agreeing = AgreeingTables(Measured(strategy, noisy, estimates, noise_std), blocks, steps)
+        agreeing = AgreeingTables(measured, blocks, steps)
     return ExtraColumns(columns, model, shrunk, rows, agreeing)
 
 
-def _fitted_rows(
-    strategy: Strategy, estimates: Estimates, sets: Sequence[Subset], noise_std: float
-) -> FittedRows | None:
+def _fitted_rows(measured: Measured, sets: Sequence[Subset]) -> FittedRows | None:
     """Return rows that fit the unbiased tables over some sets, as far as noise explains.
 
     None where noise does not explain what they are off: they hold less than was measured.
     """
-    shape, noise_of = strategy.shape, noise_of_tables(strategy, noise_std=noise_std)
+    shape, noise_of = measured.strategy.shape, noise_of_tables(measured)
     tables = []
     for subset in sets:
         block = marginal(shape, subset)
-        cells = estimates.answer(block, None).reshape(block.table_shape)
+        cells = measured.estimates.answer(block, None).reshape(block.table_shape)
         tables.append(MeasuredTable(subset, cells, noise_of(subset) / cells.size))
-    total = max(1.0, float(estimates.answer(marginal(shape, ()), None)))
-    fitted = FittedRows(shape, tables, total)
+    fitted = FittedRows(shape, tables, max(1.0, measured.total))
     return fitted if fitted.explained else None
 
 

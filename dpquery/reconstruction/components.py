@@ -31,6 +31,7 @@ from dpquery.arrays import Floats, Ints
 from dpquery.limits import MAX_FITTED_CELLS, MAX_FITTED_TABLE_CELLS
 from dpquery.operators.blocks import Block, marginal
 from dpquery.operators.factors import Valued
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.nearest import NoiseShape, onto_simplex
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
@@ -367,13 +368,14 @@ def _too_much(strategy: Strategy, block: Block) -> str:
     return ""
 
 
-def noise_of_tables(strategy: Strategy, *, noise_std: float) -> Callable[[Subset], float]:
+def noise_of_tables(measured: Measured) -> Callable[[Subset], float]:
     """Return the function that gives the sum of the variances of the cells of a table."""
 
     @cache
     def squared_noise(subset: Subset) -> float:
-        block = marginal(strategy.shape, subset)
-        return noise_std**2 * total_of(strategy.variances(block, position=None), block)
+        block = marginal(measured.strategy.shape, subset)
+        variances = measured.strategy.variances(block, position=None)
+        return measured.noise_std**2 * total_of(variances, block)
 
     return squared_noise
 

@@ -28,7 +28,7 @@ from dpquery.arrays import Bools, Floats, Ints
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import ROW_CHUNK
 from dpquery.reconstruction.intervals import laplace_quantile, laplace_quantiles, largest_quantile
-from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.least_squares import Measured, reconstruct
 from dpquery.reconstruction.merging import Merging, merging_of, rows_along
 from dpquery.reconstruction.nearest import onto_rising
 from dpquery.reconstruction.sampling import SamplingColumns, SamplingErrors
@@ -36,7 +36,6 @@ from dpquery.spec.columns import Bins, Domain, Integers
 from dpquery.spec.predicates import IntervalSet
 from dpquery.spec.spec import Difference, MergedRows, Quantiles, Quotient, Rate, Statistic, Table
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
-from dpquery.strategy.strategy import Strategy
 
 MAX_UNITS = 1 << 12  # measured rows whose part in every answer is worked out one by one
 MAX_COEFFICIENTS = 1 << 25  # of all answers on them: 256 MB
@@ -48,15 +47,13 @@ class JointAnswers:
 
     # of each table, and its position in the plan's workload if it has one there
     blocks: Mapping[Table, tuple[Block, int | None]]
-    strategy: Strategy  # what was measured
-    estimates: Estimates  # the result of `reconstruct` on the measurements
-    noise_std: float  # standard deviation of the noise on each measured row
+    measured: Measured  # by them, and how they are answered
     step: float = 1.0  # of which true answers are multiples: 1, or that of the records' weights
 
     def estimate(self, table: Table) -> Floats:
         """Return the answers of a table in row order: (m,)."""
         block, position = self.blocks[table]
-        return self.estimates.answer(block, position).ravel()
+        return self.measured.estimates.answer(block, position).ravel()
 
     def variances(self, table: Table) -> Floats:
         """Return the variances of a table's answers in row order: (m,)."""
@@ -67,24 +64,26 @@ class JointAnswers:
         """Return covariances of rows of two tables; their numbers are broadcast."""
         (block, position), (against, place) = self.blocks[table], self.blocks[other]
         pairs = QueryPairs(QueryRows(block, rows, position), QueryRows(against, other_rows, place))
-        return np.asarray(self.strategy.covariances(pairs) * self.noise_std**2)
+        return self.measured.covariances(pairs)
 
     @property
     def has_coefficients(self) -> bool:
         """Whether they are needed, since the noise is not normal, and are not too many."""
-        rows, answered = sum(self.strategy.sizes), sum(b.queries for b, _ in self.blocks.values())
+        strategy, answered = self.measured.strategy, sum(b.queries for b, _ in self.blocks.values())
+        rows = sum(strategy.sizes)
         few = rows <= MAX_UNITS and rows * answered <= MAX_COEFFICIENTS
-        return self.strategy.noise == "laplace" and few
+        return strategy.noise == "laplace" and few
 
     @cached_property
     def coefficients(self) -> dict[Table, Floats]:
         """What each answer makes of the measured rows: (m, rows) for every table."""
-        sizes = self.strategy.sizes
+        strategy = self.measured.strategy
+        sizes = strategy.sizes
         ends = np.cumsum(sizes)[:-1]
         columns: dict[Table, list[Floats]] = {table: [] for table in self.blocks}
-        nothing = reconstruct(self.strategy, np.split(np.zeros(sum(sizes)), ends))
+        nothing = reconstruct(strategy, np.split(np.zeros(sum(sizes)), ends))
         for unit in np.eye(sum(sizes)):
-            solved = reconstruct(self.strategy, np.split(unit, ends))
+            solved = reconstruct(strategy, np.split(unit, ends))
             for table, (block, position) in self.blocks.items():
                 moved = solved.answer(block, position) - nothing.answer(block, position)
                 columns[table].append(moved.ravel())  # public facts add what no row does
@@ -386,7 +385,7 @@ def merging_at(
     statistic: MergedRows, joint: JointAnswers, domain: Domain, noise_std: float
 ) -> Merging:
     """Return what is added up where measured rows have noise of this size; `joint` may differ."""
-    table, scale = statistic.rows, (noise_std / joint.noise_std) ** 2
+    table, scale = statistic.rows, (noise_std / joint.measured.noise_std) ** 2
     covariances = (
         scale * joint.covariance(table, rows[:, None], table, rows[None, :])
         for rows in rows_along(table, statistic.attribute)
@@ -398,7 +397,7 @@ def _merged(
     statistic: MergedRows, joint: JointAnswers, domain: Domain, level: float
 ) -> DerivedRows:
     if statistic not in joint.merged:
-        joint.merged[statistic] = merging_at(statistic, joint, domain, joint.noise_std)
+        joint.merged[statistic] = merging_at(statistic, joint, domain, joint.measured.noise_std)
     merging = joint.merged[statistic]
     estimate = merging.sums(joint.estimate(statistic.rows))
     nothing = np.zeros(len(estimate))
@@ -458,7 +457,7 @@ def variation_alone(joint: JointAnswers, table: Table, level: float) -> Floats:
     if not joint.has_coefficients:
         return np.full(table.size, widest_quantile(joint, level))
     block, position = joint.blocks[table]
-    known = laplace_quantiles(joint.strategy, block, position=position, level=level)
+    known = laplace_quantiles(joint.measured.strategy, block, position=position, level=level)
     if known is not None:
         return known
     rows = joint.coefficients[table]
@@ -467,7 +466,7 @@ def variation_alone(joint: JointAnswers, table: Table, level: float) -> Floats:
 
 def widest_quantile(joint: JointAnswers, level: float) -> float:
     """Return a quantile that holds for all sums of the noise."""
-    if joint.strategy.noise == "gaussian":
+    if joint.measured.strategy.noise == "gaussian":
         return float(ndtri((1 + level) / 2))
     return largest_quantile(level)
 

@@ -31,6 +31,7 @@ from dpquery.limits import MAX_QUERY_MATRIX_ENTRIES, MAX_TREE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Identity
 from dpquery.reconstruction.components import varying
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.strategy import Strategy, WeightedColumns, column_matrices
 
@@ -154,13 +155,10 @@ class GraphicalModel:
             return block.apply(np.asarray(table, dtype=np.float64).reshape(block.table_shape))
 
 
-def fit_graphical(
-    strategy: Strategy, answers: Sequence[Floats], *, noise_std: float, total: float
-) -> GraphicalModel:
-    """Fit the model to the noisy answers of a strategy's measurements.
+def fit_graphical(measured: Measured) -> GraphicalModel:
+    """Fit the model to what was measured by a strategy that has passed check_graphical.
 
-    The strategy has passed check_graphical; answers are in units of its integers. The model has one
-    record at least.
+    The model has one record at least.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
@@ -173,18 +171,23 @@ def fit_graphical(
         from mbi.estimation import MirrorDescent
         from mbi.marginal_loss import from_linear_measurements
 
-        measured = column_matrices(strategy.measurements)
-        used = sorted({i for measurement in measured for i in varying(measurement.block)})
+        strategy = measured.strategy
+        columns = column_matrices(strategy.measurements)
+        used = sorted({i for measurement in columns for i in varying(measurement.block)})
         measurements = [
             LinearMeasurement(values, _names(varying(measurement.block)), std, query)
-            for measurement, noisy in zip(measured, answers, strict=True)
-            for values, std, query in [_scaled(measurement, noisy, noise_std)]
+            for measurement, noisy in zip(columns, measured.noisy, strict=True)
+            for values, std, query in [_scaled(measurement, noisy, measured.noise_std)]
         ]
         domain = Domain(_names(used), tuple(strategy.shape[i] for i in used))
         loss = from_linear_measurements(measurements, domain)
         bold = replace(loss, lipschitz=loss.lipschitz / FIRST_STEP_FACTOR)
         fitted = MirrorDescent().estimate(
-            domain, bold, known_total=max(total, 1.0), iters=FIT_ITERATIONS, tol=FIT_TOLERANCE
+            domain,
+            bold,
+            known_total=max(measured.total, 1.0),
+            iters=FIT_ITERATIONS,
+            tol=FIT_TOLERANCE,
         )
     return GraphicalModel(fitted)
 

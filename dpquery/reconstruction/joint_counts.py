@@ -21,7 +21,7 @@ from dpquery.limits import MAX_JOINT_COUNT_WORK, MAX_JOINT_COUNTS
 from dpquery.operators.blocks import Block, Product, kron_apply, marginal, outer_product
 from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.factors import Dense, Factor, Identity
-from dpquery.reconstruction.least_squares import Estimates
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.nearest import (
     SHAPED,
     nearest_counts,
@@ -30,7 +30,6 @@ from dpquery.reconstruction.nearest import (
     whole_cells,
 )
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.strategy import Strategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,22 +159,6 @@ def _margins(
 TOLERANCE = 1e-4  # of the squared noise of a measured row: far less than what noise leaves open
 FIRM = 10.0  # times their precision: counts of single attributes come before those of cells
 WHOLE_JOINTLY = 32  # times the cells of its largest table: larger ones are not rounded as wholes
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What was measured, and what it was made of."""
-
-    strategy: Strategy  # the measurements
-    noisy: Sequence[Floats]  # (m_k,) the noisy answers of each, in units of the integer strategy
-    estimates: Estimates  # the least-squares solution
-    noise_std: float  # standard deviation of the noise on each measured row
-
-    @cached_property
-    def total(self) -> float:
-        """The number of records as it is estimated; zero if that is negative."""
-        everything = marginal(self.strategy.shape, ())
-        return max(float(self.estimates.answer(everything, None)), 0.0)
 
 
 class JointCounts:

@@ -19,9 +19,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from dpquery.arrays import Floats, Ints
-from dpquery.operators.blocks import Block, broadcast_sum, kron_apply
+from dpquery.operators.blocks import Block, broadcast_sum, kron_apply, marginal
 from dpquery.reconstruction.intervals import half_widths
 from dpquery.spec.spec import Table
+from dpquery.strategy.algebra.query_powers import QueryPairs
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -334,6 +335,30 @@ ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
 """What makes estimates of the noisy answers of each shape."""
 
 
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured, with noise, and what least squares makes of it."""
+
+    strategy: Strategy  # the measurements, with what they are answered by
+    noisy: Sequence[Floats]  # (m_k,) the noisy answers of each, in units of the integer strategy
+    noise_std: float  # standard deviation of the noise on each measured row
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """The least-squares solution."""
+        return reconstruct(self.strategy, self.noisy)
+
+    @cached_property
+    def total(self) -> float:
+        """The number of records as it is estimated; zero if that is negative."""
+        everything = marginal(self.strategy.shape, ())
+        return max(float(self.estimates.answer(everything, None)), 0.0)
+
+    def covariances(self, pairs: QueryPairs) -> Floats:
+        """Return the covariances of estimates, in counts squared."""
+        return np.asarray(self.strategy.covariances(pairs) * self.noise_std**2)
+
+
 class MeasuredValues(Sequence[Floats], ABC):
     """The values of each measurement, known by its place."""
 
@@ -400,9 +425,8 @@ class NoisyValues(MeasuredValues):
 def table_answers(
     table: Table,
     block: Block,
-    estimates: Estimates,
+    measured: Measured,
     *,
-    strategy: Strategy,
     position: int | None,
     std_errors: Floats,
     level: float,
@@ -411,8 +435,9 @@ def table_answers(
 
     Standard errors are not copied: the same memory may serve other tables.
     """
-    half = half_widths(strategy, block, std_errors, position=position, level=level)
-    return TableAnswers(table, estimates.answer(block, position).ravel(), std_errors, half)
+    half = half_widths(measured.strategy, block, std_errors, position=position, level=level)
+    estimates = measured.estimates.answer(block, position).ravel()
+    return TableAnswers(table, estimates, std_errors, half)
 
 
 def positions_of(queried: Sequence[Block], blocks: Sequence[Block]) -> tuple[int | None, ...]:

@@ -23,9 +23,8 @@ from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Valued
 from dpquery.reconstruction.intervals import standard_errors
-from dpquery.reconstruction.least_squares import Estimates, TableAnswers
+from dpquery.reconstruction.least_squares import Measured, TableAnswers
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
-from dpquery.strategy.strategy import Strategy
 
 LEAST = 2.0  # standard errors that a sum of squares is expected to have where it is used
 
@@ -46,9 +45,7 @@ class SamplingColumns(NamedTuple, Generic[Held]):
 class SamplingErrors:
     """The estimated sums of squared weights of all tables, and what they say of a sample."""
 
-    strategy: Strategy  # what was measured
-    estimates: Estimates  # the least-squares solution of the squares
-    noise_std: float  # standard deviation of their noise on each measured row
+    squares: Measured  # the sums, with noise
     design_effect: float  # how many times the variance of Poisson sampling there is
     level: float  # of the intervals
     at_most: float  # the cap of weights
@@ -59,7 +56,8 @@ class SamplingErrors:
         position = position if squared is block else None
         if not self._supports(squared, position):
             return np.full(block.queries, np.nan)
-        noise = standard_errors(self.strategy, squared, position=position, noise_std=self.noise_std)
+        strategy, std = self.squares.strategy, self.squares.noise_std
+        noise = standard_errors(strategy, squared, position=position, noise_std=std)
         return self._known(self._estimates(squared, position), noise, answers)
 
     def quotient_variances(
@@ -95,19 +93,19 @@ class SamplingErrors:
         total = parts.sum(axis=0)
         certain = np.abs(total) <= 1e-9 * np.abs(parts).sum(axis=0)  # of a row over itself
         spread = sum(
-            first * second * self.strategy.covariances(QueryPairs(one, other))
+            first * second * self.squares.covariances(QueryPairs(one, other))
             for one, first in zip(rows, times, strict=True)
             for other, second in zip(rows, times, strict=True)
         )
-        noise = self.noise_std * np.sqrt(np.maximum(spread, 0.0))
+        noise = np.sqrt(np.maximum(spread, 0.0))
         sizes = denominators * (quotients * (1 - quotients) if counts else 1.0)
         return np.where(certain, 0.0, self._known(total, noise, sizes) / denominators**2)
 
     def _supports(self, block: Block, position: int | None) -> bool:
-        return position is not None or self.strategy.supports(block)
+        return position is not None or self.squares.strategy.supports(block)
 
     def _estimates(self, block: Block, position: int | None) -> Floats:
-        return self.estimates.answer(block, position).ravel()
+        return self.squares.estimates.answer(block, position).ravel()
 
     def _known(self, sums: Floats, noise: Floats, sizes: Floats) -> Floats:
         """Return the variances that sums of squares make, given what they are to go with."""

@@ -39,7 +39,7 @@ from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.planning.rehearsal.runs import SeededChance
 from dpquery.reconstruction.adaptive_fits import AdaptiveFit
 from dpquery.reconstruction.columns import SHRUNK, ExtraColumn, extra_columns
-from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
 from dpquery.spec.spec import Privacy, Rows
 from dpquery.strategy.algebra.subsets import Subset
@@ -399,12 +399,13 @@ def linear(column: str) -> Callable[[Problem, Guarantee, int], Callable[[Subset]
             table = task.tables.get(each.block.attributes, np.array(float(task.records)))
             answers = each.block.apply(table.reshape(each.block.table_shape)) * float(each.weight)
             noisy.append(answers + chance.normal(0.0, std, answers.shape))
-        estimates = reconstruct(strategy, noisy)
+        measured = Measured(strategy, noisy, std)
         blocks = {each: marginal(task.shape, each) for each in task.workload}
         if column == "linear":
-            return lambda each: estimates.answer(blocks[each], None).reshape(sizes(task, each))
+            answered = measured.estimates.answer
+            return lambda each: answered(blocks[each], None).reshape(sizes(task, each))
         columns, asked = (ExtraColumn(column),), tuple(blocks.values())
-        extra = extra_columns(columns, strategy, noisy, estimates, asked, noise_std=std)
+        extra = extra_columns(columns, measured, asked)
 
         def answer(each: Subset) -> Floats:
             if column in SHRUNK:

@@ -15,7 +15,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, rows_in
-from dpquery.reconstruction.least_squares import TableAnswers, reconstruct
+from dpquery.reconstruction.least_squares import Measured, TableAnswers
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.spec.calendar import DateFormat
@@ -419,8 +419,8 @@ class Simulated:
 
     def rows(self, counts, chance, std, *, level=0.95):
         """The figures of every derived item, by name."""
-        estimates = reconstruct(self.strategy, self.measured(counts, chance, std))
-        joint = JointAnswers(self.tables, self.strategy, estimates, max(std, 1e-9))
+        noisy = self.measured(counts, chance, std)
+        joint = JointAnswers(self.tables, Measured(self.strategy, noisy, max(std, 1e-9)))
         if self.coefficients is not None:  # which are those of every release
             vars(joint)["coefficients"] = self.coefficients
         self.joint = joint

@@ -30,6 +30,7 @@ from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_o
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.operators.blocks import marginal
 from dpquery.plan_file.plan import plan_and_spec
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy, RecordWeight
@@ -440,7 +441,9 @@ class Squares:
 def test_what_is_expected_of_sums_of_squares_says_which_are_told_and_not_their_noise(effect):
     """All together are to the answers as 1 to 1, and noise has a standard deviation of 1."""
     strategy = MarginalsStrategy("m", "gaussian", (4,), {(0,): 1})
-    errors = SamplingErrors(strategy, Squares(), 1.0, effect, 0.95, math.inf)
+    squares = Measured(strategy, [], 1.0)
+    vars(squares)["estimates"] = Squares()
+    errors = SamplingErrors(squares, effect, 0.95, math.inf)
     sums = np.array([2.01, 1.99, 3.0, 93.0])
     variances = errors.variances(marginal((4,), (0,)), 0, sums)
     assert np.allclose(variances, [effect * 0.5, np.nan, np.nan, effect * 91.5], equal_nan=True)
@@ -562,9 +565,7 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
         made = derived_answers(
             spec,
             tables,
-            query.strategy,
-            answers.estimates,
-            noise_std=answers.noise_std,
+            answers.measured,
             level=0.95,
             sampling=answers.sampling,
         )

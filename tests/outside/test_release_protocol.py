@@ -213,7 +213,7 @@ def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch, said):
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "place",
-    [f"{CURATOR}.tabulate", "dpquery.mechanisms.linear.reconstruct", f"{WRITE}.errors_table"],
+    [f"{CURATOR}.tabulate", "dpquery.mechanisms.linear.measured_values", f"{WRITE}.errors_table"],
 )
 def test_an_interrupt_says_what_became_of_the_charge_and_leaves_nothing_half_done(
     released, monkeypatch, place

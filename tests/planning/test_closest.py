@@ -138,9 +138,10 @@ def test_the_noise_has_the_size_that_is_planned(strategy, monkeypatch, noise):
     (proxy, *_) = proxies_for(None, SPEC_READ, COMPILED, rows=2000)
     seen = []
 
-    def kept(columns, strategy, noisy, *_, **__):
-        exact = [float(m.weight) * proxy.measured(m.block) for m in strategy.measurements]
-        seen.append(np.concatenate([a - b for a, b in zip(noisy, exact, strict=True)]))
+    def kept(columns, measured, *_, **__):
+        rows = measured.strategy.measurements
+        exact = [float(m.weight) * proxy.measured(m.block) for m in rows]
+        seen.append(np.concatenate([a - b for a, b in zip(measured.noisy, exact, strict=True)]))
         raise StopIteration
 
     monkeypatch.setattr("dpquery.planning.rehearsal.runs.extra_columns", kept)

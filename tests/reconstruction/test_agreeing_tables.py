@@ -32,8 +32,7 @@ from dpquery.reconstruction.graphical_model import (
     fit_graphical,
     junction_tree_cells,
 )
-from dpquery.reconstruction.joint_counts import Measured
-from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.nearest import order_of_codes, whole_cells
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
@@ -75,8 +74,8 @@ def fitted(strategy, x, blocks, std, seed=0):
     chance = np.random.default_rng(seed)
     std *= math.sqrt(squared_sensitivity(strategy))
     noisy = list(measured(strategy, x, std, chance))
-    estimates = reconstruct(strategy, noisy)
-    return estimates, AgreeingTables(Measured(strategy, noisy, estimates, std), blocks)
+    answers = Measured(strategy, noisy, std)
+    return answers.estimates, AgreeingTables(answers, blocks)
 
 
 def dense_rows(block):
@@ -161,7 +160,7 @@ def test_one_joint_table_is_the_nearest_by_the_true_covariances(name, monkeypatc
     x = np.random.default_rng(5).poisson(2.0, shape) * (np.arange(shape[0])[:, None] > 1)
     std = 4.0 * math.sqrt(squared_sensitivity(strategy))
     noisy = list(measured(strategy, x, std, np.random.default_rng(1)))
-    tables = AgreeingTables(Measured(strategy, noisy, reconstruct(strategy, noisy), std), blocks)
+    tables = AgreeingTables(Measured(strategy, noisy, std), blocks)
     cells, nearest = joint_twin(strategy, noisy)
     assert cells.min() < -1  # zero is what it is cut at
     for block in blocks:
@@ -182,7 +181,7 @@ def test_components_beyond_joint_classes_are_the_nearest_too(monkeypatch):
     cells, nearest = joint_twin(strategy, noisy)
     assert cells.min() < -1
     monkeypatch.setattr(joint_counts, "MAX_JOINT_COUNTS", 5)
-    tables = AgreeingTables(Measured(strategy, noisy, reconstruct(strategy, noisy), std), blocks)
+    tables = AgreeingTables(Measured(strategy, noisy, std), blocks)
     assert tables.answer(blocks[1]) == pytest.approx(nearest, abs=0.1)
 
 
@@ -442,10 +441,9 @@ def test_the_model_errs_less_than_least_squares_on_sparse_tables_and_is_one_tabl
     squares = np.zeros(2)
     for _ in range(3):
         noisy = noisy_answers(CHAIN, x, 60.0, rng)
-        estimates = reconstruct(CHAIN, noisy)
-        total = float(estimates.answer(marginal(SHAPE, ()), 0))
-        model = fit_graphical(CHAIN, noisy, noise_std=60.0, total=total)
-        tables = (estimates.answer(block, 0), model.answer(block))
+        answers = Measured(CHAIN, noisy, 60.0)
+        total, model = answers.total, fit_graphical(answers)
+        tables = (answers.estimates.answer(block, 0), model.answer(block))
         squares += [np.square(answered - truth).mean() for answered in tables]
         assert tables[1].min() >= 0
         assert tables[1].sum() == pytest.approx(total)
@@ -461,7 +459,7 @@ def test_without_much_noise_the_model_has_the_counts():
     rng = np.random.default_rng(3)
     x = rng.poisson(200, SHAPE).astype(float)
     noisy = noisy_answers(CHAIN, x, 20.0, rng)
-    model = fit_graphical(CHAIN, noisy, noise_std=20.0, total=x.sum())
+    model = fit_graphical(Measured(CHAIN, noisy, 20.0))
     np.testing.assert_allclose(model.answer(marginal(SHAPE, (0, 2))), x.sum(axis=(1, 3)), atol=50)
 
 
@@ -470,7 +468,7 @@ def test_the_same_values_give_the_same_bytes():
     rng = np.random.default_rng(4)
     noisy = noisy_answers(CHAIN, rng.poisson(3, SHAPE).astype(float), 10.0, rng)
     first, second = (
-        fit_graphical(CHAIN, noisy, noise_std=10.0, total=300.0).answer(marginal(SHAPE, (2, 3)))
+        fit_graphical(Measured(CHAIN, noisy, 10.0)).answer(marginal(SHAPE, (2, 3)))
         for _ in range(2)
     )
     assert first.tobytes() == second.tobytes()

@@ -24,7 +24,7 @@ from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.checks import CONTRADICTED, laplace_squares
 from dpquery.reconstruction.checks import tested_facts as given_tests
 from dpquery.reconstruction.intervals import half_widths, standard_errors
-from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.least_squares import Measured, reconstruct
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows, expand
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.search.select import select
@@ -547,7 +547,7 @@ def test_simulated_releases_err_as_predicted_and_are_covered(noise):
     runs = 600
     for _ in range(runs):
         noisy = simulated(best, x, std, rng)
-        relied, tests = given_tests(answering, reconstruct(best, noisy), noise_std=std)
+        relied, tests = given_tests(answering, Measured(best, noisy, std))
         assert not relied.left_out
         statistics.append([test.chance for test in tests])
         estimates = reconstruct(relied, noisy)
@@ -592,7 +592,7 @@ def test_a_contradicted_fact_is_left_out_and_the_others_stay(noise):
     answering = informed(best, both, workload)
     std = 1.0 * max(rows.weight for rows in best.measurements)
     noisy = simulated(best, x, std, np.random.default_rng(1))
-    relied, tests = given_tests(answering, reconstruct(best, noisy), noise_std=std)
+    relied, tests = given_tests(answering, Measured(best, noisy, std))
     assert [test.source for test in tests] == [IMPOSSIBLE, "wrong", "right"]
     assert [test.contradicted for test in tests] == [False, True, False]
     assert tests[1].chance < CONTRADICTED
@@ -636,9 +636,9 @@ def test_a_laplace_value_far_out_is_no_contradiction():
         answering = informed(
             strategy, PublicFacts(None, (known,)), Workload(shape, (block,), (1.0,))
         )
-        estimates = reconstruct(strategy, [np.zeros(3)])
         (rows,) = strategy.measurements
-        _, (test,) = given_tests(answering, estimates, noise_std=float(rows.weight))
+        measured = Measured(strategy, [np.zeros(3)], float(rows.weight))
+        _, (test,) = given_tests(answering, measured)
         assert (test.statistic, test.degrees) == (pytest.approx(49.0), 3)
         contradicted[noise] = test.contradicted
     assert contradicted == {"laplace": False, "gaussian": True}

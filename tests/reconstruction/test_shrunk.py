@@ -25,7 +25,7 @@ from dpquery.reconstruction.components import (
     residual,
     spread_below,
 )
-from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.nearest import onto_simplex
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import squared_sensitivity
@@ -176,8 +176,8 @@ def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
     squares = {"estimate": 0.0, "simplex": 0.0, "shrunk": 0.0, "expected": 0.0}
     for _ in range(8):
         noisy = list(measured(strategy, x, std, chance))
-        estimates = reconstruct(strategy, noisy)
-        tables = ShrunkTables(strategy, noisy, blocks, noise_std=std)
+        answers = Measured(strategy, noisy, std)
+        estimates, tables = answers.estimates, ShrunkTables(answers, blocks)
         for block in blocks:
             truth = table_of(x, block.attributes)
             estimate = estimates.answer(block, None)
@@ -209,8 +209,8 @@ def test_the_mean_with_fitted_rows_errs_less_and_rows_that_explain_nothing_are_l
     for scale in (10.0, 10.0, 10.0, 0.001):
         std = scale * math.sqrt(squared_sensitivity(strategy))
         noisy = list(measured(strategy, x, std, chance))
-        estimates = reconstruct(strategy, noisy)
-        extra = extra_columns(columns, strategy, noisy, estimates, blocks, noise_std=std)
+        answers = Measured(strategy, noisy, std)
+        extra = extra_columns(columns, answers, blocks)
         assert (extra.rows is None) == (scale < 1)
         for block in blocks:
             shrunk, averaged = extra.fitted(block)
@@ -221,7 +221,7 @@ def test_the_mean_with_fitted_rows_errs_less_and_rows_that_explain_nothing_are_l
             assert averaged == pytest.approx((shrunk + rows) / 2, rel=1e-12)
             truth = table_of(x, block.attributes).ravel()
             squares += [np.sum((each - truth) ** 2) for each in (shrunk, rows, averaged)]
-            cells = estimates.answer(block, None).ravel()
+            cells = answers.estimates.answer(block, None).ravel()
             explained = np.mean((rows - cells) ** 2) / np.mean((truth - cells) ** 2)
             assert 0.5 < explained < 1.5
     assert squares[2] < min(0.9 * squares[0], squares[1])
@@ -234,8 +234,9 @@ def test_noise_around_independent_attributes_is_not_believed():
     x = np.multiply.outer(np.linspace(1, 9, 30), np.linspace(2, 6, 20))
     std = 6.0 * math.sqrt(squared_sensitivity(strategy))
     noisy = list(measured(strategy, x, std, np.random.default_rng(2)))
-    noise = reconstruct(strategy, noisy).answer(block, None) - x
-    left = ShrunkTables(strategy, noisy, (block,), noise_std=std).answer(block) - x
+    answers = Measured(strategy, noisy, std)
+    noise = answers.estimates.answer(block, None) - x
+    left = ShrunkTables(answers, (block,)).answer(block) - x
     assert np.sum(left**2) < 0.15 * np.sum(noise**2)
 
 
@@ -248,9 +249,8 @@ def test_with_hardly_any_noise_the_guess_is_the_truth():
     strategy = chosen(Workload(shape, blocks, (1.0, 1.0)), "gaussian")
     chance = np.random.default_rng(1)
     x = sparse_population(3000, chance)
-    tables = ShrunkTables(
-        strategy, list(measured(strategy, x, 1e-3, chance)), blocks, noise_std=1e-3
-    )
+    noisy = list(measured(strategy, x, 1e-3, chance))
+    tables = ShrunkTables(Measured(strategy, noisy, 1e-3), blocks)
     for block in blocks:
         truth = block.apply(table_of(x, block.attributes))
         assert tables.answer(block) == pytest.approx(truth, abs=0.05)
@@ -264,7 +264,7 @@ def test_what_cannot_be_shrunk_is_left_out_with_its_reason():
     assert scope.subsets == (None, (0, 8))
     assert "more than 6 attributes" in scope.reasons[0]
     noisy = list(measured(strategy, np.ones(shape), 1.0, np.random.default_rng(0)))
-    tables = ShrunkTables(strategy, noisy, (wide, small), noise_std=1.0)
+    tables = ShrunkTables(Measured(strategy, noisy, 1.0), (wide, small))
     assert tables.answer(wide) is None
     assert tables.answer(small).shape == (2, 2)
     assert tables.expected_rmse([0]) is None

@@ -60,7 +60,7 @@ from dpquery.reconstruction.derived import (
     widest_quantile,
 )
 from dpquery.reconstruction.intervals import standard_errors
-from dpquery.reconstruction.least_squares import reconstruct, table_answers
+from dpquery.reconstruction.least_squares import Measured, table_answers
 from dpquery.reconstruction.relaxed.fits import RapProjection
 from dpquery.spec.columns import Domain
 from dpquery.spec.spec import (
@@ -345,29 +345,16 @@ def rehearse_columns(
         + _noise(rng, stage.noise, stage.noise_std, rows.block.queries)
         for rows in strategy.measurements
     ]
-    estimates = reconstruct(strategy, noisy)
+    measured = Measured(strategy, noisy, stage.noise_std)
     blocks, weights = stage.compiled.workload.blocks, stage.compiled.workload.weights
     report_progress("rehearsing columns beside the estimates")
-    extra: ExtraColumns = extra_columns(
-        tuple(columns),
-        strategy,
-        noisy,
-        estimates,
-        blocks,
-        noise_std=stage.noise_std,
-        steps=REHEARSED_STEPS,
-    )
+    extra: ExtraColumns = extra_columns(tuple(columns), measured, blocks, steps=REHEARSED_STEPS)
     squares, largest = np.zeros(len(columns)), np.zeros(len(columns))
     for table, place in stage.tables:
         block = blocks[place]
+        errors = standard_errors(strategy, block, position=place, noise_std=stage.noise_std)
         answers = table_answers(
-            table,
-            block,
-            estimates,
-            strategy=strategy,
-            position=place,
-            std_errors=standard_errors(strategy, block, position=place, noise_std=stage.noise_std),
-            level=0.95,
+            table, block, measured, position=place, std_errors=errors, level=0.95
         )
         truth = proxy.answers(block).ravel()
         for k, values in enumerate(extra.added_to(answers, block).extra):
@@ -429,13 +416,12 @@ class DerivedTrials:
         noise: dict[Table, list[Floats]] = {table: [] for table in tables}
         for trial in range(self.trials if any(map(is_tried, statistics)) else 1):
             report_progress("trying derived statistics on made-up noise", trial / self.trials)
-            estimates = reconstruct(
-                strategy, [_noise(chance, strategy.noise, 1.0, n) for n in sizes]
-            )
+            drawn = [_noise(chance, strategy.noise, 1.0, n) for n in sizes]
+            measured = Measured(strategy, drawn, 1.0)
             for table, answers in noise.items():
-                answers.append(estimates.answer(*tables[table]).ravel())
+                answers.append(measured.estimates.answer(*tables[table]).ravel())
         self.noise = {table: np.array(answers) for table, answers in noise.items()}
-        self._joint = JointAnswers(tables, strategy, estimates, noise_std=1.0)
+        self._joint = JointAnswers(tables, measured)
         self._variance = cache(self._joint.variances)
         self._std: dict[Statistic, Floats] = {}  # of differences and rates, under unit noise
 
