@@ -40,6 +40,7 @@ from dpquery.strategy.strategy import Noise
 from dpquery.untrusted.files import disk_words, replacing
 
 ESTIMATE = "estimate"
+WORKED_OUT = {"coefficients", "merged"}  # of joint answers, the same for all noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,16 +195,16 @@ def _statistics(
     """Return what works derived items out from noisy values; NaN where they have no value."""
     spec, planned = replace(release.spec, derived=tuple(items)), release.compiled.workload.blocks
     tables = tables_of_derived(spec, release.compiled.classes, planned, release.answering)
-    known: dict[str, object] = {}  # what is the same for all noise
+    known: dict[str, object] = {}
 
     def worked_out(measured: Measured) -> dict[str, Floats]:
         joint = JointAnswers(tables, measured)
         vars(joint).update(known)
-        known.update(coefficients=joint.coefficients, merged=joint.merged)
         rows = {
             item.name: derived_rows(item.statistic, joint, spec.domain, level=LEVEL)
             for item in items
         }
+        known.update((name, of) for name, of in vars(joint).items() if name in WORKED_OUT)
         return {name: np.where(of.lost, np.nan, of.estimate) for name, of in rows.items()}
 
     return worked_out

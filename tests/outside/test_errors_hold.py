@@ -295,8 +295,10 @@ derived:
 
 
 @pytest.mark.parametrize("of", ["town", "gaussian_town"])
-def test_derived_items_have_the_error_that_is_published_of_them(of, request):
+def test_derived_items_have_the_error_that_is_published_of_them(of, request, monkeypatch):
     request.getfixturevalue(of)
+    if of == "gaussian_town":  # of normal noise no part of each measured row is worked out
+        monkeypatch.delattr("dpquery.reconstruction.derived.JointAnswers.coefficients")
     spec = Path("workload.yaml").read_text() + DERIVED
     Path("workload.yaml").write_text(spec.replace("sex: identity+total}", "sex: identity}"))
     head, *lines = Path("data.csv").read_text().splitlines()
