@@ -72,13 +72,21 @@ def gram_terms(block: Block) -> Iterator[tuple[float, tuple[Sides | None, ...]]]
             scale *= m**-2 if inside else m
         for coefs, choice in pairs:
             if coefs[row]:
-                coef, placed = scale * float(coefs[row]), list(sides)
-                for k, both in zip(uneven, choice, strict=True):
-                    if all(side == (1.0, 0.0) for side in both):
-                        coef *= rows[k]  # 11' on both sides is m 11'
-                    else:
-                        placed[k] = both
-                yield coef, tuple(placed)
+                coef = scale * float(coefs[row])
+                yield _with_uneven(coef, sides, dict(zip(uneven, choice, strict=True)), rows)
+
+
+def _with_uneven(
+    coef: float, sides: list[Sides | None], uneven: dict[int, Sides], rows: tuple[int, ...]
+) -> tuple[float, tuple[Sides | None, ...]]:
+    """Put the sides of the uneven factors in place; 11' on both sides is m 11'."""
+    placed = list(sides)
+    for k, both in uneven.items():
+        if all(side == (1.0, 0.0) for side in both):
+            coef *= rows[k]
+        else:
+            placed[k] = both
+    return coef, tuple(placed)
 
 
 def _pairs(values: Floats, beside: int) -> Iterator[tuple[Floats, tuple[Sides, ...]]]:
@@ -337,6 +345,7 @@ class _Attribute:
     def __init__(self, n: int) -> None:
         self.matrices: list[Matrix] = [Mixture(n, 0.0, 1.0)]
         self.places: dict[Hashable, int] = {}
+        self.grams: dict[Hashable, Matrix] = {}
 
     def place(self, factor: Factor, sides: Sides | None) -> int:
         if sides is None:
@@ -344,24 +353,26 @@ class _Attribute:
         key = (factor.key, sides)
         if key not in self.places:
             self.places[key] = len(self.matrices)
-            self.matrices.append(_cross_gram(factor, sides))
+            if factor.key not in self.grams:
+                self.grams[factor.key] = _gram_of(factor)
+            self.matrices.append(_cross_gram(factor, self.grams[factor.key], sides))
         return self.places[key]
 
 
-def _cross_gram(factor: Factor, sides: Sides) -> Matrix:
-    """Return L'R for L = a 11' + b F and R likewise."""
+def _cross_gram(factor: Factor, squared: Matrix, sides: Sides) -> Matrix:
+    """Return L'R for L = a 11' + b F and R likewise, and F'F that is known."""
     (a, b), (c, d) = sides
     m, n = factor.shape
     if a == c == 0:
-        return _gram_of(factor)
+        return squared
     columns = column_sums(factor)
     if is_even(columns):
         level = float(columns[0])
         ones = Mixture(n, 0.0, a * c * m + (a * d + b * c) * level)
-        return weighted_sum(np.array([1.0, b * d]), [ones, _gram_of(factor)])
+        return weighted_sum(np.array([1.0, b * d]), [ones, squared])
     _check_classes(n)
     beside = a * d * columns[None, :] + b * c * columns[:, None] + a * c * m
-    return np.asarray(beside + b * d * array_of(_gram_of(factor)))
+    return np.asarray(beside + b * d * array_of(squared))
 
 
 def _gram_of(factor: Factor) -> Matrix:
@@ -401,16 +412,9 @@ def gram(workload: Workload) -> Gram:
 def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ...]:
     """Return the Gram of each group of blocks, given by their places; they share their matrices."""
     attributes = [_Attribute(n) for n in workload.shape_of_domain]
-    terms_of_groups = []
-    for group in groups:
-        terms: dict[Places, float] = {}
-        for block, weight in ((workload.blocks[j], workload.weights[j]) for j in group):
-            for coef, sides in gram_terms(block):
-                triples = zip(block.attributes, block.factors, sides, strict=True)
-                places = ((i, attributes[i].place(factor, both)) for i, factor, both in triples)
-                key = tuple(place for place in places if place[1])
-                terms[key] = terms.get(key, 0.0) + weight * coef
-        terms_of_groups.append(terms)
+    terms_of_groups = [
+        _terms([(workload.weights[j], workload.blocks[j]) for j in g], attributes) for g in groups
+    ]
     matrices = tuple(tuple(attribute.matrices) for attribute in attributes)
     return tuple(
         Gram(
@@ -425,6 +429,19 @@ def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ..
 
 Places = tuple[tuple[int, int], ...]
 """(attribute, matrix) of a term, in order of attributes, but for its matrices 11'."""
+
+
+def _terms(
+    blocks: Sequence[tuple[float, Block]], attributes: Sequence[_Attribute]
+) -> dict[Places, float]:
+    terms: dict[Places, float] = {}
+    for weight, block in blocks:
+        for coef, sides in gram_terms(block):
+            triples = zip(block.attributes, block.factors, sides, strict=True)
+            places = ((i, attributes[i].place(factor, both)) for i, factor, both in triples)
+            key = tuple(place for place in places if place[1])
+            terms[key] = terms.get(key, 0.0) + weight * coef
+    return terms
 
 
 def _index(terms: Sequence[Places], d: int) -> NDArray[np.int32]:
@@ -449,13 +466,13 @@ def is_mixture(V: Matrix) -> bool:
     first = times(V, np.eye(n, 1))[:, 0]
     apart = np.abs(first[1:] - first[-1]).max(initial=0.0)
     on_diagonal = diagonal(V)
-    flat = np.allclose(on_diagonal, on_diagonal[0], rtol=FLAT, atol=0)
-    if apart > FLAT * abs(first[0]) or not flat:
+    uneven = np.abs(on_diagonal - on_diagonal[0]).max()
+    if apart > FLAT * abs(first[0]) or uneven > FLAT * abs(on_diagonal[0]):
         return False
     A = array_of(V)
     mixture = np.full((n, n), A[0, -1])
     np.fill_diagonal(mixture, A[0, 0])
-    return bool(np.allclose(A, mixture, rtol=FLAT, atol=0))
+    return bool((np.abs(A - mixture) <= FLAT * np.abs(mixture)).all())
 
 
 def is_of_values(V: Matrix) -> bool:

@@ -177,6 +177,7 @@ KroneckerSum = dict[Row, float]
 
 DENSE = 1500  # coordinates up to which all are decomposed at once
 MAX_ASSEMBLED = 3500  # coordinates of the array that is assembled before it is trimmed
+MOST_SUMMED = 1 << 24  # numbers of terms that are added up at once
 TINY = float(np.finfo(float).tiny)
 LEAST_SINGULAR_VALUE = 1e-13  # relative singular value below which a direction is left out
 ROOT_TRACE_SAFETY = 1e-6  # relative; rounding in the elimination is well below
@@ -331,22 +332,21 @@ class _Coordinates:
 
     def _assemble(self) -> Floats:
         S = np.zeros((self.size, self.size))
-        whole: dict[Subset, Floats] = {}
+        whole: dict[Subset, list[Row]] = {}
         for row, weight in self.terms.items():
             named = tuple(i for i, _ in row)
-            if row in self.eliminated:
-                below = [b for b in subsets_of(named) if b != named]
-                for a in below:
-                    for b in below:
-                        S[self.places[a], self.places[b]] += self._block(row, weight, a, b)
+            if row not in self.eliminated:
+                whole.setdefault(named, []).append(row)
                 continue
-            term = np.full((1, 1), weight)
-            for pair in row:
-                term = np.kron(term, self.local[pair])
-            whole[named] = whole[named] + term if named in whole else term
-        for named, term in whole.items():
+            below = [b for b in subsets_of(named) if b != named]
+            for a in below:
+                for b in below:
+                    S[self.places[a], self.places[b]] += self._block(row, weight, a, b)
+        for named, rows in whole.items():
             at = self._numbers(named)
-            S[at[:, None], at] += term
+            step = max(1, MOST_SUMMED // at.size**2)
+            chunks = (rows[k : k + step] for k in range(0, len(rows), step))
+            S[at[:, None], at] += sum(map(self._summed, chunks))
         return (S + S.T) / 2
 
     def _numbers(self, named: Subset) -> Ints:
@@ -357,6 +357,16 @@ class _Coordinates:
             place = self.places[b]
             at[inside] = np.arange(place.start, place.stop).reshape(at[inside].shape)
         return at.ravel()
+
+    def _summed(self, rows: Sequence[Row]) -> Floats:
+        """Return the sum of terms over the same attributes, in Kronecker order."""
+        operands: list[Any] = [np.array([self.terms[row] for row in rows]), [0]]
+        for k, pairs in enumerate(zip(*rows, strict=True)):
+            operands += [np.array([self.local[pair] for pair in pairs]), [0, 2 * k + 1, 2 * k + 2]]
+        ends = 2 * len(rows[0]) + 1
+        axes = [*range(1, ends, 2), *range(2, ends, 2)]
+        total = np.asarray(np.einsum(*operands, axes, optimize=True))
+        return total.reshape(math.isqrt(total.size), -1)
 
     def _block(self, row: Row, weight: float, a: Subset, b: Subset) -> Floats:
         block = np.full((1, 1), weight)

@@ -249,9 +249,9 @@ class QueryPairs:
 
     def over_products(self, covariances: Callable[["QueryPairs"], Floats]) -> Floats:
         """Return the covariances of all pairs, given those of rows of Kronecker products."""
-        values = np.zeros(self.shape)
+        values, rights = np.zeros(self.shape), [*self.right.products()]
         for before, left in self.left.products():
-            for after, right in self.right.products():
+            for after, right in rights:
                 values += before * after * covariances(replace(self, left=left, right=right))
         return values
 

@@ -27,8 +27,8 @@ way, with mu_i = 1'(A_i'A_i)^-1 1 for n_i ([MATH] 7).
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import chain, combinations, pairwise
+from functools import cached_property, lru_cache, reduce
+from itertools import accumulate, chain, combinations, pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -69,12 +69,12 @@ def member_products(sets: Sequence[Subset], values: Floats) -> Floats:
 
 def outer_products(factors: Sequence[Floats], scale: Floats) -> Floats:
     """Return scale_r kron_j factors[j][r] for every row r: (k, m_j) each -> (k, prod_j m_j)."""
-    out = scale[:, None]
-    for factor in factors:
-        out = (out[:, :, None] * factor[:, None, :]).reshape(
-            len(out), out.shape[1] * factor.shape[1]
-        )
-    return out
+    return reduce(_outer, factors, scale[:, None])
+
+
+def _outer(left: Floats, right: Floats) -> Floats:
+    width = left.shape[1] * right.shape[1]
+    return (left[:, :, None] * right[:, None, :]).reshape(len(left), width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,26 +319,29 @@ class BlockSums:
     def gradient(self, c: Floats, by_sums: Floats) -> Floats:
         """Return the gradient with respect to c, given that with respect to S."""
         lone = c[self.alone]
-        scaled, out = self.weights * lone.prod(axis=1), np.zeros(self.size)
-        by_scale = np.zeros(len(scaled))
+        scaled = self.weights * lone.prod(axis=1)
+        by_scale, slots_of, slopes = np.zeros(len(scaled)), [np.zeros(0, np.int64)], [np.zeros(0)]
         for group, slots in zip(self.below.groups, self.slots, strict=True):
-            pairs, left = _pairs(c, slots), by_sums[group.below]
-            for j in range(len(pairs) - 1, -1, -1):
-                before = outer_products(pairs[:j], scaled[group.positions])
-                left = left.reshape(len(left), before.shape[1], 2)
-                slopes = (before[:, :, None] * left).sum(axis=1)
-                np.add.at(out, slots[:, j, None] + np.arange(2), slopes)
+            left = by_sums[group.below]
+            rows = np.flatnonzero(left.any(axis=1))
+            left, positions, pairs = left[rows], group.positions[rows], _pairs(c, slots[rows])
+            before = [*accumulate(pairs[:-1], _outer, initial=scaled[positions, None])]
+            for j in reversed(range(len(pairs))):
+                left = left.reshape(len(left), before[j].shape[1], 2)
+                slots_of.append(slots[rows, j, None] + np.arange(2))
+                slopes.append((before[j][:, :, None] * left).sum(axis=1))
                 left = (left * pairs[j][:, None, :]).sum(axis=2)
-            by_scale[group.positions] = left[:, 0]
+            by_scale[positions] = left[:, 0]
         for k in range(lone.shape[1]):
-            others = np.delete(lone, k, axis=1).prod(axis=1)
-            np.add.at(out, self.alone[:, k], self.weights * others * by_scale)
-        return out
+            slots_of.append(self.alone[:, k])
+            slopes.append(self.weights * np.delete(lone, k, axis=1).prod(axis=1) * by_scale)
+        flat, values = (np.concatenate([*map(np.ravel, each)]) for each in (slots_of, slopes))
+        return np.asarray(np.bincount(flat, values, minlength=self.size), dtype=np.float64)
 
 
 def _pairs(c: Floats, slots: NDArray[np.integer]) -> list[Floats]:
     """Return (k, 2) values outside and inside the subset, for each attribute of sets in a row."""
-    return [c[slot[:, None] + np.arange(2)] for slot in slots.T]
+    return list(c[slots.T[:, :, None] + np.arange(2)])
 
 
 CANCELLATION = 1e-12  # relative to what cancelled

@@ -209,8 +209,10 @@ class GramBlock:
 
 def gram_blocks(V: Floats) -> list[GramBlock]:
     """Return the blocks that a Gram falls apart into."""
-    count, block_of = connected_components(csr_array(V != 0), directed=False)
-    parts = (np.flatnonzero(block_of == k) for k in range(count))
+    parts = [np.arange(len(V))]
+    if not V.all():
+        count, block_of = connected_components(csr_array(V != 0), directed=False)
+        parts = [np.flatnonzero(block_of == k) for k in range(count)]
     blocks = [GramBlock.of(cells, V[np.ix_(cells, cells)]) for cells in parts]
     return [block for block in blocks if block is not None]
 

@@ -314,8 +314,10 @@ class MarginalSearch:
         toggled = self.lattice.toggled(
             rng.choice(best.subsets, count), rng.integers(self.lattice.d, size=count)
         )
-        added = np.union1d(toggled[self.allowed[toggled]], self.measurable)
-        added = np.setdiff1d(added, best.subsets, assume_unique=True)
+        new = np.zeros(len(self.allowed), dtype=bool)
+        new[toggled] = self.allowed[toggled]
+        new[self.measurable], new[best.subsets] = True, False
+        added = np.flatnonzero(new)
         start = ADDED * float(np.median(best.theta)) * (rng.random(len(added)) + 0.01)
         support = self.descend(
             np.concatenate([best.subsets[remaining], added]),
@@ -326,7 +328,7 @@ class MarginalSearch:
 
     def improve(self, best: Support, hops: int, rng: PublicGenerator) -> Support:
         """Return the best of `hops` hops, each from the best so far."""
-        for number in range(hops if self.lattice.d else 0):
+        for number in range(min(hops, len(self.lattice) ** 2) if self.lattice.d else 0):
             better = self.hop(best, rng)
             best = better or best
             words = f"OPT_M search {number + 1}: loss {best.loss:.6g}"
