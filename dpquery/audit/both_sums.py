@@ -260,7 +260,10 @@ def _in_squared_mu(scale: float) -> Finding:
             cost = laplace_squared_mu(sum(move * move for move in moves), scale=scale)
             spent = Guarantee("pure", epsilon, epsilon, Fraction(0), squared_mu=cost)
             charged = charge_units(spent, "mu^2") / UNIT
-            shares.append(math.fsum(_least_mu(law, move) ** 2 for move in moves) / charged)
+            # Of events "y is k or less": beyond both centres the likelihood ratio is constant.
+            corners = ((np.arange(move), move) for move in moves)
+            mus = (np.max(ndtri(law.below(k)) - ndtri(law.below(k - move))) for k, move in corners)
+            shares.append(math.fsum(float(mu) ** 2 for mu in mus) / charged)
     return Finding(
         f"Laplace noise of scale {scale:,g}, charged in mu^2",
         "the mu^2 charged is at least that of every event, added up over independent rows",
@@ -268,15 +271,6 @@ def _in_squared_mu(scale: float) -> Finding:
         f"the squared mu of the law is {min(shares):.2f} to {max(shares):.6f} of the charge, "
         f"over {len(shares)} vectors",
     )
-
-
-def _least_mu(law: NoiseDistribution, move: int) -> float:
-    """Return the mu of Laplace noise whose answer moves: at the events "y is k or less".
-
-    Beyond both centres the likelihood ratio is constant, so that the corners are 0 <= k < move.
-    """
-    k = np.arange(move)
-    return float(np.max(ndtri(law.below(k)) - ndtri(law.below(k - move))))
 
 
 def _at_the_curve(shift: int) -> Finding:

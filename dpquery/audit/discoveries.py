@@ -64,7 +64,10 @@ def discoveries(size: Size) -> Iterator[Finding]:
     for case in _CASES:
         report, charged = _discovered(case, values)
         yield _stated(case, report, charged)
-        of_rare, rare = _rare(report, values)
+        rare = sum(value.startswith("rare") for value, _ in report.values)
+        chance = 1 - float(_law(report).below(np.array([report.query.threshold - 2]))[0])
+        shares = np.array([chance, 1 - chance])
+        of_rare = chi_square(np.array([rare, values - rare]), shares * values)
         of_held, held = _held(report, values)
         p_values += [of_rare, of_held]
         evidence.append(f"{case.name}: {rare} of {values:,}, and {held:,}")
@@ -179,14 +182,6 @@ def _stated(case: _Case, report: DiscoveryReport, charged: tuple[Fraction, Fract
 
 def _law(report: DiscoveryReport) -> NoiseDistribution:
     return NoiseDistribution("rounded", Fraction(report.query.mechanism.scale))
-
-
-def _rare(report: DiscoveryReport, values: int) -> tuple[float, int]:
-    """Return the p-value of how many values of one person were found, and how many."""
-    number = sum(value.startswith("rare") for value, _ in report.values)
-    chance = 1 - float(_law(report).below(np.array([report.query.threshold - 2]))[0])
-    counted, shares = np.array([number, values - number]), np.array([chance, 1 - chance])
-    return chi_square(counted, shares * values), number
 
 
 def _held(report: DiscoveryReport, values: int) -> tuple[float, int]:

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.audit.both_sums import laplace_limit
 from dpquery.audit.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
-from dpquery.audit.dense_strategy import Cell
 from dpquery.audit.planned_cases import PlannedCase, planned_case, private_folder, pure_squared_mu
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
@@ -106,7 +105,8 @@ def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Recor
     """
     records, spec = planned.records, planned.spec
     in_data = len(spec.domain.in_data)
-    cells = [_codes_in(planned, cell)[:in_data] for cell in planned.noise.worst]
+    every = [zip(planned.strategy.classes, cell, strict=True) for cell in planned.noise.worst]
+    cells = [tuple(classes.index(number) for classes, number in pairs)[:in_data] for pairs in every]
     many = 1 if spec.privacy.person is None else _MANY_ROWS
 
     def with_rows_in(codes: Codes) -> list[Record]:
@@ -118,11 +118,6 @@ def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Recor
     if spec.privacy.neighbours == "replace" and len(cells) > 1:
         return with_rows_in(cells[0]), with_rows_in(cells[1])
     return records, with_rows_in(cells[0])
-
-
-def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
-    pairs = zip(planned.strategy.classes, cell, strict=True)
-    return tuple(classes.index(number) for classes, number in pairs)
 
 
 class UnstoredParts(PartialMeasurement):

@@ -533,6 +533,8 @@ def check_command(
     where something seems wrong; not for undeclared values that are in the totals.
     """
     from dpquery.cli.screen import forbid_dumps
+    from dpquery.cli.show_checks import check_grids, left_out_grid, to_paste
+    from dpquery.data_check.check import check
     from dpquery.measurement.counting.locations import check_data_named
 
     check_data_named(data, "dpquery check DATA SPEC")
@@ -543,23 +545,14 @@ def check_command(
         )
     forbid_dumps()
     show(PRIVATE)
-    as_declared = _print_check(data, spec)
-    if not as_declared:
-        raise typer.Exit(1)
-
-
-def _print_check(data: list[str], spec: Path) -> bool:
-    """Print what was found; return whether all is as declared."""
-    from dpquery.cli.show_checks import check_grids, left_out_grid, to_paste
-    from dpquery.data_check.check import check
-
     with data_at(data) as located, shown_progress():
         checked = check([Path(place) for place in located], spec)
     print_grids([left_out_grid(checked, _name(data)), *check_grids(checked)])
     lines = to_paste(checked, str(spec))
     if lines:
         show("\n".join(lines))
-    return checked.as_declared
+    if not checked.as_declared:
+        raise typer.Exit(1)
 
 
 def _name(data: list[str]) -> str:

@@ -7,7 +7,6 @@ from dpquery.commands.others import PlanAtEpsilon, PlanComparison
 from dpquery.measurement.ledger.funds import epsilon_text
 from dpquery.plan_file.rehearsals import (
     ON_DATA,
-    Contender,
     PlannedAdaptive,
     PlannedClosest,
     PlannedFit,
@@ -162,7 +161,19 @@ def closest_grids(report: PlanReport) -> list[Grid]:
     closest = report.plan.closest
     if closest is None:
         return []
-    rows = tuple(_contender_row(contender, closest) for contender in closest.contenders)
+    rows = tuple(
+        (
+            contender.strategy,
+            contender.column,
+            figure(contender.rmse),
+            _spread(runs, contender.rmse_spread),
+            figure(contender.max_error),
+            _spread(runs, contender.max_error_spread),
+            COLUMN_REMARKS[contender.column],
+        )
+        for contender in closest.contenders
+        for runs in [1 if contender.column == "estimate" else closest.repetitions]
+    )
     title = (
         f"answers with the smallest error, {guarantee_text(report)}: simulated "
         f"{closest.repetitions} times on {closest.proxy}"
@@ -202,20 +213,6 @@ def _on_data(what: str, proxy: str) -> str:
         return ""
     low, high = ON_DATA[what]
     return f"; on ten data sets mostly {low:g} to {high:g} times as much"
-
-
-def _contender_row(contender: Contender, closest: PlannedClosest) -> tuple[str, ...]:
-    known = contender.column == "estimate"
-    runs = 1 if known else closest.repetitions
-    return (
-        contender.strategy,
-        contender.column,
-        figure(contender.rmse),
-        _spread(runs, contender.rmse_spread),
-        figure(contender.max_error),
-        _spread(runs, contender.max_error_spread),
-        COLUMN_REMARKS[contender.column],
-    )
 
 
 def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ...]:

@@ -278,7 +278,17 @@ def plan_json(report: PlanReport) -> dict[str, object]:
         "sweep": [
             {
                 "epsilon": float(point.epsilon),
-                "noises": [_noise_json(priced) for priced in point.priced],
+                "noises": [
+                    {
+                        "noise": priced.selection.noise,
+                        "strategy": priced.selection.best,
+                        "rmse": priced.rmse,
+                        "weighted_rmse": priced.weighted_rmse,
+                        "max_std_error": priced.max_std_error,
+                        "budget_share": priced.share,
+                    }
+                    for priced in point.priced
+                ],
             }
             for point in report.sweep
         ],
@@ -296,17 +306,6 @@ def _derived_json(reached: DerivedReached) -> dict[str, object]:
         "rows": reached.rows,
         "lost": reached.lost,
         "unknown": reached.unknown,
-    }
-
-
-def _noise_json(priced: SelectionAtBudget) -> dict[str, object]:
-    return {
-        "noise": priced.selection.noise,
-        "strategy": priced.selection.best,
-        "rmse": priced.rmse,
-        "weighted_rmse": priced.weighted_rmse,
-        "max_std_error": priced.max_std_error,
-        "budget_share": priced.share,
     }
 
 

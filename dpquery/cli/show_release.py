@@ -158,7 +158,11 @@ def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
         (_dataset(status.account), one.currency, name, units_text(units))
         for status in statuses
         for one in _counted(status.account)
-        for name, units in (("cap", one.most), ("spent", one.spent), _left_or_over(one))
+        for name, units in (
+            ("cap", one.most),
+            ("spent", one.spent),
+            ("left", one.left) if one.left >= 0 else ("over", -one.left),
+        )
     ]
     rows += [
         (_dataset(status.account), "delta", f"{name} by discoveries", delta_text(delta))
@@ -181,11 +185,6 @@ def _discoveries(status: Status) -> dict[str, Fraction]:
         return {}
     left = status.funds.threshold_left
     return {"cap": account.cap.discover, "spent": account.threshold, "left": left}
-
-
-def _left_or_over(one: RunningSum) -> tuple[str, int]:
-    """Return what is left by a sum, or by how much it is over, with its name."""
-    return ("left", one.left) if one.left >= 0 else ("over", -one.left)
 
 
 def _unfinished(statuses: Sequence[Status]) -> list[Grid]:
@@ -216,7 +215,15 @@ def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
 
 def _status_json(status: Status) -> dict[str, object]:
     account, left = status.account, status.funds.epsilon_left
-    sums = [_sum_json(one) for one in account.sums]
+    sums = [
+        {
+            "currency": one.currency,
+            "cap": units_text(one.most),
+            "spent": units_text(one.spent),
+            "left": units_text(max(0, one.left)),
+        }
+        for one in account.sums
+    ]
     deltas = {name: delta_text(delta) for name, delta in _discoveries(status).items()}
     return {
         "dataset": account.dataset,
@@ -230,15 +237,6 @@ def _status_json(status: Status) -> dict[str, object]:
         "epsilon_left": None if left is None else epsilon_text(left),
         "more_like_the_last": status.repetitions,
         **({"discoveries": deltas} if deltas else {}),
-    }
-
-
-def _sum_json(one: RunningSum) -> dict[str, str]:
-    return {
-        "currency": one.currency,
-        "cap": units_text(one.most),
-        "spent": units_text(one.spent),
-        "left": units_text(max(0, one.left)),
     }
 
 
@@ -278,7 +276,11 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     delta = f", delta = {power(float(guarantee.delta))}" if guarantee.delta else ""
     if isinstance(mechanism, LinearMechanism):
-        worth = _linear_text(mechanism)
+        priced, selection = mechanism.priced, mechanism.priced.selection
+        worth = (
+            f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
+            f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}"
+        )
     else:
         worth = _relaxed_text(mechanism, done.measured.values)
     account, parent = done.account, done.parent
@@ -327,14 +329,6 @@ def _next(done: ReleaseReport) -> str:
     if isinstance(done.mechanism, LinearMechanism):
         return f"{report}, then dpquery package{place} (to hand over)"
     return f"{report}, then dpquery synthetic{place} (records to work with)"
-
-
-def _linear_text(mechanism: LinearMechanism) -> str:
-    priced, selection = mechanism.priced, mechanism.priced.selection
-    return (
-        f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
-        f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}"
-    )
 
 
 def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism", values: Ints) -> str:

@@ -87,7 +87,9 @@ def _worth_rows(
     more = [] if whole else most_lost[MOST_DERIVED:]
     rows += [_derived_row(item) for item in worth.derived if item not in more]
     if more:
-        rows.append(_more_derived(more))
+        lost, size = (sum(each) for each in zip(*((m.lost, m.rows) for m in more), strict=True))
+        name = f"{len(more)} more derived (--why)"
+        rows.append((name, f"{size:,}", "", "", "", _lost(lost, size)))
     columns = ("table", "answers", "95 % within", "flagged below", "average cell", "expect")
     if worth.items[0].records is not None:
         return columns, tuple(rows)
@@ -162,13 +164,6 @@ def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
         missed = f"{item.lost:,} too noisy even so" if item.lost else "if as large as expected"
         expect = f"{count(item.rows, 'row')} by merging, {missed}"
     return f"{item.name}", f"{item.rows:,}", f"about {typical}{unit}" * bool(known), "", "", expect
-
-
-def _more_derived(items: Sequence[DerivedWorth]) -> tuple[str, ...]:
-    """Return one line for those that lose the fewest rows."""
-    rows = sum(item.rows for item in items)
-    lost = _lost(sum(item.lost for item in items), rows)
-    return f"{len(items)} more derived (--why)", f"{rows:,}", "", "", "", lost
 
 
 def _lost(lost: int, rows: int) -> str:

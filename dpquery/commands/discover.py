@@ -104,7 +104,10 @@ class DiscoveryReport:
         """What each max_rows would do; nothing where noise hides it."""
         if self.query.sought != "rows":
             return ()
-        std, of_one = self.query.mechanism.noise_std, _std_of_one(self.room, self.query.spec)
+        std, account = self.query.mechanism.noise_std, self.room.funds.tighter
+        # Of all that is left, where max_rows is 1: a square of mu, or rho, which is half of it.
+        left = max(account.remaining, 1) / UNIT * (2 if account.cap.currency == "rho" else 1)
+        of_one = math.sqrt((2 if self.query.spec.privacy.neighbours == "replace" else 1) / left)
         return max_rows_table(self.measured.values, std, cells=self.cells, std_of_one=of_one)
 
     @property
@@ -252,10 +255,13 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
                 "with the chance of a delta"
             )
             otherwise = ", or list the values, which costs nothing"
+        delta = spec.budget.delta or Fraction(1, 10**6)
+        epsilon = 4.0 if spec.budget.epsilon is None else float(spec.budget.epsilon)
+        apart = f", discover: {power(float(delta / 10))}" if sought == "values" else ""
         raise BudgetExceededError(
             f"the budget of {spec.dataset.id!r} is {spec.budget}: {reason}; declare `budget: "
-            f"{{{_with_delta(spec, sought)}}}` (and `dpquery plan SPEC --change-cap` where another "
-            f"budget is on record){otherwise}; nothing was charged"
+            f"{{epsilon: {epsilon:g}, delta: {power(float(delta))}{apart}}}` (and `dpquery plan "
+            f"SPEC --change-cap` where another budget is on record){otherwise}; nothing was charged"
         )
     on_record = {each.account.dataset: each.account.cap.currency for each in ledger.status()}
     settled = settled_accounting(spec, on_record, "auto")
@@ -263,14 +269,6 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
         return spec.counted_in(settled.accounting)
     # Adaptive measurement, which the closest answers may take, is charged in rho alone.
     return spec.counted_in("zcdp" if spec.prefer == "closest" else "gdp")
-
-
-def _with_delta(spec: Spec, sought: Sought) -> str:
-    """Return the spec's budget with a delta, a tenth of it for values, as it is written."""
-    delta = spec.budget.delta or Fraction(1, 10**6)
-    epsilon = 4.0 if spec.budget.epsilon is None else float(spec.budget.epsilon)
-    apart = f", discover: {power(float(delta / 10))}" if sought == "values" else ""
-    return f"epsilon: {epsilon:g}, delta: {power(float(delta))}{apart}"
 
 
 def _delta(given: Amount, spec: Spec) -> Fraction:
@@ -293,16 +291,6 @@ def _found_nothing(file: Path) -> bool:
         and file.stat().st_size < _MOST_HEADER
         and re.fullmatch(b"(code|from|max_rows),[a-z_,]+\n", file.read_bytes()) is not None
     )
-
-
-def _std_of_one(room: Room, spec: Spec) -> float:
-    """Return the noise on a count of a release of all that is left, where max_rows is 1.
-
-    The account of a discovery is one of Gaussian noise: left is a square of mu, or rho, half of it.
-    """
-    account, moved = room.funds.tighter, 2 if spec.privacy.neighbours == "replace" else 1
-    left = max(account.remaining, 1) / UNIT * (2 if account.cap.currency == "rho" else 1)
-    return math.sqrt(moved / left)
 
 
 def _content(done: DiscoveryReport) -> bytes:

@@ -137,21 +137,15 @@ def compare(
     """
     at = Fraction(1) if epsilon is None else exact_epsilon(epsilon)
     named_delta = None if delta is None else exact_delta(delta)
-    one, other = (
-        _at_epsilon(as_path(path), at, named_delta, time_limit, jobs) for path in (first, second)
-    )
-    return PlanComparison(at, one, other)
-
-
-def _at_epsilon(
-    path: Path, epsilon: Fraction, delta: Fraction | None, time_limit: float, jobs: int
-) -> PlanAtEpsilon:
-    planned, spec = _plan_of(path, time_limit, jobs)
-    at_delta = spec.privacy.delta if delta is None else delta
-    workload = compile_spec(spec).workload
-    shares = BudgetShares(spec, workload, at_delta, declared_funds(spec))
-    best = allowed_prices(planned, shares, None, epsilon=epsilon)[0]
-    return PlanAtEpsilon(str(path), spec, planned, at_delta, best)
+    compared = []
+    for path in map(as_path, (first, second)):
+        planned, spec = _plan_of(path, time_limit, jobs)
+        at_delta = spec.privacy.delta if named_delta is None else named_delta
+        workload = compile_spec(spec).workload
+        shares = BudgetShares(spec, workload, at_delta, declared_funds(spec))
+        best = allowed_prices(planned, shares, None, epsilon=at)[0]
+        compared.append(PlanAtEpsilon(str(path), spec, planned, at_delta, best))
+    return PlanComparison(at, *compared)
 
 
 def _plan_of(path: Path, time_limit: float, jobs: int) -> tuple[Plan, Spec]:

@@ -109,9 +109,14 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
     lines = [line.rstrip("\r") for line in whole[above:] if line.strip("\r")][:_LINES]
     lines = lines or [text[:_HEAD]]
     quote = _quote(lines)
-    delimiter = max(_DELIMITERS, key=lambda mark: _merit(lines, mark, quote, declared))
-    rows = _rows(lines, delimiter, quote)
-    names = tuple(name.strip() for name in rows[0]) if rows else ()
+    found = []
+    for delimiter in _DELIMITERS:
+        rows = _rows(lines, delimiter, quote)
+        names = tuple(name.strip() for name in rows[0]) if rows else ()
+        # First of all, how many declared columns it shows.
+        merit = len({*names} & {*declared}), len(names) > 1, _steady(rows), len(names)
+        found.append((merit, delimiter, rows, names))
+    _, delimiter, rows, names = max(found, key=lambda one: one[0])
     return FileGuess(
         path.name,
         container,
@@ -213,15 +218,6 @@ def _rows(lines: Sequence[str], delimiter: str, quote: str) -> list[list[str]]:
         except csv.Error:
             rows.append([line])
     return rows
-
-
-def _merit(
-    lines: Sequence[str], delimiter: str, quote: str, declared: Collection[str]
-) -> tuple[int, bool, float, int]:
-    """Return how well a delimiter fits: first of all, how many declared columns it shows."""
-    rows = _rows(lines, delimiter, quote)
-    names = [name.strip() for name in rows[0]] if rows else []
-    return len({*names} & {*declared}), len(names) > 1, _steady(rows), len(names)
 
 
 def _steady(rows: Sequence[Sequence[str]]) -> float:

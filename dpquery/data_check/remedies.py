@@ -98,14 +98,6 @@ def flow_dates(dates: Dates) -> str:
     return f"date: {{{', '.join(fields)}}}"
 
 
-def flow_number(written: NumberFormat) -> str:
-    """Return the field `number`."""
-    fields = {"thousands": written.thousands, "decimal": written.decimal, "sign": written.sign}
-    return (
-        f"number: {{{', '.join(f'{key}: {scalar(text)}' for key, text in fields.items() if text)}}}"
-    )
-
-
 def flow_kind(kind: ColumnKind) -> str:
     """Return the field that says what a column holds."""
     match kind:
@@ -240,7 +232,14 @@ def _attribute_lines(
         empty = not rest and column.name in odd and column.other == "show"
         other = "count" if empty or (rest and column.drops) else column.other
         changed |= other != column.other or fields != [flow_kind(column.kind)]
-        fields += [flow_number(column.number)] if column.number else []
+        if (written := column.number) is not None:
+            signs = {
+                "thousands": written.thousands,
+                "decimal": written.decimal,
+                "sign": written.sign,
+            }
+            said = ", ".join(f"{key}: {scalar(text)}" for key, text in signs.items() if text)
+            fields.append(f"number: {{{said}}}")
         fields += [f"other: {other}"] * (other != "count" or says_other)
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
@@ -345,12 +344,14 @@ def _with_number(odd: UndeclaredValues, decimal: str) -> tuple[Column, str]:
     if not isinstance(column.kind, Integers | Bins):
         return column, ""
     marks = (decimal, "," if decimal == "." else ".")
+    found = (match for text, _ in odd.commonest if (match := _SIGNED.fullmatch(text)))
+    signs = list(dict.fromkeys(match[1] or match[2] for match in found))[:_LISTED]
     formats = [
         NumberFormat(thousands, mark, sign)
         for mark in marks
         for thousands in ("", *THOUSANDS)
         if thousands != mark
-        for sign in ("", *_signs(odd))
+        for sign in ("", *signs)
     ]
     columns = [column, *(replace(column, number=of) for of in formats if column.number != of)]
     best = max(columns, key=lambda one: sum(_number_counts(replace(odd, column=one), decimal)))
@@ -362,11 +363,6 @@ def _with_number(odd: UndeclaredValues, decimal: str) -> tuple[Column, str]:
         best,
         f"# its texts write numbers in a way of their own{example}: see what the code book says",
     )
-
-
-def _signs(odd: UndeclaredValues) -> list[str]:
-    found = (match for text, _ in odd.commonest if (match := _SIGNED.fullmatch(text)))
-    return list(dict.fromkeys(match[1] or match[2] for match in found))[:_LISTED]
 
 
 def _number_counts(odd: UndeclaredValues, decimal: str) -> list[int]:

@@ -13,7 +13,7 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms.content import ReleaseRequest
 from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rehearsals import MechanismChoice, PlannedFit
+from dpquery.plan_file.rehearsals import MechanismChoice
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
@@ -38,7 +38,14 @@ def chosen_mechanism(
     """
     preferred = plan.preferred
     if mechanism == "auto" and preferred is not None and request.noise is None:
-        _check_rehearsed(preferred, request)
+        if not preferred.covers(request.epsilon, request.delta):
+            raise SpecError(
+                f"the plan prefers {preferred.name}, which it simulated at epsilon "
+                f"{float(preferred.epsilon):g} and delta {power(float(preferred.delta))}; plan "
+                f"again with --epsilon {float(request.epsilon):g} --delta "
+                f"{power(float(request.delta))}, or give --mechanism {preferred.key} or "
+                "--mechanism linear"
+            )
         mechanism = preferred.key
     if mechanism in {"rap", "adaptive"}:
         from dpquery.mechanisms import fitted  # not loaded by releases without it
@@ -74,13 +81,3 @@ def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice
                 f"{planned.name} was compared at epsilon {float(planned.epsilon):g}{delta} only"
             )
     return "; ".join(remarks)
-
-
-def _check_rehearsed(planned: PlannedFit, request: ReleaseRequest) -> None:
-    if not planned.covers(request.epsilon, request.delta):
-        raise SpecError(
-            f"the plan prefers {planned.name}, which it simulated at epsilon "
-            f"{float(planned.epsilon):g} and delta {power(float(planned.delta))}; plan again with "
-            f"--epsilon {float(request.epsilon):g} --delta {power(float(request.delta))}, or give "
-            f"--mechanism {planned.key} or --mechanism linear"
-        )

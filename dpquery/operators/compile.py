@@ -151,7 +151,11 @@ def _impossible_cells(spec: Spec, classes: Sequence[Ints]) -> ImpossibleCells:
         for combination in spec.impossible
     ]
     named = tuple(sorted({i for box in boxes for i in box}))
-    atoms = {i: _atoms([box[i] for box in boxes if i in box], len(classes[i])) for i in named}
+    atoms = {i: np.zeros(len(classes[i]), dtype=np.int64) for i in named}
+    for i, asked in (pair for box in boxes for pair in box.items()):
+        met = np.zeros_like(atoms[i])
+        met[asked] = 1
+        atoms[i] = numbered_by_first(2 * atoms[i] + met)
     sizes = [int(atoms[i].max()) + 1 for i in named]
     if math.prod(sizes) > MAX_FACT_ATOMS:
         raise SpecError(
@@ -172,15 +176,6 @@ def _impossible_cells(spec: Spec, classes: Sequence[Ints]) -> ImpossibleCells:
         table[classes[i], atoms[i]] = 1
         touches.append(table)
     return ImpossibleCells(named, tuple(touches), possible)
-
-
-def _atoms(sets: Sequence[Ints], n: int) -> Ints:
-    atoms = np.zeros(n, dtype=np.int64)
-    for codes in sets:
-        inside = np.zeros(n, dtype=np.int64)
-        inside[codes] = 1
-        atoms = numbered_by_first(2 * atoms + inside)
-    return atoms
 
 
 def _touching(factor: Factor, touches: Ints) -> Callable[[Numbers], Numbers]:

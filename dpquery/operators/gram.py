@@ -72,21 +72,13 @@ def gram_terms(block: Block) -> Iterator[tuple[float, tuple[Sides | None, ...]]]
             scale *= m**-2 if inside else m
         for coefs, choice in pairs:
             if coefs[row]:
-                coef = scale * float(coefs[row])
-                yield _with_uneven(coef, sides, dict(zip(uneven, choice, strict=True)), rows)
-
-
-def _with_uneven(
-    coef: float, sides: list[Sides | None], uneven: dict[int, Sides], rows: tuple[int, ...]
-) -> tuple[float, tuple[Sides | None, ...]]:
-    """Put the sides of the uneven factors in place; 11' on both sides is m 11'."""
-    placed = list(sides)
-    for k, both in uneven.items():
-        if all(side == (1.0, 0.0) for side in both):
-            coef *= rows[k]
-        else:
-            placed[k] = both
-    return coef, tuple(placed)
+                coef, placed = scale * float(coefs[row]), list(sides)
+                for k, both in zip(uneven, choice, strict=True):
+                    if all(side == (1.0, 0.0) for side in both):
+                        coef *= rows[k]  # 11' on both sides is m 11'
+                    else:
+                        placed[k] = both
+                yield coef, tuple(placed)
 
 
 def _pairs(values: Floats, beside: int) -> Iterator[tuple[Floats, tuple[Sides, ...]]]:
@@ -412,9 +404,16 @@ def gram(workload: Workload) -> Gram:
 def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ...]:
     """Return the Gram of each group of blocks, given by their places; they share their matrices."""
     attributes = [_Attribute(n) for n in workload.shape_of_domain]
-    terms_of_groups = [
-        _terms([(workload.weights[j], workload.blocks[j]) for j in g], attributes) for g in groups
-    ]
+    terms_of_groups = []
+    for group in groups:
+        terms: dict[Places, float] = {}
+        for block, weight in ((workload.blocks[j], workload.weights[j]) for j in group):
+            for coef, sides in gram_terms(block):
+                triples = zip(block.attributes, block.factors, sides, strict=True)
+                places = ((i, attributes[i].place(factor, both)) for i, factor, both in triples)
+                key = tuple(place for place in places if place[1])
+                terms[key] = terms.get(key, 0.0) + weight * coef
+        terms_of_groups.append(terms)
     matrices = tuple(tuple(attribute.matrices) for attribute in attributes)
     return tuple(
         Gram(
@@ -429,19 +428,6 @@ def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ..
 
 Places = tuple[tuple[int, int], ...]
 """(attribute, matrix) of a term, in order of attributes, but for its matrices 11'."""
-
-
-def _terms(
-    blocks: Sequence[tuple[float, Block]], attributes: Sequence[_Attribute]
-) -> dict[Places, float]:
-    terms: dict[Places, float] = {}
-    for weight, block in blocks:
-        for coef, sides in gram_terms(block):
-            triples = zip(block.attributes, block.factors, sides, strict=True)
-            places = ((i, attributes[i].place(factor, both)) for i, factor, both in triples)
-            key = tuple(place for place in places if place[1])
-            terms[key] = terms.get(key, 0.0) + weight * coef
-    return terms
 
 
 def _index(terms: Sequence[Places], d: int) -> NDArray[np.int32]:

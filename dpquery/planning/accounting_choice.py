@@ -176,14 +176,12 @@ class Rivals:
     def _offer(self, selection: "Selection") -> _Offer:
         """Return a selection in the accounting that it would be charged in, worked out once."""
         if selection.best not in self._offers:
-            self._offers[selection.best] = self._priced(selection)
+            kind = CHEAPEST[selection.noise] if len(self.funds) > 1 else next(iter(self.funds))
+            spec, workload = self.spec.counted_in(kind), self.compiled.workload
+            shares = BudgetShares(spec, workload, self.delta, self.funds[kind])
+            taken = planned(selection, spec, self.compiled)
+            self._offers[selection.best] = _Offer(taken, shares, self.epsilon)
         return self._offers[selection.best]
-
-    def _priced(self, selection: "Selection") -> _Offer:
-        kind = CHEAPEST[selection.noise] if len(self.funds) > 1 else next(iter(self.funds))
-        spec, workload = self.spec.counted_in(kind), self.compiled.workload
-        shares = BudgetShares(spec, workload, self.delta, self.funds[kind])
-        return _Offer(planned(selection, spec, self.compiled), shares, self.epsilon)
 
 
 def _ratio(score: float, other: float) -> float:

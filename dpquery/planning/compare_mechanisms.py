@@ -19,7 +19,7 @@ public populations. A strategy that spends more on small tables (`sparse_variant
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -528,7 +528,12 @@ class ColumnRehearsal:
             )
             runs.append(whole)
         simulated = [
-            _contender(strategy.name, name, [run[k] for run in runs])
+            Contender(
+                strategy.name,
+                name,
+                *mean_and_spread([run[k].rmse for run in runs]),
+                *mean_and_spread([run[k].largest for run in runs]),
+            )
             for k, name in enumerate(columns)
         ]
         return [estimates, *simulated, *self._averaged(stage, strategy, simulated[-1], end)]
@@ -617,8 +622,3 @@ def with_nearer(report: PlanReport, compiled: CompiledSpec) -> PlanReport:
     if error >= FAR_LESS * priced.weighted_rmse:
         return report
     return replace(report, nearer=error)
-
-
-def _contender(strategy: str, column: BiasedColumn, runs: Sequence[Errors]) -> Contender:
-    rmses, largest = [run.rmse for run in runs], [run.largest for run in runs]
-    return Contender(strategy, column, *mean_and_spread(rmses), *mean_and_spread(largest))

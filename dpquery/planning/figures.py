@@ -27,7 +27,6 @@ from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedS
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.spec.spec import Spec
 from dpquery.strategy.expected_error import (
-    ExpectedError,
     expected_error,
     squared_sensitivity,
     weighted_queries,
@@ -390,13 +389,18 @@ def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> Plann
     of_score = selection.score_bound
     if proposal is None or error is None:
         raise ValueError("the best candidate has a strategy and its error")
-    queries = weighted_queries(compiled.workload)
+    queries, items = weighted_queries(compiled.workload), []
+    for item, places in zip(spec.items, compiled.items, strict=True):
+        blocks = [error.blocks[place] for place in places]
+        rmse = math.sqrt(sum(block.total_squared for block in blocks) / item.size)
+        largest = max(block.max_std_error for block in blocks)
+        items.append(ItemFigures(item.name, item.size, rmse, largest))
     return PlannedSelection(
         noise=selection.noise,
         best=selection.best.name,
         strategy=proposal.strategy.once("encoded", proposal.strategy.encode),
         candidates=tuple(_candidate_figures(candidate) for candidate in selection.candidates),
-        items=_item_figures(error, compiled, spec),
+        items=tuple(items),
         bound=None if bound is None else math.sqrt(bound.loss / queries),
         bound_kind="" if bound is None else bound.kind,
         bound_score=None if of_score is None else math.sqrt(of_score.loss),
@@ -404,18 +408,6 @@ def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> Plann
         record_change=selection.change,
         found=proposal.strategy,
     )
-
-
-def _item_figures(
-    error: ExpectedError, compiled: CompiledSpec, spec: Spec
-) -> tuple[ItemFigures, ...]:
-    figures = []
-    for item, places in zip(spec.items, compiled.items, strict=True):
-        blocks = [error.blocks[place] for place in places]
-        rmse = math.sqrt(sum(block.total_squared for block in blocks) / item.size)
-        largest = max(block.max_std_error for block in blocks)
-        figures.append(ItemFigures(item.name, item.size, rmse, largest))
-    return tuple(figures)
 
 
 def _candidate_figures(candidate: "Candidate") -> CandidateFigures:

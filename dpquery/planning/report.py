@@ -13,7 +13,7 @@ from dpquery.limits import MAX_ATTRIBUTE_QUERIES, MAX_TABLE_CELLS
 from dpquery.measurement.ledger.funds import Funds, Room
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.plan_file.plan import CandidateFigures, Plan, PlannedSelection
+from dpquery.plan_file.plan import Plan, PlannedSelection
 from dpquery.planning.figures import BudgetShares, Exchange, SelectionAtBudget, exchanges, prices
 from dpquery.planning.public_facts import check_facts, facts_words
 from dpquery.planning.targets import (
@@ -120,12 +120,13 @@ class PlanReport:
             (
                 selection.noise,
                 figures.name,
-                *_errors_in_counts(priced, figures),
+                *(None if value is None else priced.std * value for value in unit_noise),
                 figures.name == selection.best,
             )
             for priced in self.priced
             for selection in [priced.selection]
             for figures in selection.candidates
+            for unit_noise in [(figures.rmse, figures.weighted_rmse, figures.max_std_error)]
         ]
         columns = ["noise", "strategy", "rmse", "weighted_rmse", "max_std_error", "chosen"]
         return pd.DataFrame(rows, columns=columns)
@@ -161,12 +162,6 @@ class PlanReport:
         best = self.priced[0]
         noise = best.selection.noise.capitalize()
         return f"{best.selection.best} with {noise} noise, expected RMSE {figure(best.rmse)}"
-
-
-def _errors_in_counts(priced: SelectionAtBudget, figures: CandidateFigures) -> list[float | None]:
-    """Return the RMSE, the weighted RMSE and the largest standard error in counts."""
-    unit_noise = (figures.rmse, figures.weighted_rmse, figures.max_std_error)
-    return [None if value is None else priced.std * value for value in unit_noise]
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,18 @@ class DerivedTargets(DerivedErrors):
                 or a target is on a difference from another release.
         """
         items = {item.name: item for item in spec.derived}
-        for target in targets:
-            _check_own_noise(target, items[target.item])
+        for target in targets:  # that no plan sets: another release's noise, rows merged by theirs
+            item, on = items[target.item], f"target on {quoted(target.item)}"
+            if isinstance(item.statistic, MergedRows):
+                raise SpecError(
+                    f"{on}: its rows are merged until they are precise enough; set a target on "
+                    f"{quoted(item.items[0])}, which it is of, or change its rel_error"
+                )
+            if item.release:
+                raise SpecError(
+                    f"{on}: it is a difference from another release, whose noise this plan does "
+                    "not set; set a target on the item that it is of"
+                )
         named = [items[name] for name in dict.fromkeys(target.item for target in targets)]
         total, weighted = spec.expected_total, spec.privacy.weight is not None
         if total is None:
@@ -299,20 +309,6 @@ def derived_targets(
 ) -> DerivedTargets | None:
     """Return the targets with what they are tried on; None without any."""
     return DerivedTargets(targets, spec, compiled, proxy) if targets else None
-
-
-def _check_own_noise(target: Target, item: DerivedItem) -> None:
-    """Refuse a target on what no plan sets: another release's noise, rows merged by the noise."""
-    if isinstance(item.statistic, MergedRows):
-        raise SpecError(
-            f"target on {quoted(target.item)}: its rows are merged until they are precise enough; "
-            f"set a target on {quoted(item.items[0])}, which it is of, or change its rel_error"
-        )
-    if item.release:
-        raise SpecError(
-            f"target on {quoted(target.item)}: it is a difference from another release, whose "
-            "noise this plan does not set; set a target on the item that it is of"
-        )
 
 
 DIGITS = 4  # of a least epsilon, rounded up

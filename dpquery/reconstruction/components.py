@@ -126,25 +126,15 @@ def spread_below(sets: StackedSets, components: Stacks, sizes: Sizes, places: In
     total = np.zeros((len(places), *sizes))
     for wide in largest_axes(order):
         # Each component is added once, to the first of the margins that contain it.
-        share = _share_of(sets, components, sizes, places, wide)
-        total += with_axes(share, wide, order) * (math.prod(sizes[k] for k in wide) / cells)
-    return total
-
-
-def _share_of(
-    sets: StackedSets, components: Stacks, sizes: Sizes, places: Ints, wide: KeptAxes
-) -> Floats:
-    """Return the sum over a margin of the components that are added there, spread over it."""
-    order = len(sizes)
-    wide_sizes = tuple(sizes[k] for k in wide)
-    total = np.zeros((len(places), *wide_sizes))
-    for axes in proper_axes(order):
-        if _first_margin(axes, order) != wide:
-            continue
-        part_sizes = tuple(sizes[k] for k in axes)
-        part = components[part_sizes][sets.below(sizes, axes)[places]]
-        inner = tuple(wide.index(k) for k in axes)
-        total += with_axes(part, inner, len(wide)) * (math.prod(part_sizes) / math.prod(wide_sizes))
+        wide_sizes = tuple(sizes[k] for k in wide)
+        share, wide_cells = np.zeros((len(places), *wide_sizes)), math.prod(wide_sizes)
+        for axes in proper_axes(order):
+            if _first_margin(axes, order) == wide:
+                part_sizes = tuple(sizes[k] for k in axes)
+                part = components[part_sizes][sets.below(sizes, axes)[places]]
+                inner = tuple(wide.index(k) for k in axes)
+                share += with_axes(part, inner, len(wide)) * (math.prod(part_sizes) / wide_cells)
+        total += with_axes(share, wide, order) * (wide_cells / cells)
     return total
 
 

@@ -17,7 +17,6 @@ from dpquery.releases.manifest import (
 )
 from dpquery.releases.manifest_facts import (
     AdaptiveFacts,
-    ItemFacts,
     RapFacts,
     SimulatedFacts,
     derived_lines,
@@ -199,15 +198,6 @@ def numbered_lines(manifest: Manifest) -> list[str]:
     words = NUMBERED_WORDS if manifest.error_bars else NUMBERED_WITHOUT_ERRORS
     have = "has" if len(names) == 1 else "have"
     return ["", words.format(items=", ".join(names), have=have)]
-
-
-def numbered_file_lines(manifest: Manifest) -> list[str]:
-    """Return the lines on the files that say what the numbers of rows mean."""
-    return [
-        f"- `{item.tables_file}`, `{item.labels_file}`: what the numbers in `{item.file}` mean"
-        for item in manifest.items
-        if item.numbered
-    ]
 
 
 SUPPRESSED = """\
@@ -554,7 +544,17 @@ def _in_counts(manifest: Manifest) -> str:
 
 
 def _file_lines(manifest: Manifest) -> list[str]:
-    lines = [_file_line(item) for item in manifest.items] + numbered_file_lines(manifest)
+    lines = []
+    for item in manifest.items:
+        description = f". {one_line(item.description)}" if item.description else ""
+        summed = "" if item.summed is None else f". They are {one_line(item.summed.words)}"
+        facts = f"{summed}{one_line(item.level_words)}{description}"
+        lines.append(f"- `{item.file}`: {count(item.queries, 'answer')}{facts}")
+    lines += [
+        f"- `{item.tables_file}`, `{item.labels_file}`: what the numbers in `{item.file}` mean"
+        for item in manifest.items
+        if item.numbered
+    ]
     if RELAXED_ROWS_FILE in manifest.files and manifest.fitted is not None:
         rows = count(manifest.fitted.relaxed_rows, "relaxed row")
         lines.append(
@@ -572,13 +572,6 @@ def _source_lines(manifest: Manifest) -> list[str]:
         "`dpquery answer` answers new questions from them, without budget",
         f"- `{PLAN_FILE}`: the plan, which says what was measured and holds the spec word for word",
     ]
-
-
-def _file_line(item: ItemFacts) -> str:
-    description = f". {one_line(item.description)}" if item.description else ""
-    summed = "" if item.summed is None else f". They are {one_line(item.summed.words)}"
-    facts = f"{summed}{one_line(item.level_words)}{description}"
-    return f"- `{item.file}`: {count(item.queries, 'answer')}{facts}"
 
 
 def _sensitivity(manifest: Manifest) -> str:

@@ -588,7 +588,9 @@ def _largest(blocks: Sequence[ColumnNorms]) -> int:
     attributes = sorted({i for vectors in varying for i in vectors})
     distinct, combinations = {}, 1
     for i in attributes:
-        distinct[i] = _distinct_columns(varying, i)
+        present = {j: vectors[i] for j, vectors in enumerate(varying) if i in vectors}
+        columns = dict.fromkeys(zip(*present.values(), strict=True))
+        distinct[i] = {j: [column[k] for column in columns] for k, j in enumerate(present)}
         combinations *= len(next(iter(distinct[i].values())))
         if combinations > SEARCH_LIMIT:
             return sum(block.largest() for block in blocks)
@@ -601,10 +603,3 @@ def _largest(blocks: Sequence[ColumnNorms]) -> int:
                 codes[i] = entries.reshape([-1, *[1] * (len(attributes) - axis - 1)])
         total = total + block.at(codes)
     return int(np.max(total))
-
-
-def _distinct_columns(varying: Sequence[dict[int, list[int]]], i: int) -> dict[int, list[int]]:
-    """Return what the distinct codes of attribute i contribute to each block that has it."""
-    present = {j: vectors[i] for j, vectors in enumerate(varying) if i in vectors}
-    distinct = dict.fromkeys(zip(*present.values(), strict=True))
-    return {j: [column[k] for column in distinct] for k, j in enumerate(present)}

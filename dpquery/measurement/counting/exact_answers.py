@@ -18,7 +18,7 @@ from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import RECORD_BITS
 from dpquery.operators.blocks import PIECE
 from dpquery.operators.cells import CellClassBlock
-from dpquery.operators.factors import Factor, Ones
+from dpquery.operators.factors import Ones
 from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
 
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
@@ -87,7 +87,9 @@ def _exact_answers(measurement: WeightedColumns, table: Ints, shift: int, record
         for factor, inside in zip(block.factors[::-1], mask[::-1], strict=True):
             applied = factor if inside else Ones(*factor.shape)
             largest *= max(1, applied.max_abs)
-            digits = [_along_last(applied, digit) for digit in digits]
+            *others, n = digits[0].shape  # the last axis becomes the first one
+            flat = (digit.reshape(-1, n).T for digit in digits)
+            digits = [applied.matmat(digit).reshape(-1, *others) for digit in flat]
             digits = _carried(digits, width, largest.bit_length())
         pairs = zip_longest(total, digits, fillvalue=np.zeros((), np.int64))
         total = [partial + coef * digit for partial, digit in pairs]
@@ -135,12 +137,6 @@ def _digit_bits(measurement: WeightedColumns) -> int:
 def _twos(weight: int) -> int:
     """Return how many times a weight can be halved."""
     return (weight & -weight).bit_length() - 1
-
-
-def _along_last(factor: Factor, tensor: Ints) -> Ints:
-    """Return a factor applied along the last axis, which becomes the first one."""
-    *others, n = tensor.shape
-    return factor.matmat(tensor.reshape(-1, n).T).reshape(-1, *others)
 
 
 def _carried(digits: list[Ints], width: int, bits: int) -> list[Ints]:

@@ -42,7 +42,6 @@ from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.progress import reporting
 from dpquery.public_chance import PublicGenerator, public_generator
 from dpquery.reconstruction.nearest import onto_total
-from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.manifest import PLAN_FILE, read_manifest
 from dpquery.releases.words import without_controls
@@ -236,7 +235,11 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Ints, tu
     if manifest.fitted is not None:
         compiled = compile_spec(released)
         rows = read_relaxed(directory, compiled, digest=manifest.fitted.rows_sha256)
-        return _from_relaxed(rows, compiled, records)[:, order], ()
+        distributions = [rows.distribution(i) for i in range(len(rows.shape))]
+        drawn = sample_rows(distributions, records=records)
+        # the codes of a class are equally likely
+        columns = [spread(drawn[:, i], classes) for i, classes in enumerate(compiled.classes)]
+        return np.stack(columns, axis=1)[:, order], ()
     tables = _tables(directory, released, records)
     covered = {i for subset, _ in tables for i in subset}
     codes = sample_tables(released.domain.shape, tables, records=records)
@@ -254,14 +257,6 @@ def _spec_of(directory: Path) -> Spec:
         ) from None
     _, spec = plan_and_spec(content, directory / PLAN_FILE)
     return spec
-
-
-def _from_relaxed(rows: RelaxedRows, compiled: CompiledSpec, records: int) -> Ints:
-    """Draw records from relaxed rows; the codes of a class are equally likely."""
-    distributions = [rows.distribution(i) for i in range(len(rows.shape))]
-    drawn = sample_rows(distributions, records=records)
-    columns = [spread(drawn[:, i], classes) for i, classes in enumerate(compiled.classes)]
-    return np.stack(columns, axis=1)
 
 
 def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, Floats]]:

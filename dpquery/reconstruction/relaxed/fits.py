@@ -232,14 +232,15 @@ class FittedRows:
         return np.asarray(self.rows.answer(block), dtype=np.float64) * self.total
 
 
-def one_way_shares(
+def _independent_rows(
     class_counts: tuple[int, ...], measured: Sequence[MeasuredTable], total: float
-) -> list[Floats]:
-    """Return the share of each class of each attribute: positive, and one in sum.
+) -> Singles:
+    """Return rows that are one-way shares times random numbers of mean one. (sum of classes, n).
 
-    From the margin with the least noise of all measured tables, moved to the nearest shares that
-    are not negative; even where nothing was measured.
+    Shares are from the margin with the least noise of all measured tables, moved to the nearest
+    ones that are positive; even where nothing was measured.
     """
+    spread = start_rows(RapSettings(1, 0, FITTED_ROWS, 0), class_counts)
     shares = []
     for attribute, count in enumerate(class_counts):
         margins = [
@@ -253,15 +254,6 @@ def one_way_shares(
         least = min(LEAST_CLASS * math.sqrt(best.variance) / total, 0.1 / count)
         raised = np.maximum(nearest, least)
         shares.append(raised / raised.sum())
-    return shares
-
-
-def _independent_rows(
-    class_counts: tuple[int, ...], measured: Sequence[MeasuredTable], total: float
-) -> Singles:
-    """Return rows that are one-way shares times random numbers of mean one. (sum of classes, n)."""
-    spread = start_rows(RapSettings(1, 0, FITTED_ROWS, 0), class_counts)
-    shares = np.concatenate(one_way_shares(class_counts, measured, total)).astype(np.float32)
-    rows = spread * shares[:, None]
+    rows = spread * np.concatenate(shares).astype(np.float32)[:, None]
     starts = np.cumsum([0, *class_counts[:-1]])
     return np.asarray(rows / np.repeat(np.add.reduceat(rows, starts, axis=0), class_counts, axis=0))

@@ -177,7 +177,9 @@ def data_package(
     if about.licence:
         content["licenses"] = [_licence(about.licence)]
     if about.contact:
-        content["contributors"] = [_contributor(about.contact)]
+        mail = _MAIL.search(about.contact)
+        contributor: JsonObject = {"title": about.contact, "roles": ["contact"]}
+        content["contributors"] = [contributor | ({"email": mail[0]} if mail else {})]
     content["sources"] = [{"title": f"Records of {dataset.id}, version {dataset.version}"}]
     for name in ("period", "area", "next_update", "notes"):
         if text := getattr(about, name):
@@ -266,12 +268,6 @@ def _licence(text: str) -> Mapping[str, str]:
     if _LICENCE.fullmatch(text):
         return {"name": text}
     return {"name": re.sub(r"[^-A-Za-z0-9._]+", "-", text).strip("-"), "title": text}
-
-
-def _contributor(contact: str) -> Mapping[str, object]:
-    mail = _MAIL.search(contact)
-    contributor: JsonObject = {"title": contact, "roles": ["contact"]}
-    return contributor | ({"email": mail[0]} if mail else {})
 
 
 FILL_IN = "To be filled in"

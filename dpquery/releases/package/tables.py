@@ -109,7 +109,15 @@ def _table_of_rows(
             if facts.merged is not None and facts.description:
                 shows = f"{facts.description}. {shows}"
         attributes = {} if domain is None else {a.name: a for a in domain.attributes}
-        fields = _with_categories(file, fields, attributes)
+        names = [field.name for field in file.schema_arrow if pa.types.is_dictionary(field.type)]
+        values: dict[str, dict[str, None]] = {name: {} for name in names}  # in order
+        for batch in file.iter_batches(BATCH_ROWS, columns=names) if names else ():
+            for name in names:
+                values[name].update(dict.fromkeys(batch[name].dictionary.to_pylist()))
+        fields = tuple(
+            _listed(field, [*values[field.name]], attributes) if field.name in values else field
+            for field in fields
+        )
         unique = _is_unique(file, [field.name for field in fields if field.key])
     return PackagedTable(facts.name, path, facts.description or shows, rows, fields, unique)
 
@@ -127,21 +135,6 @@ def _other_table(path: Path, description: str, columns: Mapping[str, FileColumn]
         fields = other_fields(file.schema_arrow, columns)
         rows = file.metadata.num_rows
     return PackagedTable(path.name.removesuffix(".parquet"), path, description, rows, fields)
-
-
-def _with_categories(
-    file: pq.ParquetFile, fields: tuple[FileField, ...], attributes: dict[str, Attribute]
-) -> tuple[FileField, ...]:
-    """Return the fields with the values that their dictionaries hold, in order."""
-    names = [field.name for field in file.schema_arrow if pa.types.is_dictionary(field.type)]
-    values: dict[str, dict[str, None]] = {name: {} for name in names}
-    for batch in file.iter_batches(BATCH_ROWS, columns=names) if names else ():
-        for name in names:
-            values[name].update(dict.fromkeys(batch[name].dictionary.to_pylist()))
-    return tuple(
-        _listed(field, [*values[field.name]], attributes) if field.name in values else field
-        for field in fields
-    )
 
 
 def _listed(field: FileField, values: list[str], attributes: dict[str, Attribute]) -> FileField:

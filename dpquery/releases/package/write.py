@@ -58,19 +58,6 @@ _FIRST_DAY = date(1900, 3, 1)  # from which Excel counts days as the calendar do
 _TAKEN = ("about", "columns", "history")  # sheets of our own, and a name that Excel keeps
 
 
-def check_workbook() -> None:
-    """Refuse a workbook where what writes it is missing.
-
-    Raises:
-        SpecError: XlsxWriter is not installed.
-    """
-    if find_spec("xlsxwriter") is None:
-        raise SpecError(
-            "--also xlsx needs the package XlsxWriter, which is not installed; install it with "
-            "`pip install 'dpquery[xlsx]'`, or leave xlsx out"
-        )
-
-
 def fits_a_sheet(table: PackagedTable) -> bool:
     """Return whether a sheet has room for a table and its header."""
     return table.rows < SHEET_ROWS
@@ -211,8 +198,11 @@ def parse_formats(texts: str | Sequence[str]) -> tuple[TableFormat, ...]:
                 f"--also {quoted(name)} is not known{suggestion(name, known)}; a package has its "
                 "tables as csv and xlsx beside Parquet, and replicates of their noise"
             )
-    if "xlsx" in given:
-        check_workbook()
+    if "xlsx" in given and find_spec("xlsxwriter") is None:
+        raise SpecError(
+            "--also xlsx needs the package XlsxWriter, which is not installed; install it with "
+            "`pip install 'dpquery[xlsx]'`, or leave xlsx out"
+        )
     return tuple(cast(TableFormat, name) for name in known if name in given)
 
 

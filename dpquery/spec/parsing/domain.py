@@ -65,7 +65,16 @@ def read_domain(
         with problems.collected():
             _check_name(key, declared)
             attribute = reader.attribute(key, value)
-            _check_columns_beside(key, attribute, declared)
+            for end, what, has in _ADDED:
+                shorter, named = declared.get(key.text.removesuffix(end)), f"{key.text}{end}"
+                before = key.text.endswith(end) and shorter is not None and has(shorter)
+                if before or (has(attribute) and named in declared):
+                    clash = key.text if before else named
+                    raise key.mistake(
+                        f"{quoted(clash)} is the column in which the release shows the {what} of "
+                        f"{quoted(clash.removesuffix(end))}; name one of the attributes otherwise "
+                        "and give its header under `column`"
+                    )
             declared[key.text] = attribute
     return declared
 
@@ -97,22 +106,6 @@ _ADDED: tuple[tuple[str, str, Callable[[Attribute], object]], ...] = (
     ("_below", "upper edges", _is_binned),
 )
 """Ends of the columns beside some attributes, what these show, and whether an attribute has one."""
-
-
-def _check_columns_beside(
-    key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
-) -> None:
-    """Refuse a name that also heads what the release shows beside an attribute."""
-    for end, what, has in _ADDED:
-        other, named = declared.get(key.text.removesuffix(end)), f"{key.text}{end}"
-        before = key.text.endswith(end) and other is not None and has(other)
-        if before or (has(attribute) and named in declared):
-            clash = key.text if before else named
-            raise key.mistake(
-                f"{quoted(clash)} is the column in which the release shows the {what} of "
-                f"{quoted(clash.removesuffix(end))}; name one of the attributes otherwise and "
-                "give its header under `column`"
-            )
 
 
 class _DomainReader:

@@ -307,7 +307,12 @@ def _item(
 ) -> Item:
     given = ItemFields.read(node, scope.problems)
     with scope.problems.collected():
-        _take_name(given, taken)
+        place = given.node("name").place
+        if given.name in taken:
+            first = taken[given.name]
+            message = f"the item {quoted(given.name)} is there twice, first in line {first}"
+            raise UnreadableError(place, f"{message}; rename one")
+        taken[given.name] = place.line
     tables = scope.problems.attempt(lambda: _tables(given, scope, {})) or ()
     rules = scope.problems.attempt(lambda: publication_rules(given.publish, scope.declared))
     known = None
@@ -323,17 +328,6 @@ def _item(
             "an item that is known needs no budget; leave `share` out, or `known`"
         )
     return Item(given.name, tuple(tables), *words, rules, known, given.share)
-
-
-def _take_name(given: ItemFields, taken: dict[str, int]) -> None:
-    place = given.node("name").place
-    if given.name in taken:
-        raise UnreadableError(
-            place,
-            f"the item {quoted(given.name)} is there twice, first in line {taken[given.name]}; "
-            "rename one",
-        )
-    taken[given.name] = place.line
 
 
 def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
@@ -416,7 +410,12 @@ def _subsets(
     kind = given.chosen
     node = given.node(kind)
     if kind == "sets":
-        return _listed_sets(given, scope, where)
+        subsets = []
+        for listed in given.sets:
+            with scope.problems.collected():
+                names = NAME_LIST.read(listed, scope.problems)
+                subsets.append(tuple(scope.attributes(names, fixed=where)))
+        return subsets
     if kind == "max_cells":
         return _small_subsets(
             {i: attribute.shown for i, attribute in over.items()}, given.max_cells, node
@@ -431,15 +430,6 @@ def _subsets(
     counts = range(ways if kind == "ways" else 0, ways + 1)
     limit_tables(sum(math.comb(len(over), k) for k in counts), node)
     return list(itertools.chain.from_iterable(itertools.combinations(over, k) for k in counts))
-
-
-def _listed_sets(given: MarginalFields, scope: Scope, where: Sets) -> list[tuple[int, ...]]:
-    subsets = []
-    for node in given.sets:
-        with scope.problems.collected():
-            names = NAME_LIST.read(node, scope.problems)
-            subsets.append(tuple(scope.attributes(names, fixed=where)))
-    return subsets
 
 
 def _small_subsets(sizes: Mapping[int, int], cells: int, node: Node) -> list[tuple[int, ...]]:

@@ -67,8 +67,12 @@ def categorical(
                 )
             elif same is not None and same[0] != len(kept):
                 either = _SEVERAL_TEXTS if one_label_each else _OTHERWISE
-                both = problems.shown(text, place), problems.shown(same[1], same[2])
-                problems.add(place, _same_number(*both, same[2]) + either)
+                given, other = problems.shown(text, place), problems.shown(same[1], same[2])
+                problems.add(
+                    place,
+                    f"the value{given} is the same number as{other or ' the one'} in line "
+                    f"{same[2].line}, and data may hold it in either form; keep one, or {either}",
+                )
             else:
                 taken[text] = place
         if one_label_each and value.label in labels and len(taken) > before:
@@ -90,13 +94,6 @@ def categorical(
 def _twice(what: str, column: str, first: Place) -> str:
     place = f"{first.line}:{first.column}"
     return f"the {what} of column {quoted(column)} is given twice, first at {place}; keep one"
-
-
-def _same_number(text: str, other: str, first: Place) -> str:
-    return (
-        f"the value{text} is the same number as{other or ' the one'} in line {first.line}, and "
-        "data may hold it in either form; keep one, or "
-    )
 
 
 def read_values(node: Node, problems: Problems) -> list[ListedValue]:

@@ -263,7 +263,10 @@ def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entr
     demanded = dict(problems.each(entries, read_column))
     label = joint.join(f"{name}={value_label}" for name, (value_label, _) in demanded.items())
     parts = [demanded] if joint == " and " else [{name: entry} for name, entry in demanded.items()]
-    count = sum(_combinations(attribute.columns, conditions) for conditions in parts)
+    count = sum(
+        math.prod(len(asked[c.name][1]) if c.name in asked else c.size for c in attribute.columns)
+        for asked in parts
+    )
     problems.count_codes(count, label, node.place, remedy="ask for fewer groups, or identity")
     if joint == " and ":
         return label, _combined(attribute.columns, demanded)
@@ -275,14 +278,6 @@ def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entr
 def _only_column(attribute: Attribute) -> Column:
     """Return the one column of an attribute, under the name that the spec's author knows it by."""
     return replace(attribute.columns[0], name=attribute.name)
-
-
-def _combinations(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> int:
-    """Return how many codes `_combined` returns."""
-    return math.prod(
-        len(demanded[column.name][1]) if column.name in demanded else column.size
-        for column in columns
-    )
 
 
 def _combined(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> tuple[int, ...]:

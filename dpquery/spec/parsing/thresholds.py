@@ -10,7 +10,7 @@ stream could change with a library, and no float.
 
 import bisect
 import math
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
 
@@ -204,7 +204,15 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
             f"k is {k}; expected 1 to {len(attributes)}, the number of attributes to draw from"
         )
     _check_r(given, k, "the number of attributes of each")
-    _check_effort(given, attributes)
+    if len(attributes) > MAX_DRAWN_FROM:  # which would take minutes
+        raise given.node().mistake(
+            f"there are {len(attributes):,} attributes to draw from, and the limit is "
+            f"{MAX_DRAWN_FROM:,}; name fewer in `over`"
+        )
+    if count > MAX_DRAWN_SETS:
+        raise given.node("sample").mistake(
+            f"sample is {count:,}, and the limit is {MAX_DRAWN_SETS:,} sets; draw fewer"
+        )
     sizes = [attribute.shown for attribute in attributes.values()]
     try:
         sets = WeightedSets(sizes, _weights(given, len(sizes)), k, cells)
@@ -228,19 +236,6 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
         table(node, dict(axes[j] for j in chosen), where, at_least=given.r)
         for chosen in draw_sets(sets, count, seed)
     ]
-
-
-def _check_effort(given: ThresholdFields, attributes: Sized) -> None:
-    """Refuse samples that would take minutes to draw."""
-    if len(attributes) > MAX_DRAWN_FROM:
-        raise given.node().mistake(
-            f"there are {len(attributes):,} attributes to draw from, and the limit is "
-            f"{MAX_DRAWN_FROM:,}; name fewer in `over`"
-        )
-    if given.sample > MAX_DRAWN_SETS:
-        raise given.node("sample").mistake(
-            f"sample is {given.sample:,}, and the limit is {MAX_DRAWN_SETS:,} sets; draw fewer"
-        )
 
 
 def _weights(given: ThresholdFields, count: int) -> list[int]:

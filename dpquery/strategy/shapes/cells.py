@@ -250,10 +250,19 @@ class OrbitsStrategy(Strategy):
             levels.append(level[first])
             insides.append(inside[first])
             kinds.append(which.ravel())
-        total = np.zeros([len(level) for level in levels])
+        shape = [len(level) for level in levels]
+        total = np.zeros(shape)
         for b, inverse in self.inverses.items():
-            if all(np.any(insides[k][:, o]) for k, o in enumerate(b) if o != BETWEEN):
-                total += self._component_sums(b, inverse, levels, insides, order)
+            beside = {k: insides[k][:, o] for k, o in enumerate(b) if o != BETWEEN}
+            if not all(map(np.any, beside.values())):
+                continue
+            products = [partial(np.matmul, levels[k]) for k in range(len(b)) if k not in beside]
+            tensor = kron_apply(products, inverse.reshape(*self.rows.between(b), -1))
+            sums = (tensor**order).sum(axis=-1)
+            sums = sums.reshape([1 if k in beside else n for k, n in enumerate(shape)])
+            for k, inside in beside.items():
+                sums = sums * inside.reshape([-1 if axis == k else 1 for axis in range(len(b))])
+            total += sums
         by_row = total[np.ix_(*kinds)]
         sizes = dict(zip(self.attributes, by_row.shape, strict=True))
         by_row = np.ascontiguousarray(by_row).reshape([sizes.get(i, 1) for i in block.attributes])
@@ -315,27 +324,6 @@ class OrbitsStrategy(Strategy):
             if i not in self.attributes:
                 added *= factor.row_sums[rows]
         return added[:, None]
-
-    def _component_sums(
-        self,
-        b: Component,
-        inverse: Floats,
-        levels: list[Floats],
-        insides: list[Floats],
-        order: int,
-    ) -> Floats:
-        """Return a component's share for every combination of distinct queries."""
-        shape = [len(level) for level in levels]
-        between = [k for k, orbit in enumerate(b) if orbit == BETWEEN]
-        products = [partial(np.matmul, levels[k]) for k in between]
-        tensor = kron_apply(products, inverse.reshape(*self.rows.between(b), -1))
-        sums = (tensor**order).sum(axis=-1)
-        sums = sums.reshape([n if k in between else 1 for k, n in enumerate(shape)])
-        for k, orbit in enumerate(b):
-            if orbit != BETWEEN:
-                inside = insides[k][:, orbit]
-                sums = sums * inside.reshape([-1 if axis == k else 1 for axis in range(len(b))])
-        return np.asarray(sums)
 
     def cells(self, noisy: Numbers) -> Floats:
         """Return the estimated count of every cell of the measured attributes."""

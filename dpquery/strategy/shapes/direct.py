@@ -136,13 +136,10 @@ def combination(
         for place, measured in enumerate(workload.blocks):
             combined = _combined(measured, block, weights[place], place)
             if combined is not None:
-                options.append((_mean_square(combined, block), combined))
+                terms = combined.power_sums(block, 2)
+                means = (c * math.prod(float(v.mean()) for v in vectors) for c, vectors in terms)
+                options.append((sum(means), combined))
     return min(options, key=lambda option: option[0])[1] if options else None
-
-
-def _mean_square(combined: Combination, block: Block) -> float:
-    terms = combined.power_sums(block, 2)
-    return sum(coef * math.prod(float(v.mean()) for v in vectors) for coef, vectors in terms)
 
 
 def _among(measured_block: Block, block: Block) -> tuple[Ints, ...] | None:

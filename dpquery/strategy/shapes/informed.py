@@ -245,7 +245,9 @@ class InformedStrategy(Strategy):
             [rows.block.attributes for rows in self.inner.measurements],
             [block.attributes for block in self.workload.blocks],
         ):
-            tables = [marginal(self.shape, attributes) for attributes in _maximal(sets)]
+            distinct = list(dict.fromkeys(sets))
+            maximal = [s for s in distinct if not any(set(s) < set(other) for other in distinct)]
+            tables = [marginal(self.shape, attributes) for attributes in maximal]
             answered = [table for table in tables if self.inner.supports(table)]
             others = [
                 (block, position)
@@ -280,12 +282,6 @@ def informed(strategy: Strategy, facts: PublicFacts | None, workload: Workload) 
     if facts is None:
         return strategy
     return InformedStrategy(strategy.name, strategy.noise, strategy, facts, workload)
-
-
-def _maximal(sets: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return those sets that no other one contains, in order of their first appearance."""
-    distinct = list(dict.fromkeys(sets))
-    return [s for s in distinct if not any(set(s) < set(other) for other in distinct)]
 
 
 def with_independent(before: list[Equalities], new: Equalities) -> list[Equalities]:

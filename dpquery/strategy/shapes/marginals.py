@@ -245,16 +245,12 @@ def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Floats
         levels = strategy.splits[i].levels(factor).astype(np.float64) ** order
         if i in S:
             table = np.concatenate([strategy.splits[i].moments(factor, order), levels[None]])
-            total = np.tensordot(total, _alike_as_one(table), axes=(0, 0))
+            spread = np.ptp(table, axis=1) <= CANCELLATION * np.abs(table).max(axis=1)
+            table = table[:, :1] if spread.all() else table  # equal but for rounding
+            total = np.tensordot(total, table, axes=(0, 0))
         else:
             total = np.multiply.outer(total, distinct_or_all(levels))
     return np.asarray(np.maximum(total, 0.0))
-
-
-def _alike_as_one(table: Floats) -> Floats:
-    """Return the first column where all are equal but for rounding, else all. (c, m)."""
-    spread = np.ptp(table, axis=1) <= CANCELLATION * np.abs(table).max(axis=1)
-    return table[:, :1] if spread.all() else table
 
 
 def beyond_parts(strategy: MarginalsStrategy, S: Subset, order: int) -> dict[Subset, float]:

@@ -135,22 +135,16 @@ class ResidualStrategy(SplitStrategy):
             if i in spreads or len(spread) != 1:
                 raise ValueError("spreads")
             spreads[i] = spread[0]
-        return cls(name, noise, cores, weights, spreads, _decode_block_cores(encoded, shape))
-
-
-def _decode_block_cores(
-    encoded: Json, shape: tuple[int, ...]
-) -> dict[tuple[int, ...], dict[int, DenseCore]]:
-    of_blocks: dict[tuple[int, ...], dict[int, DenseCore]] = {}
-    for triple in list_of(encoded["block_cores"]):
-        subset, number, packed = list_of(triple)
-        b, i = tuple(integer(k, 0) for k in list_of(subset)), integer(number, 0)
-        cores = of_blocks.setdefault(b, {})
-        if i in cores:
-            raise ValueError("a core given twice")
-        cores[i] = DenseCore(unpack(packed, shape[i]))
-        cores[i].recover(np.zeros((shape[i] - 1, 1)))  # refuses rows that are not independent
-    return of_blocks
+        of_blocks: dict[tuple[int, ...], dict[int, DenseCore]] = {}
+        for triple in list_of(encoded["block_cores"]):
+            subset, number, packed = list_of(triple)
+            b, i = tuple(integer(k, 0) for k in list_of(subset)), integer(number, 0)
+            own = of_blocks.setdefault(b, {})
+            if i in own:
+                raise ValueError("a core given twice")
+            own[i] = DenseCore(unpack(packed, shape[i]))
+            own[i].recover(np.zeros((shape[i] - 1, 1)))  # refuses rows that are not independent
+        return cls(name, noise, cores, weights, spreads, of_blocks)
 
 
 SPARSE = "Sparse"

@@ -445,7 +445,11 @@ def _tables(
             found, files = [table], [place, *files]
         else:
             files = _files(session, place)
-            found = _of_files(session, files, declared)
+            by_types: dict[str, list[str]] = {}
+            for file in files:
+                types = _checked(_of_parquet(session, [file]), declared, file)
+                by_types.setdefault(types, []).append(file)
+            found = [_of_parquet(session, of_one_type) for of_one_type in by_types.values()]
         for file in map(_identity, files):
             if file in named:
                 raise DataError(
@@ -455,16 +459,6 @@ def _tables(
             named[file] = location
         tables += found
     return tables
-
-
-def _of_files(
-    session: "SparkSession", files: Sequence[str], declared: Sequence[str]
-) -> list["DataFrame"]:
-    """Return a table of the files of each type."""
-    by_types: dict[str, list[str]] = {}
-    for file in files:
-        by_types.setdefault(_checked(_of_parquet(session, [file]), declared, file), []).append(file)
-    return [_of_parquet(session, of_one_type) for of_one_type in by_types.values()]
 
 
 def _read(what: Callable[[], _Read], where: str) -> _Read | None:
