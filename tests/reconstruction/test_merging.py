@@ -335,7 +335,7 @@ def test_plan_report_package_and_replicates_have_them(noise):
          "the values of 'sex' have neither an order nor a hierarchy"),
         ("of: ages, over: age, rel_error: 0.2}}", "of: bands, over: age, rel_error: 0.2}}",
          "'bands' has no row for every value of 'age' alone; ask for `age: identity`"),
-        (", rel_error: 0.2}}", ", rel_error: 0}}", "rel_error is '0'; expected a number above 0"),
+        (", rel_error: 0.2}}", ", rel_error: 0}}", "rel_error is '0'; expected a share above 0"),
         (", rel_error: 0.2}}", "}}", "merged needs the key 'rel_error'; add it"),
         (", rows: about 2000", "", "how large rows are to be expected is not known; say `rows:"),
         ("sizes.csv}}", "none.csv}}", "none.csv cannot be read"),
