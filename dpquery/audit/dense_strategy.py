@@ -384,8 +384,19 @@ def _matrix(raw: Json) -> Numbers:
         (diagonal,) = _unpacked(raw["diagonal"])
         return np.concatenate([np.diag(diagonal), _unpacked(raw["rows"])])
     if raw["kind"] == "tree":
-        return _tree(*([_unpacked(level)[0].tolist() for level in list_of(raw[name])]
-                       for name in ("parents", "weights")))  # fmt: skip
+        parents, weights = (
+            [_unpacked(level)[0].tolist() for level in list_of(raw[name])]
+            for name in ("parents", "weights")
+        )
+        # Which nested blocks hold a code is found by going up from it.
+        lies_in, rows = list(range(len(weights[0]))), []
+        for level, of_blocks in enumerate(weights):
+            if level:
+                lies_in = [parents[level - 1][block] for block in lies_in]
+            for block, weight in enumerate(of_blocks):
+                if weight:
+                    rows.append([weight * (block == holder) for holder in lies_in])
+        return np.array(rows, dtype=object)
     n = int(str(raw["n"]))
     match raw["kind"]:
         case "identity":
@@ -402,18 +413,6 @@ def _matrix(raw: Json) -> Numbers:
 def _blocks(n: int, size: int) -> Numbers:
     starts = range(0, n, size)
     return np.array([[int(a <= j < a + size) for j in range(n)] for a in starts], dtype=object)
-
-
-def _tree(parents: Sequence[list[int]], weights: Sequence[list[int]]) -> Numbers:
-    """Return the rows of nested blocks: which hold a code is found by going up from it."""
-    lies_in, rows = list(range(len(weights[0]))), []
-    for level, of_blocks in enumerate(weights):
-        if level:
-            lies_in = [parents[level - 1][block] for block in lies_in]
-        for block, weight in enumerate(of_blocks):
-            if weight:
-                rows.append([weight * (block == holder) for holder in lies_in])
-    return np.array(rows, dtype=object)
 
 
 def _unpacked(raw: JsonValue) -> Numbers:

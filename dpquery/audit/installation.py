@@ -192,7 +192,10 @@ def files_finding(name: str) -> Finding:
     if not hashed:
         return Finding(name, claim, True, NO_HASHES)
     wrong = [path.name for path, expected in hashed.items() if not _has_hash(path, expected)]
-    wrong += [path.name for path in _code_beside(hashed, name) if path not in hashed]
+    # every file below the package that Python or the linker would load
+    folders = {path.parent for path in hashed if path.parent.name == name}
+    loaded = (path for top in folders for end in ("py", "so") for path in top.rglob(f"*.{end}"))
+    wrong += [path.name for path in loaded if path not in hashed]
     if _imported(name) not in hashed:
         wrong.append(f"{name} is imported from another folder")
     evidence = f"{len(hashed)} files have their hashes"
@@ -239,11 +242,3 @@ def _has_hash(path: Path, expected: metadata.FileHash) -> bool:
     except (OSError, ValueError):
         return False
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == expected.value
-
-
-def _code_beside(hashed: Mapping[Path, metadata.FileHash], name: str) -> Iterator[Path]:
-    """Yield every file below the package that Python or the linker would load."""
-    folders = {path.parent for path in hashed if path.parent.name == name}
-    for folder in folders:
-        for suffix in ("py", "so"):
-            yield from folder.rglob(f"*.{suffix}")

@@ -111,7 +111,9 @@ def _bound(rows: DenseRows, tables: dict[int, Numbers], power: int) -> int:
     norm = math.prod(int(T.diagonal().max()) for T in tables.values())
     if rows.at_least is not None:
         cells = product(*(range(len(T)) for T in tables.values()))
-        return 2 * max(_norm_at(rows, tables, cell, power) for cell in cells)
+        named = (dict(zip(tables, cell, strict=True)) for cell in cells)
+        every = (tuple(codes.get(i, 0) for i in range(max(tables) + 1)) for codes in named)
+        return 2 * max(rows.column_norm(cell, power) for cell in every)
     wide = [T for T in tables.values() if len(T) > 1]
     if not wide:
         return 0
@@ -123,12 +125,6 @@ def _bound(rows: DenseRows, tables: dict[int, Numbers], power: int) -> int:
     for T in tables.values():
         ends = [end * int(side) for end in ends for side in (T.min(), T.max())]
     return int(rows.weight**power * 2 * (norm - min(ends)))
-
-
-def _norm_at(rows: DenseRows, tables: dict[int, Numbers], codes: Cell, power: int) -> int:
-    places = dict(zip(tables, codes, strict=True))
-    cell = tuple(places.get(i, 0) for i in range(max(tables) + 1))
-    return rows.column_norm(cell, power)
 
 
 _FAR = 1e4  # deltas below exp(-_FAR) are as good as 0

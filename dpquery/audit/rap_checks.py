@@ -286,20 +286,15 @@ def runs_of(
         if project is None:
             break
         public = project(float(totals[run] / 1024))
-        synthetic[run] = _played(public, numbers[run], counts[run] / 1024)
+        starts, rounded = np.cumsum((0, *BLOCKS)), []
+        for chosen, noisy in zip(numbers[run], counts[run] / 1024, strict=True):
+            answers = np.concatenate([public.answers(position) for position in range(len(BLOCKS))])
+            rounded.append(np.rint(answers).astype(np.int64))
+            blocks = np.searchsorted(starts, chosen, side="right") - 1
+            places = np.stack([blocks, chosen - starts[blocks]], axis=1)
+            public.add(Round(places, 0, noisy, 1.0, UNSPENT))
+        synthetic[run] = np.stack(rounded)
     return RapRuns(totals, numbers, counts, synthetic)
-
-
-def _played(public: PublicFit, numbers: Ints, noisy: Floats) -> Ints:
-    """Return the rounded answers that a public side has before each round, (T, m)."""
-    starts, synthetic = np.cumsum((0, *BLOCKS)), []
-    for chosen, counts in zip(numbers, noisy, strict=True):
-        answers = np.concatenate([public.answers(position) for position in range(len(BLOCKS))])
-        synthetic.append(np.rint(answers).astype(np.int64))
-        blocks = np.searchsorted(starts, chosen, side="right") - 1
-        places = np.stack([blocks, chosen - starts[blocks]], axis=1)
-        public.add(Round(places, 0, counts, 1.0, UNSPENT))
-    return np.stack(synthetic)
 
 
 CHARGE = "a run of RAP costs no more than was charged for it, once, before the data was read"

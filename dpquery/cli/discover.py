@@ -91,15 +91,11 @@ def discover_command(
     if as_json:
         print_json(_json(done))
     else:
-        _show(done, spec)
+        if done.max_rows:
+            print_grids([_rows_grid(done)])
+        show(_text(done, spec))
     say_new(done.new)
     say(f"ledger: {ledger_path(ledger)}")
-
-
-def _show(done: "DiscoveryReport", spec: Path) -> None:
-    if done.max_rows:
-        print_grids([_rows_grid(done)])
-    show(_text(done, spec))
 
 
 def _text(done: "DiscoveryReport", spec: Path) -> str:

@@ -243,7 +243,12 @@ def _remarks(checked: DataCheck, records: Records) -> Iterator[str]:
         number = f"{checked.spec.dataset.rows.count:,}"
         yield f"the spec declares about {number} records: is the file whole, or the number old?"
     yield from _repeated(records)
-    yield from _in_no_value(records)
+    if any(values.records and not values.column.drops for values in records.columns):
+        hold = "holds" if records.undeclared == 1 else "hold"
+        yield (
+            f"{records.undeclared:,} of {count(records.total, 'record')} "
+            f"({percent(records.undeclared / records.total)}) {hold} an undeclared value somewhere"
+        )
     for name, zone in checked.header.zones:
         yield f"`{name}` holds times with a zone: days are those of {zone}"
 
@@ -254,17 +259,6 @@ def _repeated(records: Records) -> Iterator[str]:
         yield (
             f"{name} holds the same {count(number, 'record')} as {first}, in all declared columns "
             "and in the same order: a release would count them twice"
-        )
-
-
-def _in_no_value(records: Records) -> Iterator[str]:
-    """Yield how many records are counted, and not under every attribute's declared values."""
-    odd = [values for values in records.columns if values.records and not values.column.drops]
-    if odd:
-        hold = "holds" if records.undeclared == 1 else "hold"
-        yield (
-            f"{records.undeclared:,} of {count(records.total, 'record')} "
-            f"({percent(records.undeclared / records.total)}) {hold} an undeclared value somewhere"
         )
 
 

@@ -82,7 +82,15 @@ def _worth_rows(
     rows = [_worth_row(item) for item in worth.items if item in shown]
     others = [item for item in worth.items if item not in shown]
     if others:
-        rows.append(_others_row(others))
+        counts = [item for item in others if item.judged] or others
+        grades = {grade for item in others for grade in item.grades}
+        expect = " or ".join(grade for grade in GRADE_NAMES if grade in grades)
+        if not all(item.judged for item in others):
+            expect = f"good from {max(item.good_from for item in others):,} records at best"
+        name, size = f"{len(others)} others (--why)", f"{sum(item.queries for item in others):,}"
+        width = f"±{rounded(max(item.within for item in counts))}"
+        flagged = rounded(max(item.flagged_below for item in counts))
+        rows.append((name, size, width, flagged, "", expect))
     most_lost = sorted(worth.derived, key=lambda item: item.lost / max(item.rows, 1), reverse=True)
     more = [] if whole else most_lost[MOST_DERIVED:]
     rows += [_derived_row(item) for item in worth.derived if item not in more]
@@ -132,23 +140,6 @@ def _needs_words(needs: Mapping[str, int]) -> str:
         return f"fair if {fair:,} meet `where`, else weak"
     under = f"weak below {fair:,}" if fair < good else "else weak"
     return f"good if {good:,} meet `where`, {under}"
-
-
-def _others_row(items: Sequence[ItemWorth]) -> tuple[str, ...]:
-    """Return one line for tables that are better than all that have one of their own."""
-    counts = [item for item in items if item.judged] or items
-    grades = {grade for item in items for grade in item.grades}
-    expect = " or ".join(grade for grade in GRADE_NAMES if grade in grades)
-    if not all(item.judged for item in items):
-        expect = f"good from {max(item.good_from for item in items):,} records at best"
-    return (
-        f"{len(items)} others (--why)",
-        f"{sum(item.queries for item in items):,}",
-        f"±{rounded(max(item.within for item in counts))}",
-        rounded(max(item.flagged_below for item in counts)),
-        "",
-        expect,
-    )
 
 
 def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
@@ -382,15 +373,9 @@ def _remarks(report: PlanReport) -> Iterator[str]:
             "Gaussian noise is left out, because the `delta` under privacy is 0; with "
             f"`delta: {power(float(spec.budget.delta))}` there, as under budget, it is compared too"
         )
-    yield from (_hurried(report), report.remark)
-
-
-def _hurried(report: PlanReport) -> str:
-    """Say how many searches the time limit cut short."""
-    stopped = sum(c.stopped for priced in report.priced for c in priced.selection.candidates)
-    if not stopped:
-        return ""
-    return f"not finished: {count(stopped, 'search')}; give --time-limit more seconds"
+    if stopped := sum(c.stopped for one in report.priced for c in one.selection.candidates):
+        yield f"not finished: {count(stopped, 'search')}; give --time-limit more seconds"
+    yield report.remark
 
 
 def _chosen_words(report: PlanReport) -> str:

@@ -46,10 +46,9 @@ from dpquery.planning.figures import BudgetShares, SelectionAtBudget, allowed_pr
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.folder.synthetic import write_synthetic
-from dpquery.releases.manifest import PLAN_FILE, Manifest, read_manifest
+from dpquery.releases.manifest import PLAN_FILE, read_manifest
 from dpquery.releases.package.write import PackageContent, left_out, parse_formats, write_package
 from dpquery.releases.words import count, html_table
-from dpquery.spec.columns import Domain
 from dpquery.spec.problems import not_read
 from dpquery.spec.spec import About, Spec
 from dpquery.untrusted.files import check_place
@@ -278,18 +277,13 @@ def package(
     """
     source, target, formats = as_path(directory), as_path(out), parse_formats(also)
     manifest = read_manifest(source)
-    about, domain = _from_spec(source, manifest)
+    about, domain = About(), None
+    if manifest.answered is None and manifest.measurements:  # answers have no plan
+        _, planned = read_answerable(source)
+        spec = plan_and_spec(planned, source / PLAN_FILE)[1]
+        about, domain = spec.about, spec.domain
     drawn = drawn_tables(source, (), REPLICATES) if "replicates" in formats else {}
     content = PackageContent(source, manifest, about, domain, formats, drawn)
     tables = write_package(content, target, replace=replace)
     files = tuple(sorted(path.name for path in target.iterdir()))
     return PackageReport(target, files, left_out(tables, formats), about != About())
-
-
-def _from_spec(source: Path, manifest: Manifest) -> tuple[About, Domain | None]:
-    """Return what the spec in a release's plan says; nothing of answers, which have no plan."""
-    if manifest.answered is not None or not manifest.measurements:
-        return About(), None
-    _, content = read_answerable(source)
-    spec = plan_and_spec(content, source / PLAN_FILE)[1]
-    return spec.about, spec.domain

@@ -3,7 +3,6 @@
 No command of a release comes here, and from here nothing leads to the ledger or to noise.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from dpquery.arrays import Bools
 from dpquery.data_check.findings import (
     ColumnTally,
     DataCheck,
-    FileGuess,
     Malformed,
     PersonTally,
     Records,
@@ -23,7 +21,6 @@ from dpquery.data_check.layout import guessed_layout, malformed_lines
 from dpquery.data_check.records import FileRecords, RepeatedSources, RowOrder, tried_layout
 from dpquery.data_check.remedies import remedies
 from dpquery.measurement.counting.locations import Data, sources_of
-from dpquery.measurement.counting.sources import Source
 from dpquery.measurement.counting.text_files import TextFile
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.spec import Spec
@@ -43,21 +40,15 @@ def check(data: Data, spec_path: Path) -> DataCheck:
     spec = load_spec(spec_path)
     sources = sources_of(data, spec.file)
     file = FileRecords(sources, spec)
-    layout = _layout(sources, file)
+    texts = [source for source in sources if isinstance(source, TextFile)]
+    odd = [source for source in texts if source not in file.readable]
+    first = next(iter(odd or texts), None)  # of those that have something wrong, if any
+    layout = None if first is None else guessed_layout(first.path, file.declared)
     if layout is not None and layout.is_text:
         layout = tried_layout(layout, data, spec)
     records = _records(file, spec) if file.columns and file.readable else None
     lines = remedies(spec, layout, records)
     return DataCheck(spec, file.header, layout, records, tuple(file.failures), lines)
-
-
-def _layout(sources: Sequence[Source], file: FileRecords) -> FileGuess | None:
-    """Return how the first file of text is laid out that has something wrong, or the first."""
-    texts = [source for source in sources if isinstance(source, TextFile)]
-    odd = [source for source in texts if source not in file.readable]
-    for source in odd or texts:
-        return guessed_layout(source.path, file.declared)
-    return None
 
 
 def _records(file: FileRecords, spec: Spec) -> Records:

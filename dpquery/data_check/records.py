@@ -199,12 +199,16 @@ class FileRecords:
         headers = [header for header in (file.header() for file in files) if header is not None]
         repeated = {name for header in headers for name in wrong if header.count(name) > 1}
         undeclared = (name for header in headers for name in header if name not in self.declared)
+        dates = [c.name for c in columns if isinstance(c.kind, Dates) and c.name not in wrong]
+        types = [source.check(dates) for source in self.readable]
+        kinds = ((name, of[name]) for of in types if of for name in dates if name in of)
+        found = ((name, getattr(kind, "tz", None)) for name, kind in kinds)
         self.header = Header(
             tuple(filter(None, refusals)),
             missing=tuple(name for name in self.declared if name in wrong - repeated),
             repeated=tuple(name for name in self.declared if name in repeated),
             undeclared=tuple(dict.fromkeys(undeclared)),
-            zones=_zones(self.readable, [c for c in columns if c.name not in wrong]),
+            zones=tuple(dict.fromkeys((name, zone) for name, zone in found if zone)),
         )
         self.failures: list[str] = []
         self._person, self._decimal = spec.privacy.person, spec.file.decimal
@@ -241,15 +245,6 @@ class FileRecords:
             texts = text_of(distinct.dictionary, self._marks.get(name, self._decimal))
             written.append((texts, distinct.indices.to_numpy()[places]))
         return written
-
-
-def _zones(sources: Sequence[Source], columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
-    """Return the columns of dates whose type has a time zone, with each zone."""
-    dates = [column.name for column in columns if isinstance(column.kind, Dates)]
-    types = [source.check(dates) for source in sources]
-    kinds = ((name, of[name]) for of in types if of for name in dates if name in of)
-    found = ((name, getattr(kind, "tz", None)) for name, kind in kinds)
-    return tuple(dict.fromkeys((name, zone) for name, zone in found if zone))
 
 
 def _refusal(

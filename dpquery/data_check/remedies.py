@@ -418,7 +418,12 @@ def _with_values(
     for text in _distinct(unlike, decimal) if len(unlike) <= _LISTED else ():
         values.setdefault(spelled.setdefault(_spelled(text), seen(text)), []).append(text)
     if blank:
-        values.setdefault(_blank_label(values), []).extend(_distinct(blank, decimal))
+        missing = (
+            label
+            for label, of in values.items()
+            if any(text.casefold() in NO_ANSWER for text in (label, *of))
+        )
+        values.setdefault(next(missing, "no answer"), []).extend(_distinct(blank, decimal))
     field = flow_values([Value(label, tuple(texts)) for label, texts in values.items()])
     return [field], "", len(unlike) > _LISTED or not all_known
 
@@ -434,14 +439,6 @@ def _distinct(texts: Iterable[str], decimal: str) -> list[str]:
     for text in texts:
         taken.setdefault(number(text, decimal) or text, text)
     return list(taken.values())
-
-
-def _blank_label(values: Mapping[str, Collection[str]]) -> str:
-    """Return the label of the value that a missing answer is, if there is one, or of a new one."""
-    for label, texts in values.items():
-        if any(text.casefold() in NO_ANSWER for text in (label, *texts)):
-            return label
-    return "no answer"
 
 
 def _wider(dates: Dates, odd: UndeclaredValues) -> tuple[Dates, str, bool]:

@@ -208,16 +208,8 @@ class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
                 rows_sha256=rows_digest(rows.values),
             ),
         )
-        strategy = StrategyFacts(
-            name=self.planned.name,
-            kind="relaxed",
-            rmse=None,
-            max_std_error=None,
-            lower_bound=None,
-            bound_kind="",
-            ratio=None,
-            sha256=digest_of(self._settings()),
-        )
+        name, digest = self.planned.name, digest_of(self._settings())
+        strategy = StrategyFacts(name, "relaxed", None, None, None, "", None, digest)
         manifest = manifest_of(
             query.spec,
             mechanism=CalibratedNoise(query.guarantee, -GRID_BITS, *self._noise(run)),

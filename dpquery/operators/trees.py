@@ -12,7 +12,7 @@ one block of each level, so all columns have one norm. (A'A)^-1 goes up the tree
 blocks (TreeInverse): exact for cut-off blocks, O(n) a level, and no (n, n) array.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -420,8 +420,12 @@ class Hierarchy(Factor):
         self.shape = (sum(self.counts), n)
 
     def matmat(self, X: Numbers) -> Numbers:
-        levels = zip(self.weights, _block_sums(X, self.sizes), strict=True)
-        return np.concatenate([weight * sums for weight, sums in levels])
+        sums, before, levels = X, 1, []
+        for weight, size in zip(self.weights, self.sizes, strict=True):
+            sums = np.add.reduceat(sums, np.arange(0, len(sums), size // before), axis=0)
+            before = size
+            levels.append(weight * sums)
+        return np.concatenate(levels)
 
     def rmatmat(self, Y: Numbers) -> Numbers:
         n = self.shape[1]
@@ -476,14 +480,6 @@ def tree_of_blocks(n: int, sizes: Sequence[int], squares: Sequence[float]) -> Tr
         for count, (size, above) in zip(counts, pairwise(sizes), strict=False)
     ]
     return TreeInverse(parents, [np.full(*pair) for pair in zip(counts, squares, strict=True)])
-
-
-def _block_sums(X: Numbers, sizes: Sequence[int]) -> Iterator[Numbers]:
-    sums, before = X, 1
-    for size in sizes:
-        sums = np.add.reduceat(sums, np.arange(0, len(sums), size // before), axis=0)
-        before = size
-        yield sums
 
 
 def _check_sizes(n: int, sizes: tuple[int, ...]) -> None:

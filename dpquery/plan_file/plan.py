@@ -426,20 +426,18 @@ def changed_since(plan: Plan, path: Path) -> ChangedFile | None:
 
     A spec that lies elsewhere than the plan is not looked for.
     """
-    changed = list(_others_now(plan, path.parent))
-    return max(changed, key=lambda file: file.in_content, default=None)
-
-
-def _others_now(plan: Plan, folder: Path) -> Iterator[ChangedFile]:
+    changed = []
     for name, planned in {plan.spec_name: plan.spec_text, **plan.spec_files}.items():
         if name != Path(name).name:
             continue
         try:
-            now = read_outside(folder / name, most=MAX_SPEC_BYTES).decode("utf-8-sig", "replace")
+            content = read_outside(path.parent / name, most=MAX_SPEC_BYTES)
         except OSError:
             continue
-        if now != planned:
-            yield ChangedFile(name, name != plan.spec_name or not _same_yaml(planned, now))
+        if (now := content.decode("utf-8-sig", "replace")) != planned:
+            in_content = name != plan.spec_name or not _same_yaml(planned, now)
+            changed.append(ChangedFile(name, in_content))
+    return max(changed, key=lambda file: file.in_content, default=None)
 
 
 def _same_yaml(first: str, second: str) -> bool:

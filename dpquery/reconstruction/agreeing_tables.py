@@ -146,20 +146,16 @@ class NonnegativeTables:
                     np.add.at(sums[part_sizes], targets, share * residual(sums_of_cells))
                     np.add.at(weights[part_sizes], targets, share)
         for sizes, total in sums.items():
-            self._weigh_given(sizes, total, weights[sizes])
+            precision, given = self._given.precision[sizes], self._given.values[sizes]
+            shaped = {
+                place: self._best_where_shaped(subset, total[place], weights[sizes][place])
+                for place, subset in self._shaped[sizes]
+            }
+            total += given * per_table(precision, len(sizes))
+            total /= per_table(weights[sizes] + precision, len(sizes))
+            for place, best in shaped.items():
+                total[place] = best
         self._values = sums
-
-    def _weigh_given(self, sizes: Sizes, sums: Floats, weights: Floats) -> None:
-        """Put the best components in the place of the weighted sums of what the cells say."""
-        precision, given = self._given.precision[sizes], self._given.values[sizes]
-        shaped = {
-            place: self._best_where_shaped(subset, sums[place], weights[place])
-            for place, subset in self._shaped[sizes]
-        }
-        sums += given * per_table(precision, len(sizes))
-        sums /= per_table(weights + precision, len(sizes))
-        for place, best in shaped.items():
-            sums[place] = best
 
     def _best_where_shaped(self, subset: Subset, sums: Floats, weight: float) -> Floats:
         """Return the best component where noise is not white: each contrast is one by itself."""

@@ -327,11 +327,6 @@ the error of an estimate depends on the records, and publishing it would need bu
 - `flag`: `no error bars` in every row."""
 
 
-def _but_discoveries(manifest: Manifest) -> str:
-    found = DISCOVERED in manifest.guarantee.cumulative
-    return ", but what discoveries found, which all releases together protect" if found else ""
-
-
 def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
     level = f"{100 * manifest.level:g} %"
@@ -341,6 +336,8 @@ def statement(manifest: Manifest) -> str:
         columns = columns.replace("the count", "the weighted count")
     more = [*numbered_lines(manifest), *published_lines(manifest), *extra_lines(manifest)]
     more += derived_lines(manifest.derived)
+    found = DISCOVERED in manifest.guarantee.cumulative
+    but = ", but what discoveries found, which all releases together protect" if found else ""
     text = TEMPLATE.format(
         dataset=one_line(manifest.dataset.id),
         version=one_line(manifest.dataset.version),
@@ -352,7 +349,7 @@ def statement(manifest: Manifest) -> str:
         counted=_counted_words(manifest),
         unprotected="\n".join(
             [
-                UNPROTECTED.format(noisy=_noisy_parts(manifest), but=_but_discoveries(manifest)),
+                UNPROTECTED.format(noisy=_noisy_parts(manifest), but=but),
                 *facts_lines(manifest.facts),
             ]
         ),
@@ -561,17 +558,14 @@ def _file_lines(manifest: Manifest) -> list[str]:
             f"- `{RELAXED_ROWS_FILE}`: {rows}, a probability for each value of each attribute; "
             "`dpquery synthetic` makes records of them, without budget"
         )
-    return lines + _source_lines(manifest)
-
-
-def _source_lines(manifest: Manifest) -> list[str]:
-    if not manifest.measurements:
-        return []
-    return [
-        f"- `{MEASUREMENTS_FILE}`: the noisy measurements that every answer comes from; "
-        "`dpquery answer` answers new questions from them, without budget",
-        f"- `{PLAN_FILE}`: the plan, which says what was measured and holds the spec word for word",
-    ]
+    if manifest.measurements:
+        lines += [
+            f"- `{MEASUREMENTS_FILE}`: the noisy measurements that every answer comes from; "
+            "`dpquery answer` answers new questions from them, without budget",
+            f"- `{PLAN_FILE}`: the plan, which says what was measured and holds the spec word for "
+            "word",
+        ]
+    return lines
 
 
 def _sensitivity(manifest: Manifest) -> str:

@@ -269,12 +269,8 @@ class DateFormat:
     def _single_digit(self, place: int) -> bool:
         """Return whether a number may have one digit of two: only where no other can follow it."""
         text = self._pieces[place].text
-        return _DIGITS[text] == 2 and text != "y" and not self._digits_beside(place)
-
-    def _digits_beside(self, place: int) -> bool:
-        """Return whether a digit may stand directly before or after a piece."""
         before, after = self._pieces[:place][-1:], self._pieces[place + 1 :][:1]
         beside = [piece.text in _DIGITS for piece in before + after if piece.directive]
         beside += [piece.text[-1].isdigit() for piece in before if not piece.directive]
         beside += [piece.text[0].isdigit() for piece in after if not piece.directive]
-        return any(beside)
+        return _DIGITS[text] == 2 and text != "y" and not any(beside)

@@ -100,12 +100,6 @@ def _table(*heads: str) -> str:
 
 
 def _row(field: Field[object]) -> str:
-    cells = (f"`{field.name}`", _words(field.form.schema()), _need(field), field.about)
-    return f"| {' | '.join(cells)} | `{field.example}` |\n"
-
-
-def _need(field: Field[object]) -> str:
-    """Return whether a key must be given, what it is without, and what it goes with."""
     beside = f"with `{field.together}`" if field.together else ""
     apart = f"not with `{field.apart}`" if field.apart and not beside else ""
     if field.required or field.one_of:
@@ -115,7 +109,9 @@ def _need(field: Field[object]) -> str:
     else:
         words = field.default if isinstance(field.default, tuple) else (field.default,)
         need = f"default `{', '.join(map(_default, words))}`"
-    return ", ".join(filter(None, (need, beside, apart)))
+    needed = ", ".join(filter(None, (need, beside, apart)))
+    cells = (f"`{field.name}`", _words(field.form.schema()), needed, field.about)
+    return f"| {' | '.join(cells)} | `{field.example}` |\n"
 
 
 def _default(value: object) -> str:

@@ -46,7 +46,7 @@ WATCHED: list[tuple[Any, str, str]] = [
     (Ledger, "lookup", "ledger"),
     (linear_mechanism, "values_digest", "write: noisy values"),
     (write, "write_measurements", "write: noisy values"),
-    (linear_mechanism, "reconstruct", "reconstruct"),
+    (least_squares, "reconstruct", "reconstruct"),
     (least_squares._SplitEstimates, "answer", "reconstruct"),
     (linear_mechanism, "standard_errors", "standard errors"),
     (least_squares, "half_widths", "half widths"),

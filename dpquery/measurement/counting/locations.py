@@ -8,7 +8,7 @@ it is refused.
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -46,8 +46,12 @@ def sources_of(data: Data, file: FileFormat) -> list[Source]:
     """
     if spark_locations(data):
         raise DataError("rows on Spark are counted by a release alone; name files for all else")
-    given = _given(data)
-    sources = [source for location in given for source in _sources_at(location, file)]
+    sources: list[Source] = []
+    for location in _given(data):
+        if kind := _kind(location):
+            sources.append(_table(kind, location, file))
+        else:
+            sources += [_source(path, file) for path in _files_at(location)]
     if not sources:
         raise DataError("no data is named; give the path of a file")
     _check_distinct(sources)
@@ -132,14 +136,6 @@ def _kind(location: Path) -> str:
             f"data are not read from {kind}:// addresses; download the file, and name that"
         )
     return kind if separator and kind in SYNTAX else ""
-
-
-def _sources_at(location: Path, file: FileFormat) -> Iterator[Source]:
-    if kind := _kind(location):
-        yield _table(kind, location, file)
-        return
-    for path in _files_at(location):
-        yield _source(path, file)
 
 
 def _files_at(location: Path) -> list[Path]:

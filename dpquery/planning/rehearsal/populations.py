@@ -393,7 +393,14 @@ def proxies_for(
         if of_prior:
             words += f", with the default prior for {', '.join(of_prior)}"
         return (_of_records(words, codes, compiled, rows=rows),)
-    return (_of_csv(path, spec, compiled, counted, rows=rows),)
+    # A PUBLIC file has the schema of the data, so that the same reader serves, but for the privacy
+    # unit: it needs no column of persons.
+    tables = _PublicTables(path, replace(spec, privacy=Privacy()), compiled.classes)
+    tables.count([*counted, ()])
+    records = int(tables(()))
+    if records == 0:
+        raise SpecError(f"the proxy {path} has no record inside the declared domain; name another")
+    return (Proxy(f"the public file {_printable(path)}", records, rows, tables),)
 
 
 def public_records(
@@ -420,21 +427,6 @@ def made_up(spec: Spec, compiled: CompiledSpec, *, rows: int, population: Popula
     most = min(rows, MAX_SAMPLED_RECORDS)
     codes = sample_prior(spec.domain.shape, records=most, population=population)
     return _of_records("a made-up population", codes, compiled, rows=rows)
-
-
-def _of_csv(
-    path: Path, spec: Spec, compiled: CompiledSpec, subsets: list[Subset], *, rows: int
-) -> Proxy:
-    """Count a PUBLIC file: it has the schema of the data, so that the same reader serves.
-
-    The privacy unit is left out: a public file needs no column of persons.
-    """
-    tables = _PublicTables(path, replace(spec, privacy=Privacy()), compiled.classes)
-    tables.count([*subsets, ()])
-    records = int(tables(()))
-    if records == 0:
-        raise SpecError(f"the proxy {path} has no record inside the declared domain; name another")
-    return Proxy(f"the public file {_printable(path)}", records, rows, tables)
 
 
 def populations_in_words(proxies: Sequence[Proxy]) -> str:

@@ -76,7 +76,18 @@ def code_book(
     rows += [("Compared", neighbour_words(manifest.privacy))]
     content.append(TextTable(("About", ""), tuple(rows)))
     content.append(Paragraph(_reading(manifest)))
-    content += [Heading("Files"), TextTable(("File", "Rows", "Shows"), _file_rows(tables, files))]
+    rows_of_files = []
+    for table in tables:
+        endings = ("parquet", "csv", "map.csv")
+        names = [n for n in (f"{table.name}.{end}" for end in endings) if n in files]
+        shown = ", ".join(f"`{n}`" for n in names)
+        rows_of_files.append((shown, f"{table.rows:,}", table.description))
+        stem = f"{table.name}{NOISE_SUFFIX}"
+        drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
+        if drawn:
+            rows_of_files.append((", ".join(drawn), f"{table.rows:,}", NOISE_WORDS))
+    rows_of_files += [(f"`{n}`", "", shows) for n, shows in FILE_WORDS.items() if n in files]
+    content += [Heading("Files"), TextTable(("File", "Rows", "Shows"), tuple(rows_of_files))]
     for table in tables:
         content += _table_content(table)
     return content
@@ -94,22 +105,6 @@ def _reading(manifest: Manifest) -> str:
         "empty cell is a missing value, or an empty text in a column that is never missing. In CSV "
         "files, a text that a spreadsheet would take for a formula has an apostrophe before it."
     )
-
-
-def _file_rows(
-    tables: Sequence[PackagedTable], files: Sequence[str]
-) -> tuple[tuple[str, str, str], ...]:
-    rows = []
-    for table in tables:
-        endings = ("parquet", "csv", "map.csv")
-        names = [n for n in (f"{table.name}.{end}" for end in endings) if n in files]
-        rows.append((", ".join(f"`{n}`" for n in names), f"{table.rows:,}", table.description))
-        stem = f"{table.name}{NOISE_SUFFIX}"
-        drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
-        if drawn:
-            rows.append((", ".join(drawn), f"{table.rows:,}", NOISE_WORDS))
-    rows += [(f"`{name}`", "", shows) for name, shows in FILE_WORDS.items() if name in files]
-    return tuple(rows)
 
 
 def _table_content(table: PackagedTable) -> list[Content]:
@@ -293,7 +288,7 @@ def registry_entry(manifest: Manifest, about: About, domain: Domain | None) -> s
         "deployment": {
             "basic": _basic(manifest, about, title),
             "dp_variant": {
-                "variant_name": _variant(manifest),
+                "variant_name": _VARIANTS.get(manifest.guarantee.kind, "Approximate DP"),
                 "data_domain": _domain_words(domain),
                 "unprotected_quantities": "The declared values of every column, the questions "
                 "and the strategy; none of it was derived from the records."
@@ -355,14 +350,8 @@ def _plain(text: str) -> str:
     return " ".join(without_controls(text.replace("\t", " ")).split())
 
 
-def _variant(manifest: Manifest) -> str:
-    match manifest.guarantee.kind:
-        case "pure":
-            return "Pure DP"
-        case "zcdp":
-            return "Zero-concentrated DP"
-        case _:  # the registry has no Gaussian DP, and this is what it promises
-            return "Approximate DP"
+_VARIANTS = {"pure": "Pure DP", "zcdp": "Zero-concentrated DP"}
+"""The registry has no Gaussian DP, and promises its approximate DP."""
 
 
 def _domain_words(domain: Domain | None) -> str:

@@ -102,7 +102,11 @@ def _table_of_rows(
     with opened(path, rows=rows) as file:
         if isinstance(facts, ItemFacts):
             fields = item_fields(file.schema_arrow, facts, manifest, domain)
-            shows = _shows(facts, fields)
+            # where the spec has no words for it
+            by = [field.name for field in fields if field.key and field.name not in ANSWER_COLUMNS]
+            shows = f"By {', '.join(by)}" if by else "One number"
+            if facts.numbered:
+                shows = f"Rows by number: see {facts.name}.tables and {facts.name}.labels"
         else:
             fields = derived_item_fields(file.schema_arrow, facts, manifest, domain)
             shows = f"Worked out as: {facts.words}"
@@ -120,14 +124,6 @@ def _table_of_rows(
         )
         unique = _is_unique(file, [field.name for field in fields if field.key])
     return PackagedTable(facts.name, path, facts.description or shows, rows, fields, unique)
-
-
-def _shows(facts: ItemFacts, fields: tuple[FileField, ...]) -> str:
-    """Return what an item shows where the spec has no words for it."""
-    if facts.numbered:
-        return f"Rows by number: see {facts.name}.tables and {facts.name}.labels"
-    by = [field.name for field in fields if field.key and field.name not in ANSWER_COLUMNS]
-    return f"By {', '.join(by)}" if by else "One number"
 
 
 def _other_table(path: Path, description: str, columns: Mapping[str, FileColumn]) -> PackagedTable:

@@ -78,7 +78,13 @@ def place_scale(values: Sequence[float]) -> Scale:
 
 def number_ticks(scale: Scale, *, most: int = 5, whole: bool = False) -> list[Tick]:
     """Return round values of a scale with their texts, so many at most."""
-    return written(_log_values(scale, most) if scale.log else _round_values(scale, most, whole))
+    if scale.log:
+        return written(_log_values(scale, most))
+    step = _round_step((scale.high - scale.low) / most)
+    step = max(step, 1.0) if whole else step
+    step = 5.0 if whole and step == 2.5 else step
+    first, last = math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9)
+    return written([k * step for k in range(first, last + 1)])
 
 
 def percent_ticks(scale: Scale) -> list[Tick]:
@@ -112,7 +118,14 @@ def date_ticks(scale: Scale) -> list[Tick]:
             if _fit(scale, ticks):
                 return ticks
     for months in _MONTH_STEPS:
-        ticks = _month_ticks(first, last, months)
+        begin, end = date.fromordinal(first).year, date.fromordinal(last).year
+        ticks = []
+        for year, at in (divmod(month, 12) for month in range(12 * begin, 12 * end + 12)):
+            if (12 * year + at) % months == 0 and 1 <= year <= 9999:
+                day = date(year, at + 1, 1)
+                if first <= day.toordinal() <= last:
+                    text = f"{year}" if months >= 12 else f"{_MONTHS[at]} {year}"
+                    ticks.append(Tick(day.toordinal(), text))
         if len(ticks) <= most and _fit(scale, ticks):
             return ticks or [Tick(first, _day_text(date.fromordinal(first)))]
     return [Tick(first, date.fromordinal(first).isoformat())]
@@ -213,26 +226,6 @@ def cut_apart(labels: Sequence[str], most: int = LONGEST_LABEL) -> list[str]:
 def _day_text(day: date) -> str:
     text = f"{day.day} {_MONTHS[day.month - 1]}"
     return f"{text} {day.year}" if day.month == day.day == 1 else text
-
-
-def _month_ticks(first: int, last: int, months: int) -> list[Tick]:
-    begin, end = date.fromordinal(first).year, date.fromordinal(last).year
-    ticks = []
-    for year, at in (divmod(month, 12) for month in range(12 * begin, 12 * end + 12)):
-        if (12 * year + at) % months == 0 and 1 <= year <= 9999:
-            day = date(year, at + 1, 1)
-            if first <= day.toordinal() <= last:
-                text = f"{year}" if months >= 12 else f"{_MONTHS[at]} {year}"
-                ticks.append(Tick(day.toordinal(), text))
-    return ticks
-
-
-def _round_values(scale: Scale, most: int, whole: bool) -> list[float]:
-    step = _round_step((scale.high - scale.low) / most)
-    step = max(step, 1.0) if whole else step
-    step = 5.0 if whole and step == 2.5 else step
-    first, last = math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9)
-    return [k * step for k in range(first, last + 1)]
 
 
 def _log_values(scale: Scale, most: int) -> list[float]:

@@ -178,8 +178,12 @@ class LineAxis:
 def line_picture(lines: Sequence[Line], axis: LineAxis, *, title: str) -> str:
     """Return lines in one plot, as HTML: a legend above it where there are several."""
     words = ". ".join(f"{f'{x.name}: ' if x.name else ''}{_line_words(x, axis)}" for x in lines)
-    legend = _legend(lines) if len(lines) > 1 else ""
-    return legend + _line_plot(lines, axis, title, words)
+    keys = []
+    for k, line in enumerate(lines):
+        band = "" if np.isnan(line.low).all() else svg_path("M0 0H24V14H0Z", cls=f"band s{k}")
+        commands, cls = ("M12 7h0", "alone") if len(line.places) == 1 else ("M0 7H24", "line")
+        keys.append((f"{band}{svg_path(commands, cls=f'{cls} s{k}')}", line.name))
+    return legend(keys) * (len(lines) > 1) + _line_plot(lines, axis, title, words)
 
 
 def line_panels(lines: Sequence[Line], axis: LineAxis, *, title: str) -> tuple[str, bool]:
@@ -313,15 +317,6 @@ def _ends(lines: Sequence[Line]) -> list[float]:
     )
     known = every[~np.isnan(every)]
     return [float(known.min()), float(known.max())] if known.size else [0.0]
-
-
-def _legend(lines: Sequence[Line]) -> str:
-    keys = []
-    for k, line in enumerate(lines):
-        band = "" if np.isnan(line.low).all() else svg_path("M0 0H24V14H0Z", cls=f"band s{k}")
-        commands, cls = ("M12 7h0", "alone") if len(line.places) == 1 else ("M0 7H24", "line")
-        keys.append((f"{band}{svg_path(commands, cls=f'{cls} s{k}')}", line.name))
-    return legend(keys)
 
 
 def legend(keys: Sequence[tuple[str, str]]) -> str:

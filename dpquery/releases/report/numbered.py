@@ -72,22 +72,20 @@ def labelled_rows(directory: Path, facts: ItemFacts, rows: Ints, names: Names) -
     axes_of: dict[int, list[dict[str, int | str | None]]] = {}
     for axis in axes.to_pylist():
         axes_of.setdefault(axis["table"], []).append(axis)
-    places = zip(content["table"].to_pylist(), content["cell"].to_pylist(), strict=True)
-    words = [_cell_words(axes_of[table], _whole(cell), lists, names) for table, cell in places]
-    return pa.table({"cell": pa.array(words, pa.string()), **_answers(content)})
-
-
-def _cell_words(
-    axes: list[dict[str, int | str | None]], cell: int, lists: Mapping[int, pa.Table], names: Names
-) -> str:
-    words = [str(axes[0]["query"])] if axes[0]["query"] else []
-    for axis in axes:
-        if axis["attribute"] is not None:
-            place = cell // max(_whole(axis["stride"]), 1) % max(_whole(axis["size"]), 1)
-            attribute, label = str(axis["attribute"]), lists[_whole(axis["labels"])]["label"][place]
-            shown = names.get(attribute, {}).get(label.as_py(), label.as_py())
-            words.append(f"{attribute} {shown}")
-    return ", ".join(words) or "total"
+    cells = []
+    for table, cell in zip(content["table"].to_pylist(), content["cell"].to_pylist(), strict=True):
+        query = axes_of[table][0]["query"]
+        words = [str(query)] if query else []
+        for axis in axes_of[table]:
+            if axis["attribute"] is not None:
+                place = (
+                    _whole(cell) // max(_whole(axis["stride"]), 1) % max(_whole(axis["size"]), 1)
+                )
+                attribute, labels = str(axis["attribute"]), lists[_whole(axis["labels"])]["label"]
+                label = labels[place].as_py()
+                words.append(f"{attribute} {names.get(attribute, {}).get(label, label)}")
+        cells.append(", ".join(words) or "total")
+    return pa.table({"cell": pa.array(cells, pa.string()), **_answers(content)})
 
 
 def _content(path: Path, *schemas: pa.Schema) -> pa.Table:

@@ -12,7 +12,6 @@ from dpquery.releases.report.figures import (
     GOOD_RECORDS,
     GRADE_NAMES,
     INTERVAL_COLUMNS,
-    ItemReport,
     Report,
     optimality,
     to_rows,
@@ -479,9 +478,14 @@ def _table(report: Report) -> str:
     names = list(report.columns)
     heads = [names[0], names[-1], *names[2:-1], names[1]]
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    body = "".join(
-        _table_row(item, row) for item, row in zip(report.items, to_rows(report), strict=True)
-    )
+    body = ""
+    for item, (name, answers, *figures, verdict) in zip(report.items, to_rows(report), strict=True):
+        description = f"<small>{escape(item.description)}</small>" if item.description else ""
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in (*figures, answers))
+        body += (
+            f'<tr><th scope="row"><a href="#item-{item.name}">{breaking(name)}</a>{description}'
+            f'</th><td class="verdict">{pill(item.grade, verdict)}</td>{cells}</tr>'
+        )
     extra = extra_note(report.manifest) if report.manifest.extra else ""
     note = f"<p>{escape(extra)}.</p>" if extra else ""
     return (
@@ -503,16 +507,6 @@ def _derived_table(report: Report) -> str:
     return (
         '<div class="scroll reading" tabindex="0" role="region" aria-label="Derived items"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _table_row(item: ItemReport, row: Sequence[str]) -> str:
-    name, answers, *figures, verdict = row
-    description = f"<small>{escape(item.description)}</small>" if item.description else ""
-    cells = "".join(f"<td>{escape(cell)}</td>" for cell in (*figures, answers))
-    return (
-        f'<tr><th scope="row"><a href="#item-{item.name}">{breaking(name)}</a>{description}</th>'
-        f'<td class="verdict">{pill(item.grade, verdict)}</td>{cells}</tr>'
     )
 
 

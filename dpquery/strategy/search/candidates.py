@@ -233,8 +233,12 @@ def residual_candidate(problem: Problem) -> Proposal:
                 V = sum((array_of(V) for V in matrices[1:]), np.zeros(1))
                 chosen[i] = moves_optimum(V, "moves within").rows
         choices.append(tuple(chosen))
+    shape, noise, strategies = problem.workload.shape_of_domain, problem.noise, []
     try:
-        strategies = [_residual(problem, real) for real in choices]
+        for real in choices:
+            cores = tuple(integer_core(n, F) for n, F in zip(shape, real, strict=True))
+            weights = best_weights(cores, problem.gram, noise=noise, change=change)
+            strategies.append(ResidualStrategy("OPT_R", noise, cores, weights))
         if change == "enters":
             strategies += _with_block_cores(problem, selection, strategies[0])
     except ValueError as reason:
@@ -242,13 +246,6 @@ def residual_candidate(problem: Problem) -> Proposal:
     if len(strategies) > 1:
         strategies.sort(key=lambda s: expected_error(s, problem.workload, change).weighted_rmse)
     return Proposal(strategies[0], selection.converged)
-
-
-def _residual(problem: Problem, real: Sequence[Floats | None]) -> ResidualStrategy:
-    shape, noise = problem.workload.shape_of_domain, problem.noise
-    cores = tuple(integer_core(n, F) for n, F in zip(shape, real, strict=True))
-    weights = best_weights(cores, problem.gram, noise=noise, change=problem.change)
-    return ResidualStrategy("OPT_R", noise, cores, weights)
 
 
 def _with_block_cores(
