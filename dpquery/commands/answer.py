@@ -11,7 +11,7 @@ and not others. A release by RAP has a guess at everything, as long as it fits i
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,9 +28,8 @@ from dpquery.operators.compile import CompiledSpec, compile_questions, finer_cla
 from dpquery.progress import stage
 from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_columns, parse_columns
 from dpquery.reconstruction.derived import JointAnswers
-from dpquery.reconstruction.least_squares import TableAnswers, positions_of
+from dpquery.reconstruction.least_squares import positions_of
 from dpquery.reconstruction.relaxed.rows import spread_evenly
-from dpquery.releases.extra_columns import with_extra, with_sampling
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
 from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.folder.write import write_release
@@ -214,13 +213,16 @@ def answer(
     opened = Release(source)
     manifest = opened.facts
     new_questions = load_questions(as_path(questions), of=opened.spec)
-    request = _Request(new_questions, confidence, columns)
+    level = confidence or LEVEL
     with stage("working out answers", 0.0, 0.4):
-        answered = (_linear if manifest.error_bars else _relaxed)(opened, request)
+        if manifest.error_bars:
+            answered = _linear(opened, new_questions, columns, level)
+        else:
+            answered = _relaxed(opened, new_questions, columns, confidence)
     answers_of = answers_manifest(
         manifest,
         _naming_measurements(new_questions.spec),
-        level=request.level,
+        level=level,
         rmse=answered.rmse,
         max_std_error=answered.max_std_error,
         guessed=answered.guessed,
@@ -231,7 +233,7 @@ def answer(
             directory,
             spec=new_questions.spec,
             answers=answered.answers,
-            manifest=answered.described(answers_of),
+            manifest=answered.answers.described(answers_of),
             replace=replace,
             derived=answered.derived,
         )
@@ -240,43 +242,26 @@ def answer(
 
 
 @dataclass(frozen=True, eq=False)
-class _Request:
-    """The questions to a release, and the form of the answers."""
-
-    questions: Questions
-    confidence: float | None
-    columns: tuple[ExtraColumn, ...]
-
-    @property
-    def level(self) -> float:
-        """Of the noise intervals."""
-        return self.confidence or LEVEL
-
-
-@dataclass(frozen=True, eq=False)
 class _Answered:
-    """The answers of items, and their errors over all queries; None where these are not known.
+    """The answers of items, and their errors over all queries; None where these are not known."""
 
-    `described` adds what there is to say of their columns to the manifest.
-    """
-
-    answers: Callable[[Item], Iterator[TableAnswers]]
-    described: Callable[[Manifest], Manifest]
+    answers: LinearAnswers | RelaxedAnswers
     derived: tuple[DerivedTable, ...] = ()
     rmse: float | None = None
     max_std_error: float | None = None
     guessed: tuple[str, ...] = ()
 
 
-def _linear(of: Release, request: _Request) -> _Answered:
+def _linear(
+    of: Release, questions: Questions, columns: tuple[ExtraColumn, ...], level: float
+) -> _Answered:
     """Answer by least squares, with exact errors, what the measurements span."""
-    new_questions, columns = request.questions, request.columns
-    strategy = of.answering
-    new = check_answerable(new_questions, of.compiled.classes, strategy)
+    strategy, spec = of.answering, questions.spec
+    new = check_answerable(questions, of.compiled.classes, strategy)
     planned = of.compiled.workload.blocks
     positions = positions_of(new.workload.blocks, planned)
-    tables = tables_of_derived(new_questions.spec, of.compiled.classes, planned, strategy)
-    std, spec, level = of.noise.noise_std, new_questions.spec, request.level
+    tables = tables_of_derived(spec, of.compiled.classes, planned, strategy)
+    std = of.noise.noise_std
     rmse, largest = _errors(new, strategy, positions, std)
     remedy = "ask other questions: what the release holds stays as it is"
     check_solution(of.measured[0], new, noise_std=std, remedy=remedy, positions=positions)
@@ -287,37 +272,36 @@ def _linear(of: Release, request: _Request) -> _Answered:
     answers = LinearAnswers(spec, new, measured, positions, level, extra, sampling)
     derived = derived_answers(spec, tables, measured, level=level, others=others, sampling=sampling)
 
-    def described(manifest: Manifest) -> Manifest:
-        return with_sampling(with_extra(manifest, spec, columns, answers.fitted_facts))
-
-    return _Answered(answers, described, derived, rmse, largest)
+    return _Answered(answers, derived, rmse, largest)
 
 
-def _relaxed(of: Release, request: _Request) -> _Answered:
+def _relaxed(
+    of: Release,
+    questions: Questions,
+    columns: tuple[ExtraColumn, ...],
+    confidence: float | None,
+) -> _Answered:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
     run = of.facts.fitted
     if run is None:
         raise ValueError("not a release of relaxed rows")
-    if request.columns:
+    if columns:
         raise SpecError(NO_COLUMNS.format(of.facts.strategy.name))
-    if request.confidence is not None:
+    if confidence is not None:
         raise SpecError(NO_LEVEL.format(of.facts.strategy.name))
-    if request.questions.spec.derived:
+    spec, classes = questions.spec, of.compiled.classes
+    if spec.derived:
         raise SpecError(NO_DERIVED)
-    new_questions = request.questions
-    classes = of.compiled.classes
-    finer = finer_classes(
-        classes, [table for item in new_questions.spec.items for table in item.tables]
-    )
-    new = compile_questions(new_questions.spec, finer)
+    finer = finer_classes(classes, [table for item in spec.items for table in item.tables])
+    new = compile_questions(spec, finer)
     released = read_relaxed(of.directory, of.compiled, digest=run.rows_sha256)
-    check_answers_size(new_questions, new, relaxed_rows=len(released.values))
+    check_answers_size(questions, new, relaxed_rows=len(released.values))
     rows = spread_evenly(released, classes, finer)
     pairs = enumerate(zip(classes, finer, strict=True))
     refined = frozenset(i for i, (before, after) in pairs if after.max() > before.max())
-    guessed = tuple(new_questions.spec.domain.attributes[i].name for i in sorted(refined))
-    answers = RelaxedAnswers(new_questions.spec, new, rows, run.total, of.unbiased, refined)
-    return _Answered(answers, answers.described, guessed=guessed)
+    guessed = tuple(spec.domain.attributes[i].name for i in sorted(refined))
+    answers = RelaxedAnswers(spec, new, rows, run.total, of.unbiased, refined)
+    return _Answered(answers, guessed=guessed)
 
 
 def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:

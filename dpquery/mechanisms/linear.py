@@ -180,8 +180,7 @@ class LinearMechanism:
         manifest = self._restated(self._manifest(measured, level), answering.strategy, facts)
         tables, sampling = _tables_of_derived(query), answers.sampling
         derived = derived_answers(query.spec, tables, answering, level=level, sampling=sampling)
-        manifest = with_extra(manifest, query.spec, self.columns, answers.fitted_facts)
-        manifest = with_sampling(manifest)
+        manifest = answers.described(manifest)
         guess = answers.fitted_facts.expected_rmse
         nearer = self._nearer(plain) if guess is None else (guess, self.priced.rmse)
         if nearer and guess is None:
@@ -340,6 +339,11 @@ class LinearAnswers:
             return FittedFacts(reasons, None)
         counts = [place for _, table, place in self._tables() if table.summed is None]
         return FittedFacts(reasons, shrunk.expected_rmse(counts))
+
+    def described(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with what there is to say of the columns beside the estimates."""
+        facts = self.fitted_facts
+        return with_sampling(with_extra(manifest, self.spec, self.extra.columns, facts))
 
     def _reasons(self, reason_of: Callable[[Table, int], str]) -> dict[str, str]:
         """Return for each item why some of its tables have no values; empty where all have."""
