@@ -289,17 +289,17 @@ class Block:
 
     @cached_property
     def summands(self) -> tuple[tuple[float, tuple[SplitFactor, ...]], ...]:
-        """The block as a sum of k + 1 Kronecker products for k counted factors; one for r = k."""
+        """The block as a sum of Kronecker products: one for r = k, two for r = 1, else k + 1."""
         if self.is_product:
             return ((1.0, ((0.0, 1.0),) * len(self.factors)),)
-        k = sum(self.counted)
-        weights = node_weights((np.arange(k + 1) >= self.at_least).astype(np.float64))
+        pairs = [(1.0, 1.0), (-1.0, 0.0)]  # 1 - [none holds]
+        if self.at_least > 1:
+            k = sum(self.counted)
+            weights = node_weights((np.arange(k + 1) >= self.at_least).astype(np.float64))
+            pairs = [*zip(weights.tolist(), threshold_nodes(k).tolist(), strict=True)]
         return tuple(
-            (
-                float(alpha),
-                tuple((1.0, x - 1.0) if counted else (0.0, 1.0) for counted in self.counted),
-            )
-            for alpha, x in zip(weights.tolist(), threshold_nodes(k).tolist(), strict=True)
+            (alpha, tuple((1.0, x - 1.0) if counted else (0.0, 1.0) for counted in self.counted))
+            for alpha, x in pairs
         )
 
     @cached_property
