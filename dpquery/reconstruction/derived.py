@@ -257,39 +257,39 @@ def quantile_places(
 
 @dataclass(frozen=True, eq=False)
 class _Crossing:
-    """P_j - p T of one group for j = -1, 0, .., n - 1, where P_-1 is 0: (n + 1,)."""
+    """P_j - p T of every group for j = -1, 0, .., n - 1, where P_-1 is 0: (g, n + 1)."""
 
     level: Floats
     variance: Floats
     with_next: Floats
 
     @classmethod
-    def of(cls, noisy: NoisyDistributions, g: int, p: float) -> "_Crossing":
-        counts = np.concatenate([[0.0], noisy.counts[g]])
-        variances = np.concatenate([[0.0], noisy.variances[g]])
-        with_all = np.concatenate([[0.0], noisy.with_all[g]])
-        with_next = np.concatenate([[0.0], noisy.with_next[g]])
-        every = p**2 * variances[-1]
+    def of(cls, noisy: NoisyDistributions, p: float) -> "_Crossing":
+        of_groups = (noisy.counts, noisy.variances, noisy.with_all, noisy.with_next)
+        counts, variances, with_all, with_next = (np.pad(a, ((0, 0), (1, 0))) for a in of_groups)
+        every = p**2 * variances[:, -1:]
         return cls(
-            counts - p * counts[-1],
+            counts - p * counts[:, -1:],
             np.maximum(variances - 2 * p * with_all + every, 0.0),
-            with_next - p * (with_all[:-1] + with_all[1:]) + every,
+            with_next - p * (with_all[:, :-1] + with_all[:, 1:]) + every,
         )
 
-    def whole_values(self, q: float) -> tuple[float, float]:
-        """Return the first and last value that P_j - p T could first reach zero at."""
+    def whole_values(self, q: float) -> tuple[Floats, Floats]:
+        """Return the first and last value that P_j - p T could first reach zero at: (g,) each."""
         margin = q * np.sqrt(self.variance)
-        possible = (self.level[1:] + margin[1:] >= 0) & (self.level[:-1] - margin[:-1] < 0)
-        places = np.flatnonzero(possible)
-        return (float(places[0]), float(places[-1])) if len(places) else (np.inf, -np.inf)
+        above, below = self.level + margin >= 0, self.level - margin < 0
+        possible = above[:, 1:] & below[:, :-1]
+        places = np.arange(possible.shape[1])
+        first, last = np.where(possible, places, np.inf), np.where(possible, places, -np.inf)
+        return first.min(axis=1), last.max(axis=1)
 
-    def within_bins(self, q: float) -> tuple[float, float]:
-        """Return the first and last place, in bins, at which P - p T could be zero.
+    def within_bins(self, q: float) -> tuple[Floats, Floats]:
+        """Return the first and last place, in bins, at which P - p T could be zero: (g,) each.
 
         Within a bin it is a + b w, with a variance that is quadratic in w in [0, 1].
         """
-        a, b = self.level[:-1], np.diff(self.level)
-        v, u, c = self.variance[:-1], self.variance[1:], self.with_next
+        a, b = self.level[:, :-1], np.diff(self.level)
+        v, u, c = self.variance[:, :-1], self.variance[:, 1:], self.with_next
         square = b**2 - q**2 * (v + u - 2 * c)
         mixed = a * b - q**2 * (c - v)
         plain = a**2 - q**2 * v
@@ -300,8 +300,8 @@ class _Crossing:
         exists = (mixed**2 >= square * plain) & np.isfinite(roots) & (roots >= 0) & (roots <= 1)
         first = np.where(start, 0.0, np.where(exists, roots, np.inf).min(axis=0))
         last = np.where(stop, 1.0, np.where(exists, roots, -np.inf).max(axis=0))
-        places = np.arange(len(a))
-        return float((places + first).min()), float((places + last).max())
+        places = np.arange(a.shape[1])
+        return (places + first).min(axis=1), (places + last).max(axis=1)
 
 
 def with_sample(
@@ -499,24 +499,21 @@ def _quantiles(
     )
     ends, bins = quantile_ends(statistic, domain)
     q = widest_quantile(joint, level)
-    # quantiles with their intervals, group by group: (g * probabilities,)
-    groups, several = len(noisy.counts), len(statistic.probabilities)
-    estimate, low, high = (np.full((groups, several), np.nan) for _ in range(3))
-    lost = noisy.lost <= q
     passed = quantile_places(
         noisy.counts, noisy.variances, statistic.probabilities, interpolated=bins
     )
-    for g in np.flatnonzero(~lost).tolist():
-        for k, (p, place) in enumerate(zip(statistic.probabilities, passed[g], strict=True)):
-            one = _Crossing.of(noisy, g, p)
-            span = one.within_bins(q) if bins else one.whole_values(q)
-            span = (min(span[0], place), max(span[1], place))
-            places = np.array([place, *span])
-            estimate[g, k], low[g, k], high[g, k] = np.interp(places, np.arange(len(ends)), ends)
-    flat = np.repeat(lost, several)
-    unknown = np.full(groups * several, np.nan)
-    reason = "the number of records is lost in noise"
-    return DerivedRows(estimate.ravel(), unknown, low.ravel(), high.ravel(), flat, reason)
+    low, high = passed.copy(), passed.copy()
+    for k, p in enumerate(statistic.probabilities):
+        one = _Crossing.of(noisy, p)
+        first, last = one.within_bins(q) if bins else one.whole_values(q)
+        low[:, k], high[:, k] = np.minimum(first, low[:, k]), np.maximum(last, high[:, k])
+    lost = np.broadcast_to((noisy.lost <= q)[:, None], passed.shape).ravel()
+    estimate, low, high = (  # group by group: (g * probabilities,)
+        np.where(lost, np.nan, np.interp(places.ravel(), np.arange(len(ends)), ends))
+        for places in (passed, low, high)
+    )
+    unknown, reason = np.full(len(lost), np.nan), "the number of records is lost in noise"
+    return DerivedRows(estimate, unknown, low, high, lost, reason)
 
 
 def rows_by_group(statistic: Quantiles) -> Ints:
