@@ -339,6 +339,11 @@ def _values_grid(columns: Sequence[UndeclaredValues], total: int) -> Grid:
         for values in columns
         if values.absent
     ]
+    notes += [
+        f"`{values.column.name}`: is {_shown(text)} the declared {_shown(label)}?"
+        for values in columns
+        for label, text in values.misspelt.items()
+    ]
     if any(not values.complete for values in columns):
         notes.append("+: at least so many; there are too many different texts to count them all")
     notes += [

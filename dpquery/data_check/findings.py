@@ -19,6 +19,7 @@ from dpquery.measurement.counting.persons import name_of, person_names
 from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.columns import Attribute, Categorical, Column, Integers
 from dpquery.spec.numbers import is_whole, nearest_float, number
+from dpquery.spec.problems import nearest
 from dpquery.spec.spec import FileFormat, RecordWeight, Spec
 
 
@@ -142,6 +143,13 @@ class UndeclaredValues:
     complete: bool
     # labels of declared values that no record holds, for a list of values
     absent: tuple[str, ...] = ()
+
+    @property
+    def misspelt(self) -> dict[str, str]:
+        """Of the labels in `absent` those near an undeclared text, which may be meant, with it."""
+        texts = [text for text, _ in self.commonest]
+        near = {label: nearest(label, texts) for label in self.absent}
+        return {label: text for label, text in near.items() if text is not None}
 
     def decimals(self, mark: str) -> int:
         """Return how many records hold a number between two whole ones where these are declared.
@@ -296,9 +304,9 @@ class DataCheck:
         and what becomes of other texts in a column that takes them in. It does not say that there
         is no record; that records cannot be read, belong to nobody, or hold what a column drops;
         that ids may be of one person, or of several; that a weight counts as 0; that a column holds
-        no declared value at all, or decimals where whole numbers are declared; that records are
-        there twice, or far from as many as declared; or that the file seems to be laid out
-        otherwise.
+        no declared value at all, another spelling of one that is in no record, or decimals where
+        whole numbers are declared; that records are there twice, or far from as many as declared;
+        or that the file seems to be laid out otherwise.
         """
         if self.header.refusals or self.failures or self.records is None:
             return False
@@ -310,7 +318,7 @@ class DataCheck:
         total = self.records.total
         if any(values.records >= total > 0 for values in self.records.columns):
             return False
-        if any(values.decimals(declared.decimal) for values in self.records.columns):
+        if any(v.misspelt or v.decimals(declared.decimal) for v in self.records.columns):
             return False
         dropped = any(values.records for values in self.records.columns if values.column.drops)
         persons, weights = self.records.persons, self.records.weights

@@ -200,9 +200,11 @@ def read_document(text: str, name: str, problems: Problems, fields: type[Fields]
     what = fields.what.removeprefix("the ").removeprefix("a ")
     if seems == OTHER_TEXT:
         required = [key for key, field in known.items() if field.required]
+        lacked = [key for key in required or [*known][:1] if key not in keys]
+        what_for = "; questions go to `dpquery answer`" if "workload" in keys else ""
         raise SpecError(
             f"{name}:1:1: this is no {what}, but {seems}: it lacks the keys "
-            f"{', '.join(required or [*known][:1])}; write those, or name another file"
+            f"{', '.join(lacked)}; write those, or name another file{what_for}"
         )
     raise SpecError(f"{name}:1:1: this is no {what}: it seems to be {seems}; {ORDER}")
 
