@@ -1,7 +1,6 @@
 """`dpquery discover`: what to declare of a column, found privately."""
 
 import json
-import math
 import os
 import re
 from pathlib import Path
@@ -34,7 +33,7 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 def discover_command(
     data: Annotated[list[str], typer.Argument(help="The data, as `dpquery release` takes it.")],
     epsilon: Annotated[str, typer.Option(help="What the discovery may spend.")],
-    delta: Annotated[str, typer.Option(help="With it; of --column half is off `discover`.")],
+    delta: Annotated[str, typer.Option(help="With it; half is for the threshold of --column.")],
     column: Annotated[str | None, typer.Option(help="The column, for its values.")] = None,
     number: Annotated[str | None, typer.Option(help="Or for range and bins of numbers.")] = None,
     rows_per_person: Annotated[str | None, typer.Option(help="Or of ids, for max_rows.")] = None,
@@ -111,7 +110,7 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     took, spent, apart = map(delta_text, (threshold, account.threshold, account.cap.discover))
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
-        more = f"{room_words(done.room, 'more like it')}, with delta {delta_text(query.delta)}"
+        more = f"{room_words(done.room, 'more like it')}, at delta {delta_text(query.delta)}"
     of_threshold = (
         f"delta: the threshold takes {took}; with it {spent} of the {apart} for discoveries is "
         "spent\n"
@@ -131,33 +130,39 @@ def _found(done: "DiscoveryReport") -> str:
 
     query = done.query
     whom = "rows" if query.spec.privacy.person is None else "persons"
-    noise = f"with noisy numbers of {whom} (standard deviation {query.mechanism.noise_std:.3g}"
+    noise, drawn, so = f"standard deviation {query.mechanism.noise_std:.3g}", "", ""
+    if whom == "persons":
+        most, so = count(query.max_values, query.sought[:-1]), " so"
+        drawn = f"counted: of each person at most {most} (--max-values), drawn by chance of more\n"
     if query.sought == "values":
         return (
-            f"{done.file}: {count(len(done.values), 'value')} of {query.column}, {noise})\n"
-            f"not seen: values that fewer than about {query.threshold:,} {whom} have are mostly "
-            f"not found, those that {done.mostly_found_from:,} or more have nearly always"
+            f"{done.file}: {count(len(done.values), 'value')} of {query.column}, with noisy "
+            f"numbers of {whom} ({noise})\n{drawn}"
+            f"not seen: values of fewer than about {query.threshold:,} {whom}{so} counted are "
+            f"mostly not found, those of {done.mostly_found_from:,} or more nearly always"
         )
     unseen = f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
     if query.sought == "numbers":
-        found = done.numbers
-        words = f"{done.file}: {count(len(found.bins) if found else 0, 'bin')} of {query.column}, "
-        if query.spec.privacy.person is not None:
-            most = f"at most {count(query.max_values, 'number')}"
-            unseen += f"\ncounted: of each person {most}, drawn by chance where there are more"
+        found, what = done.numbers, whom if query.max_values == 1 else "persons' numbers"
+        bins, outside = count(len(found.bins) if found else 0, "bin"), ""
         if found is not None:
-            outside = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f}"
-            unseen = f"outside of what is found: {outside} {whom}\n{unseen}"
-        return f"{words}{noise} a class)\n{unseen}"
-    told = f"what each max_rows does to a table of {count(done.cells, 'cell')} at all that is left"
-    return f"{done.file}: {told}\n{unseen}"
+            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} {what} (95 %)"
+            outside = f"outside of the bins: {off}\n"
+        return (
+            f"{done.file}: {bins} of {query.column}, with noisy counts of {what} ({noise} a class)"
+            f"\n{drawn}{outside}{unseen}"
+        )
+    return (
+        f"{done.file}: what each max_rows does to a table of {count(done.cells, 'equal cell')}, if "
+        f"all that is left of the budget goes into it\n{unseen}"
+    )
 
 
 def _rows_grid(done: "DiscoveryReport") -> Grid:
     """Return what each max_rows does, with the noise on it."""
     from dpquery.releases.words import figure, percent
 
-    heads = ("max_rows", "rows left out", "noise of a count", "error of a cell")
+    heads = ("max_rows", "rows left out, 95 %", "noise of a count", "error of a cell")
     rows = [
         (
             f"{each.max_rows:,}",
@@ -176,26 +181,27 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
 
     column, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
     if done.query.sought == "rows" and done.max_rows:
-        best = min(done.max_rows, key=lambda each: each.error)
-        unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
-        return f"in the privacy of {spec}, which loses least:\n  {unit}"
+        unit = f"unit: {{person: {column}, max_rows: {done.best_max_rows}}}"
+        more = done.best_max_rows == done.max_rows[-1].max_rows and len(done.max_rows) > 1
+        perhaps = " (the last that noise lets see: a larger one may lose less)" if more else ""
+        return f"in the privacy of {spec}, which loses least of these{perhaps}:\n  {unit}"
     if done.query.sought == "numbers" and done.numbers is not None:
-        low, high = math.ceil(done.numbers.low), math.ceil(done.numbers.high) - 1
+        low, high = done.numbers.whole_range
         edges = ", ".join(map(edge_text, done.numbers.edges))
         of_whole = f"\n  {column}: {{range: [{low}, {high}], other: show}}"
         whole = all(edge.denominator == 1 for edge in done.numbers.edges)
         listed = whole and 0 < high - low < _MOST_VALUES
-        told = "bins or, for whole numbers, a range" if listed else "bins"
+        told = "bins or, for whole numbers, a range (to three digits)" if listed else "bins"
         return (
             f"in the domain of {spec}, {told}:\n"
             f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
         )
     if not done.values:
-        nothing = "nothing stands out of the noise"
-        if done.query.sought == "values":
-            nothing = "no spec can take a list without values"
+        nothing = "no value has so many, and no spec can take an empty list"
+        if done.query.sought != "values":
+            nothing = "nothing stands out of the noise"
         if done.query.sought == "numbers":
-            nothing += ", but perhaps 0, or the column holds no numbers"
+            nothing = "no number but perhaps 0 is so common; for texts there is --column"
         return f"{nothing}; a larger epsilon finds more, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()
@@ -234,7 +240,8 @@ def _json(done: "DiscoveryReport") -> dict[str, object]:
 def _found_json(done: "DiscoveryReport") -> dict[str, object]:
     """Return what was found, by what was looked for."""
     if done.query.sought == "rows":
-        return {"least_seen": done.least_seen, "max_rows": [vars(each) for each in done.max_rows]}
+        table = [vars(each) for each in done.max_rows]
+        return {"least_seen": done.least_seen, "max_rows": table, "best": done.best_max_rows}
     if done.query.sought == "numbers":
         bins = () if done.numbers is None else done.numbers.bins
         shown = [
@@ -244,7 +251,10 @@ def _found_json(done: "DiscoveryReport") -> dict[str, object]:
         beyond = (
             {}
             if done.numbers is None
-            else {"outside": {"noisy_count": done.numbers.outside, "std": done.numbers.outside_std}}
+            else {
+                "range": done.numbers.whole_range,
+                "outside": {"noisy_count": done.numbers.outside, "std": done.numbers.outside_std},
+            }
         )
         return {"least_seen": done.least_seen, "bins": shown, **beyond}
     return {

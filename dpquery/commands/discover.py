@@ -111,6 +111,12 @@ class DiscoveryReport:
         return max_rows_table(self.measured.values, std, cells=self.cells, std_of_one=of_one)
 
     @property
+    def best_max_rows(self) -> int | None:
+        """The max_rows of which the error of a cell is least, if noise lets see any."""
+        best = min(self.max_rows, key=lambda each: each.error, default=None)
+        return None if best is None else best.max_rows
+
+    @property
     def least_seen(self) -> int:
         """The number of persons from which on a class stands out of the noise, half of the time."""
         levels = len(LEVELS_OF[self.query.sought])
@@ -170,6 +176,8 @@ def discover(
     """
     sought, column = _one_of(column, number, rows_per_person)
     checked_count("cells", cells, least=1, most=LARGEST_NUMBER)
+    if cells != CELLS and sought != "rows":
+        raise SpecError("--cells is of the table that --rows-per-person is for; leave it out")
     spec = _declared(as_path(spec_path), column, person, max_values, sought)
     place, located = ledger_place(ledger_path), as_data(data, "dpquery discover DATA")
     if not new_dataset:
@@ -231,10 +239,13 @@ def _declared(path: Path, column: str, person: str | None, max_values: int, soug
             "{person: id, max_rows: 3}` in the spec"
         )
     if sought == "rows":
-        if declared != column or max_values > 1:
+        if max_values > 1:
+            raise SpecError("--rows-per-person counts rows, not values; leave --max-values out")
+        if declared != column:
+            whom = "records" if declared is None else f"persons by {quoted(declared)}"
             raise SpecError(
-                f"--rows-per-person counts rows of the persons that the spec protects; declare "
-                f"`unit: {{person: {column}, max_rows: 1}}` in {path}, and leave --max-values out"
+                f"--rows-per-person counts rows of those whom {path} protects, which are {whom}; "
+                f"name that column, or declare `unit: {{person: {column}, max_rows: 1}}`"
             )
     elif declared == column:
         raise SpecError(

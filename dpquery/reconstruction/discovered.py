@@ -20,7 +20,8 @@ from dpquery.spec.numbers import CLASS_DIGITS, ROW_DIGITS, class_edges, classes_
 
 _LEAST_BINS = 5  # of a column, where a class by one digit more would give as many
 _CHANCE = 0.001  # that noise alone is taken for persons, in any class
-_STEPS = 1, 2, 3, 4, 5, 7  # the values of max_rows that are tried, and ten times as many
+_LASTS = 1 / 3  # the most persons that are taken to be beyond an octave, of those in it
+_STEPS = 10, 15, 20, 30, 40, 50, 70  # tenths of the max_rows that are tried, times powers of ten
 _NOISE = 2.5, 3.0  # standard deviations: what lies beyond an edge is below, in all and in a class
 
 
@@ -30,8 +31,7 @@ class FoundNumbers:
 
     low: Fraction  # from here on
     high: Fraction  # to below here
-    # from, to below, noisy number of persons and its standard deviation; of whole classes, which
-    # may begin before `low` and end behind `high`
+    # from, to below, noisy number of persons and its standard deviation: all from low to high
     bins: tuple[tuple[Fraction, Fraction, int, float], ...]
     outside: int  # noisy number of persons with a number below all bins or above
     outside_std: float  # its standard deviation
@@ -40,6 +40,11 @@ class FoundNumbers:
     def edges(self) -> tuple[Fraction, ...]:
         """The edges of the bins, rising."""
         return (*(low for low, *_ in self.bins), self.bins[-1][1])
+
+    @property
+    def whole_range(self) -> tuple[int, int]:
+        """The first and the last whole number of them."""
+        return math.ceil(self.low), math.ceil(self.high) - 1
 
 
 @dataclass(frozen=True)
@@ -68,33 +73,32 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
     """Return where numbers lie; None where no class stands out of the noise.
 
     Either end is that of the outermost class by one digit in which somebody is, moved inwards by
-    finer classes as long as what lies beyond is no more than noise. Bins are the coarsest classes
-    of which there are some.
+    finer classes as long as what lies beyond is no more than noise. Bins begin where classes do
+    that somebody is in: those by one digit, and by more where there are few.
 
     Args:
         noisy: of all classes by one digit, then two and three, as a discovery measures them.
         std: standard deviation of the noise.
     """
-    ends = np.cumsum([2 * classes_by(digits) + 1 for digits in CLASS_DIGITS])
-    pairs = zip(CLASS_DIGITS, np.split(noisy, ends[:-1]), strict=True)
-    levels = list[_Level]()
-    for digits, of in pairs:
-        seen = np.flatnonzero(of >= above_noise(std, digits, len(CLASS_DIGITS)))
-        levels.append(_Level(digits, of, (seen - classes_by(digits)).tolist()))
+    levels = _levels(noisy, std, CLASS_DIGITS)
     if levels[0].seen in ([], [0]):
         return None  # zeros alone make no range
     low, high = (_outermost(levels, std, end) for end in (0, -1))
-    best = max(levels, key=lambda level: min(len(level.seen), _LEAST_BINS))
-    starts = [k for k in best.seen if best.edges(k)[1] > low and best.edges(k)[0] < high]
-    edges = [*(best.edges(k)[0] for k in starts), best.edges(starts[-1])[1]]
-    bins = (
-        # Between two classes that are seen there may be many that are not, each with its noise.
-        (*ends, best.between(k, last), std * math.sqrt(last - k))
-        for ends, (k, last) in zip(
-            pairwise(edges), pairwise([*starts, starts[-1] + 1]), strict=True
-        )
-    )
-    return FoundNumbers(low, high, tuple(bins), *_outside(levels, edges[0], edges[-1], std))
+    inner = set[Fraction]()
+    for level in levels:
+        if len(inner) < _LEAST_BINS - 1:
+            inner |= {level.edges(place)[0] for place in level.seen}
+            inner = {edge for edge in inner if low < edge < high}
+    if all(edge.denominator == 1 for edge in (low, *inner)):
+        high = Fraction(math.ceil(high))  # 3 is in the class from 3 to below 3.01
+    bins = list[tuple[Fraction, Fraction, int, float]]()
+    for start, stop in pairwise([low, *sorted(inner), high]):
+        number, classes = _between(levels, start, stop)
+        bins.append((start, stop, number, std * math.sqrt(classes)))
+    far = levels[0].edges(classes_by(1))[1]
+    below, above = _between(levels, -far, low), _between(levels, high, far)
+    std_outside = std * math.sqrt(below[1] + above[1])
+    return FoundNumbers(low, high, tuple(bins), below[0] + above[0], std_outside)
 
 
 @dataclass(frozen=True)
@@ -106,26 +110,32 @@ class _Level:
     def edges(self, place: int) -> tuple[Fraction, Fraction]:
         return class_edges(self.digits, place)
 
-    def between(self, first: int, last: int) -> int:
-        """Return the noisy number in classes from the first to below the last."""
-        zero = classes_by(self.digits)
-        return int(self.noisy[zero + first : zero + last].sum())
+    def of(self, place: int) -> int:
+        """Return the noisy number in a class."""
+        return int(self.noisy[classes_by(self.digits) + place])
 
 
-def _outside(
-    levels: Sequence[_Level], low: Fraction, high: Fraction, std: float
-) -> tuple[int, float]:
-    """Return about how many are outside a range, in the fewest classes, and its deviation."""
+def _levels(noisy: Ints, std: float, digits: Sequence[int]) -> list[_Level]:
+    """Return what a discovery measured, by the number of digits of the classes."""
+    ends = np.cumsum([2 * classes_by(each) + 1 for each in digits])
+    levels = list[_Level]()
+    for each, of in zip(digits, np.split(noisy, ends[:-1]), strict=True):
+        seen = np.flatnonzero(of >= above_noise(std, each, len(digits)))
+        levels.append(_Level(each, of, (seen - classes_by(each)).tolist()))
+    return levels
+
+
+def _between(levels: Sequence[_Level], low: Fraction, high: Fraction) -> tuple[int, int]:
+    """Return the noisy number between two edges in the fewest classes, and how many these are."""
     numbers, most = list[int](), classes_by(1)
-    for place in range(-most, most + 1):
-        start, stop = levels[0].edges(place)
-        beyond, level = [place], levels[0]
-        if start < high and stop > low:
-            level = levels[1]  # the range may begin or end within this class
-            ends = {each: level.edges(each) for each in _inside(place)}
-            beyond = [each for each, (a, b) in ends.items() if b <= low or a >= high]
-        numbers += [level.between(each, each + 1) for each in beyond]
-    return sum(numbers), std * math.sqrt(len(numbers))
+    places = list(range(-most, most + 1))
+    for level in levels:
+        ends = {place: level.edges(place) for place in places}
+        whole = [place for place, (a, b) in ends.items() if a >= low and b <= high]
+        numbers += map(level.of, whole)
+        cut = [k for k, (a, b) in ends.items() if k not in whole and a < high and b > low]
+        places = [place for each in cut for place in _inside(each)]
+    return sum(numbers), len(numbers)
 
 
 def _inside(place: int) -> Sequence[int]:
@@ -142,7 +152,7 @@ def _outermost(levels: Sequence[_Level], std: float, end: int) -> Fraction:
     for level in finer:
         inside, beyond = _inside(place), 0
         for n, place in enumerate(inside if end == 0 else inside[::-1], 1):
-            one = level.between(place, place + 1)
+            one = level.of(place)
             beyond += one
             if beyond > _NOISE[0] * std * math.sqrt(n) or one > _NOISE[1] * std:
                 edge = level.edges(place)[end]
@@ -157,9 +167,11 @@ def max_rows_table(
 ) -> tuple[MaxRows, ...]:
     """Return what each max_rows would leave out; nothing where no class stands out of the noise.
 
-    Persons have up to twice as many rows as those of the last class that is seen. Of a class by one
-    digit the rows are those of its classes by two, or of as many persons in its middle: whichever
-    is known better, given the noise and how far persons may be from the middle.
+    Persons are counted up to twice the rows of the last class that is seen. Of a class by one digit
+    the rows are those of its classes by two, or of as many persons in its middle: whichever is
+    known better, given the noise and how far persons may be from the middle. Beyond, as many
+    persons are taken to be as the last octave has for those of the one before, give or take as
+    many: noise hides a long tail of few persons, who have many rows.
 
     Args:
         noisy: persons by their number of rows, in all classes by one digit, then by two.
@@ -171,7 +183,7 @@ def max_rows_table(
     if not persons.classes:
         return ()
     total, table = max(persons.add_up(0)[0], 1.0), list[MaxRows]()
-    for most in (step * 10**power for power in range(len(noisy)) for step in _STEPS):
+    for most in sorted({step * 10**power // 10 for power in range(len(noisy)) for step in _STEPS}):
         share = persons.add_up(most)[0] / total
         # the same sums again, in classes by what says this share best
         more, std_of_share = (rows / total for rows in persons.add_up(most, share))
@@ -188,25 +200,42 @@ class _Persons:
 
     def __init__(self, noisy: Ints, std: float) -> None:
         self.std = std
-        coarse, fine = np.split(noisy, [2 * classes_by(ROW_DIGITS[0]) + 1])
-        of_one, of_two = coarse[classes_by(1) :].tolist(), fine[classes_by(2) :].tolist()
-        seen = np.flatnonzero(coarse >= above_noise(std, 1, len(ROW_DIGITS))) - classes_by(1)
-        last = [class_edges(1, k)[1] for k in seen.tolist() if class_edges(1, k)[0] >= 1]
-        self.most_seen = int(last[-1]) - 1 if last else 0
+        coarse, fine = levels = _levels(noisy, std, ROW_DIGITS)
+        last = [coarse.edges(k)[1] for k in coarse.seen if coarse.edges(k)[0] >= 1]
+        self.end = 2 * last[-1] if last else Fraction(0)
+        self.most_seen = int(self.end / 2) - 1
         # of each class by one digit its persons and edges, and the same of its classes by two
         self.classes: list[list[_Counted]] = []
-        for k, n in enumerate(of_one):
-            low, high = class_edges(1, k)
-            if 1 <= low < 2 * (self.most_seen + 1) and last:
-                parts = [(of_two[j], *class_edges(2, j)) for j in _inside(k)]
+        for k in range(1, classes_by(1) + 1):
+            low, high = coarse.edges(k)
+            if 1 <= low < self.end:
+                parts = [(fine.of(j), *fine.edges(j)) for j in _inside(k)]
                 counted = [
                     _Counted(n, int(a), math.ceil(b) - 1) for n, a, b in parts if a == int(a)
                 ]
-                self.classes.append([_Counted(n, int(low), int(high) - 1), *counted])
+                one = _Counted(coarse.of(k), int(low), int(high) - 1)
+                self.classes.append([one, *counted])
+        self.hidden = self._beyond(levels) if last else (0.0, 0.0, 0.0)
+
+    def _beyond(self, levels: Sequence[_Level]) -> tuple[float, float, float]:
+        """Return persons beyond all classes, their rows, and how far off these may be."""
+        (last, n), (before, m) = (
+            _between(levels, self.end / part, 2 * self.end / part) for part in (2, 4)
+        )
+        ahead = max(before, self.std * math.sqrt(m))
+
+        def all_after(persons: float) -> tuple[float, float]:
+            share = min(persons / ahead, _LASTS)
+            first = persons * share  # in the next octave, who have 1.5 times its beginning
+            return first / (1 - share), first * 1.5 * float(self.end) / (1 - 2 * share)
+
+        persons, rows = all_after(max(last, 0))
+        return persons, rows, all_after(max(last, 0) + self.std * math.sqrt(n))[1]
 
     def add_up(self, most: int, less: float = 0.0) -> tuple[float, float]:
         """Return the rows beyond `most` of each person, less a share of all, and how exactly."""
-        sums, variances = 0.0, 0.0
+        persons, rows, off = self.hidden
+        sums, variances = (1 - less) * rows - most * persons, ((1 - less) * off) ** 2
         for one, *parts in self.classes:
             ways = []
             for classes in ([one], parts):

@@ -53,7 +53,8 @@ def within_reason(delta: Fraction, spec: Spec) -> Fraction:
     if delta > declared and large_delta(delta, spec):
         raise SpecError(
             f"--delta {power(float(delta))} is above the delta {power(float(declared))} that the "
-            "spec declares, and so large that records may be published as they are; leave it out"
+            "spec declares, and so large that records may be published as they are; "
+            f"{f'take {power(float(declared))} or less' if declared else 'leave it out'}"
         )
     return delta
 
