@@ -201,7 +201,7 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
         if done.query.sought != "values":
             nothing = "nothing stands out of the noise"
         if done.query.sought == "numbers":
-            nothing = "no number but perhaps 0 is so common; for texts there is --column"
+            nothing += ", but perhaps 0; for texts there is --column"
         return f"{nothing}; a larger epsilon finds more, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()

@@ -52,9 +52,10 @@ def test_the_share_of_rows_left_out_is_within_its_deviations(name, std):
             said.append(off / max(each.left_out_std, 1e-12))
             held.append(abs(off) <= 2 * each.left_out_std + 1e-9)
             assert each.noise_std == 3.0 * each.max_rows
-            assert each.error == pytest.approx(
-                np.hypot(each.left_out * rows.sum() / 10, each.noise_std), rel=0.5
-            )
+            if std < 10:  # else how many rows there are is not known so well
+                assert each.error == pytest.approx(
+                    np.hypot(each.left_out * rows.sum() / 10, each.noise_std), rel=0.5
+                )
     assert np.mean(held) > 0.9
     assert 0.4 < np.sqrt(np.mean(np.square(said))) < 1.25
 
@@ -76,7 +77,9 @@ def test_numbers_in_bins_and_outside_of_them_are_within_their_deviations(name, s
     outside, inside = [], []
     for _ in range(DRAWS):
         found = found_numbers(noisy(counts, std, rng), std)
-        low, high = float(found.edges[0]), float(found.edges[-1])
+        low, high = float(found.low), float(found.high)
+        assert [stop for _, stop, *_ in found.bins[:-1]] == [low for low, *_ in found.bins[1:]]
+        assert (found.edges[0], found.edges[-1]) == (found.low, found.high)
         beyond = ((numbers < low) | (numbers >= high)).sum()
         outside.append((found.outside - beyond) / found.outside_std)
         inside += [
