@@ -279,7 +279,8 @@ def _told_what_fits(
         else:
             remedy = "no epsilon is small enough to fit; " if refusal.funds.remaining else ""
             remedy += STILL_FREE
-        message = refusal.with_remedy(remedy)
+        what = "discovery" if isinstance(query, Discovery) else "release"
+        message = refusal.with_remedy(remedy, what=what)
         raise BudgetExceededError(message, exactly=refusal.exactly) from None
 
 

@@ -284,7 +284,7 @@ OTHERS = {
     "two columns": ((*NUMBER, "--column", "job"), ("", ""), 2, "a discovery is of one column"),
     "no column": ((*NUMBER[:2], *NUMBER[4:]), ("", ""), 2, "or --rows-per-person for"),
     "no such column": ((*NUMBER[:3], "x", *NUMBER[4:]), ("", ""), 6, "give --number the name"),
-    "an epsilon beyond": ((*NUMBER[:5], 9, *NUMBER[6:]), ("", ""), 3, "--number job"),
+    "an epsilon beyond": ((*NUMBER[:5], 9, *NUMBER[6:]), ("", ""), 3, "this discovery needs"),
 }
 
 

@@ -70,12 +70,12 @@ class NoRoomError(BudgetExceededError):
             ),
         )
 
-    def with_remedy(self, remedy: str) -> str:
-        """Return the message with a remedy in it, if there is one."""
-        parts = [self._refusal(), *([remedy] if remedy else []), "nothing was charged"]
+    def with_remedy(self, remedy: str, *, what: str = "release") -> str:
+        """Return the message with a remedy in it, if there is one; `what` is refused."""
+        parts = [self._refusal(what), *([remedy] if remedy else []), "nothing was charged"]
         return f"dataset {self.funds.account.dataset!r}: {'; '.join(parts)}"
 
-    def _refusal(self) -> str:
+    def _refusal(self, what: str) -> str:
         """Return how far the charge is from what is left, by the sum that is closest to it."""
         funds, price, tighter = self.funds, self.price, self.funds.tightest(self.price)
         over = tighter.over(price.units, price.pure)
@@ -84,7 +84,6 @@ class NoRoomError(BudgetExceededError):
         if tighter is funds.parent:
             budget += f" of its parent {tighter.dataset!r}, for all of its datasets together"
         if over is not None:
-            what = "discovery" if price.threshold else "release"
             return f"this {what} needs {times_left(over)} what is left of {budget}"
         if price.pure is None and tighter.decisive.left > 0:
             return f"Gaussian noise does not fit what is left of {budget}: only Laplace noise does"
