@@ -218,6 +218,7 @@ def read_derived(
                 raise given.node("name").mistake(
                     f"{quoted(given.name)} names an item already; rename one"
                 )
+            reader.named.clear()
             statistic, definition = reader.read(given)
             derived[given.name] = DerivedItem(
                 given.name,
@@ -225,7 +226,7 @@ def read_derived(
                 given.description,
                 definition,
                 str(node.place),
-                reader.take_items(),
+                tuple(dict.fromkeys(reader.named)),
             )
     return tuple(derived.values())
 
@@ -240,13 +241,8 @@ class _Reader:
     folder: Path | None
     derived: Mapping[str, DerivedItem]
     records: int | None
-    _named: list[str] = field(default_factory=list)
-
-    def take_items(self) -> tuple[str, ...]:
-        """Return the names of the items that were looked up since this was asked last."""
-        names = tuple(dict.fromkeys(self._named))
-        self._named.clear()
-        return names
+    # the items that were looked up for the statistic that is read
+    named: list[str] = field(default_factory=list)
 
     def read(self, given: DerivedFields) -> tuple[Statistic, str]:
         """Return a statistic and what it is in words."""
@@ -294,7 +290,7 @@ class _Reader:
                 f"{suggestion(node.text, self.items)}"
             )
         item = self.items[node.text]
-        self._named.append(item.name)
+        self.named.append(item.name)
         if len(item.tables) != 1 or item.tables[0].threshold < len(item.tables[0].axes):
             raise node.mistake(
                 f"{quoted(node.text)} is not one table with a row for every combination, which "

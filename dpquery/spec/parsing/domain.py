@@ -23,7 +23,6 @@ from dpquery.spec.parsing.fields import (
     EDGE,
     EDGES,
     AttributeFields,
-    BooleanFields,
     ColumnFields,
     DateFields,
     MergedFields,
@@ -216,7 +215,14 @@ class _DomainReader:
             case "bins":
                 return _bins(given.bins, self._problems)
             case "boolean":
-                return _boolean(given.boolean)
+                true, false = given.boolean.true, given.boolean.false
+                taken = {key for word in true for key in (word.casefold(), number(word))} - {None}
+                both = [word for word in false if word.casefold() in taken or number(word) in taken]
+                if both:
+                    raise given.boolean.node().mistake(
+                        f"{quoted(both[0])} would be both true and false; case does not count"
+                    )
+                return Boolean(true, false)
             case "values":
                 values = read_values(given.values, self._problems)
                 return categorical(values, self._problems, self._decimal, column=column)
@@ -278,16 +284,6 @@ def _bins(node: Node, problems: Problems) -> Bins:
     if len(edges) < 2:
         raise node.mistake("one edge makes no bin; give at least two")
     return Bins(tuple(edges))
-
-
-def _boolean(given: BooleanFields) -> Boolean:
-    true = {key for word in given.true for key in (word.casefold(), number(word))} - {None}
-    both = [word for word in given.false if word.casefold() in true or number(word) in true]
-    if both:
-        raise given.node().mistake(
-            f"{quoted(both[0])} would be both true and false; case does not count"
-        )
-    return Boolean(given.true, given.false)
 
 
 def _dates(given: DateFields) -> Dates:

@@ -148,7 +148,15 @@ def hierarchical(
     columns = dict(
         problems.each(order, lambda level: (level, _Column(level, body, *places[level], problems)))
     )
-    _check_apart(columns, nodes, problems)
+    first: dict[tuple[str, ...], str] = {}
+    for level, of_level in columns.items():
+        other = first.setdefault(tuple(of_level.codes), level)
+        if other != level:
+            problems.add(
+                nodes[level].place,
+                f"the columns {quoted(other)} and {quoted(level)} are the same in every line, so "
+                "that they are one level; leave one of them out",
+            )
     for child, parents in _above(lists).items():
         for parent in dict.fromkeys(parents):
             with problems.collected():
@@ -260,19 +268,6 @@ class _Column:
 
     def _line(self, row: int) -> int:
         return self.lines[row].place.line
-
-
-def _check_apart(columns: Mapping[str, _Column], nodes: LevelNodes, problems: Problems) -> None:
-    """Refuse two levels whose columns have the same codes in every line."""
-    first: dict[tuple[str, ...], str] = {}
-    for name, column in columns.items():
-        other = first.setdefault(tuple(column.codes), name)
-        if other != name:
-            problems.add(
-                nodes[name].place,
-                f"the columns {quoted(other)} and {quoted(name)} are the same in every line, so "
-                "that they are one level; leave one of them out",
-            )
 
 
 def _check_nested(child: _Column, parent: _Column) -> None:
