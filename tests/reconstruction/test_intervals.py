@@ -13,6 +13,7 @@ from dense import (
     random_strategies,
 )
 from release_parts import HEAD, Simulated, strategies, town, truth
+from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from dpquery.operators.blocks import Block, product
@@ -23,6 +24,7 @@ from dpquery.reconstruction.derived import (
     KnownRange,
     NoisyPairs,
     limits_of,
+    quantile_places,
     quotient_rows,
     rows_in,
 )
@@ -312,6 +314,25 @@ def test_errors_are_those_of_the_joint_noise(kind):
             assert rows.std_error[k] == pytest.approx(60 * np.linalg.norm(C[k] - t * D[k]) / scale)
             compared += 1
     assert compared == 17
+
+
+@pytest.mark.parametrize("interpolated", [False, True])
+def test_quantiles_of_all_groups_at_once_are_those_of_each_alone(interpolated):
+    """By isotonic regression of one group after the other, and the first count that is enough."""
+    rng, wanted = np.random.default_rng(3), (0.1, 0.5, 0.9)
+    counts = np.cumsum(rng.normal(2, 4, (5, 30, 8)), axis=-1)
+    counts[..., -1] = np.abs(counts).max(axis=-1) + 1
+    variances = rng.uniform(0.5, 3, (30, 8))
+    together = quantile_places(counts, variances, wanted, interpolated=interpolated)
+    for group in np.ndindex(5, 30):
+        weights = 1 / variances[group[1]]
+        rising = [0.0, *isotonic_regression(counts[group], weights=weights).x]
+        for p, place in zip(wanted, together[group], strict=True):
+            passed = next(k for k in range(8) if rising[k + 1] >= p * rising[-1])
+            step = rising[passed + 1] - rising[passed]
+            share = (p * rising[-1] - rising[passed]) / step if step > 0 else 0.5
+            within = min(max(share, 0.0), 1.0) if interpolated else 0
+            assert place == pytest.approx(passed + within, abs=1e-9)
 
 
 def test_intervals_of_quantiles_are_the_places_that_could_be_crossings():
