@@ -183,7 +183,8 @@ def max_rows_table(
     if not persons.classes:
         return ()
     total, table = max(persons.add_up(0)[0], 1.0), list[MaxRows]()
-    for most in sorted({step * 10**power // 10 for power in range(len(noisy)) for step in _STEPS}):
+    powers = range(len(str(persons.most_seen)) + 1)
+    for most in sorted({step * 10**power // 10 for power in powers for step in _STEPS}):
         share = persons.add_up(most)[0] / total
         # the same sums again, in classes by what says this share best
         more, std_of_share = (rows / total for rows in persons.add_up(most, share))
