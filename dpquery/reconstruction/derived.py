@@ -512,7 +512,7 @@ def _quantiles(
         np.where(lost, np.nan, np.interp(places.ravel(), np.arange(len(ends)), ends))
         for places in (passed, low, high)
     )
-    unknown, reason = np.full(len(lost), np.nan), "the number of records is lost in noise"
+    unknown, reason = np.full(len(lost), np.nan), "the total is lost in noise"
     return DerivedRows(estimate, unknown, low, high, lost, reason)
 
 

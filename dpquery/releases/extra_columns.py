@@ -74,8 +74,7 @@ def with_extra(
 
 def with_sampling(manifest: Manifest) -> Manifest:
     """Return a manifest with the columns of the error of the sample, where there are such."""
-    weight = manifest.privacy.weight
-    if weight is None or weight.design_effect is None:
+    if not sample_words(manifest):
         return manifest
     columns = (ColumnFacts(name, name, words, ()) for name, words in SAMPLING._asdict().items())
     return replace(manifest, extra=(*manifest.extra, *columns))
@@ -117,9 +116,15 @@ def extra_lines(manifest: Manifest) -> list[str]:
     ]
     if _biased(manifest):
         lines += ["", READING if manifest.error_bars else READING_UNBIASED]
-    if (weight := manifest.privacy.weight) is not None and weight.design_effect is not None:
-        lines += ["", READING_SAMPLE.format(effect=weight.design_effect)]
+    if words := sample_words(manifest):
+        lines += ["", words]
     return lines
+
+
+def sample_words(manifest: Manifest) -> str:
+    """Return what the error of a sample is made of; nothing where none is told."""
+    effect = manifest.privacy.weight and manifest.privacy.weight.design_effect
+    return "" if effect is None else READING_SAMPLE.format(effect=effect)
 
 
 def _expected_words(column: ColumnFacts) -> str:

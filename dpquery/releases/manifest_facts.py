@@ -317,13 +317,15 @@ class DerivedFacts:
 
 def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
     """Return the derived items with their files."""
+    counted = "the number of records"
+    by_weight = counted if spec.privacy.weight is None else "the weight of the records"
     return tuple(
         DerivedFacts(
             item.name,
             f"{item.name}.parquet",
             item.size,
             item.statistic.kind,
-            item.definition,
+            item.definition.replace(counted, by_weight),
             item.description,
         )
         for item in spec.derived

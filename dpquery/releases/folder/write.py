@@ -285,7 +285,7 @@ def write_release(
 
 
 def _write_sources(folder: Path, sources: Sources, manifest: Manifest) -> None:
-    fields = other_fields(schema_of(MEASUREMENTS.values()), MEASUREMENTS)
+    fields = other_fields(schema_of(MEASUREMENTS.values()), MEASUREMENTS, manifest)
     metadata = _metadata(manifest, {"step": str(2**manifest.noise.shift)}, fields)
     write_measurements(
         folder / MEASUREMENTS_FILE, sources.values, sources.measured, metadata=metadata
@@ -352,7 +352,7 @@ def _write_table(
     manifest: Manifest,
     columns: Mapping[str, FileColumn] | None = None,
 ) -> None:
-    fields = () if columns is None else other_fields(table.schema, columns)
+    fields = () if columns is None else other_fields(table.schema, columns, manifest)
     described = table.replace_schema_metadata(_metadata(manifest, {}, fields))
     with _writer(path, described.schema) as writer:
         writer.write_table(described)

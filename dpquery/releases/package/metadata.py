@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from dpquery.releases.extra_columns import sample_words
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.package.pages import Content, Heading, Paragraph, TextTable
 from dpquery.releases.package.tables import NOISE_SUFFIX, PackagedTable, may_be_blank
@@ -51,8 +52,9 @@ FILE_WORDS = {
 }
 """What the files of a package hold that are no tables."""
 NOISE_WORDS = (
-    "The same estimates with further draws of their noise. The standard error of any statistic of "
-    "them is the root mean square of what it is of estimate + noise, less what it is of estimate"
+    "The same estimates with further draws of their noise. The standard error that noise gives any "
+    "statistic of them is the root mean square of what it is of estimate + noise, less what it is "
+    "of estimate"
 )
 
 
@@ -94,11 +96,11 @@ def code_book(
 
 
 def _reading(manifest: Manifest) -> str:
-    errors = (
-        "Every number has its standard error and an interval beside it: they are of the noise alone"
-        if manifest.error_bars
-        else "The numbers have no error bars: how far they are off depends on the records"
-    )
+    errors = "The numbers have no error bars: how far they are off depends on the records"
+    if manifest.error_bars:
+        errors = "Numbers have a standard error and an interval beside them, of the noise alone"
+    if sample_words(manifest):
+        errors += "; `total_std`, `total_low` and `total_high` take in the sample, where filled in"
     return (
         "The numbers are noisy on purpose, to protect whom they count. "
         f"{errors}. `statement.md` says what is promised and `quality.md` how they were made. An "
@@ -323,7 +325,8 @@ def registry_entry(manifest: Manifest, about: About, domain: Domain | None) -> s
 def _basic(manifest: Manifest, about: About, title: str) -> _Tree:
     names = ", ".join(item.name for item in manifest.items)
     sums = any(item.summed is not None for item in manifest.items)
-    of = "counts and sums" if sums else "counts"
+    of = "weighted " * (manifest.privacy.weight is not None)
+    of += "counts and sums" if sums else "counts"
     return {
         "name": _plain(title),
         "data_curators": [
@@ -382,11 +385,13 @@ def _privacy_loss(manifest: Manifest) -> _Tree:
 
 
 def _implementation(manifest: Manifest) -> _Tree:
+    weight = manifest.privacy.weight
+    taken = "None on the records" if weight is None else f"{weight.words}. No other"
     libraries = ", ".join(f"{name} {version}" for name, version in manifest.libraries)
     return {
-        "preprocessing_and_hyperparameter_tuning": "None on the records: the domain is declared "
-        "and the strategy is chosen from the declared questions alone, before the records are "
-        "opened.",
+        "preprocessing_and_hyperparameter_tuning": f"{taken}: the domain is "
+        "declared and the strategy is chosen from the declared questions alone, before the records "
+        "are opened.",
         "mechanisms": f"{manifest.guarantee.mechanism}, over the measurements of the strategy "
         f"`{manifest.strategy.name}`. Noise is drawn on whole numbers by {manifest.noise.source}, "
         f"so that no floating point touches it. Made by dpquery {manifest.tool} ({libraries}). "

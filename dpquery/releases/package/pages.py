@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from dpquery.releases.extra_columns import sample_words
 from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
-from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, roundings
+from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, over_units, roundings
 from dpquery.releases.package.tables import PackagedTable
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.words import count, without_controls
@@ -255,13 +256,15 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
     shown = f"{count(len(items), 'item')}: {', '.join(f'`{table.name}`' for table in items)}."
     if manifest.derived:
         shown += f" Derived from them: {', '.join(f'`{item.name}`' for item in manifest.derived)}."
-    sums = [item.summed.words for item in manifest.items if item.summed is not None]
+    sums, weight = [item.summed.words for item in manifest.items if item.summed], ""
+    if manifest.privacy.weight is not None:
+        weight = f" {manifest.privacy.weight.words}."
     return {number: text for number, text in said.items() if text} | {
         "S.3.1": f"{about.description or ''} {shown}".strip(),
         "S.3.2": "The values of every column are listed in `codebook.md`.",
         "S.3.5": f"Rows of the records of {manifest.dataset.id}. Protected: "
         f"{unit_words(manifest.privacy)}",
-        "S.4": "; ".join(["Number of records", *dict.fromkeys(sums)]) + ".",
+        "S.4": "; ".join(["Weight" if weight else "Number of records", *dict.fromkeys(sums)]) + ".",
         "S.7.2": f"Differential privacy: {guarantee_line(manifest.guarantee)}. Compared: "
         f"{neighbour_words(manifest.privacy)} {_sentence(manifest.guarantee.cumulative)} "
         "`statement.md` says it in full. No table was suppressed or coarsened for "
@@ -269,13 +272,12 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
         "S.10.6": "`statement.md`, and `release.plan` for what was measured.",
         "S.10.7": "This page; `errors.parquet` for the errors of every item.",
         "S.13.1": _accuracy(manifest),
-        "S.13.2": "None by the noise: intervals in the tables are of the noise and no sampling "
-        f"intervals. Whether the records are a sample: {OPEN}",
+        "S.13.2": _sampling(manifest),
         "S.13.3.4": _noise(manifest),
         "S.13.3.5": _model(manifest),
         "S.15.4": _coherence(manifest),
         "S.18.5": f"Tables are counted from the records and noise is added ({_method(manifest)}); "
-        f"post-processing: {_sentence(manifest.postprocessing)}",
+        f"post-processing: {_sentence(manifest.postprocessing)}{weight}",
         "S.18.6": "No seasonal adjustment is made by the release.",
     }
 
@@ -292,9 +294,20 @@ def _accuracy(manifest: Manifest) -> str:
             f"are biased. Errors of the records themselves: {OPEN}"
         )
     return (
-        f"The noise has a root mean square standard error of {strategy.rmse:.4g} over all answers; "
-        "each has its own beside it, with an interval at the "
+        f"The noise has a root mean square standard error of {strategy.rmse:.4g} over all answers"
+        f"{over_units(manifest.items)}; each has its own beside it, with an interval at the "
         f"{100 * manifest.level:g} % level. Errors of the records themselves: {OPEN}"
+    )
+
+
+def _sampling(manifest: Manifest) -> str:
+    if words := sample_words(manifest):
+        return f"Answers, shares, means and ratios have it beside them, where it is known. {words}"
+    if manifest.privacy.weight is not None:
+        return "Records have weights, as those of a sample; no error in the tables is of sampling."
+    return (
+        "None by the noise: intervals in the tables are of the noise and no sampling intervals. "
+        f"Whether the records are a sample: {OPEN}"
     )
 
 

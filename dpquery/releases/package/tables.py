@@ -85,13 +85,13 @@ def packaged_tables(
             for (name, columns), word in zip(lists, words, strict=True):
                 description = f"{facts.name}: {word}"
                 with saying_damage(directory, name):
-                    tables.append(_other_table(directory / name, description, columns))
+                    tables.append(_other_table(directory / name, description, columns, manifest))
     for derived in manifest.derived:
         with saying_damage(directory, derived.file):
             tables.append(_table_of_rows(directory / derived.file, derived, manifest, domain))
     with saying_damage(directory, ERRORS_FILE):
         title = "What the answers of each item are worth, in short"
-        tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS))
+        tables.append(_other_table(directory / ERRORS_FILE, title, ERRORS, manifest))
     return tuple(tables)
 
 
@@ -126,9 +126,11 @@ def _table_of_rows(
     return PackagedTable(facts.name, path, facts.description or shows, rows, fields, unique)
 
 
-def _other_table(path: Path, description: str, columns: Mapping[str, FileColumn]) -> PackagedTable:
+def _other_table(
+    path: Path, description: str, columns: Mapping[str, FileColumn], manifest: Manifest
+) -> PackagedTable:
     with opened(path, rows=None) as file:
-        fields = other_fields(file.schema_arrow, columns)
+        fields = other_fields(file.schema_arrow, columns, manifest)
         rows = file.metadata.num_rows
     return PackagedTable(path.name.removesuffix(".parquet"), path, description, rows, fields)
 

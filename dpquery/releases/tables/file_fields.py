@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from dpquery.releases.manifest import Manifest, WeightFacts
+from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts
 from dpquery.releases.tables.file_columns import (
     AMOUNT,
@@ -62,7 +62,7 @@ FACT_FLAG = (
 )
 """The same of the flag, where there are public facts."""
 DERIVED_FIELDS: dict[str, tuple[str, str]] = {
-    "quantile": ("Which share of the records lies below the estimate", SHARE),
+    "quantile": ("Which share of the {counted} lies below the estimate", SHARE),
     "estimate": ("The {statistic}, from noisy answers; empty where it is lost in noise", NO_UNIT),
     "std_error": ("Its standard error by first derivatives, where it has one", NO_UNIT),
     "ci_low": ("Lower end of the {level} interval, which takes in the noise of all", NO_UNIT),
@@ -95,16 +95,16 @@ def item_fields(
     known |= {} if manifest.error_bars else FITTED_FIELDS
     known |= {"flag": FACT_FLAG} if manifest.facts else {}
     known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}
-    return _row_fields(
-        schema, known, _words(facts.summed, manifest.level, manifest.privacy.weight), domain
-    )
+    return _row_fields(schema, known, _words(facts.summed, manifest), domain)
 
 
 def derived_item_fields(
     schema: pa.Schema, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
 ) -> tuple[FileField, ...]:
     """Return the columns of the file of a derived item."""
-    words = {"statistic": facts.kind, "level": f"{100 * manifest.level:g} %"}
+    statistic = "sum of the rows" if facts.kind == "merged" else facts.kind
+    counted = COUNTED if manifest.privacy.weight is None else "weight"
+    words = _words(None, manifest) | {"statistic": statistic, "counted": counted}
     return _row_fields(schema, DERIVED_FIELDS, words, domain)
 
 
@@ -129,10 +129,14 @@ def _row_fields(
     return tuple(fields)
 
 
-def other_fields(schema: pa.Schema, columns: Mapping[str, FileColumn]) -> tuple[FileField, ...]:
+def other_fields(
+    schema: pa.Schema, columns: Mapping[str, FileColumn], manifest: Manifest
+) -> tuple[FileField, ...]:
     """Return the columns of a file that is not an item's."""
     described = [columns[field.name] for field in schema]
-    words = _words(None, 0.0)
+    words = _words(None, manifest)
+    if any(item.summed for item in manifest.items):
+        words["unit"] += ", or of what the item sums"
     pairs = zip(schema, described, strict=True)
     return tuple(_known(field, column.meaning, column.unit, words) for field, column in pairs)
 
@@ -148,14 +152,13 @@ def field_kind(kind: pa.DataType) -> FieldKind:
     return "date" if pa.types.is_date(kind) else "text"
 
 
-def _words(
-    summed: SummedFacts | None, level: float, weight: WeightFacts | None = None
-) -> dict[str, str]:
+def _words(summed: SummedFacts | None, manifest: Manifest) -> dict[str, str]:
+    weight = manifest.privacy.weight
     amount = "count" if summed is None else f"sum of {summed.of}"
     unit = COUNTED if summed is None else summed.of
     if weight is not None:
         amount, unit = f"weighted {amount}", weight.column if summed is None else unit
-    return {"amount": amount, "level": f"{100 * level:g} %", "unit": unit}
+    return {"amount": amount, "level": f"{100 * manifest.level:g} %", "unit": unit}
 
 
 def _known(column: pa.Field, meaning: str, unit: str, words: Mapping[str, str]) -> FileField:
