@@ -335,6 +335,11 @@ def replicates_command(
     else:
         show("\n".join(done.files))
     say(f"wrote {done.directory}: {done.draws} draws of the noise beside each estimate")
+    if done.sampled:
+        say(
+            "what they tell is the error of the noise alone: that of the sample, which `total_std` "
+            "takes in, comes on top and may be larger"
+        )
     say("nothing was charged: neither the data nor the ledger was opened")
 
 

@@ -32,7 +32,9 @@ from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
 from dpquery.reconstruction.derived import JointAnswers, derived_rows
 from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
+from dpquery.releases.extra_columns import reading_sample
 from dpquery.releases.folder.write import check_apart
+from dpquery.releases.manifest import read_manifest
 from dpquery.releases.package.tables import safe_cells
 from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import DerivedItem, Item
@@ -50,6 +52,7 @@ class ReplicatesReport:
     directory: Path  # the folder
     files: tuple[str, ...]  # the names of its files
     draws: int  # how many draws of the noise they hold
+    sampled: bool  # whether estimates have an error of their sample too, which no draw holds
 
 
 def replicates(
@@ -105,7 +108,8 @@ def replicates(
                 files.append(f"{name}.csv")
                 with replacing(directory / files[-1]) as draft:
                     csv.write_csv(safe_cells(table), draft)
-    return ReplicatesReport(directory, tuple(files), draws)
+    sampled = bool(reading_sample(read_manifest(source)))
+    return ReplicatesReport(directory, tuple(files), draws, sampled)
 
 
 def drawn_tables(source: Path, names: Sequence[str], draws: int) -> dict[str, pa.Table]:

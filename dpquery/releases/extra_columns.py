@@ -74,7 +74,7 @@ def with_extra(
 
 def with_sampling(manifest: Manifest) -> Manifest:
     """Return a manifest with the columns of the error of the sample, where there are such."""
-    if not sample_words(manifest):
+    if not reading_sample(manifest):
         return manifest
     columns = (ColumnFacts(name, name, words, ()) for name, words in SAMPLING._asdict().items())
     return replace(manifest, extra=(*manifest.extra, *columns))
@@ -116,12 +116,12 @@ def extra_lines(manifest: Manifest) -> list[str]:
     ]
     if _biased(manifest):
         lines += ["", READING if manifest.error_bars else READING_UNBIASED]
-    if words := sample_words(manifest):
+    if words := reading_sample(manifest):
         lines += ["", words]
     return lines
 
 
-def sample_words(manifest: Manifest) -> str:
+def reading_sample(manifest: Manifest) -> str:
     """Return what the error of a sample is made of; nothing where none is told."""
     effect = manifest.privacy.weight and manifest.privacy.weight.design_effect
     return "" if effect is None else READING_SAMPLE.format(effect=effect)

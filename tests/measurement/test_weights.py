@@ -448,6 +448,9 @@ def test_the_pages_of_a_package_say_what_is_counted_and_whose_error_is_told(here
     assert ("no sampling intervals" in said["S.13.2"]) is not by_weight
     assert ("no error in the tables is of sampling" in said["S.13.2"]) is (by_weight and not told)
     assert "The standard error that noise gives any statistic" in pages["codebook.md"]
+    assert ("`total_std` takes in, is not in it" in pages["codebook.md"]) is told
+    said = " ".join(ok("replicates", "--draws", "2").err.split())
+    assert ("the error of the noise alone: that of the sample" in said) is told
 
 
 def test_what_noise_hides_of_the_sample_is_null_and_said_so(here):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from dpquery.releases.extra_columns import sample_words
+from dpquery.releases.extra_columns import reading_sample
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.package.pages import Content, Heading, Paragraph, TextTable
 from dpquery.releases.package.tables import NOISE_SUFFIX, PackagedTable, may_be_blank
@@ -56,6 +56,7 @@ NOISE_WORDS = (
     "statistic of them is the root mean square of what it is of estimate + noise, less what it is "
     "of estimate"
 )
+WITHOUT_SAMPLE = "; the error of the sample, which `total_std` takes in, is not in it"
 
 
 def release_title(manifest: Manifest, about: About) -> str:
@@ -87,7 +88,8 @@ def code_book(
         stem = f"{table.name}{NOISE_SUFFIX}"
         drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
         if drawn:
-            rows_of_files.append((", ".join(drawn), f"{table.rows:,}", NOISE_WORDS))
+            words = f"{NOISE_WORDS}{WITHOUT_SAMPLE if reading_sample(manifest) else ''}"
+            rows_of_files.append((", ".join(drawn), f"{table.rows:,}", words))
     rows_of_files += [(f"`{n}`", "", shows) for n, shows in FILE_WORDS.items() if n in files]
     content += [Heading("Files"), TextTable(("File", "Rows", "Shows"), tuple(rows_of_files))]
     for table in tables:
@@ -99,7 +101,7 @@ def _reading(manifest: Manifest) -> str:
     errors = "The numbers have no error bars: how far they are off depends on the records"
     if manifest.error_bars:
         errors = "Numbers have a standard error and an interval beside them, of the noise alone"
-    if sample_words(manifest):
+    if reading_sample(manifest):
         errors += "; `total_std`, `total_low` and `total_high` take in the sample, where filled in"
     return (
         "The numbers are noisy on purpose, to protect whom they count. "

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dpquery.releases.extra_columns import sample_words
+from dpquery.releases.extra_columns import reading_sample
 from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
 from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, over_units, roundings
 from dpquery.releases.package.tables import PackagedTable
@@ -301,7 +301,7 @@ def _accuracy(manifest: Manifest) -> str:
 
 
 def _sampling(manifest: Manifest) -> str:
-    if words := sample_words(manifest):
+    if words := reading_sample(manifest):
         return f"Answers, shares, means and ratios have it beside them, where it is known. {words}"
     if manifest.privacy.weight is not None:
         return "Records have weights, as those of a sample; no error in the tables is of sampling."
