@@ -287,6 +287,12 @@ class Forks:
         assert answer, "the server of forked processes has ended"
         return [Ended(**fields) for fields in json.loads(answer)]
 
+    def ended(self, *arguments, code=""):
+        """Run a command in a process of its own here; `code` is Python to run there before it."""
+        job = {"folder": Path.cwd(), "arguments": [*map(str, arguments)], "before": code}
+        (done,) = self.run(job | {"environment": dict(os.environ)})
+        return done
+
     def __enter__(self):
         return self
 
@@ -396,9 +402,9 @@ def work(job, calls):
 
 
 if __name__ == "__main__":
-    library = sys.argv[1]
-    exec(WARM, {})  # noqa: S102 - text of this file
     from town import quickly
 
+    library = sys.argv[1]
     with quickly():
+        exec(WARM, {})  # noqa: S102 - text of this file
         serve(library)

@@ -450,7 +450,7 @@ SPECIAL = st.sampled_from(
 )
 LINE = st.one_of(NICE, NICE, BITTEN, NASTY, SPECIAL)
 FUZZ = settings(
-    max_examples=150,
+    max_examples=60,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import pandas as pd
+import typer.main
 
 import dpquery
 from dpquery.cli.app import main
@@ -50,13 +51,17 @@ GAUSSIAN_SPEC = SPEC.replace("neighbours: add-remove", "neighbours: replace, del
     "{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"
 )
 PERSON_SPEC = SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
-ANY_PLAN = ("plan", "--time-limit", "0")
-"""The command where any strategy will do."""
+ANY = ("--time-limit", "0")
+"""Options of plan where any strategy will do."""
+ANY_PLAN = ("plan", *ANY)
 CSV = b"age,sex,region,income\n0,F,1,5\n2,M,2,15\n4,F,9,45.5\n3,M,1,20.5\n9,F,1,5\n1,M,,0\n"
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - folders of our own are made in it
 FAST = _MEMORY if os.access(_MEMORY, os.W_OK) else None
 """Where to make folders that no disk should slow down: in memory, if that can be."""
+
+
+_COMMAND = cache(typer.main.get_command)
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,12 @@ def quickly():
     """Commands leave out most of what takes long and changes no plan and no release.
 
     A solution is held against fewer draws of noise, as where it is a large one, and no other
-    weights are tried for what `plan` prints. Tests of either do without.
+    weights are tried for what `plan` prints. Tests of either do without. The options of all
+    commands are read off once.
     """
     with (
-        mock.patch("dpquery.reconstruction.checks.MOST_DRAWS", 16),
+        mock.patch("typer.main.get_command", _COMMAND),
+        mock.patch("dpquery.reconstruction.checks.MOST_DRAWS", 4),
         mock.patch("dpquery.planning.worth.FACTORS", ()),
     ):
         yield
@@ -155,20 +162,20 @@ def ended(process, seconds=600):
     return Done(process.returncode, out, err)
 
 
-def plan_town(folder, spec=SPEC):
+def plan_town(folder, spec=SPEC, *options):
     """Fill a folder with a spec, its plan, a ledger and data: what was planned once is copied."""
-    shutil.copytree(_planned_town(spec), folder, dirs_exist_ok=True)
+    shutil.copytree(_planned_town(spec, *options), folder, dirs_exist_ok=True)
 
 
 @cache
-def _planned_town(spec):
+def _planned_town(spec, *options):
     room = tempfile.TemporaryDirectory(prefix="town", dir=FAST)
     atexit.register(room.cleanup)
     folder = Path(room.name)
     (folder / "workload.yaml").write_text(spec)
     (folder / "data.csv").write_bytes(CSV)
     ledger = ("--ledger", folder / "state" / "ledger.db")
-    ok("plan", folder / "workload.yaml", "--out", folder / "dpquery.plan", *ledger)
+    ok("plan", folder / "workload.yaml", "--out", folder / "dpquery.plan", *ledger, *options)
     return folder
 
 

@@ -34,7 +34,7 @@ from rounds import (
     rehearse_tables,
     write_csv,
 )
-from town import contents, ended, kinds, ok, plan_town, renew, spent, start
+from town import contents, kinds, ok, plan_town, renew, spent
 
 from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement import curator
@@ -342,7 +342,7 @@ def planned(request, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_command_killed_between_rounds_is_completed_by_the_next(
-    planned, tmp_path, monkeypatch, place, record_property
+    planned, tmp_path, monkeypatch, forks, place, record_property
 ):
     kind, folder = planned
     renew(tmp_path / "town", folder)
@@ -350,7 +350,7 @@ def test_a_command_killed_between_rounds_is_completed_by_the_next(
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
     where, number, parts = PLACES[place]
     dies = (*(where or kind.fit), number)
-    done = ended(start(*RELEASE, code=f"{KILLED}\ndies{dies!r}"))
+    done = forks.ended(*RELEASE, code=f"{KILLED}\ndies{dies!r}")
     assert (done.code, done.out) == (-9, "")
     committed = [name for name in contents("state") if name.endswith(".i64")]
     assert len(committed) == parts or (parts is None and len(committed) >= 3)

@@ -166,7 +166,7 @@ def test_shares_and_the_total_hold_where_no_item_counts_undeclared_values(tmp_pa
         assert abs(total - 6000) < 6 * error
 
 
-@pytest.mark.nightly(daily="[2]")
+@pytest.mark.nightly(daily=r"\[2\]")
 @pytest.mark.parametrize("seed", range(4))
 def test_no_total_errs_far_more_than_the_worst_answer_and_no_answer_pays_for_it(tmp_path, seed):
     chance = np.random.default_rng(seed)

@@ -39,7 +39,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounds import MIXED_SPEC, rehearse
 from specs import FUZZ, unhashed
-from town import PERSON_SPEC, SPEC, contents, ok, plan_town, renew, run, spent
+from town import ANY, PERSON_SPEC, SPEC, contents, ok, plan_town, renew, run, spent
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.folder.noisy_files import (
@@ -65,7 +65,7 @@ EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u20
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("released") / "town"
-    plan_town(folder, MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 50}"))
+    plan_town(folder, MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 50}"), *ANY)
     rehearse(folder / "dpquery.plan")
     (folder / "more.yaml").write_text(QUESTIONS)
     (folder / "secret.parquet").write_bytes(b"outside")

@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import shlex
+import shutil
 import zlib
 from pathlib import Path
 
@@ -85,12 +86,23 @@ NO_SPECS = {
 }
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("released")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+        Path("s.yaml").write_text(SPEC)
+        Path("d.csv").write_text("x\na\nb\n")
+        Path("q.yaml").write_text("workload: [{name: u, product: {}}]\n")
+        assert run("plan", "s.yaml", "--time-limit", 1).code == 0
+        assert run("release", "d.csv", "--epsilon", 1).code == 0
+    return folder
+
+
 @pytest.fixture
-def released(here):
-    Path("d.csv").write_text("x\na\nb\n")
-    Path("q.yaml").write_text("workload: [{name: u, product: {}}]\n")
-    assert run("plan", "s.yaml", "--time-limit", 1).code == 0
-    assert run("release", "d.csv", "--epsilon", 1).code == 0
+def released(here, template):
+    shutil.copytree(template, here, dirs_exist_ok=True)
     return here
 
 

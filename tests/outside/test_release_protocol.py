@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from town import CSV, SPEC, contents, ended, kinds, ok, refused, renew, run, spent, start
+from town import ANY_PLAN, CSV, SPEC, contents, ended, kinds, ok, refused, renew, run, spent, start
 
 EARLIER = ("release", "data.csv", "--epsilon", "0.5")
 LATER = ("release", "data.csv", "--epsilon", "1", "--replace")
@@ -86,10 +86,10 @@ def is_whole(folder="release"):
     ],
 )
 def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
-    released, moment, record_property
+    released, forks, moment, record_property
 ):
     before = contents("release")
-    killed = ended(start(*LATER, code=f"{KILLER}\n{MOMENTS[moment]}"))
+    killed = forks.ended(*LATER, code=f"{KILLER}\n{MOMENTS[moment]}")
     assert killed.code == -9, killed
     record_property("crashes", 1)
     assert killed.out == killed.err == ""
@@ -108,9 +108,9 @@ def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
 
 
 @pytest.mark.nightly
-def test_a_run_killed_inside_the_swap_gives_the_earlier_release_back(released):
+def test_a_run_killed_inside_the_swap_gives_the_earlier_release_back(released, forks):
     before = contents("release")
-    assert ended(start(*LATER, code=f"{KILLER}\n{MOMENTS['inside the swap']}")).code == -9
+    assert forks.ended(*LATER, code=f"{KILLER}\n{MOMENTS['inside the swap']}").code == -9
     ok(*EARLIER)
     assert contents("release") == before
     tidy(released)
@@ -416,7 +416,7 @@ def planned(tmp_path_factory):
     for name, spec in WAVES.items():
         (folder / f"{name}.yaml").write_text(spec)
         ledger = ("--ledger", folder / "state" / "ledger.db")
-        ok("plan", folder / f"{name}.yaml", "--out", folder / f"{name}.plan", *ledger)
+        ok(*ANY_PLAN, folder / f"{name}.yaml", "--out", folder / f"{name}.plan", *ledger)
     return folder
 
 
@@ -499,14 +499,14 @@ def test_plan_refuses_what_the_record_contradicts_with_a_remedy(waves):
         message = refused("plan", "changed.yaml", "--out", "changed.plan", code=code)
         assert words in message
     Path("changed.yaml").write_text(spec.replace("{epsilon: 3}", "{epsilon: 5}"))
-    ok("plan", "changed.yaml", "--out", "changed.plan", "--change-cap")
+    ok(*ANY_PLAN, "changed.yaml", "--out", "changed.plan", "--change-cap")
     assert json.loads(ok("ledger", "status", "--json").out)[0]["cap"] == "5"
 
 
 def test_a_plan_of_another_ledger_is_not_charged_without_the_parent_it_names(waves):
     Path("alone.yaml").write_text(SPEC.replace("id: town", "id: wave-1"))
     other = ("--ledger", "other/ledger.db")
-    ok("plan", "alone.yaml", "--out", "alone.plan", *other)
+    ok(*ANY_PLAN, "alone.yaml", "--out", "alone.plan", *other)
     message = refused(*publish("wave-1", "1", *other), code=5)
     assert "on record with no parent and the spec names 'panel'; run `dpquery plan`" in message
     # The other way round both are charged.

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from rounds import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, rehearse_tables
 from specs import unhashed
-from town import ANY_PLAN, CSV, contents, kinds, ok, plan_town, refused, renew, spent
+from town import ANY, ANY_PLAN, CSV, contents, kinds, ok, plan_town, refused, renew, spent
 
 from dpquery.mechanisms import fitted
 from dpquery.operators.compile import compile_spec
@@ -210,7 +210,7 @@ def test_at_another_epsilon_nothing_is_simulated(kind):
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("unit", ["person", "replace"])
 def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, unit, name):
-    plan_town(tmp_path / "made", PERSON_SPEC if unit == "person" else REPLACE_SPEC)
+    plan_town(tmp_path / "made", PERSON_SPEC if unit == "person" else REPLACE_SPEC, *ANY)
     place = moved_to(tmp_path / "town", tmp_path / "made", monkeypatch)
     KINDS[name].rehearse()
     if unit == "person":
@@ -365,7 +365,7 @@ def test_the_manifest_and_the_statement_say_what_was_chosen_and_measured(town):
 def test_a_run_of_an_older_edition_is_released_again_free_and_as_it_was(
     town, monkeypatch, edition, number
 ):
-    plan_town(town, MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}"))
+    plan_town(town, MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}"), *ANY)
     rehearse_tables()
     with monkeypatch.context() as patch:
         older = functools.partial(fitted.adaptive_mechanism, edition=edition)
