@@ -8,7 +8,7 @@ equal numbers only and has their order.
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 
 ExactNumber = tuple[int, int, str]
 """(sign, exponent, digits): the tuples of two numbers compare as the numbers do."""
@@ -217,6 +217,7 @@ def class_of(value: ExactNumber) -> int:
     return sign * (1 + min(max(place, 0), classes_by(3) - 1)) if sign < 0 or place >= 0 else 0
 
 
+@cache
 def class_edges(digits: int, place: int) -> tuple[Fraction, Fraction]:
     """Return from where a class by so many digits goes, and to below which number.
 
