@@ -412,7 +412,7 @@ def tables_of(cells, spec, subsets=SUBSETS):
     return tables
 
 
-@settings(FUZZ, max_examples=60)
+@settings(FUZZ, max_examples=30)
 @given(
     rows=BY_PERSON,
     max_rows=st.integers(1, 3),
@@ -636,7 +636,7 @@ def test_the_numbers_err_by_what_is_predicted(tmp_path, noise):
     truth = np.where(np.arange(11) == 7, 60, 0)
     subsets = [measured.block.attributes for measured in strategy.measurements]
     squares = []
-    for _ in range(200):
+    for _ in range(100):
         tables = tabulate(
             tmp_path / "panel.csv", spec=spec, subsets=subsets, classes=compiled.classes
         )
@@ -656,4 +656,4 @@ def test_the_numbers_err_by_what_is_predicted(tmp_path, noise):
         squares.append(float(np.mean(error**2)))
     spread = np.std(squares) / math.sqrt(len(squares))
     assert abs(np.mean(squares) - predicted**2) <= 5 * spread
-    assert spread < 0.12 * predicted**2  # so that an error of a factor would show
+    assert spread < 0.15 * predicted**2  # so that an error of a factor would show

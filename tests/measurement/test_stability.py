@@ -119,8 +119,8 @@ def try_lines(counts, files, extra, *, places, names=tuple(SPECS)):
     return pairs
 
 
-@pytest.mark.nightly(daily="8")
-@pytest.mark.parametrize("step", [4, 8])
+@pytest.mark.nightly(daily="16")
+@pytest.mark.parametrize("step", [4, 16])
 def test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most(counts, step, record_property):
     pairs = try_lines(counts, SMALL.values(), NASTY_LINES[::step], places=1)
     pairs += try_lines(counts, [PLAIN, SMALL["quotes"]], NASTY_LINES + LONG_LINES, places=2)
@@ -283,12 +283,12 @@ def some_or(many, *, some):
     return pytest.mark.parametrize("examples", [pytest.param(some, id="some"), long])
 
 
-@some_or(2500, some=150)
+@some_or(2500, some=60)
 def test_any_bytes_as_a_line_are_one_record_at_most(counts, record_property, examples):
     fuzz(raw_bytes(counts), record_property, examples=examples)
 
 
-@some_or(500, some=60)
+@some_or(500, some=30)
 def test_one_line_more_or_replaced_moves_every_table_by_one_or_two(
     tmp_path, record_property, examples
 ):

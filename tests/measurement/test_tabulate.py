@@ -415,8 +415,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent="", name="town"):
-    spec = SPEC.replace("{epsilon: 4, delta: 1e-6}", budget).replace(", version: 1", parent)
+def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent="", name="town", text=SPEC):
+    spec = text.replace("{epsilon: 4, delta: 1e-6}", budget).replace(", version: 1", parent)
     spec = spec.replace("id: town", f"id: {name}")
     Path("workload.yaml").write_text(spec)
     quick = ("--epsilon", 1, "--time-limit", 0, "--why")
@@ -510,13 +510,13 @@ PARENT = ", parent: {id: panel, budget: {epsilon: 8, delta: 1e-6}}"
 @pytest.mark.parametrize("parent", ["", PARENT], ids=["alone", "with a parent"])
 def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder, parent):
     """To and fro, its parent and that one's other datasets with it, at caps worked out anew."""
-    family = {"town"}
+    family, small = {"town"}, {"parent": parent, "text": SPEC[: SPEC.index("  - name: pairs")]}
     if parent:
-        planned(parent=parent, name="other")
+        planned(name="other", **small)
         family = {"town", "other", "panel"}
     for accounting, currency in (("zcdp", "rho"), ("gdp", "mu^2"), ("zcdp", "rho")):
         fixed = f"{{epsilon: 4, delta: 1e-6, accounting: {accounting}}}"
-        planned("--new-dataset", budget=fixed, parent=parent)
+        planned("--new-dataset", budget=fixed, **small)
         assert currencies() == dict.fromkeys(family, currency)
         with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
             caps = {one.account.dataset: one.account.cap for one in ledger.status()}
@@ -524,7 +524,7 @@ def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder,
             promise = Budget(epsilon=Fraction(8 if name == "panel" else 4), delta=DELTA)
             budget = replace(promise, accounting=accounting)
             assert caps[name].units == budget_cap(budget, Privacy()).units
-    said = planned(parent=parent)
+    said = planned(**small)
     assert "mu^2 of GDP: the plan prefers Gaussian noise" in " ".join(said.split())
     assert currencies() == dict.fromkeys(family, "mu^2")
     released("gaussian")

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from rounds import MIXED, MIXED_SPEC, REPLACE_SPEC, ROW_SPEC, rehearse_tables
 from specs import unhashed
-from town import contents, ok, plan_town, refused, renew
+from town import ANY, contents, ok, plan_town, refused, renew
 
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import guarantee, unit_variance
@@ -236,7 +236,7 @@ def test_later_questions_have_them_too(town):
 
 def test_questions_that_tell_more_values_apart_have_none(tmp_path, monkeypatch):
     head = ROW_SPEC[: ROW_SPEC.index("workload:")]
-    plan_town(tmp_path / "made", f"{head}workload:\n{MIXED}")
+    plan_town(tmp_path / "made", f"{head}workload:\n{MIXED}", *ANY)
     rehearse_tables(tmp_path / "made" / "dpquery.plan")
     moved_to(tmp_path / "town", tmp_path / "made", monkeypatch)
     Path("finer.yaml").write_text("workload:\n  - {name: incomes, product: {income: identity}}\n")

@@ -433,21 +433,3 @@ def test_a_plan_leaves_searches_out_and_says_so_unless_both_are_asked_for(tmp_pa
     first, second = (report.priced[0] for report in reports)
     assert first.selection.best == second.selection.best
     assert first.selection.strategy == second.selection.strategy
-
-
-def test_two_processes_find_what_one_finds(monkeypatch):
-    monkeypatch.setattr(module, "LONG_ATTRIBUTE", 1)
-    _, compiled = parsed(SPEC)
-    found = [
-        select(
-            compiled.workload,
-            noises=NOISES,
-            time_limit=0,
-            jobs=jobs,
-            reach=lambda *_: 0.5,
-        )
-        for jobs in (1, 2)
-    ]
-    for noise in NOISES:
-        scores = [[(c.name, c.score, c.reason) for c in one[noise].candidates] for one in found]
-        assert scores[0] == scores[1]

@@ -60,11 +60,10 @@ def block_coefficients(strategy, block, position):
     return coefficients(strategy, dense_block(block), position)
 
 
-@seeds
-@pytest.mark.parametrize("order", [2, 4])
-def test_power_sums_equal_those_of_the_pseudo_inverse(seed, order):
+@pytest.mark.parametrize("seed", range(12))
+def test_power_sums_equal_those_of_the_pseudo_inverse(seed):
     for strategy, workload in cases(seed):
-        for position, block in enumerate(workload.blocks):
+        for (position, block), order in pairs(enumerate(workload.blocks), (2, 4)):
             terms = strategy.power_sums(block, position=position, order=order)
             if terms is None:
                 assert order == 4
@@ -103,10 +102,10 @@ def test_expected_error_equals_the_dense_one(seed, noise):
         assert computed.max_std_error == pytest.approx(math.sqrt(scale * max(variances)), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_predicted_variance_agrees_with_simulated_noise(seed, noise):
-    rng, runs = np.random.default_rng(seed), 4000
+    rng, runs = np.random.default_rng(seed), 2000
     for strategy, workload in cases(seed, noise):
         scale = math.sqrt(squared_sensitivity(strategy))
         errors = block_errors(strategy, workload)
@@ -300,7 +299,7 @@ def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
 def test_a_search_that_is_stopped_hands_over_the_best_it_has(noise, monkeypatch):
     whole = {candidate.name: candidate for candidate in selected(noise).candidates}
     cut = []
-    for limit in (20, 40, 80, 120, 240, 600):
+    for limit in (20, 80):
         clock = iter(range(10_000))  # time goes on by one with every line that is reported
         monkeypatch.setattr(module.time, "process_time", partial(next, clock))
         cut += [c for c in selected(noise, limit).candidates if c.stopped and c.proposal]
@@ -316,7 +315,8 @@ def test_nothing_is_stopped_where_there_is_time():
 
 def test_two_processes_find_what_one_finds_in_the_order_asked_for(monkeypatch):
     monkeypatch.setattr(module, "LONG_ATTRIBUTE", SHAPE[0] - 1)
-    alone, both = (select(WORKLOAD, noises=NOISES, jobs=jobs) for jobs in (1, 2))
+    terms = {"noises": NOISES, "time_limit": 0, "reach": lambda *_: 0.5}
+    alone, both = (select(WORKLOAD, jobs=jobs, **terms) for jobs in (1, 2))
     assert tuple(alone) == tuple(both) == NOISES
     for noise in NOISES:
         assert comparable(alone[noise]) == comparable(both[noise])

@@ -48,7 +48,7 @@ from dpquery.strategy.strategy import (
 )
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-seeds = pytest.mark.parametrize("seed", range(25))
+seeds = pytest.mark.parametrize("seed", range(12))
 
 
 def brute_force(measurements, noise):
@@ -64,20 +64,17 @@ def cases(seed, noise):
 
 @noises
 @seeds
-def test_sensitivity_is_the_largest_column_norm(seed, noise):
-    for strategy in cases(seed, noise):
-        computed = sensitivity(strategy.measurements, noise)
-        assert type(computed) is int
-        assert computed == brute_force(strategy.measurements, noise)
-
-
-@noises
-@seeds
-def test_beyond_the_search_limit_sensitivity_is_an_upper_bound(seed, noise, monkeypatch):
-    monkeypatch.setattr(module, "SEARCH_LIMIT", 0)
+def test_sensitivity_is_the_largest_column_norm_and_beyond_the_search_a_bound(
+    seed, noise, monkeypatch
+):
     for strategy in cases(seed, noise):
         exact = brute_force(strategy.measurements, noise)
         computed = sensitivity(strategy.measurements, noise)
+        assert type(computed) is int
+        assert computed == exact
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "SEARCH_LIMIT", 0)
+            computed = sensitivity(strategy.measurements, noise)
         assert exact <= computed
         columns = column_matrices(strategy.measurements)
         if len(columns) == 1 and columns[0].block.is_product:
@@ -183,7 +180,7 @@ def test_resolution_lifts_the_largest_entry_to_17_bits(entry):
 
 @pytest.mark.parametrize("objective", ["rmse", pytest.param("max", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_candidate_has_the_sensitivity_of_what_it_measures(seed, noise, objective):
     workload = random_workload(np.random.default_rng(seed), attributes=3, size=5)
     for candidate in select(workload, noises=[noise], objective=objective)[noise].candidates:
@@ -382,7 +379,7 @@ def supported(rng, shape, parts):
             yield block, homes[0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_variances_and_answers_equal_those_of_the_pseudo_inverse(seed, count):
     rng = np.random.default_rng(seed)

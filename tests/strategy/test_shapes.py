@@ -59,7 +59,7 @@ from dpquery.strategy.strategy import _matrix_bytes, check_strategy_size
 
 SHAPE = (4, 1, 6)
 every_shape = pytest.mark.parametrize("kind", SHAPES)
-four_seeds = pytest.mark.parametrize("seed", range(4))
+two_seeds = pytest.mark.parametrize("seed", range(2))
 
 
 def strategies(kind, seed, noise="laplace"):
@@ -83,7 +83,7 @@ def test_every_shape_is_reconstructed():
 
 
 @every_shape
-@four_seeds
+@two_seeds
 def test_what_is_encoded_is_decoded(kind, seed):
     for strategy, workload in strategies(kind, seed):
         encoded = strategy.encode()
@@ -96,7 +96,7 @@ def test_what_is_encoded_is_decoded(kind, seed):
 
 
 @every_shape
-@four_seeds
+@two_seeds
 def test_sums_of_powers_are_those_of_dense_coefficients(kind, seed):
     for strategy, workload in strategies(kind, seed):
         uniform = strategy.uniform_variances(workload.blocks)
@@ -116,7 +116,7 @@ def test_sums_of_powers_are_those_of_dense_coefficients(kind, seed):
 
 
 @every_shape
-@four_seeds
+@two_seeds
 def test_a_marginal_is_supported_where_the_measured_rows_span_it(kind, seed):
     for strategy, workload in strategies(kind, seed):
         assert strategy.serves(workload)
@@ -133,7 +133,7 @@ def test_a_marginal_is_supported_where_the_measured_rows_span_it(kind, seed):
 
 
 @every_shape
-@four_seeds
+@two_seeds
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_sensitivity_is_the_largest_dense_column(kind, seed, noise):
     for strategy, _ in strategies(kind, seed, noise):
@@ -143,7 +143,7 @@ def test_sensitivity_is_the_largest_dense_column(kind, seed, noise):
 
 
 @every_shape
-@four_seeds
+@two_seeds
 def test_the_size_limit_counts_every_matrix_that_a_plan_holds(kind, seed):
     for strategy, _ in strategies(kind, seed):
         check_strategy_size(strategy)
@@ -159,7 +159,7 @@ def packed_bytes(value):
 
 
 @every_shape
-@four_seeds
+@two_seeds
 def test_exact_counts_come_back(kind, seed):
     for strategy, workload in strategies(kind, seed):
         x = np.random.default_rng(seed).integers(0, 50, math.prod(strategy.shape)).astype(float)
@@ -317,9 +317,9 @@ def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
 def test_tables_of_weights_far_apart_are_all_answered(noise, monkeypatch):
     monkeypatch.setattr(select_module, "SETTLED", -1.0)  # all are searched, whatever is reached
     monkeypatch.setattr(select_module, "CONTAINED_IN", {})
-    shape = (50, 40, 3)
+    shape = (20, 12, 3)
     blocks = (
-        Block(shape, (0, 1), (Prefix(50), Identity(40)), (True, True), 2),
+        Block(shape, (0, 1), (Prefix(20), Identity(12)), (True, True), 2),
         Block(shape, (2,), (Identity(3),), (True,), 1),
     )
     for weights in ((1e-18, 1.0), (1.0, 1e-18)):

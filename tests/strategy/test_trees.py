@@ -234,7 +234,7 @@ def gram_of(V):
     return gram(Workload((V.n,), blocks, tuple(weight for weight, _ in factors)))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_under_laplace_noise_trees_are_as_good_as_p_identities(seed):
     rng = np.random.default_rng(seed)
     V, _ = nested(rng, ((8, 8), (1, 15)), 10.0 ** rng.uniform(0, 3, 3))
