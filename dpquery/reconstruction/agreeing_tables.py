@@ -44,6 +44,7 @@ from dpquery.reconstruction.components import (
     Sizes,
     StackedSets,
     Stacks,
+    add_below,
     component_noise,
     fittable_tables,
     margin,
@@ -52,7 +53,6 @@ from dpquery.reconstruction.components import (
     proper_axes,
     residual,
     shrunk_components,
-    spread_below,
     table_chunks,
     unshrunk_components,
     varying,
@@ -67,101 +67,143 @@ ITERATIONS = 10  # after which the error of shrunk tables stands still: see docs
 
 
 class NonnegativeTables:
-    """Tables over many sets, moved towards the nearest that agree and have no negative cell."""
+    """Tables over many sets, moved towards the nearest that agree and have no negative cell.
+
+    A set that is within no other has its component in its own table alone. So such a component is
+    never written down: given the cells, it is a mean of theirs and of the one it is to be near to.
+    """
 
     def __init__(self, components: Components) -> None:
         """Take the components that the tables are to be near to, and start from their tables."""
         self._sets, self._given = components.sets, components
-        self._values = {sizes: values.copy() for sizes, values in components.values.items()}
-        # the places of the sets that are within no other, in their groups
+        groups, shapes = self._sets.groups, components.shapes
         within = {
             smaller
-            for group in self._sets.groups.values()
+            for group in groups.values()
             for subset in group
             for smaller in subsets_of(subset)
             if len(smaller) == len(subset) - 1
         }
+        # the places in their groups of the sets that are within no other, and of those that are
         widest = {
             sizes: [place for place, subset in enumerate(group) if subset not in within]
-            for sizes, group in self._sets.groups.items()
+            for sizes, group in groups.items()
         }
         self._widest = {sizes: np.array(places) for sizes, places in widest.items() if places}
         self._shaped = {
-            sizes: [
-                (place, subset)
-                for place, subset in enumerate(group)
-                if not components.shapes.keys().isdisjoint(subset)
-            ]
-            for sizes, group in self._sets.groups.items()
+            sizes: [k for k, subset in enumerate(group) if not shapes.keys().isdisjoint(subset)]
+            for sizes, group in groups.items()
         }
         every = [each for sizes, each in components.precision.items() if len(sizes) > 1]
         self._step = float(np.median(np.concatenate(every))) if every else 1.0
+        shared = [sizes for sizes, places in widest.items() if len(places) < len(groups[sizes])]
+        self._values = {sizes: components.values[sizes].copy() for sizes in shared}
+        self._weights = {sizes: np.zeros(len(groups[sizes])) for sizes in shared}
+        # of the widest tables their cells, the states of these, and the margins of what states say
+        self._cells: Stacks = {}
         self._states: Stacks = {}
+        self._margins: dict[Sizes, dict[KeptAxes, Floats]] = {}
         for sizes, places in self._widest.items():
-            self._states[sizes] = np.empty((len(places), *sizes))
+            self._margins[sizes] = {}
+            self._cells[sizes] = components.values[sizes][places]
             for part in table_chunks(len(places), sizes):
-                self._states[sizes][part] = self._tables(sizes, places[part])
+                add_below(self._cells[sizes][part], self._below(sizes, places[part]))
+            self._states[sizes] = self._cells[sizes].copy()
+            for axes in proper_axes(len(sizes)):
+                part_sizes = tuple(sizes[k] for k in axes)
+                self._margins[sizes][axes] = np.empty((len(places), *part_sizes))
+                targets = self._sets.below(sizes, axes)[places]
+                np.add.at(self._weights[part_sizes], targets, self._share(sizes, part_sizes))
 
     def improve(self, iterations: int = ITERATIONS) -> None:
         """Take so many steps towards the nearest tables."""
         for _ in range(iterations):
             self._solve_components()
-            # set the cells to the tables of the components, cut at zero, and move the multipliers
-            for sizes, places in self._widest.items():
-                for part in table_chunks(len(places), sizes):
-                    rest = np.minimum(self._states[sizes][part], 0.0)
-                    self._states[sizes][part] = self._tables(sizes, places[part]) + rest
+            self._move_cells()
 
     @property
     def total(self) -> float:
         """The number of records, which every table adds up to but for what is cut at zero."""
-        return max(float(self._values[()][0]), 0.0)
+        return max(float((self._values if () in self._values else self._cells)[()][0]), 0.0)
 
     def table(self, subset: Subset) -> Floats:
         """Return the table over a set, of the sizes of its attributes; no cell is negative.
 
         What is still below zero after some steps is cut off: the sum is higher by so much.
         """
-        sizes = self._sets.sizes_of(subset)
-        place = np.array([self._sets.places[subset]])
-        return np.asarray(np.maximum(self._tables(sizes, place)[0], 0.0))
+        sizes, place = self._sets.sizes_of(subset), self._sets.places[subset]
+        rows = np.flatnonzero(self._widest.get(sizes, np.zeros(0)) == place)
+        if len(rows):
+            return np.asarray(np.maximum(self._cells[sizes][rows[0]], 0.0))
+        tables = self._values[sizes][[place]]
+        add_below(tables, self._below(sizes, np.array([place])))
+        return np.asarray(np.maximum(tables[0], 0.0))
 
-    def _tables(self, sizes: Sizes, places: Ints) -> Floats:
-        below = spread_below(self._sets, self._values, sizes, places)
-        return below + self._values[sizes][places]
+    def _share(self, sizes: Sizes, part_sizes: Sizes) -> float:
+        """Return the weight with which tables pull at the component of some of their axes."""
+        return self._step * math.prod(part_sizes) / math.prod(sizes)
+
+    def _below(self, sizes: Sizes, places: Ints) -> dict[KeptAxes, Floats]:
+        """Return the components of all proper subsets of some sets of a group, by their axes."""
+        return {
+            axes: self._values[tuple(sizes[k] for k in axes)][self._sets.below(sizes, axes)[places]]
+            for axes in proper_axes(len(sizes))
+        }
 
     def _solve_components(self) -> None:
         """Move every component to its best value, given the cells of the tables that share it."""
-        sums = {sizes: np.zeros_like(values) for sizes, values in self._given.values.items()}
-        weights = {sizes: np.zeros_like(each) for sizes, each in self._given.precision.items()}
+        sums = {sizes: np.zeros_like(values) for sizes, values in self._values.items()}
         for sizes, places in self._widest.items():
             for part in table_chunks(len(places), sizes):
-                cells = np.abs(self._states[sizes][part])
-                sums[sizes][places[part]] += self._step * residual(cells)
-                weights[sizes][places[part]] += self._step
-                for axes, sums_of_cells in _margins_of(cells):
+                for axes, sums_of_cells in _margins_of(np.abs(self._states[sizes][part])):
                     part_sizes = tuple(sizes[k] for k in axes)
-                    share = self._step * math.prod(part_sizes) / math.prod(sizes)
+                    self._margins[sizes][axes][part] = sums_of_cells
+                    pull = self._share(sizes, part_sizes) * sums_of_cells
                     targets = self._sets.below(sizes, axes)[places[part]]
-                    np.add.at(sums[part_sizes], targets, share * residual(sums_of_cells))
-                    np.add.at(weights[part_sizes], targets, share)
-        for sizes, total in sums.items():
+                    np.add.at(sums[part_sizes], targets, pull)
+        for sizes, sums_of_tables in sums.items():
+            sums[sizes] = total = residual(sums_of_tables)
             precision, given = self._given.precision[sizes], self._given.values[sizes]
+            weights = self._weights[sizes]
             shaped = {
-                place: self._best_where_shaped(subset, total[place], weights[sizes][place])
-                for place, subset in self._shaped[sizes]
+                place: self._best_where_shaped(sizes, place, total[place], weights[place])
+                for place in self._shaped[sizes]
             }
             total += given * per_table(precision, len(sizes))
-            total /= per_table(weights[sizes] + precision, len(sizes))
+            total /= per_table(weights + precision, len(sizes))
             for place, best in shaped.items():
                 total[place] = best
         self._values = sums
 
-    def _best_where_shaped(self, subset: Subset, sums: Floats, weight: float) -> Floats:
+    def _move_cells(self) -> None:
+        """Set the cells to the tables of the components, then move the states by what was cut."""
+        for sizes, places in self._widest.items():
+            order, cells, states = len(sizes), self._cells[sizes], self._states[sizes]
+            precision, given = self._given.precision[sizes], self._given.values[sizes]
+            margins = self._margins[sizes]
+            for part in table_chunks(len(places), sizes):
+                at, tables = places[part], cells[part]
+                believed = self._step / (self._step + precision[at])  # (count,) of the cells
+                np.abs(states[part], out=tables)
+                tables *= per_table(believed, order)
+                tables += given[at] * per_table(1 - believed, order)
+                parts = self._below(sizes, at)
+                for axes, components in parts.items():
+                    # less what the cells' own margins say: what is left sums to zero by each axis
+                    sign = (-1) ** (order - len(axes))
+                    believed_margins = per_table(believed, len(axes)) * margins[axes][part]
+                    components += sign * believed_margins
+                add_below(tables, parts)
+            for row in np.flatnonzero(np.isin(places, self._shaped[sizes])):
+                seen = self._step * residual(np.abs(states[row : row + 1]))[0]
+                cells[row] = self._best_where_shaped(sizes, places[row], seen, self._step)
+                add_below(cells[row : row + 1], self._below(sizes, places[row : row + 1]))
+            np.minimum(states, 0.0, out=states)
+            states += cells
+
+    def _best_where_shaped(self, sizes: Sizes, place: int, sums: Floats, weight: float) -> Floats:
         """Return the best component where noise is not white: each contrast is one by itself."""
-        sizes = self._sets.sizes_of(subset)
-        place = self._sets.places[subset]
-        shapes = [self._given.shapes.get(i) for i in subset]
+        shapes = [self._given.shapes.get(i) for i in self._sets.groups[sizes][place]]
         bases = [None if shape is None else shape.basis for shape in shapes]
         into = [None if basis is None else basis.T.__matmul__ for basis in bases]
         back = [None if basis is None else basis.__matmul__ for basis in bases]

@@ -120,22 +120,25 @@ def per_table(figures: Floats, order: int) -> Floats:
     return figures.reshape(-1, *[1] * order)
 
 
-def spread_below(sets: StackedSets, components: Stacks, sizes: Sizes, places: Ints) -> Floats:
-    """Return what the proper subsets' components say of tables of one group. (count, *sizes)."""
+def add_below(tables: Floats, components: Mapping[KeptAxes, Floats]) -> None:
+    """Add to a stack of tables what the components of its proper subsets of axes say of them.
+
+    Args:
+        tables: (count, *sizes), changed in place.
+        components: of every proper subset of the axes. (count, *sizes of the axes).
+    """
+    sizes = tables.shape[1:]
     order, cells = len(sizes), math.prod(sizes)
-    total = np.zeros((len(places), *sizes))
     for wide in largest_axes(order):
         # Each component is added once, to the first of the margins that contain it.
         wide_sizes = tuple(sizes[k] for k in wide)
-        share, wide_cells = np.zeros((len(places), *wide_sizes)), math.prod(wide_sizes)
-        for axes in proper_axes(order):
+        share, wide_cells = np.zeros((len(tables), *wide_sizes)), math.prod(wide_sizes)
+        for axes, part in components.items():
             if _first_margin(axes, order) == wide:
-                part_sizes = tuple(sizes[k] for k in axes)
-                part = components[part_sizes][sets.below(sizes, axes)[places]]
                 inner = tuple(wide.index(k) for k in axes)
-                share += with_axes(part, inner, len(wide)) * (math.prod(part_sizes) / wide_cells)
-        total += with_axes(share, wide, order) * (wide_cells / cells)
-    return total
+                part_cells = math.prod(part.shape[1:])
+                share += with_axes(part, inner, len(wide)) * (part_cells / wide_cells)
+        tables += with_axes(share, wide, order) * (wide_cells / cells)
 
 
 @cache

@@ -20,10 +20,11 @@ from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_col
 from dpquery.reconstruction.components import (
     Components,
     StackedSets,
+    add_below,
     component_noise,
     fittable_tables,
+    proper_axes,
     residual,
-    spread_below,
 )
 from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.nearest import onto_simplex
@@ -84,10 +85,15 @@ def test_a_table_is_the_sum_of_its_components():
     stacked = components_of(SHAPE, [(0, 1, 2), (1, 2, 3), (0, 3)], x, 1.0)
     for sizes, group in stacked.sets.groups.items():
         for place, subset in enumerate(group):
-            places = np.array([place])
-            total = spread_below(stacked.sets, stacked.values, sizes, places)
-            total = total + stacked.values[sizes][places]
-            assert total[0] == pytest.approx(table_of(x, subset))
+            below = {
+                axes: stacked.values[tuple(sizes[k] for k in axes)][
+                    [stacked.sets.places[tuple(subset[k] for k in axes)]]
+                ]
+                for axes in proper_axes(len(sizes))
+            }
+            table = stacked.values[sizes][[place]]
+            add_below(table, below)
+            assert table[0] == pytest.approx(table_of(x, subset))
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
