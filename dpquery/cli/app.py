@@ -120,7 +120,7 @@ COMMANDS = (
     ),
     ("plan", plan_command, "plan workload.yaml --epsilon 0.5 --rows 3000"),
     ("compare", compare_command, "compare old.plan workload.yaml --epsilon 0.5"),
-    ("release", release_command, "release data.csv --epsilon 0.5 --also nonnegative,integer"),
+    ("release", release_command, "release data.csv --epsilon 0.5"),
     ("answer", answer_command, "answer release questions.yaml"),
     ("replicates", replicates_command, "replicates release --items people,by_region --also csv"),
     ("synthetic", synthetic_command, "synthetic release --rows 1000"),
@@ -239,7 +239,9 @@ def _mistyped(words: list[str]) -> str:
     if words and words[0] not in commands and os.path.isfile(words[0]):
         order = "plan {}" if words[0].endswith((".yaml", ".yml")) else "release {} --epsilon 1"
         return f"{words[0]} is a file, no command; write `dpquery {order.format(words[0])}`"
-    for before, word in zip(["", *words], words, strict=False):
+    for also, before, word in zip(["", "", *words], ["", *words], words, strict=False):
+        if also == "--also" and word.isalpha() and not os.path.exists(word):
+            return f"there is no file {word}; to add it too, write `--also {before},{word}`"
         if option := re.fullmatch("(?:[\u2013\u2014]+|-(?=[a-z]{3}))(.+)", word):
             dash = "one hyphen" if word[0] == "-" else "a long dash"
             return f"{word} begins with {dash}; type two hyphens: --{option[1]}"
@@ -256,7 +258,7 @@ def _interrupted() -> str:
     written = _WRITTEN_LAST.get(sys.argv[1] if sys.argv[1:] else "")
     if written is not None:
         return f"interrupted; nothing was charged and no {written} was written"
-    return "interrupted; what the ledger has charged stays charged, and a retry is free"
+    return "interrupted; if `dpquery ledger status` has it charged, the same command again is free"
 
 
 def _fail(message: str, code: int) -> None:

@@ -19,16 +19,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 import typer
 
 from dpquery.exceptions import DpqueryError, LargeDeltaWarning, SpecError
-from dpquery.progress import LineWithShare, reporting
+from dpquery.progress import WHOLE_COMMAND, LineWithShare, reporting
 from dpquery.releases.words import OBEYED
 
 _SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in OBEYED}
 _IN_JSON = {c: f"\\u{c:04x}" for c in OBEYED}
+_LONG_NAME = 30  # of a row: one up to that is not broken where a terminal is narrow
 PIPE = 4_000  # characters of a line that no terminal folds
 _WORDS = {"\N{GREEK SMALL LETTER EPSILON}": "epsilon", "\N{GREEK SMALL LETTER DELTA}": "delta"}
 _WORDS |= {"\N{GREEK SMALL LETTER MU}": "mu", "\N{GREEK SMALL LETTER RHO}": "rho"}
@@ -49,10 +50,12 @@ def shown_progress() -> Iterator[None]:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
     said = TextColumn("{task.description}", markup=False)
+    share = TextColumn("{task.percentage:>3.0f} %")
     bar = Progress(
         SpinnerColumn(),
         said,
         BarColumn(),
+        share,
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
@@ -66,8 +69,9 @@ def shown_progress() -> Iterator[None]:
         if work != measured:
             measured = work
             bar.reset(task, total=1.0 if work else None)
-        done = line.done if isinstance(line, LineWithShare) else 0.0
-        bar.update(task, description=printable(line), completed=done)
+        words, done = (line.words, line.done) if isinstance(line, LineWithShare) else (line, 0.0)
+        words = words.partition(": ")[0] if work == WHOLE_COMMAND else words  # the stage alone
+        bar.update(task, description=printable(words), completed=done)
 
     with bar, reporting(report):
         yield
@@ -168,8 +172,10 @@ def print_grids(grids: Sequence["Grid"]) -> None:
     )
     for grid in grids:
         table = Table(box=None, pad_edge=False)
-        for name, right in zip(grid.columns, grid.numeric(), strict=True):
-            table.add_column(plain(name), justify="right" if right else "left", overflow="fold")
+        for k, (name, right) in enumerate(zip(grid.columns, grid.numeric(), strict=True)):
+            whole = k == 0 and all(len(row[0]) <= _LONG_NAME for row in grid.rows)
+            justify: Literal["left", "right"] = "right" if right else "left"
+            table.add_column(plain(name), justify=justify, overflow="fold", no_wrap=whole)
         for place, row in enumerate(grid.rows):
             style = "bold" if place == grid.strong else None
             table.add_row(*map(plain, row), style=style)
@@ -241,8 +247,8 @@ def say_new(datasets: Iterable[str]) -> None:
     """Say of datasets, and parents, that the ledger did not know them."""
     for name in datasets:
         say(
-            f"{name} is new in this ledger, with a budget of its own: people who are in another "
-            "dataset too need one id, or one `parent:`, for both"
+            f"{name} is new in this ledger, with a budget of its own: if people are in another "
+            "dataset too, give both one id or one `parent:`"
         )
 
 

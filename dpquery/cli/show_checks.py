@@ -219,9 +219,10 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
     notes = tuple(_problems(checked))
     if records is None:
         return Grid(f"{name}: `dpquery release` would refuse this", (), (), notes)
-    refused = "`dpquery release` would refuse this; of the rest " if notes else ""
+    refused = "`dpquery release` would refuse this; apart from that, " if notes else ""
     if not records.total:
-        return Grid(f"{name}: {refused}there is no record", (), (), notes)
+        title = f"{name}: {refused}there is no record: find the rest, since a release is charged"
+        return Grid(title, (), (), notes)
     if not records.left_out:
         all_of = f", all {records.total:,} of them" if records.total > 1 else ""
         where = "in the totals" if records.undeclared else "counted"

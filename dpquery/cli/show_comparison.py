@@ -75,7 +75,8 @@ def cost(report: PlanReport) -> str:
     """Say what a release takes of the budget, what for, and how many fit."""
     best, fitted, room = report.priced[0], report.plan.preferred, report.room
     if room is None:
-        return f"{_noise(best)} noise cannot be drawn at {guarantee_text(report)}"
+        noise = f"{_noise(best)} noise cannot be drawn at {guarantee_text(report)}"
+        return f"{noise}, which makes next to none: name a smaller --epsilon"
     account = room.funds.tighter
     whose = f" of {account.dataset}" if account is room.funds.parent else ""
     spent = f", of which {spent_share(account)} is spent" if account.spent else ""

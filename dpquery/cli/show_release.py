@@ -64,7 +64,7 @@ def status_grids(statuses: Sequence[Status], *, exact: bool) -> list[Grid]:
 def _budgets(statuses: Sequence[Status]) -> Grid:
     """Return what is spent and left, a row a dataset."""
     shown = [_row(status) for status in statuses]
-    columns = dict.fromkeys(name for row in shown for name, cell in row.items() if cell)
+    columns = [name for name in next(iter(shown), {}) if any(row[name] for row in shown)]
     rows = tuple(tuple(row[name] for name in columns) for row in shown)
     meanings = {
         "left": "left: the largest epsilon that one release can have",
@@ -302,7 +302,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         f"{facts}"
         f"budget: {budget}{grows and f' ({grows})'}\n"
         f"{when}: {room_words(done.room, 'more like it')}\n"
-        f"{untold}; dpquery check does\n"
+        f"{untold}; dpquery check tells\n"
         f"next: {_next(done)}"
     )
 

@@ -12,7 +12,7 @@ from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.worth import DerivedWorth, ItemWorth, PlanWorth, Weighed
-from dpquery.releases.budget_words import delta_words, room_words, spent_share
+from dpquery.releases.budget_words import GROWS, SEEN, delta_words, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADE_NAMES, GRADES
 from dpquery.releases.statement import sure_percent
@@ -222,9 +222,10 @@ def _next_words(report: PlanReport, files: PlanFiles) -> str:
     command = "this command without --dry-run"
     if files.plan is not None:
         command = f"dpquery release data.csv{plan} {fitting}"
-    words, asked = f"{check}, as a file cut off is charged too; then {command}", _asked(report)
+    words = f"{check} first, since a file cut off is charged too; then {command}"
+    asked, reached = _asked(report), (*report.reached, *report.derived)
     if fitting == asked:
-        return words
+        return words + ", which misses targets" * (not all(one.met for one in reached))
     missed = ", and misses the targets" if report.least else ""
     return f"{words} ({asked} does not fit; {fitting} does{missed})"
 
@@ -259,10 +260,10 @@ def remedy_words(report: PlanReport) -> list[str]:
         own = by_item.pop(weakest.name, None)
         if own is not None and own.others <= BEARABLE:
             remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
-        beside = "; name each other table that matters too" * (len(worth.items) > 1)
+        beside = "; give others that matter one too" * (len(worth.items) > 1)
         about = rounded(float(report.epsilon) * weakest.rmse / worth.target)
         target = f'--target "{weakest.name}: rmse <= {worth.target:g}"'
-        remedies.append(f"{target} (as planned at about epsilon {about}{beside})")
+        remedies.append(f"{target} (met from about epsilon {about}{beside})")
         guesses = report.spec.prefer == "unbiased" and report.spec.privacy.weight is None
         remedies += ["`prefer: closest`"] * guesses
         too = "fine" if is_table else "small"
@@ -293,7 +294,10 @@ def price_words(report: PlanReport) -> str:
     account = room.funds.tighter
     whose = f" of {account.dataset}" if account is room.funds.parent else ""
     spent = f", {spent_share(account)} of which is spent" if account.spent else ""
-    words = f"{percent(room.share)} of the budget{whose}{spent}; "
+    cap = account.cap.epsilon
+    grows = cap is not None and abs(room.share - float(report.epsilon / cap)) > SEEN
+    why = f" ({GROWS.partition(':')[0]})" if grows else ""
+    words = f"{percent(room.share)} of the budget{whose}{why}{spent}; "
     if not room.repetitions:
         return words + room_words(room, "such releases")
     fit = "such release fits" if room.repetitions == 1 else "such releases fit"
@@ -334,15 +338,16 @@ def _counts_words(spec: Spec) -> str:
     words = [
         f"records with an undeclared value of {named(names['drop'])} are in no table"
         if names["drop"]
-        else "nobody is left out because of a value"
+        else "no record is left out because of a value"
     ]
     if names["count"]:
         words.append(
-            f"undeclared values count in totals alone ({count(len(names['count']), 'column')}): "
-            "tables without a total leave them out"
+            f"one with an undeclared value (of {count(len(names['count']), 'column')}) is in "
+            "totals alone, so tables without a total miss it"
         )
     if names["show"]:
-        words.append(f"those of {named(names['show'])} have a row other in tables by single values")
+        shown = f"an undeclared value of {named(names['show'])}"
+        words.append(f"{shown} has a row other in tables by single values")
     if spec.privacy.person is not None:
         words.append(f"records without {spec.privacy.person} are in no table")
         words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())

@@ -360,9 +360,8 @@ def parse_targets(
                 "for every item"
             )
         elif item != "*" and item not in named:
-            mistakes.append(
-                f"target {quoted(text)}: there is no item {quoted(item)}{suggestion(item, named)}"
-            )
+            hint = "; give --target once for each" if "," in item else suggestion(item, named)
+            mistakes.append(f"target {quoted(text)}: there is no item {quoted(item)}{hint}")
         else:
             items = names if item == "*" else [item]
             targets += [Target(name, _FIGURES[matched[2]], most) for name in items]

@@ -36,8 +36,8 @@ def delta_words(delta: Fraction, budget: Budget, records: int | None) -> list[st
         return []
     above = "is large" if records is None else f"is above one in the {records:,} records"
     return [
-        f"warning: delta {power(float(delta))} {above}: publishing some records as they are would "
-        "keep such a promise; take a delta far below one in the number of records"
+        f"warning: delta {power(float(delta))} {above}: a release that shows some records as they "
+        "are would keep that promise; write a far smaller delta, such as 1e-9"
     ]
 
 

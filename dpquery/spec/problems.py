@@ -22,6 +22,7 @@ _COMPARED = 1000  # names that are worth a search for the nearest one
 _MEANT = {
     "average": "mean",
     "bins": "width",
+    "bool": "boolean",
     "columns": "domain",
     "condition": "where",
     "counts": "product",
@@ -32,6 +33,7 @@ _MEANT = {
     "groupby": "product",
     "max": "range",
     "min": "range",
+    "missing": "other",
     "percent": "share",
     "percentage": "share",
     "proportion": "share",

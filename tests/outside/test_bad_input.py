@@ -387,7 +387,7 @@ def test_an_interrupted_command_says_what_it_left(town, monkeypatch):
     said = refused("plan", "workload.yaml", code=130)
     assert "interrupted; nothing was charged and no plan was written" in said
     monkeypatch.setattr("dpquery.measurement.curator.tabulate", interrupted)
-    assert "what the ledger has charged stays charged" in run(*RELEASE).err
+    assert "if `dpquery ledger status` has it charged" in run(*RELEASE).err
 
 
 def test_a_locked_ledger_asks_to_try_again_and_then_works(town, monkeypatch):

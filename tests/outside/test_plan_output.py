@@ -127,7 +127,7 @@ def test_the_epsilon_of_a_target_that_is_offered_is_about_what_this_plan_would_n
     few = ("--rows", "30", "--dry-run")
     (weak,) = (line for line in lines_of(*few) if line.startswith("weak"))
     name, target = re.search(r'--target "(\w+): rmse <= ([0-9.]+)"', weak).groups()
-    needed = re.search(r"as planned at about epsilon ([0-9.]+)", weak)[1]
+    needed = re.search(r"met from about epsilon ([0-9.]+)", weak)[1]
     at = planned("--epsilon", needed, *few)["selections"][0]["items"]
     assert next(i["rmse"] for i in at if i["name"] == name) == pytest.approx(
         float(target), rel=0.15

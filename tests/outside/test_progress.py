@@ -236,7 +236,7 @@ def test_a_terminal_shows_a_bar_and_the_time_left(monkeypatch):
         for share in (0.25, 0.5):
             work.report(share)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sys.stderr.getvalue())
-    assert re.search(r"reading the data: 50% ━+╺?━+ (0:00:0\d|-:--:--)", text)
+    assert re.search(r"reading the data ━+╺?━+ +50 % (0:00:0\d|-:--:--)", text)
 
 
 # What `dpquery check` advises is so: it can be pasted, and what it says of a file is true.

@@ -241,7 +241,7 @@ class ItemReport:
         if self.grade != "weak" or not self.cells.whole:
             return ""
         halves = self.cells.take(np.flatnonzero(~self.cells.flagged)).half_widths
-        return f"; the others {within(lower_median(halves))}" if halves.size else ""
+        return f"; the unflagged {within(lower_median(halves))}" if halves.size else ""
 
     @cached_property
     def levels(self) -> tuple[LevelReport, ...]:

@@ -32,7 +32,7 @@ from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
 from dpquery.spec.parsing.hierarchies import hierarchical, level_lists
 from dpquery.spec.parsing.listed_values import ListedValue, categorical, read_lines, read_values
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
-from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
+from dpquery.spec.problems import Place, Problems, UnreadableError, listed, meant_by, quoted
 
 RELEASE_COLUMNS = frozenset(
     {"table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"}
@@ -154,10 +154,12 @@ class _DomainReader:
         if isinstance(node, TextNode) and node.text == "boolean":
             return Column(self._header(key), Boolean(), self._other)
         if not isinstance(node, MapNode):
+            near = meant_by(node.text, ("boolean",)) if isinstance(node, TextNode) else None
+            instead = "write it as in {values: [a, b]} or {range: [0, 99]}"
             raise node.mistake(
                 f"expected what {quoted(key.text)} may hold, `boolean` or a mapping with "
-                f"{listed((*fields.kinds, 'merge'))}, found {described(node)}; write it as in "
-                "{values: [a, b]} or {range: [0, 99]}"
+                f"{listed((*fields.kinds, 'merge'))}, found {described(node)}; "
+                f"{'did you mean boolean?' if near else instead}"
             )
         what = f"attribute {quoted(key.text)}"
         given = fields.read(node, self._problems, what=what)

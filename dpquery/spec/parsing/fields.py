@@ -121,7 +121,8 @@ _DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
 _WEIGHT = " is {given}; expected a number above 0, up to a thousand million, such as "
 _FILE_OF_VALUES = TextForm("the name of a file of values", types=("string",))
 _HIERARCHY_FILE = TextForm("the name of a file of a hierarchy", types=("string",))
-_TEXT, EDGE = TextForm("a text"), Real("an edge")
+_TEXT = TextForm("a text")
+EDGE = Real("an edge", instead="; write all edges in one list, such as [0, 1000, 5000]")
 EDGES = ListOf("the edges of bins", Unread(EDGE.schema))
 SPANS = ListOf("ranges [first, last]", ref("span"))
 _OVER = replace(NAME_LIST, what="the attributes to combine")

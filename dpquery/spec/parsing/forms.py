@@ -105,6 +105,7 @@ class _Number:
     # the message about a number outside, with {given} and {value}. Without one, reading leaves the
     # limits to a stricter check that knows more than the number
     refusal: str = ""
+    instead: str = ""  # the end of the message about what is no number
 
     kind: ClassVar[str] = "number"
     pattern: ClassVar[str] = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -119,7 +120,8 @@ class _Number:
 
     def _decimal(self, node: Node) -> Fraction:
         if not isinstance(node, TextNode) or not _DECIMAL.fullmatch(node.text.strip()):
-            raise _unexpected(node, f"{self.what}, a number such as 0.5 or 1e-9")
+            found = f"found {described(node)}{self.instead}"
+            raise node.mistake(f"expected {self.what}, a number such as 0.5 or 1e-9, {found}")
         return Fraction(node.text.strip())
 
     def _check(self, node: Node, value: Fraction | float) -> None:

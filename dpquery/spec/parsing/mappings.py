@@ -137,7 +137,9 @@ class Fields:
             kinds = [kind for kind in cls.kinds if fields[kind].example.startswith("[")]
             kinds = kinds if isinstance(node, ListNode) and kinds else cls.kinds
             needed = [f for f in fields.values() if f.required or f.name in kinds[:1]]
-            shown = ", ".join(f"{f.name}: {f.example}" for f in needed or [*fields.values()][:1])
+            texts = [f"{f.name}: {f.example}" for f in needed or [*fields.values()][:2]]
+            shown = ", ".join(texts)
+            shown = texts[0] if len(shown) > _SHORT and not needed else shown
             example = f"; write it as in `{{{shown}}}`" if len(shown) <= _SHORT else ""
             raise node.mistake(
                 f"expected {what or cls.what}, a mapping with keys among {', '.join(fields)}, "
@@ -176,17 +178,28 @@ class Fields:
 
     def _sort_keys(self, what: str, problems: Problems) -> None:
         """Note unknown keys and those that are missing; an unknown one may be meant for such."""
-        known, meant = self.fields, set()
+        known, last = self.fields, ""
+        meant: set[str | None] = set()
         for key, value in self._node.entries:
+            name, _, number = map(str.strip, key.text.partition("="))
+            empty = isinstance(value, TextNode) and value.empty
             if key.text in known:
-                self._nodes[key.text] = value
+                self._nodes[key.text], last = value, key.text
+            elif empty and name in known and number:
+                meant.add(name)
+                problems.add(key.place, f"write `{name}: {number}`, with a colon and a blank")
+            elif empty and key.text.isdigit() and last in self._nodes:
+                del self._nodes[last]  # what stands there is but the beginning of its number
+                meant.add(last)
+                message = f"a comma ends the number of {quoted(last)}: write it without commas"
+                problems.add(key.place, message)
             else:
                 near, hint = meant_by(key.text, known), suggestion(key.text, known)
                 meant.add(near)
                 home, *others = _HOMES.get(key.text, {""})
                 if near is None and home and not others:
                     hint += f"; {quoted(key.text)} is a key of {home}"
-                if near is None and isinstance(value, TextNode) and value.empty:
+                if near is None and empty:
                     hint += AFTER_A_COMMA
                 problems.add(key.place, f"{what} has no key {quoted(key.text)}{hint}")
         for name, field in known.items():
