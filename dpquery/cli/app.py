@@ -45,6 +45,10 @@ PLAIN_WORDS = (
     ("Input should be", "it must be"),
     ("Option ('.*') requires an argument", r"Missing value of \1"),
     (
+        r"Got unexpected extra argument.*? \((epsilon|delta|rows|noise|target|also|out) (.*)\)",
+        r"\1 lacks its two hyphens: write --\1 \2",
+    ),
+    (
         r"Got unexpected extra argument.*? \(([\d., ]+)\)",
         r"\1 stands apart; write numbers without blanks, with commas between several: 0.1,0.5",
     ),
@@ -56,10 +60,7 @@ PLAIN_WORDS = (
     ("[Pp]ath ('.*') is not readable", r"you may not read \1: check its permissions with `ls -l`"),
 )
 """What libraries say of a value that is refused, as patterns, and what people do."""
-NO_SPACE = (
-    "no space is left where something was to be written: the output, or a temporary file; what the "
-    "ledger has charged stays charged (`dpquery ledger status`), and the same command again is free"
-)
+NO_SPACE = "no space is left where something was to be written: the output, or a temporary file"
 NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -182,7 +183,7 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             sys.stdout = StringIO()  # what was full may be the output, which is flushed at the end
-            _fail(NO_SPACE, 70)
+            _fail(f"{NO_SPACE}; {_charged()}", 70)
         _fail(f"internal error ({type(error).__name__}); nothing more is shown: it may be data", 70)
 
 
@@ -255,10 +256,14 @@ def _mistyped(words: list[str]) -> str:
 
 
 def _interrupted() -> str:
-    written = _WRITTEN_LAST.get(sys.argv[1] if sys.argv[1:] else "")
-    if written is not None:
-        return f"interrupted; nothing was charged and no {written} was written"
-    return "interrupted; if `dpquery ledger status` has it charged, the same command again is free"
+    written = _WRITTEN_LAST.get("".join(sys.argv[1:2]))
+    return f"interrupted; {_charged()}" + (f" and no {written} was written" if written else "")
+
+
+def _charged() -> str:
+    if "".join(sys.argv[1:2]) in _WRITTEN_LAST:
+        return "nothing was charged"
+    return "if `dpquery ledger status` has it charged, the same command again is free"
 
 
 def _fail(message: str, code: int) -> None:

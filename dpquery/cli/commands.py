@@ -463,6 +463,7 @@ def lint_command(
     as_json: AsJson = False,
 ) -> None:
     """Read specs and report every mistake with its place; nothing is planned or put on record."""
+    from dpquery.releases.budget_words import large_delta
     from dpquery.releases.words import count
     from dpquery.spec.columns import doubts
     from dpquery.spec.parsing.read import load_spec
@@ -484,7 +485,7 @@ def lint_command(
     for name, spec in read.items():
         items = count(len(spec.items), "table")
         show(f"{name}: {count(spec.queries, 'answer')} in {items}, no mistakes")
-        for words in doubts(spec.domain):
+        for words in (*doubts(spec.domain), *large_delta(spec.privacy.delta, spec)):
             show(f"{name}: {words}")
 
 

@@ -19,6 +19,7 @@ from town import ANY_PLAN, CSV, SPEC, contents, ended, kinds, ok, refused, run, 
 
 from dpquery.cli.app import COMMANDS, LEDGER_COMMANDS, app
 from dpquery.cli.options import Mechanism, NoiseOption, ObjectiveOption
+from dpquery.cli.screen import Grid, print_grids
 from dpquery.plan_file.rehearsals import MechanismChoice
 from dpquery.spec.documents import SHORT_STARTER, STARTER, schema
 from dpquery.spec.parsing.read import parse
@@ -345,6 +346,20 @@ def test_an_error_is_json_where_json_is_asked_for(town):
     assert error["error"].startswith("no_such.yaml cannot be read")
 
 
+def test_a_name_stands_whole_where_a_terminal_is_narrow(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "40")
+    cells = ("income_by_region", "fair or weak, ±49 % to ±280 %", "good from 2,000 records at best")
+    print_grids([Grid("three", ("table", "expect", "from"), (cells,))])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert sum("income_by_region" in line for line in lines) == 1
+
+
 def test_columns_are_named_one_by_one_or_with_commas(town):
     ok("release", "data.csv", "--epsilon", "1", "--also", "nonnegative,integer")
     apart = ("--also", "nonnegative", "--also", "integer")
@@ -465,6 +480,9 @@ def test_a_budget_is_never_said_to_be_spent_beyond_its_cap(town):
     ok("plan", "workload.yaml", "--out", "odd.plan", *QUICK[1:])
     said = ok("release", "data.csv", "--plan", "odd.plan", "--out", "odd", "--epsilon", "17.14").out
     assert "epsilon 17.14 of 17.14 (100 %) has been spent" in said
+    Path("workload.yaml").write_text(SPEC.replace("id: town", "id: a-new-one"))
+    ok("plan", "workload.yaml", "--out", "new.plan", *QUICK[1:])
+    assert ok("ledger", "status").out.splitlines()[1].split()[-2:] == ["more", "releases"]
 
 
 @pytest.mark.parametrize(

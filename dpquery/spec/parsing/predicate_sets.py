@@ -125,6 +125,8 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
                 return _ranges(given.ranges, attribute, problems)
             case _:
                 return _condition(given, attribute, problems)
+    if isinstance(node, TextNode) and node.empty:
+        raise node.mistake(f"{what} is missing; write one, as in `{attribute.name}: identity`")
     word = TextForm(f"{what}: {listed((*SET_WORDS, *SetFields.kinds))}").read(node, problems)
     if level_of(word, attribute) is not None:
         return read_level(node, None, attribute, problems)
