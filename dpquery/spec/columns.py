@@ -354,6 +354,13 @@ def doubts(domain: "Domain") -> Iterator[str]:
         if len(values) > 1 and sum(";" in value for value in values) == 1:
             (one,) = (value for value in values if ";" in value)
             yield f"the value {quoted(one)} of {quoted(column.name)} holds a semicolon: two values?"
+        if isinstance(column.kind, Categorical) and ("", "") in zip(
+            values, column.kind.labels, strict=True
+        ):
+            yield (
+                f"the blank of {quoted(column.name)} is shown as nothing; write its values as a "
+                'mapping with a label for it, such as `"": no answer`'
+            )
         if len(values) == 1 and len(values[0].split()) == 2:
             yield (
                 f"{quoted(column.name)} has one value, {quoted(values[0])}: two values have a "

@@ -216,6 +216,8 @@ MISTAKES = [
      "note     the values of 'x' look like ranges of numbers, and count records that hold these"),
     ({"s.yaml": {"[a, b]": "[“a”, “b”]"}}, "lint s.yaml", 0,
      "s.yaml: values of 'x' have curly quotes, which are read as letters; where they are no"),
+    ({"s.yaml": {"[a, b]": '[a, ""]'}}, "lint s.yaml", 0,
+     "s.yaml: the blank of 'x' is shown as nothing; write its values as a mapping with a label"),
     ({"d.csv": {"x": "X"}}, "release d.csv --epsilon 2 --out r", 6,
      "the header lacks the declared column x; it has them in other capitals or small letters"),
     ({"d.csv": {"x\n": ""}}, "release d.csv --epsilon 2 --out r", 6,
