@@ -395,7 +395,7 @@ def _malformed_grid(malformed: Malformed, total: int) -> Grid:
     elif malformed.reasons and malformed.reasons[0][1] > total / 4:
         notes = ("decimal commas without quotes make two fields of one: write points, or quotes",)
     elif malformed.records == 1:
-        notes = ("if that is the last line, the file is cut off: get it whole before a release",)
+        notes = ("correct it before a release; if it is the last line, the file is cut off",)
     title = f"{count(malformed.records, 'line')} cannot be split into fields: {what}"
     return Grid(title, ("what is wrong", "lines", "first in"), rows, notes)
 
