@@ -255,9 +255,7 @@ def charge_at_the_commit(monkeypatch):
         return commit(self, key, values, **terms)
 
     monkeypatch.setattr(
-        Ledger,
-        "reserve",
-        lambda self, *args, key, **terms: late.update({key: (args, terms)}),
+        Ledger, "reserve", lambda self, *args, key, **terms: late.update({key: (args, terms)})
     )
     monkeypatch.setattr(
         Ledger, "draft", lambda self, key: type("None", (), {"clear": lambda s: 0})()

@@ -227,9 +227,7 @@ def test_a_table_behind_a_connection_is_checked_as_one_of_a_file(here, write):
 
 
 @pytest.mark.parametrize(
-    "uri",
-    [f"postgresql://{CANARY}@127.0.0.1:1/x", f"duckdb:{CANARY}"],
-    ids=["a server", "a file"],
+    "uri", [f"postgresql://{CANARY}@127.0.0.1:1/x", f"duckdb:{CANARY}"], ids=["a server", "a file"]
 )
 def test_what_a_variable_holds_is_in_no_message_of_a_check(here, uri, monkeypatch):
     pytest.importorskip("adbc_driver_manager")

@@ -29,6 +29,12 @@ def slow_but(cases, *quick):
     return [pytest.param(case, marks=[] if case in quick else pytest.mark.slow) for case in cases]
 
 
+def some_or(many, *, some):
+    """So many examples, and very many where there is time."""
+    long = pytest.param(many, id="many", marks=pytest.mark.slow)
+    return pytest.mark.parametrize("examples", [pytest.param(some, id="some"), long])
+
+
 def chance(seed):
     """Random mutations, the same in every run where there is a seed."""
     return random.Random(seed)  # noqa: S311

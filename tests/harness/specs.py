@@ -564,10 +564,7 @@ def needs(*libraries):
 
 
 DUCKDB = needs("duckdb")
-TAKES = {
-    "rows.duckdb": DUCKDB,
-    "rows.adbc": needs("duckdb", "adbc_driver_manager"),
-}
+TAKES = {"rows.duckdb": DUCKDB, "rows.adbc": needs("duckdb", "adbc_driver_manager")}
 
 
 def cases(names, *, slow=()):

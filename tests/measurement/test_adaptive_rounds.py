@@ -333,10 +333,7 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
     def counts(rows):
         file = write_csv(tmp_path / "counted.csv", rows, header)
         tables = tabulate(
-            file,
-            spec=question.spec,
-            subsets=question.subsets,
-            classes=question.compiled.classes,
+            file, spec=question.spec, subsets=question.subsets, classes=question.compiled.classes
         )
         blocks = question.compiled.workload.blocks
         exact = query._exact(tables)

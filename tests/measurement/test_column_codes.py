@@ -582,9 +582,7 @@ def test_many_distinct_values_seldom_need_the_rule(monkeypatch):
     asked = []
     rule = code_of
     monkeypatch.setattr(
-        column_codes,
-        "code_of",
-        lambda *own: lambda text: asked.append(text) or rule(*own)(text),
+        column_codes, "code_of", lambda *own: lambda text: asked.append(text) or rule(*own)(text)
     )
     numbers = [f"{k / 64:.6f}" for k in range(20_000)]
     kinds = {

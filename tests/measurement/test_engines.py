@@ -43,13 +43,7 @@ from dpquery.exceptions import DataError
 from dpquery.measurement import curator
 from dpquery.measurement.counting import databases
 from dpquery.measurement.counting.tabulate import check_header, tabulate
-from dpquery.spec.columns import (
-    Bins,
-    Boolean,
-    Categorical,
-    Integers,
-    person_rows,
-)
+from dpquery.spec.columns import Bins, Boolean, Categorical, Integers, person_rows
 from dpquery.spec.parsing.read import load_spec
 
 SUBSETS = [(), *((i,) for i in range(11)), (0, 1), (2, 3), (4, 7), (0, 3, 5), (6, 8, 9)]

@@ -13,15 +13,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pinned import (
-    ADAPTIVE,
-    CLASSES,
-    LAPLACE,
-    MEASURED_TABLES,
-    PERSON,
-    RELEASES,
-    compiled_of,
-)
+from pinned import ADAPTIVE, CLASSES, LAPLACE, MEASURED_TABLES, PERSON, RELEASES, compiled_of
 
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.curator import LinearQuery

@@ -395,12 +395,7 @@ def test_a_table_is_drawn_as_often_as_its_weight_says():
     counts = np.zeros(len(expected))
     for _ in range(size):
         number = draw_table(
-            tables,
-            model,
-            candidates=question.rounds.candidates,
-            std=0.5,
-            rate=rate,
-            chance=chance,
+            tables, model, candidates=question.rounds.candidates, std=0.5, rate=rate, chance=chance
         )
         counts[number] += 1
     off = float(((counts - size * expected) ** 2 / (size * expected)).sum())

@@ -17,7 +17,16 @@ import damage
 import numpy as np
 import pyarrow as pa
 import pytest
-from damage import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
+from damage import (
+    FILES,
+    LONG_LINES,
+    NASTY_LINES,
+    PLAIN,
+    SMALL,
+    line_starts,
+    some_or,
+    with_line,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from specs import (
@@ -275,12 +284,6 @@ def persons(tmp_path):
         return one_person
 
     return with_count
-
-
-def some_or(many, *, some):
-    """So many examples, and very many where there is time."""
-    long = pytest.param(many, id="many", marks=pytest.mark.slow)
-    return pytest.mark.parametrize("examples", [pytest.param(some, id="some"), long])
 
 
 @some_or(2500, some=60)

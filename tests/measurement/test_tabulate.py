@@ -434,9 +434,7 @@ def released(noise, out="release", epsilon=1):
     return json.loads(Path(out, "release.json").read_text())
 
 
-def test_a_plan_with_gaussian_noise_counts_in_gdp_and_takes_the_noise_of_the_curve(
-    folder,
-):
+def test_a_plan_with_gaussian_noise_counts_in_gdp_and_takes_the_noise_of_the_curve(folder):
     said = planned()
     assert "losses are added up as mu^2 of GDP: the plan prefers Gaussian noise" in " ".join(
         said.split()

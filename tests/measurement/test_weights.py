@@ -599,11 +599,7 @@ def test_intervals_of_sample_and_noise_cover_the_population(here, epsilon, recor
             covered += ((low <= true) & (true <= high))[~np.isnan(sampling)].tolist()
             noise_alone += (np.abs(table.estimate - true) <= table.half_width).tolist()
         made = derived_answers(
-            spec,
-            tables,
-            answers.measured,
-            level=0.95,
-            sampling=answers.sampling,
+            spec, tables, answers.measured, level=0.95, sampling=answers.sampling
         )
         for item, file in zip(spec.derived, made, strict=True):
             names = ("sampling_std", "total_low", "total_high")

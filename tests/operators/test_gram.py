@@ -7,13 +7,7 @@ import pytest
 from dense import dense_workload, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.measurement.rounds.queries import (
-    _clashes,
-    _joint,
-    _slack,
-    family_sizes,
-    squared_move,
-)
+from dpquery.measurement.rounds.queries import _clashes, _joint, _slack, family_sizes, squared_move
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Groups, Identity, PIdentity, Stacked, total
 from dpquery.operators.gram import (
@@ -253,12 +247,9 @@ CELL_VECTORS = np.eye(CELLS, dtype=np.int64)
 def random_block(rng, shape=SHAPE):
     attributes = tuple(sorted(rng.choice(len(shape), rng.integers(1, 4), replace=False).tolist()))
     factors = tuple(
-        (
-            Identity(n),
-            Prefix(n, n),
-            AllRanges(n, n),
-            Groups.of(((0,), (0, 1), (1,)), n),
-        )[rng.integers(4)]
+        (Identity(n), Prefix(n, n), AllRanges(n, n), Groups.of(((0,), (0, 1), (1,)), n))[
+            rng.integers(4)
+        ]
         for n in (shape[i] for i in attributes)
     )
     counted = tuple(bool(rng.integers(4)) for _ in attributes)

@@ -413,25 +413,21 @@ def test_no_control_codes_where_no_colour_is_wanted(town, monkeypatch):
     assert "\x1b" not in shown.out + shown.err
 
 
-def test_a_terminal_without_a_sign_for_all_writes_its_name_or_its_code(town):
+def test_a_terminal_without_a_sign_for_all_writes_its_name_or_its_code(town, forks):
     ok("release", "data.csv", "--epsilon", "1")
-    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
-    command = [sys.executable, "-m", "dpquery", "error-report"]
-    done = subprocess.run(command, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0
-    assert b"epsilon = 1 " in done.stdout
-    plan = [sys.executable, "-m", "dpquery", "lint", "\u03bc\u0142.yaml", "--json"]
-    done = subprocess.run(plan, env=environment, capture_output=True, check=False)
-    assert b"mu\\u0142.yaml cannot be read" in done.stderr
+    known = "import sys\nfor each in (sys.stdout, sys.stderr):\n    each.reconfigure(encoding={!r})"
+    windows = known.format("cp1252")
+    done = forks.ended("error-report", code=windows)
+    assert done.code == 0
+    assert "epsilon = 1 " in done.out
+    done = forks.ended("lint", "\u03bc\u0142.yaml", "--json", code=windows)
+    assert "mu\\u0142.yaml cannot be read" in done.err
     Path("\u03bc.yaml").write_text(SPEC)
-    plan[-2] = "\u03bc.yaml"
-    done = subprocess.run(plan, env=environment, capture_output=True, check=False)
-    assert "\u03bc.yaml" in json.loads(done.stdout)  # JSON keeps the text itself
-    environment["PYTHONIOENCODING"] = "ascii"
-    planned = [sys.executable, "-m", "dpquery", "plan", "workload.yaml", "--dry-run", *QUICK]
-    done = subprocess.run(planned, env=environment, capture_output=True, check=False)
-    assert done.stdout.isascii()
-    assert b" +-" in done.stdout
+    done = forks.ended("lint", "\u03bc.yaml", "--json", code=windows)
+    assert "\u03bc.yaml" in json.loads(done.out)  # JSON keeps the text itself
+    done = forks.ended("plan", "workload.yaml", *QUICK, code=known.format("ascii"))
+    assert done.out.isascii()
+    assert " +-" in done.out
 
 
 def test_an_interrupted_search_in_two_processes_says_one_line(town):
@@ -485,6 +481,10 @@ def test_a_budget_is_never_said_to_be_spent_beyond_its_cap(town):
     assert ok("ledger", "status").out.splitlines()[1].split()[-2:] == ["more", "releases"]
 
 
+OTHER = SPEC.partition("  - name: pairs")[0].replace("id: town", "id: other")
+OTHER = OTHER.replace("add-remove}", "add-remove, delta: 1e-6}")
+
+
 @pytest.mark.parametrize(
     ("options", "warned"),
     [
@@ -494,7 +494,7 @@ def test_a_budget_is_never_said_to_be_spent_beyond_its_cap(town):
     ],
 )
 def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, warned):
-    spec = SPEC.replace("add-remove}", "add-remove, delta: 1e-6}").replace("id: town", "id: other")
+    spec = OTHER
     Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"))
     if "--rows" in options:  # of which a spec that says no rows knows nothing
         for form in ([], ["--why"]):
@@ -518,7 +518,7 @@ def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, w
 
 
 def test_a_large_delta_of_the_budget_alone_is_warned_of_too(town):
-    spec = SPEC.replace("add-remove}", "add-remove, delta: 1e-6}").replace("id: town", "id: other")
+    spec = OTHER
     Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 4, delta: 0.1}"))
     for form in ([], ["--why"]):
         said = ok("plan", "workload.yaml", *QUICK, "--new-dataset", *form).out
@@ -529,7 +529,7 @@ def test_a_large_delta_of_the_budget_alone_is_warned_of_too(town):
 
 
 def test_plan_ends_in_a_release_that_the_budget_can_pay_for(town):
-    spec = SPEC.replace("add-remove}", "add-remove, delta: 1e-6}").replace("id: town", "id: other")
+    spec = OTHER
     Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 2, delta: 1e-6}"))
 
     def ends(*options):

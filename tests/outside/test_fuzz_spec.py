@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from damage import chance, check_places, damaged, limited, mutated, slow_but
+from damage import chance, check_places, damaged, limited, mutated, slow_but, some_or
 from town import SPEC, contents, kinds, ok, refused, run
 
 from dpquery.exceptions import SpecError
@@ -86,9 +86,7 @@ columns = st.one_of(
 )
 groups_of_levels = st.dictionaries(st.sampled_from(["s", "t", "m"]), words, min_size=1, max_size=2)
 conditions = st.one_of(
-    words,
-    groups_of_levels,
-    one_key(**{"is": words, "in": st.lists(words), "between": spans}),
+    words, groups_of_levels, one_key(**{"is": words, "in": st.lists(words), "between": spans})
 )
 sets = st.one_of(
     st.sampled_from(["identity", "total", "prefix", "all-ranges", "identity+total"]),
@@ -224,7 +222,10 @@ def check_spec(spec, validator):
     return True
 
 
-def check_specs(examples, validator, record_property):
+@some_or(800, some=40)
+def test_specs_that_nearly_make_sense_are_read_or_refused_by_place(
+    examples, validator, record_property
+):
     tried = []
 
     @hypothesis.settings(
@@ -241,38 +242,21 @@ def check_specs(examples, validator, record_property):
     record_property("bad inputs", len(tried))
 
 
-def check_changed(count, validator, record_property):
-    """Try specs that make sense but for one or two things."""
+@some_or(600, some=60)
+def test_changed_specs_are_read_or_refused_and_the_schema_takes_what_is_read(
+    examples, validator, record_property
+):
+    """They make sense but for one or two things."""
     draw, bases = chance(9), [seen(text) for text in (SPEC, STARTER, EVERY)]
     read = tried = 0
-    for _ in range(count):
+    for _ in range(examples):
         spec = mutated(draw.choice(bases), draw)
         spec = mutated(spec, draw) if draw.random() < 0.3 and isinstance(spec, dict) else spec
         with suppress(yaml.YAMLError, UnicodeEncodeError):  # what cannot be written down
             read += check_spec(spec, validator)
             tried += 1
-    assert read >= count // 10
+    assert read >= examples // 10
     record_property("bad inputs", tried)
-
-
-def test_specs_that_nearly_make_sense_are_read_or_refused_by_place(validator, record_property):
-    check_specs(40, validator, record_property)
-
-
-@pytest.mark.slow
-def test_many_specs_that_nearly_make_sense_are_read_or_refused(validator, record_property):
-    check_specs(800, validator, record_property)
-
-
-def test_changed_specs_are_read_or_refused_and_the_schema_takes_what_is_read(
-    validator, record_property
-):
-    check_changed(60, validator, record_property)
-
-
-@pytest.mark.slow
-def test_many_changed_specs_are_read_or_refused(validator, record_property):
-    check_changed(600, validator, record_property)
 
 
 @pytest.mark.parametrize(
@@ -373,8 +357,7 @@ def test_yaml_s_own_tricks_are_refused_at_their_line(town, case):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["pipe.txt", "folder", "device.txt", "loop.txt", '"a\\0b"', '"\\x1b[2J.t"', "x" * 5000],
+    "name", ["pipe.txt", "folder", "device.txt", "loop.txt", '"a\\0b"', '"\\x1b[2J.t"', "x" * 5000]
 )
 def test_value_lists_that_are_no_files_are_refused_at_once(town, name):
     os.mkfifo("pipe.txt")

@@ -95,8 +95,8 @@ SOME = (*FEW, "empty", "one row", "ragged", "CRLF", "one person", "nobody", "man
 RAP_SHORT = (RAP[0], RAP[3], RAP[4])
 SCENARIOS = {
     "every command": ("rows", EVERYTHING, FEW[:2], tuple(FILES)),
-    "persons": ("persons", SHORT, (FEW[0], *SOME[3:]), tuple(FILES)),
-    "weights": ("weights", SHORT, (FEW[0], *SOME[3:7]), tuple(FILES)),
+    "persons": ("persons", SHORT, (FEW[0], "empty", *SOME[7:]), tuple(FILES)),
+    "weights": ("weights", SHORT, (FEW[0], "empty", "ragged"), tuple(FILES)),
     "RAP": ("RAP", RAP, FEW[:1], SOME[1:8]),
 }
 LONG_SCENARIOS = {
@@ -414,8 +414,7 @@ def opened_by_tabulate(monkeypatch, opens):
 
 
 @pytest.mark.parametrize(
-    ("name", "number"),
-    [("canaries", 5), ("many rows", 5), ("a megabyte", 12), ("quotes", 116)],
+    ("name", "number"), [("canaries", 5), ("many rows", 5), ("a megabyte", 12), ("quotes", 116)]
 )
 def test_a_disk_that_breaks_in_mid_file_says_only_that(town, monkeypatch, name, number):
     Path("data.csv").write_bytes(FILES[name])

@@ -76,10 +76,7 @@ def test_another_thread_is_not_heard():
 
 
 def test_a_process_of_its_own_reports_to_nobody(capfd):
-    with (
-        reporting(print),
-        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside,
-    ):
+    with reporting(print), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         beside.submit(report_progress, "aside").result()
     assert capfd.readouterr() == ("", "")
 

@@ -177,10 +177,7 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
         (("--epsilon", "1", "--also", "integer"), "leave --also out"),
         (("--epsilon", "1", "--confidence", "0.9"), "leave --confidence out, or give --mechanism"),
         (("--epsilon", "1", "--mechanism", "{other}"), "dpquery plan SPEC --mechanism {other}"),
-        (
-            ("--epsilon", "1", "--mechanism", "other"),
-            "is not one of 'linear', 'rap'",
-        ),
+        (("--epsilon", "1", "--mechanism", "other"), "is not one of 'linear', 'rap'"),
     ],
 )
 def test_what_neither_can_do_is_refused_before_anything_is_charged(kind, options, words):
@@ -361,6 +358,7 @@ def test_the_manifest_and_the_statement_say_what_was_chosen_and_measured(town):
     assert not run.refitted
 
 
+@pytest.mark.nightly(daily=r"\[[13]-")
 @pytest.mark.parametrize(("edition", "number"), [(1, 300), (2, 600), (3, 600)])
 def test_a_run_of_an_older_edition_is_released_again_free_and_as_it_was(
     town, monkeypatch, edition, number

@@ -245,6 +245,7 @@ def test_what_the_same_share_buys_is_a_release_that_can_be_had(folder):
     assert "up to" not in printed
 
 
+@pytest.mark.nightly(daily=r"\[(gaussian|a cap in rho|pure)")
 @pytest.mark.parametrize(
     ("text", "noise"),
     [

@@ -282,11 +282,7 @@ def test_rows_that_were_measured_are_those_very_rows():
     C = check(direct(), later)
     assert np.count_nonzero(C) == len(C)
     some = Block(
-        SPANNED,
-        (0, 1),
-        (Groups.of(((2,), (0,)), 4), Groups.of(((1,),), 3)),
-        (True, True),
-        1,
+        SPANNED, (0, 1), (Groups.of(((2,), (0,)), 4), Groups.of(((1,),), 3)), (True, True), 1
     )
     C = check(direct(), some)
     assert np.count_nonzero(C) == len(C) == 2
@@ -299,10 +295,7 @@ def test_rows_that_were_measured_are_those_very_rows():
         (product(SPANNED, {1: Identity(3)}), True),
         (product(SPANNED, {}), True),
         (Block(SPANNED, (0, 1), (Prefix(4), Identity(3)), (True, True), 1), True),
-        (
-            Block((2, 2, 3), (0, 1, 2), tuple(map(Identity, (2, 2, 3))), (True,) * 3, 2),
-            None,
-        ),
+        (Block((2, 2, 3), (0, 1, 2), tuple(map(Identity, (2, 2, 3))), (True,) * 3, 2), None),
     ],
 )
 def test_combinations_of_measured_rows_are_answered_with_their_exact_error(block, answered):

@@ -16,11 +16,7 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
-from dpquery.releases.folder.noisy_files import (
-    class_labels,
-    read_relaxed,
-    relaxed_table,
-)
+from dpquery.releases.folder.noisy_files import class_labels, read_relaxed, relaxed_table
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import (
     AnsweredFacts,

@@ -21,11 +21,7 @@ from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.inverses import inverse_gram
 from dpquery.operators.ranges import Prefix
 from dpquery.public_chance import PublicChance, public_seed
-from dpquery.reconstruction.adaptive_fits import (
-    AdaptiveFit,
-    merged_components,
-    released_rows,
-)
+from dpquery.reconstruction.adaptive_fits import AdaptiveFit, merged_components, released_rows
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.reconstruction.components import StackedSets, residual
 from dpquery.reconstruction.relaxed.fits import FittedRows
@@ -176,8 +172,7 @@ def test_floats_of_numpy_are_totals_and_variances_too():
 
 
 @pytest.mark.parametrize(
-    ("tables", "total"),
-    [([MeasuredTable((0,), np.ones(4), 1.0)], 5.0), ([], 0.0)],
+    ("tables", "total"), [([MeasuredTable((0,), np.ones(4), 1.0)], 5.0), ([], 0.0)]
 )
 def test_a_table_of_other_classes_and_no_records_are_refused(tables, total):
     with pytest.raises(ValueError, match=r"a table of|no records"):

@@ -105,15 +105,7 @@ def test_json_holds_the_same_figures(report):
 def test_the_terminal_gets_rows_and_a_headline(report):
     rows = to_rows(report)
     assert {len(row) for row in rows} == {len(REPORT_COLUMNS)}
-    assert rows[0] == (
-        "population",
-        "1",
-        "5",
-        "±1.0 %",
-        "±1.0 %",
-        "0 %",
-        "good: ±1.0 % (90 %)",
-    )
+    assert rows[0] == ("population", "1", "5", "±1.0 %", "±1.0 %", "0 %", "good: ±1.0 % (90 %)")
     text = "\n".join(headline(report))
     for words in ("people, version 7", "ε = 1 at δ = 1e-9", "at most 1.250 times the least error"):
         assert words in text

@@ -204,11 +204,7 @@ def test_the_published_figures_of_the_data_cube_selection_are_met(name, publishe
 def test_what_is_too_much_is_refused_with_a_reason():
     shape = (2,) * 14
     many = marginals_of(shape, [a for k in range(4) for a in combinations(range(14), k)] * 9)
-    for build in (
-        baselines.marginals,
-        baselines.fourier,
-        baselines.data_cube,
-    ):
+    for build in (baselines.marginals, baselines.fourier, baselines.data_cube):
         with pytest.raises(UnsupportedWorkloadError, match="tables"):
             build(problem_of(many))
     wide = marginals_of((2,) * 13, [tuple(range(13))])

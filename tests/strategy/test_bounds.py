@@ -75,15 +75,7 @@ def test_bound_equals_the_dense_one(seed):
         ),
         Workload(
             (3, 2, 4),
-            (
-                Block(
-                    (3, 2, 4),
-                    (0, 1, 2),
-                    (Identity(3), Identity(2), Identity(4)),
-                    (True,) * 3,
-                    2,
-                ),
-            ),
+            (Block((3, 2, 4), (0, 1, 2), (Identity(3), Identity(2), Identity(4)), (True,) * 3, 2),),
             (1.0,),
         ),
     ],

@@ -9,13 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from bench_office import OFFICE, office_spec
-from dense import (
-    classes_of_cells,
-    dense_block,
-    dense_strategy,
-    dense_workload,
-    random_workload,
-)
+from dense import classes_of_cells, dense_block, dense_strategy, dense_workload, random_workload
 from pinned import SHAPE, linear
 from scipy.optimize import check_grad
 from specs import put_true_figures, unhashed

@@ -9,13 +9,7 @@ from itertools import product as pairs
 
 import numpy as np
 import pytest
-from dense import (
-    MIXED,
-    coefficients,
-    dense_block,
-    dense_strategy,
-    random_strategies,
-)
+from dense import MIXED, coefficients, dense_block, dense_strategy, random_strategies
 from test_shapes import every_shape, strategies
 
 import dpquery.strategy.search.select as module

@@ -9,13 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from dense import (
-    coefficients,
-    dense_block,
-    dense_strategy,
-    dense_workload,
-    random_axis,
-)
+from dense import coefficients, dense_block, dense_strategy, dense_workload, random_axis
 from specs import put_true_figures, unhashed
 from town import ok, plan_town, refused
 
@@ -34,11 +28,7 @@ from dpquery.strategy.algebra.orbits import orbits_of
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.optimize.fixed_point import cells_optimum
-from dpquery.strategy.optimize.opt_orbits import (
-    component_gram,
-    components,
-    orbits_optimum,
-)
+from dpquery.strategy.optimize.opt_orbits import component_gram, components, orbits_optimum
 from dpquery.strategy.search.candidates import NoGainError, Problem, orbits_candidate
 from dpquery.strategy.search.select import select
 from dpquery.strategy.sensitivity import sensitivity

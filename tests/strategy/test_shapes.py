@@ -8,13 +8,7 @@ from itertools import product as cartesian
 
 import numpy as np
 import pytest
-from dense import (
-    coefficients,
-    dense_block,
-    dense_strategy,
-    random_strategies,
-    random_workload,
-)
+from dense import coefficients, dense_block, dense_strategy, random_strategies, random_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
