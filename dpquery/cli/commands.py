@@ -465,7 +465,6 @@ def lint_command(
     """Read specs and report every mistake with its place; nothing is planned or put on record."""
     from dpquery.releases.budget_words import large_delta
     from dpquery.releases.words import count
-    from dpquery.spec.columns import doubts
     from dpquery.spec.parsing.read import load_spec
 
     read, mistakes = {}, []
@@ -485,7 +484,7 @@ def lint_command(
     for name, spec in read.items():
         items = count(len(spec.items), "table")
         show(f"{name}: {count(spec.queries, 'answer')} in {items}, no mistakes")
-        for words in (*doubts(spec.domain), *large_delta(spec.privacy.delta, spec)):
+        for words in (*spec.remarks, *large_delta(spec.privacy.delta, spec)):
             show(f"{name}: {words}")
 
 

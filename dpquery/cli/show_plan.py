@@ -38,7 +38,6 @@ from dpquery.planning.targets import DerivedReached, Reached
 from dpquery.releases.budget_words import delta_words
 from dpquery.releases.manifest_facts import SummedFacts, summed_facts
 from dpquery.releases.words import count, figure, percent, rows_counted
-from dpquery.spec.columns import doubts
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT
 
@@ -85,7 +84,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
     notes += [words for words in (_counted(report), report.remark) if words]
     notes += delta_words(report.delta, spec.budget, report.records)
-    notes += doubts(spec.domain)
+    notes += spec.remarks
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     title = (

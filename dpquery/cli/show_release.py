@@ -434,6 +434,6 @@ def report_grids(report: "Report") -> list[Grid]:
         derived = f"derived from the answers: half of the {level} interval, in its unit"
         rows = tuple(item.summary for item in report.derived)
         facts = [item.facts for item in report.derived]
-        said = tuple(f"{each.name}: {each.missed_words}" for each in facts if each.missed)
+        said = tuple(f"{each.name}: {each.missed_words}" for each in facts if each.missed_words)
         grids.append(Grid(derived, INTERVAL_COLUMNS, rows, said))
     return grids

@@ -17,7 +17,6 @@ from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADE_NAMES, GRADES
 from dpquery.releases.statement import sure_percent
 from dpquery.releases.words import count, percent, rounded, rows_counted, weight_words, within
-from dpquery.spec.columns import doubts
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
 
@@ -371,7 +370,7 @@ def _bin_words(spec: Spec) -> Iterator[str]:
 def _remarks(report: PlanReport) -> Iterator[str]:
     """Yield what may not have been meant, and what was not looked at."""
     spec, account = report.spec, report.room and report.room.funds.account
-    yield from doubts(spec.domain)
+    yield from spec.remarks
     fixed = account and account.spent and account.cap.currency == "epsilon"
     if spec.budget.delta and not report.delta and not fixed:
         yield (

@@ -109,6 +109,7 @@ def rows_in(table: Table, margin: Table) -> Ints:
 REFINEMENTS = 4  # of the quantile at either end of an interval
 SURE = 2.2  # thresholds from which a denominator is large by more than chance; 2 misses by 0.2 %
 BEYOND_NOISE = 10  # standard errors
+SAME, LEAST_SAME = 0.1, 5  # standard errors that sizes are off all answers, of so many, if the same
 Critical = Callable[[Floats], Floats]
 """The quantile of |noise of n - t d| in its standard deviations, given t for every row."""
 
@@ -123,7 +124,9 @@ class DerivedRows:
     high: Floats  # (m,) upper ends
     lost: Bools  # (m,) where the reason holds that there is no estimate
     reason: str = ""  # why
+    unsure: Bools | None = None  # (m,) where an interval is all that is known of any data, if any
     merging: Merging | None = None  # what the rows are, where some of the statistic's are added up
+    own_sizes: bool = False  # whether sizes to expect are the answers, by whose noise rows merge
     # the error of the sample and that of both, where squared weights are measured
     sample: SamplingColumns[Floats] | None = None
 
@@ -197,7 +200,8 @@ def quotient_rows(
     estimate, std_error, low, high = (
         np.where(lost, np.nan, values) for values in (estimate, std_error, low, high)
     )
-    return DerivedRows(estimate, std_error, low, high, lost, "the denominator is lost in noise")
+    reason = "the denominator is lost in noise"
+    return DerivedRows(estimate, std_error, low, high, lost, reason, unsure & ~certain)
 
 
 def difference_rows(pairs: NoisyPairs, critical: Critical) -> DerivedRows:
@@ -399,7 +403,10 @@ def _merged(
     if statistic not in joint.merged:
         joint.merged[statistic] = merging_at(statistic, joint, domain, joint.measured.noise_std)
     merging = joint.merged[statistic]
-    estimate = merging.sums(joint.estimate(statistic.rows))
+    answers, sizes = joint.estimate(statistic.rows), np.array(statistic.sizes)
+    close = np.abs(answers - sizes) <= SAME * np.sqrt(joint.variances(statistic.rows))
+    own_sizes = (sizes > 0).sum() >= LEAST_SAME and bool(close[sizes > 0].all())
+    estimate = merging.sums(answers)
     nothing = np.zeros(len(estimate))
     if not joint.has_coefficients:
         q: Floats = np.full(len(estimate), widest_quantile(joint, level))
@@ -407,7 +414,7 @@ def _merged(
         rows = merging.sums(joint.coefficients[statistic.rows])
         q = _laplace_critical(rows, rows, np.arange(len(rows)), level, nothing)
     pairs = NoisyPairs(estimate, nothing, merging.variances, nothing, nothing)
-    return replace(difference_rows(pairs, lambda t: q), merging=merging)
+    return replace(difference_rows(pairs, lambda t: q), merging=merging, own_sizes=own_sizes)
 
 
 def limits_of(statistic: Quotient) -> KnownRange:

@@ -4,10 +4,12 @@ Which rows are added up follows from public numbers alone: the standard errors, 
 before the data, and how many records each row is expected to have. So every merged row is one
 fixed sum of answers, unbiased, and its interval is as exact as those of the rows ([MATH] 24).
 
-Of an ordered attribute neighbours are merged: of all ways that bring every sum to the target the
-one with most rows is taken, and of these the one whose squared relative errors add up to least. Of
-a hierarchy siblings are merged into their group where one of them is too noisy, from the bottom up.
-Where not even all together reach the target they are one row all the same: nobody is left out.
+Of an ordered attribute neighbours are merged, of a hierarchy siblings, into their group. Of all
+ways that bring every sum to the target the one with most rows is taken, and of neighbours the one
+whose squared relative errors then add up to least. Where all together miss the target there is no
+such way, as the standard error of a sum is no more than those of its parts add up to: the way is
+taken in which most rows reach it, and of these the one with fewest records in rows that do not,
+then with fewest such rows. Nobody is left out.
 """
 
 import math
@@ -75,6 +77,9 @@ def rows_along(table: Table, attribute: int) -> Ints:
     return np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
 
 
+PER_RECORD = 1000  # whole numbers that sizes are compared in: their sums are exact
+
+
 @dataclass(frozen=True, eq=False)
 class _Target:
     sizes: Floats  # (n,) how many records each is expected to have
@@ -92,30 +97,23 @@ class _Target:
 
 
 def _neighbours(target: _Target, attribute: Attribute) -> list[MergedCodes]:
-    """Return the runs of neighbours that are added up.
-
-    best[j] is the most runs that the first j rows can be cut into, and how uneven they are then.
-    """
+    """Return the runs of neighbours that are added up: the least cost, end after end."""
     n = attribute.length
     upto = np.concatenate([[0.0], np.cumsum(target.sizes[:n])])
-    square = np.zeros((n + 1, n + 1))
+    square, parts = np.zeros((n + 1, n + 1)), np.rint(PER_RECORD * upto)
     square[1:, 1:] = target.covariance[:n, :n].cumsum(axis=0).cumsum(axis=1)
     own = square.diagonal()
-    most, uneven, start = np.full(n + 1, -1), np.zeros(n + 1), np.zeros(n + 1, dtype=np.int64)
-    most[0] = 0
+    miss = math.inf if math.sqrt(max(own[n], 0.0)) <= target.rel_error * upto[n] else 0.0
+    cost, start = np.zeros((n + 1, 4)), np.zeros(n + 1, dtype=np.int64)
     for j in range(1, n + 1):
         sizes = upto[j] - upto[:j]
         variance = np.maximum(own[j] + own[:j] - square[j, :j] - square[:j, j], 0.0)
-        fits: Bools = (most[:j] >= 0) & (np.sqrt(variance) <= target.rel_error * sizes)
-        if fits.any():
-            with np.errstate(divide="ignore", invalid="ignore"):
-                squares = np.where(variance > 0, variance / sizes**2, 0.0)
-            best = np.where(fits, most[:j], -1).max()
-            so_far = np.where(fits & (most[:j] == best), uneven[:j] + squares, np.inf)
-            i = int(np.argmin(so_far))
-            most[j], uneven[j], start[j] = best + 1, so_far[i], i
-    if most[n] < 0:
-        return [tuple(range(n))]
+        met: Bools = np.sqrt(variance) <= target.rel_error * sizes
+        uneven = np.divide(variance, sizes**2, out=np.zeros(j), where=met & (variance > 0))
+        last = (np.where(met, -1.0, miss), ~met * (parts[j] - parts[:j]), ~met, uneven)
+        costs = cost[:j] + np.column_stack(last)
+        start[j] = np.lexsort(costs.T[::-1])[0]
+        cost[j] = costs[start[j]]
     runs, end = list[MergedCodes](), n
     while end:
         runs.append(tuple(range(start[end], end)))
@@ -124,7 +122,16 @@ def _neighbours(target: _Target, attribute: Attribute) -> list[MergedCodes]:
 
 
 def _siblings(target: _Target, attribute: Attribute) -> list[MergedCodes]:
-    """Return the groups of a hierarchy that are added up, the lowest that are precise enough."""
+    """Return the groups of a hierarchy that are added up: the least cost, group after group."""
+    every = tuple(range(attribute.length))
+    miss = math.inf if target.is_met(every) else 0.0
+
+    def cost(groups: Sequence[MergedCodes]) -> tuple[float, float, int]:
+        missed = [codes for codes in groups if not target.is_met(codes)]
+        parts = sum(
+            float(np.rint(PER_RECORD * target.sizes[list(codes)].sum())) for codes in missed
+        )
+        return (miss if missed else 0.0) - (len(groups) - len(missed)), parts, len(missed)
 
     def cut(codes: MergedCodes, depth: int) -> list[MergedCodes]:
         if len(codes) == 1 or depth == len(attribute.levels):
@@ -132,10 +139,9 @@ def _siblings(target: _Target, attribute: Attribute) -> list[MergedCodes]:
         inside = set(codes)
         members = attribute.levels[depth].members
         parts = [part for part in members if part and inside.issuperset(part)]
-        below = [each for part in parts for each in cut(part, depth + 1)]
-        return below if all(map(target.is_met, below)) else [codes]
+        return min([each for part in parts for each in cut(part, depth + 1)], [codes], key=cost)
 
-    return cut(tuple(range(attribute.length)), 0)
+    return cut(every, 0)
 
 
 def group_names(attribute: Attribute) -> dict[MergedCodes, tuple[str, tuple[str, str]]]:

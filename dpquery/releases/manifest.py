@@ -518,7 +518,8 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield (
         "derived.merged",
         all(
-            d.kind == "merged" or (d.merged is None and d.missed is None) for d in manifest.derived
+            d.kind == "merged" or (d.merged is None and d.missed is None and not d.own_sizes)
+            for d in manifest.derived
         ),
     )
     rules = (item.published for item in manifest.items if item.published is not None)

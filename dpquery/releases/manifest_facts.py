@@ -282,6 +282,8 @@ class DerivedFacts:
     merged: Annotated[ShareOfRows | None, UNWRITTEN] = None
     # the share of merged rows whose standard error is more of the noisy estimate than was asked
     missed: Annotated[ShareOfRows | None, UNWRITTEN] = None
+    # whether the sizes that they are merged by are the release's own answers; left out if not
+    own_sizes: Annotated[bool, UNWRITTEN] = False
 
     @property
     def map_file(self) -> str:
@@ -305,13 +307,18 @@ class DerivedFacts:
 
     @property
     def missed_words(self) -> str:
-        """How many merged rows are not as precise as was asked, and what helps."""
+        """What is wrong with merged rows, and what helps."""
+        if self.own_sizes:
+            return (
+                "its `sizes` are this release's own estimates, so that their noise decided what is "
+                "merged, and intervals hold less often than stated; take those of another release"
+            )
         if not self.missed:
             return ""
         return (
-            f"{percent(self.missed)} of the merged rows are less precise than was asked, because "
-            "they are smaller than expected; `sizes` takes expectations from a file, such as those "
-            "of an earlier release"
+            f"{percent(self.missed)} of the merged rows are less precise than was asked, being too "
+            "few even so or fewer than expected; `sizes` takes expectations from a file, such as "
+            "those of another release"
         )
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from dpquery.spec.columns import Attribute, Bins, Column, Domain
+from dpquery.spec.columns import Attribute, Bins, Column, Domain, doubts
 from dpquery.spec.numbers import power
 from dpquery.spec.predicates import PredicateSet
 
@@ -377,6 +377,7 @@ class MergedRows:
     attribute: int  # index of the attribute: an ordered one, or one with a hierarchy
     rel_error: float  # the most that a standard error may be of its sum
     sizes: tuple[float, ...]  # how many records each row is expected to have, 0 or more
+    presumed: bool = False  # whether these are equal shares, for want of a file
 
     kind: Literal["merged"] = "merged"
 
@@ -461,6 +462,19 @@ class Spec:
         """The columns that are read of every record, that of persons apart."""
         weight = self.privacy.weight
         return (*self.domain.columns, *(() if weight is None else (weight.column,)))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What may not have been meant."""
+        merged = (d for d in self.derived if isinstance(d.statistic, MergedRows))
+        return [*doubts(self.domain)] + [
+            f"{d.name} is merged as if all rows of {d.items[0]} were of one size, so that small "
+            "ones stay too noisy; add `sizes: FILE`, a CSV file with the item's attributes and "
+            "`size`, from a census, or the item's file in another release (`dpquery package "
+            "--also csv`)"
+            for d in merged
+            if isinstance(d.statistic, MergedRows) and d.statistic.presumed
+        ]
 
     @property
     def expected_total(self) -> int | None:

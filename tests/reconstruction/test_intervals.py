@@ -35,6 +35,7 @@ from dpquery.reconstruction.intervals import (
     standard_errors,
 )
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.releases.tables.long_table import _flags
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -423,6 +424,16 @@ def test_quotients_of_what_facts_state_have_no_noise_and_give_no_warning(recwarn
         quotient_rows(unsure, lambda t: t * 0 + 2, 2.0, KnownRange(step=s)).high for s in (1, 0.1)
     ]
     assert np.allclose(ends, [[40.0] * 2, [400.0] * 2])
+
+
+def test_a_share_whose_interval_is_all_that_is_known_is_very_noisy_however_large():
+    """Denominators of 1, 3 and 9 standard errors: lost, unsure, and told to 0.08."""
+    below, ones = np.array([1.0, 3.0, 9.0]), np.ones(3)
+    pairs = NoisyPairs(0.95 * below, below, 0.5 * ones, ones, 0.7 * ones)
+    rows = quotient_rows(pairs, lambda t: 1.96 * ones, 1.96, KnownRange(0.0, 1.0))
+    assert (rows.low[1], rows.high[1]) == (0, 1)
+    assert rows.std_error[1] < 0.3 * rows.estimate[1], "no flag by its standard error"
+    assert _flags(rows).to_pylist() == ["lost in noise", "very noisy", ""]
 
 
 SIGNALS = [0.25, 0.5, 1, 1.5, 2, 2.5, 3, 4, 4.5, 5, 6, 8]

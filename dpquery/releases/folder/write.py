@@ -260,7 +260,13 @@ def write_release(
     """
     directory = Path(os.path.abspath(directory))
     counted = [
-        dataclasses.replace(facts, rows=made.rows.num_rows, merged=made.merged, missed=made.missed)
+        dataclasses.replace(
+            facts,
+            rows=made.rows.num_rows,
+            merged=made.merged,
+            missed=made.missed,
+            own_sizes=made.own_sizes,
+        )
         for facts, made in zip(manifest.derived, derived, strict=True)
     ]
     manifest = dataclasses.replace(manifest, derived=tuple(counted))

@@ -71,6 +71,7 @@ DERIVED_FIELDS: dict[str, tuple[str, str]] = {
     "total_std": ("Standard error of sample and noise; empty likewise", NO_UNIT),
     "total_low": ("Lower end of the {level} interval of both; empty likewise", NO_UNIT),
     "total_high": ("Upper end of the {level} interval of both; empty likewise", NO_UNIT),
+    "rel_error": (ANSWER_COLUMNS["rel_error"].meaning, SHARE),
     "flag": ("`noisy`, `very noisy` or `lost in noise`; else empty", NO_UNIT),
     "reason": ("Why there is no estimate, where there is none", NO_UNIT),
     "cells": ("How many rows of the item are added up in this one", "rows"),

@@ -215,6 +215,7 @@ class DerivedTable(NamedTuple):
     map: str = ""  # of merged rows: which values are added up, as the file of a hierarchy
     merged: float | None = None  # the share of the item's rows that are added up with others
     missed: float | None = None  # the share of merged rows that are less precise than was asked
+    own_sizes: bool = False  # whether the sizes of merged rows were the release's own answers
 
 
 def derived_table(
@@ -244,6 +245,10 @@ def derived_table(
         as_days = dates if name != "std_error" else None
         arrays.append(_figures(column, as_days))
         fields.append(pa.field(name, arrays[-1].type))
+    if merging is not None:
+        relative = relative_errors(figures.estimate, figures.std_error)
+        arrays.append(_figures(np.where(np.isfinite(relative), relative, np.nan), None))
+        fields.append(pa.field("rel_error", arrays[-1].type))
     if figures.sample is not None:
         for name, column in figures.sample._asdict().items():
             arrays.append(_figures(column, None))
@@ -260,7 +265,7 @@ def derived_table(
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     missed = figures.std_error > statistic.rel_error * figures.estimate
     written = _map(item.name, statistic, merging, domain)
-    return DerivedTable(table, written, share, float(missed.mean()))
+    return DerivedTable(table, written, share, float(missed.mean()), figures.own_sizes)
 
 
 def _map(name: str, statistic: MergedRows, merging: Merging, domain: Domain) -> str:
@@ -327,5 +332,8 @@ def _flags(figures: DerivedRows) -> pa.Array:
     known = ~np.isnan(figures.std_error)
     estimate = np.where(known, figures.estimate, 1.0)
     relative = relative_errors(estimate, np.where(known, figures.std_error, 0.0))
-    places = np.where(figures.lost, len(FLAGS), flags(relative)).astype(np.int32)
+    noisy = flags(relative)
+    if figures.unsure is not None:
+        noisy[figures.unsure] = len(FLAGS) - 1
+    places = np.where(figures.lost, len(FLAGS), noisy).astype(np.int32)
     return encoded(places, pa.array([*FLAGS, LOST]))

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.limits import MAX_MERGED_PAIRS
-from dpquery.spec.columns import Attribute, Bins, Dates, Integers
+from dpquery.spec.columns import Attribute, Bins, Boolean, Dates, Integers
 from dpquery.spec.parsing.forms import ListOf, Real
 from dpquery.spec.parsing.item_fields import (
     QUANTILE_WORDS,
@@ -140,9 +140,12 @@ def _numbers(attribute: Attribute, asked: PredicateSet, node: Node) -> dict[str,
 def _names(attribute: Attribute, asked: PredicateSet, node: Node) -> Iterator[tuple[str, ...]]:
     match asked:
         case IdentitySet():
-            codes = attribute.codes
+            codes, kind = attribute.codes, attribute.columns[0].kind
             for code in asked.codes:
-                named = (codes[code],) if code < len(codes) else ()
+                named = codes[code : code + 1]
+                if isinstance(kind, Boolean) and not attribute.merged and code < kind.length:
+                    texts = kind.texts_of(code)
+                    named = (*texts, *map(str.upper, texts), *map(str.title, texts))
                 yield (attribute.label(code), *named)
         case GroupSet(groups=groups):
             for label, _ in groups:
@@ -508,7 +511,7 @@ class _Reader:
         words = (
             f"{name}, added up over {attribute.name} up to a relative error of {given.rel_error:g}"
         )
-        return MergedRows(table, index, given.rel_error, sizes), words
+        return MergedRows(table, index, given.rel_error, sizes, given.sizes is None), words
 
     def _sizes(self, given: MergedRowsFields, table: Table) -> tuple[float, ...]:
         if given.sizes is not None:
