@@ -153,8 +153,8 @@ Formats = Annotated[
     list[str] | None,
     typer.Option(
         "--also",
-        help="Beside Parquet: csv; for a package also xlsx and replicates (draws of the noise of "
-        "every answer). Several with commas.",
+        help="Beside Parquet: csv; for a package also xlsx and replicates[:100] (draws of the "
+        "noise of every answer). Several with commas.",
     ),
 ]
 

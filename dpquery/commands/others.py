@@ -8,6 +8,7 @@ record, and no plan is written. The two others open no data and no ledger:
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from dpquery.commands.arguments import (
 from dpquery.commands.defaults import (
     DEFAULT_SEED,
     FUNCTION_JOBS,
+    MOST_REPLICATES,
     PACKAGE_PATH,
     RELEASE_PATH,
     REPLICATES,
@@ -49,7 +51,7 @@ from dpquery.releases.folder.synthetic import write_synthetic
 from dpquery.releases.manifest import PLAN_FILE, read_manifest
 from dpquery.releases.package.write import PackageContent, left_out, parse_formats, write_package
 from dpquery.releases.words import count, html_table
-from dpquery.spec.problems import not_read
+from dpquery.spec.problems import not_read, several_texts
 from dpquery.spec.spec import About, Spec
 from dpquery.untrusted.files import check_place
 
@@ -264,8 +266,8 @@ def package(
     Args:
         directory: the folder of a release, or of answers to later questions, which is not changed.
         out: where the package goes; written whole or not at all.
-        also: "csv" and "xlsx", the tables in these formats beside Parquet, and "replicates", draws
-            of the noise of every answer; several with commas.
+        also: "csv" and "xlsx", the tables in these formats beside Parquet, and "replicates" or
+            "replicates:400", draws of the noise of every answer; several with commas.
         replace: whether the package of another release in `out` is replaced.
 
     Privacy:
@@ -275,14 +277,20 @@ def package(
         SpecError: the folder is not a release, or is damaged.
         PlanConflictError: something else is in the way.
     """
-    source, target, formats = as_path(directory), as_path(out), parse_formats(also)
+    source, target, texts = as_path(directory), as_path(out), several_texts("also", also)
+    if number := re.search("replicates:([0-9]{1,9})(?=,|$)", ",".join(texts)):
+        texts = [text.replace(number[0], "replicates") for text in texts]
+    draws = checked_count(
+        "replicates", int(number[1]) if number else REPLICATES, least=2, most=MOST_REPLICATES
+    )
+    formats = parse_formats(texts)
     manifest = read_manifest(source)
     about, domain = About(), None
     if manifest.answered is None and manifest.measurements:  # answers have no plan
         _, planned = read_answerable(source)
         spec = plan_and_spec(planned, source / PLAN_FILE)[1]
         about, domain = spec.about, spec.domain
-    drawn = drawn_tables(source, (), REPLICATES) if "replicates" in formats else {}
+    drawn = drawn_tables(source, (), draws) if "replicates" in formats else {}
     content = PackageContent(source, manifest, about, domain, formats, drawn)
     tables = write_package(content, target, replace=replace)
     files = tuple(sorted(path.name for path in target.iterdir()))

@@ -166,7 +166,7 @@ def _parse(text: str) -> ExtraColumn:
     name = next((known for known in COLUMN_NAMES if known == given), None)
     if given in ("csv", "xlsx", "replicates"):
         raise SpecError(
-            f"--also {given} is no column; `dpquery package --also {given}` writes it beside the "
+            f"--also {text} is no column; `dpquery package --also {text}` writes it beside the "
             "release, which is free"
         )
     if name is None:
