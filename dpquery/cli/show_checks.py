@@ -226,7 +226,9 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
     if not records.left_out:
         all_of = f", all {records.total:,} of them" if records.total > 1 else ""
         where = "in the totals" if records.undeclared else "counted"
-        title = f"{name}: {refused}every record is {where}{all_of}"
+        none = records.weights.weightless if records.weights else 0
+        but = f", but for {none:,} whose weight is taken for 0" if none else ""
+        title = f"{name}: {refused}every record is {where}{all_of}{but}"
         return Grid(title, (), (), (*_remarks(checked, records), *notes))
     share = percent(records.left_out / records.total)
     title = (

@@ -203,7 +203,8 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         for item in worth.items
         if weight.effective and (error := item.sample_std(weight.effective))
     ]
-    of = f"what noise adds to the error of a simple sample of {weight.effective or 0:,} records: "
+    of = f"a simple sample of {weight.effective or 0:,} records, in cells of average size: "
+    of = f"what noise adds to the error of {of}"
     return [("weights", lost), *([("sample", of + ", ".join(compared))] if compared else [])]
 
 

@@ -205,6 +205,12 @@ class WeightsFound:
         """What they add up to, those that count as 0 apart, before anything is cut off."""
         return float(self.weights @ self.records)
 
+    @property
+    def weightless(self) -> int:
+        """How many records count as 0."""
+        small = self.weights < float(self.declared.step) / 2
+        return int(self.records[small].sum()) + sum(number for _, number in self.counting_none)
+
     def cut_off(self, at_most: float) -> tuple[float, int]:
         """Return what a cap takes of that, and of how many records."""
         beyond = np.maximum(self.weights - at_most, 0.0)

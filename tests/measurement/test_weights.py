@@ -281,7 +281,7 @@ def test_plan_says_what_the_cap_and_the_sample_mean(here):
     assert "about 50,000 by weight" in words
     assert "weights 100 at most, 2 times the mean" in words
     # Of 25,000 the sample errs by 50,000 sqrt(1/4 / 400) = 1,250, and noise by 100 sqrt(2).
-    assert "error of a simple sample of 400 records: all 0.6 %" in words
+    assert "error of a simple sample of 400 records, in cells of average size: all 0.6 %" in words
 
 
 def test_mechanisms_that_count_records_refuse_weights(here):
@@ -305,6 +305,7 @@ def test_a_check_counts_what_is_cut_off_by_weight(here):
     words = " ".join(done.out.split())
     assert done.code == 1
     assert "weights in `wt`: 12 in all" in words
+    assert "every record is counted, all 6 of them, but for 3 whose weight is taken for 0" in words
     assert re.search(r"2\.5 1 8 61 % 1 times as declared", words)  # 7.5 of 12.3 of one record
     assert '2 weights below 0, or no number, taken for 0: "" (1), "abc" (1)' in words
 
