@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,16 +28,27 @@ if TYPE_CHECKING:
     from dpquery.commands.discover import DiscoveryReport
 
 _MOST_VALUES = 10_000  # of a range that is offered
+_MOST_OUTSIDE = 0.5  # of all numbers, of bins that are offered
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
+
+
+def _named(column: str | None) -> str | None:
+    """Refuse an option in the place of a column's name."""
+    if column is not None and column.startswith("--"):
+        raise typer.BadParameter(f"the name of a column is missing before {column}")
+    return column
+
+
+_option = partial(typer.Option, callback=_named)
 
 
 def discover_command(
     data: Annotated[list[str], typer.Argument(help="The data, as `dpquery release` takes it.")],
     epsilon: Annotated[str, typer.Option(help="What the discovery may spend.")],
     delta: Annotated[str, typer.Option(help="With it; half is for the threshold of --column.")],
-    column: Annotated[str | None, typer.Option(help="The column, for its values.")] = None,
-    number: Annotated[str | None, typer.Option(help="Or for range and bins of numbers.")] = None,
-    rows_per_person: Annotated[str | None, typer.Option(help="Or of ids, for max_rows.")] = None,
+    column: Annotated[str | None, _option(help="The column, for its values.")] = None,
+    number: Annotated[str | None, _option(help="Or for range and bins of numbers.")] = None,
+    rows_per_person: Annotated[str | None, _option(help="Or of ids, for max_rows.")] = None,
     person: Annotated[
         str | None, typer.Option(help="The column that tells persons apart: the spec's.")
     ] = None,
@@ -81,10 +93,7 @@ def discover_command(
             new_dataset=new_dataset,
         )
     if done.stale:
-        say(
-            f"warning: {done.stale}: this is out of the ledger; to look at new data, which is "
-            "charged, give the dataset another `version:` in the spec"
-        )
+        say(f"warning: {done.stale}")
     if done.measured.stored:
         say("nothing was charged: the ledger gave this discovery again; the data was not opened")
     if as_json:
@@ -111,6 +120,9 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
         more = f"{room_words(done.room, 'more like it')}, at delta {delta_text(query.delta)}"
+        cap, largest = done.room.funds.tighter.cap, done.room.largest
+        if largest is not None and cap.epsilon is not None and largest > cap.epsilon:
+            more += f" (the budget's {float(cap.epsilon):g} is at delta {delta_text(cap.delta)})"
     of_threshold = (
         f"delta: the threshold takes {took}; with it {spent} of the {apart} for discoveries is "
         "spent\n"
@@ -126,14 +138,17 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
 
 def _found(done: "DiscoveryReport") -> str:
     """Return what was found and how exactly, and what is not seen."""
-    from dpquery.releases.words import count
+    from dpquery.releases.words import count, percent
 
     query = done.query
     whom = "rows" if query.spec.privacy.person is None else "persons"
     noise, drawn, so = f"standard deviation {query.mechanism.noise_std:.3g}", "", ""
     if whom == "persons":
         most, so = count(query.max_values, query.sought[:-1]), " so"
-        drawn = f"counted: of each person at most {most} (--max-values), drawn by chance of more\n"
+        drawn = f"counted: of each person at most {most} (--max-values), drawn by chance of more"
+        if query.sought == "numbers":
+            drawn += ", once in each class that a bin is made of (`classes` in the file)"
+        drawn += "\n"
     if query.sought == "values":
         return (
             f"{done.file}: {count(len(done.values), 'value')} of {query.column}, with noisy "
@@ -143,13 +158,13 @@ def _found(done: "DiscoveryReport") -> str:
         )
     unseen = f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
     if query.sought == "numbers":
-        found, what = done.numbers, whom if query.max_values == 1 else "persons' numbers"
-        bins, outside = count(len(found.bins) if found else 0, "bin"), ""
+        found, outside = done.numbers, ""
+        bins = count(len(found.bins) if found else 0, "bin")
         if found is not None:
-            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} {what} (95 %)"
-            outside = f"outside of the bins: {off}\n"
+            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} {whom} (95 %)"
+            outside = f"outside of the bins: {off}, up to {percent(found.most_outside)} of all\n"
         return (
-            f"{done.file}: {bins} of {query.column}, with noisy counts of {what} ({noise} a class)"
+            f"{done.file}: {bins} of {query.column}, with noisy counts of {whom} ({noise} a class)"
             f"\n{drawn}{outside}{unseen}"
         )
     return (
@@ -162,13 +177,13 @@ def _rows_grid(done: "DiscoveryReport") -> Grid:
     """Return what each max_rows does, with the noise on it."""
     from dpquery.releases.words import figure, percent
 
-    heads = ("max_rows", "rows left out, 95 %", "noise of a count", "error of a cell")
+    heads = ("max_rows", "rows left out, 95 %", "noise of a count", "error of a cell, 95 %")
     rows = [
         (
             f"{each.max_rows:,}",
             f"{percent(each.left_out)} ±{percent(2 * each.left_out_std)}",
             figure(each.noise_std),
-            figure(each.error),
+            f"{figure(each.error)} ±{figure(2 * each.error_std)}",
         )
         for each in done.max_rows
     ]
@@ -178,20 +193,33 @@ def _rows_grid(done: "DiscoveryReport") -> Grid:
 def _next(done: "DiscoveryReport", spec: Path) -> str:
     """Return what is done with what was found: lines for the spec."""
     from dpquery.reconstruction.discovered import edge_text
+    from dpquery.releases.words import percent
 
     column, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
     if done.query.sought == "rows" and done.max_rows:
         unit = f"unit: {{person: {column}, max_rows: {done.best_max_rows}}}"
-        more = done.best_max_rows == done.max_rows[-1].max_rows and len(done.max_rows) > 1
+        last = done.max_rows[-1]
+        # Where what is left out is no more than the noise, a larger one has more noise alone.
+        more = last.error + 2 * last.error_std > 2 * last.noise_std
+        more = more and done.best_max_rows == last.max_rows > 1
         perhaps = " (the last that noise lets see: a larger one may lose less)" if more else ""
         return f"in the privacy of {spec}, which loses least of these{perhaps}:\n  {unit}"
     if done.query.sought == "numbers" and done.numbers is not None:
+        if (most := done.numbers.most_outside) > _MOST_OUTSIDE:
+            return (
+                f"too little stands out of the noise for a spec, as up to {percent(most)} may lie "
+                "outside; a larger epsilon finds more, at its price"
+            )
         low, high = done.numbers.whole_range
         edges = ", ".join(map(edge_text, done.numbers.edges))
         of_whole = f"\n  {column}: {{range: [{low}, {high}], other: show}}"
         whole = all(edge.denominator == 1 for edge in done.numbers.edges)
         listed = whole and 0 < high - low < _MOST_VALUES
-        told = "bins or, for whole numbers, a range (to three digits)" if listed else "bins"
+        told = (
+            "bins or, for whole numbers, a range (ends by three leading digits)"
+            if listed
+            else "bins"
+        )
         return (
             f"in the domain of {spec}, {told}:\n"
             f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
@@ -245,8 +273,8 @@ def _found_json(done: "DiscoveryReport") -> dict[str, object]:
     if done.query.sought == "numbers":
         bins = () if done.numbers is None else done.numbers.bins
         shown = [
-            {"from": float(low), "below": float(high), "noisy_count": n, "std": std}
-            for low, high, n, std in bins
+            {"from": float(a), "below": float(b), "noisy_count": n, "std": std, "classes": classes}
+            for a, b, n, std, classes in bins
         ]
         beyond = (
             {}

@@ -15,7 +15,7 @@ import re
 import statistics
 import warnings
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from dpquery.commands.defaults import (
     RELEASE_PATH,
     SPEC_PATH,
 )
+from dpquery.commands.release import StaleData, stale_data
 from dpquery.exceptions import (
     BudgetExceededError,
     LargeDeltaWarning,
@@ -45,7 +46,6 @@ from dpquery.exceptions import (
     SpecError,
 )
 from dpquery.measurement.accounting import UNIT, budget_cap
-from dpquery.measurement.counting.locations import stale_place
 from dpquery.measurement.counting.value_counts import Sought
 from dpquery.measurement.curator import measure
 from dpquery.measurement.discovery import LEVELS_OF, OPTIONS, Discovery, found
@@ -84,7 +84,7 @@ class DiscoveryReport:
     measured: StoredMeasurement  # what the ledger holds of it
     room: Room  # what there is room for after it
     new: tuple[str, ...]  # what was put on record
-    stale: str = ""  # what became of the data since the ledger's measurement, if anything
+    stale: StaleData | None = None  # what became of the data since the ledger's measurement
     cells: int = CELLS  # of the table that a max_rows is chosen for
 
     @cached_property
@@ -118,9 +118,8 @@ class DiscoveryReport:
 
     @property
     def least_seen(self) -> int:
-        """The number of persons from which on a class stands out of the noise, half of the time."""
-        levels = len(LEVELS_OF[self.query.sought])
-        return math.ceil(above_noise(self.query.mechanism.noise_std, 1, levels))
+        """The number of persons from which on they stand out of the noise, half of the time."""
+        return _least_seen(self.query)
 
     @property
     def mostly_found_from(self) -> int:
@@ -184,32 +183,54 @@ def discover(
         refuse_second_ledger(place, spec, release=Path(RELEASE_PATH))
     file = _file_of(as_path(spec_path), column) if out is None else as_path(out)
     with Ledger.open(place, create=True) as ledger:
-        spec = _counted(spec, ledger, sought)
-        query = Discovery(spec, max_values, exact_epsilon(epsilon), _delta(delta, spec), sought)
+        asked = _delta(delta, spec)
+        spec = _counted(spec, ledger, sought, asked)
+        query = Discovery(spec, max_values, exact_epsilon(epsilon), asked, sought)
         cap, parent = budget_cap(spec.budget, spec.privacy), parent_cap(spec.dataset, spec.privacy)
         before = partial(planned_before, as_path(spec_path).name, Path(PLAN_PATH))
         earlier = None if new_dataset else before
         ledger.check_registration(spec.dataset.id, cap, parent=parent, earlier=earlier)
         check_place(file)
-        kept = os.path.lexists(file) and not _found_nothing(file)
-        if kept and ledger.first_charged([query.key]) is None:
-            raise PlanConflictError(
-                f"{file} is there already, and is kept; name another file with --out, or move that "
-                "one away; nothing was charged"
-            )
+        if ledger.first_charged([query.key]) is None:
+            _check_new(query, file)
         for words in large_delta(query.delta, spec):
             warnings.warn(words, LargeDeltaWarning, stacklevel=2)
         new = ledger.register(spec.dataset.id, cap, parent=parent)
         measured = measure(located, query, ledger=ledger)
         funds = ledger.funds(spec.dataset.id)
     room = funds.room_like(query.guarantee_at, epsilon=query.epsilon)
-    place_of = stale_place(located, measured.after) if measured.stored else None
-    stale = "" if place_of is None else f"{place_of[0]} is {place_of[1]} since {measured.day}"
+    stale = stale_data(located, measured)
+    if stale is not None:
+        stale = replace(stale, otherwise="")
     report = DiscoveryReport(file, query, measured, room, new, stale, cells)
     if _found_nothing(file):
         file.unlink()
     replace_file(file, _content(report))
     return report
+
+
+def _check_new(query: Discovery, file: Path) -> None:
+    """Refuse what would be charged and find nothing, or could not be written."""
+    if os.path.lexists(file) and not _found_nothing(file):
+        raise PlanConflictError(
+            f"{file} is there already, and is kept; name another file with --out, or move that "
+            "one away; nothing was charged"
+        )
+    rows, least = query.spec.dataset.rows, _least_seen(query)
+    if rows is not None and rows.count < least:
+        whom = "rows" if query.spec.privacy.person is None else "persons"
+        raise SpecError(
+            f"at this epsilon and delta only what about {least:,} {whom} have stands out of the "
+            f"noise, and the spec declares {rows.count:,} rows; give a larger --epsilon; nothing "
+            "was charged"
+        )
+
+
+def _least_seen(query: Discovery) -> int:
+    """Return the number of persons from which on they stand out of the noise."""
+    if query.sought == "values":
+        return query.threshold
+    return math.ceil(above_noise(query.mechanism.noise_std, 1, len(LEVELS_OF[query.sought])))
 
 
 def _one_of(*columns: str | None) -> tuple[Sought, str]:
@@ -242,10 +263,12 @@ def _declared(path: Path, column: str, person: str | None, max_values: int, soug
         if max_values > 1:
             raise SpecError("--rows-per-person counts rows, not values; leave --max-values out")
         if declared != column:
-            whom = "records" if declared is None else f"persons by {quoted(declared)}"
+            whom = "records; "
+            if declared is not None:
+                whom = f"persons by {quoted(declared)}; name that column, or "
             raise SpecError(
-                f"--rows-per-person counts rows of those whom {path} protects, which are {whom}; "
-                f"name that column, or declare `unit: {{person: {column}, max_rows: 1}}`"
+                f"--rows-per-person counts rows of those whom {path} protects, which are {whom}"
+                f"declare `unit: {{person: {column}, max_rows: 1}}`"
             )
     elif declared == column:
         raise SpecError(
@@ -255,7 +278,7 @@ def _declared(path: Path, column: str, person: str | None, max_values: int, soug
     return spec
 
 
-def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
+def _counted(spec: Spec, ledger: Ledger, sought: Sought, asked: Fraction) -> Spec:
     """Return the spec with what its losses are added up as; refuse a budget without a delta."""
     delta = spec.budget.discover if sought == "values" else spec.budget.delta
     if spec.budget.fixed == "pure" or spec.budget.rho is not None or not delta:
@@ -266,7 +289,8 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought) -> Spec:
                 "with the chance of a delta"
             )
             otherwise = ", or list the values, which costs nothing"
-        delta = spec.budget.delta or Fraction(1, 10**6)
+        # A tenth of it is set apart, which holds two discoveries like this one.
+        delta = max(spec.budget.delta or Fraction(1, 10**6), 10 * asked * (sought == "values"))
         epsilon = 4.0 if spec.budget.epsilon is None else float(spec.budget.epsilon)
         apart = f", discover: {power(float(delta / 10))}" if sought == "values" else ""
         raise BudgetExceededError(
@@ -308,7 +332,7 @@ def _content(done: DiscoveryReport) -> bytes:
     """Return the file of what was found: a header and a line for each value, bin or max_rows."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    noisy = "noisy_rows" if done.query.spec.privacy.person is None else "noisy_persons"
+    noisy = "noisy_rows" if done.query.spec.privacy.person is None else "noisy_counted"
     match done.query.sought:
         case "values":
             lines.writerow(["code", "label", noisy])
@@ -316,10 +340,11 @@ def _content(done: DiscoveryReport) -> bytes:
             labels = {"other": "(other)"}
             lines.writerows((value, labels.get(value, value), n) for value, n in done.values)
         case "numbers":
-            lines.writerow(["from", "below", noisy, "std"])
+            lines.writerow(["from", "below", noisy, "std", "classes"])
             bins = () if done.numbers is None else done.numbers.bins
             lines.writerows(
-                (edge_text(low), edge_text(high), n, f"{std:.6g}") for low, high, n, std in bins
+                (edge_text(low), edge_text(high), n, f"{std:.6g}", classes)
+                for low, high, n, std, classes in bins
             )
         case "rows":
             lines.writerow(field.name for field in fields(MaxRows))

@@ -69,14 +69,15 @@ class StaleData:
     day: str  # when it was measured
     changed: bool  # whether it was changed since; else it is missing
     near: str | None  # the file beside a missing one that may have been meant, if any
+    otherwise: str = " and plan again, or give another --release-number"  # what else measures anew
 
     def __str__(self) -> str:
         meant = f" (did you mean {quoted(self.near)}?)" if self.near else ""
         happened = "is newer than the measurement" if self.changed else f"is not there{meant}"
+        new = f"give the dataset another `version:` in the spec{self.otherwise}"
         return (
             f"{self.place} {happened}: the numbers are those of {self.day}, out of the ledger. To "
-            "measure new data, which is charged, give the dataset another `version:` in the spec "
-            "and plan again, or give another --release-number"
+            f"measure new data, which is charged, {new}"
         )
 
 
@@ -263,6 +264,16 @@ def _write(
     )
 
 
+def stale_data(data: Data, measured: StoredMeasurement) -> StaleData | None:
+    """Return what became of the data since the ledger's measurement, if it is not there."""
+    place = stale_place(data, measured.after) if measured.stored else None
+    if place is None:
+        return None
+    changed = place[1] == "changed"
+    near = None if changed else near_in_folder(Path(place[0]))
+    return StaleData(place[0], measured.day, changed, near)
+
+
 def _stale(
     data: Data, measured: StoredMeasurement, *, same: bool
 ) -> tuple[StaleData | None, ChangedDataError | None]:
@@ -273,12 +284,9 @@ def _stale(
     Raises:
         ChangedDataError: the data has changed.
     """
-    place = stale_place(data, measured.after) if measured.stored else None
-    if place is None:
+    stale = stale_data(data, measured)
+    if stale is None:
         return None, None
-    changed = place[1] == "changed"
-    near = None if changed else near_in_folder(Path(place[0]))
-    stale = StaleData(place[0], measured.day, changed, near)
     refusal = ChangedDataError(f"{stale}; nothing was written: --same writes the old numbers")
     if stale.changed and not same:
         raise refusal

@@ -22,7 +22,9 @@ _LEAST_BINS = 5  # of a column, where a class by one digit more would give as ma
 _CHANCE = 0.001  # that noise alone is taken for persons, in any class
 _LASTS = 1 / 3  # the most persons that are taken to be beyond an octave, of those in it
 _STEPS = 10, 15, 20, 30, 40, 50, 70  # tenths of the max_rows that are tried, times powers of ten
-_NOISE = 2.5, 3.0  # standard deviations: what lies beyond an edge is below, in all and in a class
+_FAR = 18  # the most classes by one digit in which what noise hides is looked for: two decades
+# standard deviations: what lies beyond an edge is below, in all and in a class; in classes together
+_NOISE = 2.5, 3.0, 3.5
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class FoundNumbers:
 
     low: Fraction  # from here on
     high: Fraction  # to below here
-    # from, to below, noisy number of persons and its standard deviation: all from low to high
-    bins: tuple[tuple[Fraction, Fraction, int, float], ...]
+    # from, to below, noisy number of persons, its standard deviation, and in how many classes they
+    # were counted, once in each: all from low to high
+    bins: tuple[tuple[Fraction, Fraction, int, float, int], ...]
     outside: int  # noisy number of persons with a number below all bins or above
     outside_std: float  # its standard deviation
 
@@ -40,6 +43,12 @@ class FoundNumbers:
     def edges(self) -> tuple[Fraction, ...]:
         """The edges of the bins, rising."""
         return (*(low for low, *_ in self.bins), self.bins[-1][1])
+
+    @property
+    def most_outside(self) -> float:
+        """The share of all that may be outside of the bins: by the upper end of 95 %."""
+        most = max(self.outside, 0) + 2 * self.outside_std
+        return most / (most + max(sum(number for _, _, number, *_ in self.bins), 0))
 
     @property
     def whole_range(self) -> tuple[int, int]:
@@ -55,7 +64,8 @@ class MaxRows:
     left_out: float  # the share of all rows that it leaves out
     left_out_std: float  # how exactly that is known: noise, and rows within a class
     noise_std: float  # of a count of a release
-    error: float  # of a cell: root mean square of what is left out and of noise
+    error: float  # of a cell: root mean square of what is left out, how exactly, and of noise
+    error_std: float  # how exactly that is known
 
 
 def edge_text(edge: Fraction) -> str:
@@ -72,9 +82,10 @@ def above_noise(std: float, digits: int, levels: int) -> float:
 def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
     """Return where numbers lie; None where no class stands out of the noise.
 
-    Either end is that of the outermost class by one digit in which somebody is, moved inwards by
-    finer classes as long as what lies beyond is no more than noise. Bins begin where classes do
-    that somebody is in: those by one digit, and by more where there are few.
+    Either end is that of the outermost class by one digit in which somebody is, moved outwards as
+    long as classes beyond hold more than noise together, then inwards by finer classes as long as
+    what lies beyond is no more. Bins begin where classes do that somebody is in: those by one
+    digit, and by more where there are few.
 
     Args:
         noisy: of all classes by one digit, then two and three, as a discovery measures them.
@@ -91,10 +102,10 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
             inner = {edge for edge in inner if low < edge < high}
     if all(edge.denominator == 1 for edge in (low, *inner)):
         high = Fraction(math.ceil(high))  # 3 is in the class from 3 to below 3.01
-    bins = list[tuple[Fraction, Fraction, int, float]]()
+    bins = list[tuple[Fraction, Fraction, int, float, int]]()
     for start, stop in pairwise([low, *sorted(inner), high]):
         number, classes = _between(levels, start, stop)
-        bins.append((start, stop, number, std * math.sqrt(classes)))
+        bins.append((start, stop, number, std * math.sqrt(classes), classes))
     far = levels[0].edges(classes_by(1))[1]
     below, above = _between(levels, -far, low), _between(levels, high, far)
     std_outside = std * math.sqrt(below[1] + above[1])
@@ -147,7 +158,15 @@ def _inside(place: int) -> Sequence[int]:
 def _outermost(levels: Sequence[_Level], std: float, end: int) -> Fraction:
     """Return the lowest edge of what was found, or with end -1 the highest."""
     coarse, *finer = levels
-    place = coarse.seen[end]
+    step, middle = 1 if end else -1, classes_by(1)
+    towards, at = coarse.noisy[::step], middle + step * coarse.seen[end]
+    while True:
+        sums = np.cumsum(towards[at + 1 :][:_FAR])
+        over = sums / np.sqrt(np.arange(1, sums.size + 1))
+        if max(over, default=0.0) <= _NOISE[2] * std:
+            break
+        at += 1 + int(np.argmax(over))
+    place = step * (at - middle)
     edge = coarse.edges(place)[end]
     for level in finer:
         inside, beyond = _inside(place), 0
@@ -182,15 +201,20 @@ def max_rows_table(
     persons = _Persons(noisy, std)
     if not persons.classes:
         return ()
-    total, table = max(persons.add_up(0)[0], 1.0), list[MaxRows]()
+    total, off, table = *persons.add_up(0), list[MaxRows]()
+    total = max(total, 1.0)
     powers = range(len(str(persons.most_seen)) + 1)
     for most in sorted({step * 10**power // 10 for power in powers for step in _STEPS}):
         share = persons.add_up(most)[0] / total
         # the same sums again, in classes by what says this share best
         more, std_of_share = (rows / total for rows in persons.add_up(most, share))
         share, noise = min(max(share + more, 0.0), 1.0), std_of_one * most
-        error = math.hypot(share * total / cells, noise)
-        table.append(MaxRows(most, share, std_of_share, noise, error))
+        lost = share * total / cells
+        std_of_lost = math.hypot(std_of_share * total, share * off) / cells
+        # What is lost may be as much more or less: its square is that much larger, on average.
+        error = math.hypot(lost, std_of_lost, noise)
+        low, high = (math.hypot(max(lost + std, 0), noise) for std in (-std_of_lost, std_of_lost))
+        table.append(MaxRows(most, share, std_of_share, noise, error, (high - low) / 2))
         if most >= persons.most_seen:
             break
     return tuple(table)
@@ -247,8 +271,10 @@ class _Persons:
                     off = max(each.persons, 0) * (high - low) / math.sqrt(12)
                     variance += (self.std * (low + high) / 2) ** 2 + off**2
                 ways.append((variance, rows))
-            variance, rows = min(ways)
-            sums, variances = sums + rows, variances + variance
+            (first, rows), (second, others) = ways
+            if both := first + second:  # else there is nothing
+                sums += (second * rows + first * others) / both
+                variances += first * second / both
         return sums, math.sqrt(variances)
 
 

@@ -62,7 +62,7 @@ def test_values_are_found_written_planned_with_and_released(here):
     assert {row["code"] for row in rows} == {"7" if job == "007" else job for job in JOBS}
     labels = [row["label"] for row in rows]
     assert labels == [row["code"].replace("other", "(other)") for row in rows]
-    assert all(abs(int(row["noisy_persons"]) - 444) < 60 for row in rows)
+    assert all(abs(int(row["noisy_counted"]) - 444) < 60 for row in rows)
     (attribute,) = load_spec(Path("workload.yaml")).domain.attributes
     assert attribute.columns[0].kind.values == tuple(row["code"] for row in rows)
     ok("plan", "workload.yaml", "--epsilon", 1, "--time-limit", 0)
@@ -86,7 +86,7 @@ def test_the_same_again_is_free_and_of_the_same_bytes_whatever_became_of_the_dat
     assert again.out == first.out
     assert "nothing was charged" in again.err
     Path("data.csv").unlink()
-    assert "warning: data.csv is missing since" in ok(*COMMAND, "--out", "other.csv").err
+    assert "warning: data.csv is not there: the numbers" in ok(*COMMAND, "--out", "other.csv").err
     assert Path("job.csv").read_bytes() == Path("other.csv").read_bytes() == before
     assert status() == spent
     assert spent["discoveries"] == {"cap": "1e-8", "spent": "5e-9", "left": "5e-9"}
@@ -131,7 +131,7 @@ def test_a_run_that_is_killed_is_completed_by_the_next_and_charged_once(
 def test_a_column_without_frequent_values_gives_a_header_and_says_the_price(here):
     write_data([(i, f"job {i}") for i in range(500)])
     done = ok(*COMMAND)
-    assert Path("job.csv").read_text() == "code,label,noisy_persons\n"
+    assert Path("job.csv").read_text() == "code,label,noisy_counted\n"
     assert "job.csv: 0 values of job" in done.out
     assert "this discovery uses" in done.out
     assert "no spec can take an empty list" in done.out
@@ -217,9 +217,12 @@ def test_a_range_and_bins_are_found_that_hold_the_numbers(here, numbers, low, hi
     assert float(rows[-1]["below"]) == float(edges[-1])
     counted = [numbers(i) for i in range(4000)]
     truth = [sum(a <= n < b for n in counted) for a, b in pairwise(map(float, edges))]
-    counts = [int(row["noisy_persons"]) for row in rows]
+    counts = [int(row["noisy_counted"]) for row in rows]
     assert max(abs(a - b) for a, b in zip(counts, truth, strict=True)) < 250
-    beyond = json.loads(ok(*NUMBER, "--json").out)["outside"]
+    shown = json.loads(ok(*NUMBER, "--json").out)
+    beyond, noise = shown["outside"], shown["noise_std"]
+    classes = [(float(row["std"]) / noise) ** 2 for row in rows]
+    assert [int(row["classes"]) for row in rows] == pytest.approx(classes, rel=1e-3)
     assert abs(beyond["noisy_count"] - 1 - 4000 + sum(truth)) < 5 * beyond["std"] < 700
     ok("plan", "pasted.yaml", "--epsilon", 1, "--time-limit", 0, "--change-cap")
     assert "100000000000000" not in done.out
@@ -242,11 +245,27 @@ def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
     assert [row["noise_std"] / most for most, row in table.items()] == pytest.approx(
         [table[1]["noise_std"]] * 9
     )
-    seen = ok(*PER_PERSON, "--cells", 10).out
+    seen = ok(*PER_PERSON, "--out", "100.csv").out
     assert "unit: {person: id, max_rows: 15}" in seen
+    assert "at delta 1e-8 (the budget's 4 is at delta 1e-6)" in seen
     Path("id.csv").rename("old.csv")
     assert "max_rows: 1}" in ok(*PER_PERSON, "--cells", 10**8).out  # noise is all that matters
     assert status()["discoveries"]["spent"] == "0"
+
+
+def test_where_the_most_rows_are_seen_nothing_is_said_of_more(here):
+    write_data([(i, 0) for i in range(4000) for _ in range(1 + i % 4)])
+    assert ok(*PER_PERSON).out.endswith(
+        "loses least of these:\n  unit: {person: id, max_rows: 4}\n"
+    )
+
+
+def test_bins_that_may_lose_most_numbers_are_not_offered(here):
+    """60 persons are seen, and at noise of 4 in 280 classes 140 more may be elsewhere."""
+    write_data([(i, 44) for i in range(60)])
+    done = ok(*NUMBER)
+    assert "too little stands out of the noise for a spec" in done.out
+    assert "bins: [" not in done.out
 
 
 def test_a_statement_says_that_limits_were_found_though_no_threshold_was_paid(here):
@@ -284,6 +303,8 @@ OTHERS = {
     "two columns": ((*NUMBER, "--column", "job"), ("", ""), 2, "a discovery is of one column"),
     "no column": ((*NUMBER[:2], *NUMBER[4:]), ("", ""), 2, "or --rows-per-person for"),
     "no such column": ((*NUMBER[:3], "x", *NUMBER[4:]), ("", ""), 6, "give --number the name"),
+    "no name": ((*PER_PERSON[:3], *PER_PERSON[4:]), ("", ""), 2, "name of a column is missing"),
+    "fewer than are seen": (NUMBER, ("{id: town}", "{id: town, rows: 15}"), 2, "declares 15 rows"),
     "an epsilon beyond": ((*NUMBER[:5], 9, *NUMBER[6:]), ("", ""), 3, "this discovery needs"),
 }
 
@@ -302,6 +323,10 @@ def test_other_discoveries_are_refused_before_the_charge(here, name):
 REFUSED = {
     "a pure budget": (BUDGET, "{epsilon: 4}", (), 3, "has no delta for discoveries"),
     "nothing set apart": (", discover: 1e-8", "", (), 3, "`budget: {epsilon: 4, delta: 1e-6, "),
+    "as much as is asked for": (
+        *(", discover: 1e-8", "", ("--delta", "5e-7"), 3),
+        "`budget: {epsilon: 4, delta: 5e-6, discover: 5e-7}`",
+    ),
     "a budget in rho": (BUDGET, "{rho: 1}", (), 3, "or list the values, which costs nothing"),
     "a delta above what is set apart": ("", "", ("--delta", "4e-8"), 3, "needs delta 2e-8, half"),
     "an epsilon beyond the budget": ("", "", ("--epsilon", 9), 3, "still fits is --epsilon"),

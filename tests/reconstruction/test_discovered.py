@@ -31,6 +31,7 @@ ROWS = {
     "a long tail": lambda rng: 1 + rng.geometric(0.08, 4000),
     "just above ten": lambda rng: rng.integers(10, 13, 3000),
     "few with most": lambda rng: np.minimum(20 * (1 + rng.pareto(1.2, 700)), 3000).astype(int),
+    "each number a class": lambda rng: rng.integers(1, 5, 11_000),
     "hundreds": lambda rng: rng.integers(1, 400, 6000),
 }
 
@@ -43,7 +44,7 @@ def test_the_share_of_rows_left_out_is_within_its_deviations(name, std):
     rng = np.random.default_rng(5)
     rows = ROWS[name](rng)
     counts = in_classes(rows, ROW_DIGITS)
-    held, said = [], []
+    held, said, errors = [], [], []
     for _ in range(DRAWS):
         table = max_rows_table(noisy(counts, std, rng), std, cells=10, std_of_one=3.0)
         for each in [one for one in table if one.left_out < 0.9]:
@@ -52,12 +53,10 @@ def test_the_share_of_rows_left_out_is_within_its_deviations(name, std):
             said.append(off / max(each.left_out_std, 1e-12))
             held.append(abs(off) <= 2 * each.left_out_std + 1e-9)
             assert each.noise_std == 3.0 * each.max_rows
-            if std < 10:  # else how many rows there are is not known so well
-                assert each.error == pytest.approx(
-                    np.hypot(each.left_out * rows.sum() / 10, each.noise_std), rel=0.5
-                )
-    assert np.mean(held) > 0.9
-    assert 0.4 < np.sqrt(np.mean(np.square(said))) < 1.25
+            error = np.hypot(left / 10, each.noise_std)
+            errors.append(abs(each.error - error) <= 2 * each.error_std + 0.02 * error)
+    assert min(np.mean(held), np.mean(errors)) > 0.9
+    assert 0.2 < np.sqrt(np.mean(np.square(said))) < 1.25
 
 
 NUMBERS = {
@@ -84,10 +83,23 @@ def test_numbers_in_bins_and_outside_of_them_are_within_their_deviations(name, s
         outside.append((found.outside - beyond) / found.outside_std)
         inside += [
             (n - ((numbers >= float(a)) & (numbers < float(b))).sum()) / deviation
-            for a, b, n, deviation in found.bins
+            for a, b, n, deviation, _ in found.bins
         ]
     for off in (outside, inside):
         assert 0.8 < np.sqrt(np.mean(np.square(off))) < 1.25
+
+
+def test_numbers_that_hide_in_the_noise_class_by_class_are_in_the_range():
+    """166 in each class by one digit, of which one is seen: noise passes 190 in none."""
+    rng = np.random.default_rng(7)
+    numbers = np.r_[np.round(rng.uniform(-130, -10, 2000)), np.full(300, -55)]
+    counts, lost = in_classes(numbers, CLASS_DIGITS), []
+    for _ in range(DRAWS):
+        found = found_numbers(noisy(counts, 40.0, rng), 40.0)
+        beyond = (numbers < float(found.low)) | (numbers >= float(found.high))
+        lost.append(beyond.mean())
+        assert lost[-1] <= found.most_outside
+    assert np.mean(lost) < 0.1
 
 
 def test_zeros_alone_make_no_range():
