@@ -108,11 +108,6 @@ def planned_gaussian_town(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def planned_person_town(tmp_path_factory):
-    return _planned(tmp_path_factory, "PERSON_SPEC")
-
-
-@pytest.fixture(scope="session")
 def forks():
     """Processes of their own in which commands are raced, killed and refused."""
     from interference_support import Forks, failing_calls

@@ -4,7 +4,6 @@ import bz2
 import csv
 import decimal
 import gzip
-import io
 import itertools
 import json
 import math
@@ -598,7 +597,3 @@ def expected(rows, spec, subsets):
 
 def moved(one, other):
     return {int(np.abs(one[subset] - other[subset]).sum()) for subset in one}
-
-
-def in_memory(content):
-    return io.BytesIO(content)

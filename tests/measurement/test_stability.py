@@ -58,7 +58,6 @@ from dpquery.spec.parsing.read import parse
 # is a record.
 SHOW_SPEC = re.sub(r"(range: .*|values: \[F, M\]|bins: .*)}\n", r"\1, other: show}\n", SPEC)
 COUNT_SPEC = SPEC.replace("other: drop", "other: count")
-MAX_ROWS = 2
 FIRST_SPEC = PERSON_SPEC.replace("max_rows: 2", "max_rows: 2, keep: first")
 TEXTS = {"closed": SPEC, "open": SHOW_SPEC, "counted": COUNT_SPEC, "person": FIRST_SPEC}
 SPECS = {name: parse(text, name="town.yaml", files={}) for name, text in TEXTS.items()}
@@ -159,7 +158,6 @@ def test_the_check_of_neighbours_sees_a_record_too_many(counts):
 
 PIECES = st.lists(st.sampled_from([*BYTES, b",", b"\n", b"F", b"0", b"a"]) | st.binary(max_size=9))
 RAW = st.one_of(PIECES.map(b"".join), st.binary(max_size=60))
-ROW_UNITS = st.sampled_from(["closed", "open", "counted"])
 
 
 def fuzz(property_, record_property, *, examples):

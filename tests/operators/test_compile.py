@@ -177,15 +177,6 @@ def by_classes(counts, classes):
     return counts
 
 
-def in_spec_order(table, block):
-    """Rows of a block run over all its attributes in order; conditions have one row each."""
-    axes = [len(predicates) for _, predicates in table.axes]
-    assert list(block.row_shape) == [
-        len(dict((*table.axes, *table.where))[i]) for i in block.attributes
-    ]
-    return axes
-
-
 @pytest.mark.parametrize("seed", range(150))
 def test_answers_over_classes_equal_counting_over_codes(seed):
     spec = random_spec(seed)

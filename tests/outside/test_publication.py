@@ -185,7 +185,6 @@ def test_an_attribute_may_be_called_published_where_there_are_no_rules():
 
 
 ITEMS = ("age_by_sex", "pairs", "ages")
-OLD = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
 
 needs_mbi = pytest.mark.skipif(find_spec("mbi") is None, reason="the extra mbi is not installed")
 
