@@ -59,6 +59,22 @@ def test_the_share_of_rows_left_out_is_within_its_deviations(name, std):
     assert 0.2 < np.sqrt(np.mean(np.square(said))) < 1.25
 
 
+@pytest.mark.statistical
+def test_the_max_rows_of_least_error_is_nearly_the_best_however_noisy_what_it_loses():
+    rng = np.random.default_rng(8)
+    rows, over = rng.integers(1, 25, 1200), []
+    counts = in_classes(rows, ROW_DIGITS)
+
+    def error(most):
+        return np.hypot(np.maximum(rows - most, 0).sum() / 20, 0.1 * most)
+
+    least = min(map(error, range(1, 30)))
+    for _ in range(DRAWS):
+        table = max_rows_table(noisy(counts, 20.0, rng), 20.0, cells=20, std_of_one=0.1)
+        over.append(error(min(table, key=lambda each: each.error).max_rows) / least)
+    assert np.mean(over) < 2
+
+
 NUMBERS = {
     "spread thinly": lambda rng: np.round(rng.normal(5, 30, 20_000), 1),
     "skewed": lambda rng: np.round(rng.exponential(2000, 20_000)),
