@@ -442,7 +442,7 @@ def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(wav
         "after it: none fits what is left for all datasets of panel together, but one at epsilon "
         "0.5 does\n"
         "not told here: whether the file is whole and its records fit the spec; dpquery check "
-        "does\n"
+        "tells\n"
         "next: dpquery error-report wave-1 (how reliable each number is), then dpquery package "
         "wave-1 (to hand over)"
     )
