@@ -161,8 +161,9 @@ def _found(done: "DiscoveryReport") -> str:
         found, outside = done.numbers, ""
         bins = count(len(found.bins) if found else 0, "bin")
         if found is not None:
-            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} {whom} (95 %)"
-            outside = f"outside of the bins: {off}, up to {percent(found.most_outside)} of all\n"
+            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} (95 %)"
+            most = percent(found.most_outside)
+            outside = f"counted outside of the bins: {off}, up to {most} of those with a number\n"
         return (
             f"{done.file}: {bins} of {query.column}, with noisy counts of {whom} ({noise} a class)"
             f"\n{drawn}{outside}{unseen}"
