@@ -37,6 +37,7 @@ from dpquery.commands.defaults import (
     SYNTHETIC_PATH,
     TIME_LIMIT,
 )
+from dpquery.commands.opened import Release
 from dpquery.commands.plan import plan
 from dpquery.commands.replicates import drawn_tables
 from dpquery.exceptions import PlanConflictError, SpecError
@@ -290,7 +291,7 @@ def package(
         _, planned = read_answerable(source)
         spec = plan_and_spec(planned, source / PLAN_FILE)[1]
         about, domain = spec.about, spec.domain
-    drawn = drawn_tables(source, (), draws) if "replicates" in formats else {}
+    drawn = drawn_tables(Release(source), (), draws) if "replicates" in formats else {}
     content = PackageContent(source, manifest, about, domain, formats, drawn)
     tables = write_package(content, target, replace=replace)
     files = tuple(sorted(path.name for path in target.iterdir()))

@@ -32,9 +32,7 @@ from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
 from dpquery.reconstruction.derived import JointAnswers, derived_rows
 from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
-from dpquery.releases.extra_columns import reading_sample
 from dpquery.releases.folder.write import check_apart
-from dpquery.releases.manifest import read_manifest
 from dpquery.releases.package.tables import safe_cells
 from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import DerivedItem, Item
@@ -92,7 +90,8 @@ def replicates(
         raise SpecError(
             f"--also {quoted(other[0])} is not known; replicates are written as csv too"
         )
-    tables = drawn_tables(source, [each for text in items for each in text.split(",")], draws)
+    opened = Release(source)
+    tables = drawn_tables(opened, [each for text in items for each in text.split(",")], draws)
     files: list[str] = []
     with stage("writing", 0.8, 1.0):
         try:
@@ -108,18 +107,16 @@ def replicates(
                 files.append(f"{name}.csv")
                 with replacing(directory / files[-1]) as draft:
                     csv.write_csv(safe_cells(table), draft)
-    sampled = bool(reading_sample(read_manifest(source)))
-    return ReplicatesReport(directory, tuple(files), draws, sampled)
+    return ReplicatesReport(directory, tuple(files), draws, opened.facts.measures_squares)
 
 
-def drawn_tables(source: Path, names: Sequence[str], draws: int) -> dict[str, pa.Table]:
+def drawn_tables(opened: Release, names: Sequence[str], draws: int) -> dict[str, pa.Table]:
     """Return the labels and estimates of items, all unless named, beside draws of their noise.
 
     Raises:
         SpecError: there is no such item, the release has no error bars, or the draws would be too
             many numbers.
     """
-    opened = Release(source)
     if not opened.facts.error_bars:
         raise SpecError(
             f"the noise of {opened.facts.strategy.name} depends on the data, and no public draws "

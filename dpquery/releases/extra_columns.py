@@ -74,7 +74,7 @@ def with_extra(
 
 def with_sampling(manifest: Manifest) -> Manifest:
     """Return a manifest with the columns of the error of the sample, where there are such."""
-    if not reading_sample(manifest):
+    if not manifest.measures_squares:
         return manifest
     columns = (ColumnFacts(name, name, words, ()) for name, words in SAMPLING._asdict().items())
     return replace(manifest, extra=(*manifest.extra, *columns))

@@ -319,6 +319,12 @@ class Manifest:
         return self.fitted is None
 
     @property
+    def measures_squares(self) -> bool:
+        """Whether answers have the error of the sample beside that of the noise."""
+        weight = self.privacy.weight
+        return weight is not None and weight.design_effect is not None
+
+    @property
     def fitted(self) -> RapFacts | AdaptiveFacts | None:
         """The run whose relaxed rows the answers are read from; None where there are none."""
         return self.rap or self.adaptive

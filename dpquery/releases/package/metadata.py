@@ -17,7 +17,6 @@ from pathlib import Path
 
 import yaml
 
-from dpquery.releases.extra_columns import reading_sample
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.package.pages import Content, Heading, Paragraph, TextTable
 from dpquery.releases.package.tables import NOISE_SUFFIX, PackagedTable, may_be_blank
@@ -88,7 +87,7 @@ def code_book(
         stem = f"{table.name}{NOISE_SUFFIX}"
         drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
         if drawn:
-            words = f"{NOISE_WORDS}{WITHOUT_SAMPLE if reading_sample(manifest) else ''}"
+            words = f"{NOISE_WORDS}{WITHOUT_SAMPLE if manifest.measures_squares else ''}"
             rows_of_files.append((", ".join(drawn), f"{table.rows:,}", words))
     rows_of_files += [(f"`{n}`", "", shows) for n, shows in FILE_WORDS.items() if n in files]
     content += [Heading("Files"), TextTable(("File", "Rows", "Shows"), tuple(rows_of_files))]
@@ -101,7 +100,7 @@ def _reading(manifest: Manifest) -> str:
     errors = "The numbers have no error bars: how far they are off depends on the records"
     if manifest.error_bars:
         errors = "Numbers have a standard error and an interval beside them, of the noise alone"
-    if reading_sample(manifest):
+    if manifest.measures_squares:
         errors += "; `total_std`, `total_low` and `total_high` take in the sample, where filled in"
     return (
         "The numbers are noisy on purpose, to protect whom they count. "
