@@ -15,7 +15,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.compile import compile_questions, merged_codes
 from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns import ExtraColumn
-from dpquery.reconstruction.derived import JointAnswers, derived_rows, with_sample
+from dpquery.reconstruction.derived import JointAnswers, derived_rows, has_own_sizes, with_sample
 from dpquery.reconstruction.least_squares import Measured, TableAnswers, positions_of
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.budget_words import DISCOVERED, RECORDED, exact_words, taken_words
@@ -24,7 +24,7 @@ from dpquery.releases.tables.labels import release_rules
 from dpquery.releases.tables.long_table import DerivedTable, derived_table
 from dpquery.spec.columns import Domain
 from dpquery.spec.problems import quoted
-from dpquery.spec.spec import DerivedItem, Item, Spec, Table
+from dpquery.spec.spec import DerivedItem, Item, MergedRows, Spec, Table
 from dpquery.strategy.strategy import Noise, Strategy
 
 
@@ -133,7 +133,10 @@ def derived_answers(
         rows = derived_rows(item.statistic, joint, spec.domain, level=level, other=other)
         if sampling is not None:
             rows = with_sample(rows, item.statistic, joint, sampling)
-        tables_made.append(derived_table(item, rows, spec.domain, rules))
+        table = derived_table(item, rows, spec.domain, rules)
+        if isinstance(item.statistic, MergedRows):
+            table = table._replace(own_sizes=has_own_sizes(item.statistic, joint))
+        tables_made.append(table)
     return tuple(tables_made)
 
 

@@ -126,7 +126,6 @@ class DerivedRows:
     reason: str = ""  # why
     unsure: Bools | None = None  # (m,) where an interval is all that is known of any data, if any
     merging: Merging | None = None  # what the rows are, where some of the statistic's are added up
-    own_sizes: bool = False  # whether sizes to expect are the answers, by whose noise rows merge
     # the error of the sample and that of both, where squared weights are measured
     sample: SamplingColumns[Floats] | None = None
 
@@ -403,10 +402,7 @@ def _merged(
     if statistic not in joint.merged:
         joint.merged[statistic] = merging_at(statistic, joint, domain, joint.measured.noise_std)
     merging = joint.merged[statistic]
-    answers, sizes = joint.estimate(statistic.rows), np.array(statistic.sizes)
-    close = np.abs(answers - sizes) <= SAME * np.sqrt(joint.variances(statistic.rows))
-    own_sizes = (sizes > 0).sum() >= LEAST_SAME and bool(close[sizes > 0].all())
-    estimate = merging.sums(answers)
+    estimate = merging.sums(joint.estimate(statistic.rows))
     nothing = np.zeros(len(estimate))
     if not joint.has_coefficients:
         q: Floats = np.full(len(estimate), widest_quantile(joint, level))
@@ -414,7 +410,14 @@ def _merged(
         rows = merging.sums(joint.coefficients[statistic.rows])
         q = _laplace_critical(rows, rows, np.arange(len(rows)), level, nothing)
     pairs = NoisyPairs(estimate, nothing, merging.variances, nothing, nothing)
-    return replace(difference_rows(pairs, lambda t: q), merging=merging, own_sizes=own_sizes)
+    return replace(difference_rows(pairs, lambda t: q), merging=merging)
+
+
+def has_own_sizes(statistic: MergedRows, joint: JointAnswers) -> bool:
+    """Return whether the sizes to expect are the answers themselves, by whose noise rows merge."""
+    sizes, answers = np.array(statistic.sizes), joint.estimate(statistic.rows)
+    close = np.abs(answers - sizes) <= SAME * np.sqrt(joint.variances(statistic.rows))
+    return bool((sizes > 0).sum() >= LEAST_SAME and close[sizes > 0].all())
 
 
 def limits_of(statistic: Quotient) -> KnownRange:

@@ -265,7 +265,7 @@ def derived_table(
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     missed = figures.std_error > statistic.rel_error * figures.estimate
     written = _map(item.name, statistic, merging, domain)
-    return DerivedTable(table, written, share, float(missed.mean()), figures.own_sizes)
+    return DerivedTable(table, written, share, float(missed.mean()))
 
 
 def _map(name: str, statistic: MergedRows, merging: Merging, domain: Domain) -> str:
