@@ -12,7 +12,7 @@ from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.worth import DerivedWorth, ItemWorth, PlanWorth, Weighed
-from dpquery.releases.budget_words import GROWS, SEEN, delta_words, room_words, spent_share
+from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADE_NAMES, GRADES
 from dpquery.releases.statement import sure_percent
@@ -294,8 +294,7 @@ def price_words(report: PlanReport) -> str:
     account = room.funds.tighter
     whose = f" of {account.dataset}" if account is room.funds.parent else ""
     spent = f", {spent_share(account)} of which is spent" if account.spent else ""
-    cap = account.cap.epsilon
-    grows = cap is not None and abs(room.share - float(report.epsilon / cap)) > SEEN
+    grows = grows_unlike(report.epsilon, room.share, account.cap)
     why = f" ({GROWS.partition(':')[0]})" if grows else ""
     words = f"{percent(room.share)} of the budget{whose}{why}{spent}; "
     if not room.repetitions:

@@ -8,7 +8,7 @@ from functools import partial
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.accounting import UNIT, Price, units_text
+from dpquery.measurement.accounting import UNIT, Cap, Price, units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
 from dpquery.releases.words import percent
@@ -17,7 +17,7 @@ from dpquery.spec.spec import Budget, Spec
 
 GROWS = "the cost grows about as epsilon squared: half of it costs a quarter"
 """Why half of an epsilon is not half of a budget that is counted in rho or mu^2."""
-SEEN = 0.01  # of a budget: what a share is off from the epsilon's, where a reader asks why
+_SEEN = 0.01  # of a budget: what a share is off from the epsilon's, where a reader asks why
 
 DISCOVERED = "lists or limits of values were found in the records by discoveries, which this counts"
 """Said of a dataset where what was spent is not releases alone."""
@@ -61,13 +61,17 @@ def within_reason(delta: Fraction, spec: Spec) -> Fraction:
 
 def growth_words(*accounts: Account | None) -> str:
     """Say why a share that is spent is not the epsilon's share of the cap, where it is not."""
-    for account in accounts:
-        epsilon = None if account is None else epsilon_spent(account)
-        if account is None or epsilon is None or not account.cap.epsilon:
-            continue
-        if abs(float(account.share_spent) - float(epsilon / account.cap.epsilon)) > SEEN:
-            return GROWS
-    return ""
+    spent = ((each, epsilon_spent(each)) for each in accounts if each is not None)
+    grows = (
+        epsilon is not None and grows_unlike(epsilon, float(account.share_spent), account.cap)
+        for account, epsilon in spent
+    )
+    return GROWS if any(grows) else ""
+
+
+def grows_unlike(epsilon: Fraction, share: float, cap: Cap) -> bool:
+    """Return whether a share of a cap is another one than an epsilon is of the cap's."""
+    return cap.epsilon is not None and abs(share - float(epsilon / cap.epsilon)) > _SEEN
 
 
 def taken_words(
