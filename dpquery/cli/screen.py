@@ -46,17 +46,15 @@ def shown_progress() -> Iterator[None]:
     if _QUIET.get() or not sys.stderr.isatty() or os.environ.get("NO_COLOR"):
         yield
         return
+    from rich import progress as parts
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    said = TextColumn("{task.description}", markup=False)
-    share = TextColumn("{task.percentage:>3.0f} %")
-    bar = Progress(
-        SpinnerColumn(),
-        said,
-        BarColumn(),
-        share,
-        TimeRemainingColumn(),
+    bar = parts.Progress(
+        parts.SpinnerColumn(),
+        parts.TextColumn("{task.description}", markup=False),
+        parts.BarColumn(),
+        parts.TaskProgressColumn("{task.percentage:>3.0f} %"),  # nothing where no share is known
+        parts.TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
     )

@@ -15,7 +15,20 @@ import jsonschema
 import pytest
 import typer
 import yaml
-from town import ANY_PLAN, CSV, SPEC, contents, ended, kinds, ok, refused, run, spent, start
+from town import (
+    ANY_PLAN,
+    CSV,
+    SPEC,
+    Terminal,
+    contents,
+    ended,
+    kinds,
+    ok,
+    refused,
+    run,
+    spent,
+    start,
+)
 
 from dpquery.cli.app import COMMANDS, LEDGER_COMMANDS, app
 from dpquery.cli.options import Mechanism, NoiseOption, ObjectiveOption
@@ -347,10 +360,6 @@ def test_an_error_is_json_where_json_is_asked_for(town):
 
 
 def test_a_name_stands_whole_where_a_terminal_is_narrow(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", "40")
     cells = ("income_by_region", "fair or weak, ±49 % to ±280 %", "good from 2,000 records at best")
@@ -494,8 +503,7 @@ OTHER = OTHER.replace("add-remove}", "add-remove, delta: 1e-6}")
     ],
 )
 def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, warned):
-    spec = OTHER
-    Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"))
+    Path("workload.yaml").write_text(OTHER.replace("{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"))
     if "--rows" in options:  # of which a spec that says no rows knows nothing
         for form in ([], ["--why"]):
             said = ok("plan", "workload.yaml", *QUICK, "--new-dataset", *options, *form).out
@@ -518,8 +526,7 @@ def test_a_delta_at_which_records_may_be_published_is_warned_of(town, options, w
 
 
 def test_a_large_delta_of_the_budget_alone_is_warned_of_too(town):
-    spec = OTHER
-    Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 4, delta: 0.1}"))
+    Path("workload.yaml").write_text(OTHER.replace("{epsilon: 4}", "{epsilon: 4, delta: 0.1}"))
     for form in ([], ["--why"]):
         said = ok("plan", "workload.yaml", *QUICK, "--new-dataset", *form).out
         assert "warning: delta 0.1 is large" in said
@@ -529,8 +536,7 @@ def test_a_large_delta_of_the_budget_alone_is_warned_of_too(town):
 
 
 def test_plan_ends_in_a_release_that_the_budget_can_pay_for(town):
-    spec = OTHER
-    Path("workload.yaml").write_text(spec.replace("{epsilon: 4}", "{epsilon: 2, delta: 1e-6}"))
+    Path("workload.yaml").write_text(OTHER.replace("{epsilon: 4}", "{epsilon: 2, delta: 1e-6}"))
 
     def ends(*options):
         words = ok("plan", "workload.yaml", "--new-dataset", "--time-limit", "0", *options).out

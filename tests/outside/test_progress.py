@@ -1,6 +1,5 @@
 """Progress: one reporter for a context, whoever has a screen."""
 
-import io
 import random
 import re
 import sys
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from specs import UNPACKED, single, spec_of, write_arrow, write_parquet
-from town import CSV, GAUSSIAN_SPEC, checked, counts, planned, released, spec_text
+from town import CSV, GAUSSIAN_SPEC, Terminal, checked, counts, planned, released, spec_text
 
 import dpquery as commands
 from dpquery.cli.screen import shown_progress
@@ -219,10 +218,6 @@ def test_the_share_that_a_check_has_read_never_falls(parts, monkeypatch):
 
 
 def test_a_terminal_shows_a_bar_and_the_time_left(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
