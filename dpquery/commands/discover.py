@@ -15,7 +15,7 @@ import re
 import statistics
 import warnings
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
@@ -200,8 +200,6 @@ def discover(
         funds = ledger.funds(spec.dataset.id)
     room = funds.room_like(query.guarantee_at, epsilon=query.epsilon)
     stale = stale_data(located, measured)
-    if stale is not None:
-        stale = replace(stale, otherwise="")
     report = DiscoveryReport(file, query, measured, room, new, stale, cells)
     if _found_nothing(file):
         file.unlink()

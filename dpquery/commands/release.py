@@ -69,7 +69,7 @@ class StaleData:
     day: str  # when it was measured
     changed: bool  # whether it was changed since; else it is missing
     near: str | None  # the file beside a missing one that may have been meant, if any
-    otherwise: str = " and plan again, or give another --release-number"  # what else measures anew
+    otherwise: str  # what else measures anew
 
     def __str__(self) -> str:
         meant = f" (did you mean {quoted(self.near)}?)" if self.near else ""
@@ -264,14 +264,17 @@ def _write(
     )
 
 
-def stale_data(data: Data, measured: StoredMeasurement) -> StaleData | None:
-    """Return what became of the data since the ledger's measurement, if it is not there."""
+def stale_data(data: Data, measured: StoredMeasurement, otherwise: str = "") -> StaleData | None:
+    """Return what became of the data since the ledger's measurement, and what else measures anew.
+
+    None where the data is as it was, or was measured just now.
+    """
     place = stale_place(data, measured.after) if measured.stored else None
     if place is None:
         return None
     changed = place[1] == "changed"
     near = None if changed else near_in_folder(Path(place[0]))
-    return StaleData(place[0], measured.day, changed, near)
+    return StaleData(place[0], measured.day, changed, near, otherwise)
 
 
 def _stale(
@@ -284,7 +287,7 @@ def _stale(
     Raises:
         ChangedDataError: the data has changed.
     """
-    stale = stale_data(data, measured)
+    stale = stale_data(data, measured, " and plan again, or give another --release-number")
     if stale is None:
         return None, None
     refusal = ChangedDataError(f"{stale}; nothing was written: --same writes the old numbers")

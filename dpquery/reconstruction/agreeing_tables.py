@@ -84,7 +84,7 @@ class NonnegativeTables:
             for smaller in subsets_of(subset)
             if len(smaller) == len(subset) - 1
         }
-        # the places in their groups of the sets that are within no other, and of those that are
+        # the places in their groups of the sets that are within no other, then of those with shapes
         widest = {
             sizes: [place for place, subset in enumerate(group) if subset not in within]
             for sizes, group in groups.items()

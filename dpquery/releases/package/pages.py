@@ -327,18 +327,10 @@ def _noise(manifest: Manifest) -> str:
 
 def _model(manifest: Manifest) -> str:
     if manifest.error_bars:
-        return " ".join(
-            [
-                "None: answers are linear in what was measured, and unbiased"
-                + (
-                    ""
-                    if manifest.privacy.weight is None
-                    else ", of weights as cut off, whose rest is in no answer"
-                )
-                + ".",
-                *_of_derived(manifest),
-            ]
-        )
+        cut = ", of weights as cut off, whose rest is in no answer"
+        of = "" if manifest.privacy.weight is None else cut
+        linear = f"None: answers are linear in what was measured, and unbiased{of}."
+        return " ".join([linear, *_of_derived(manifest)])
     return "Relaxed rows fit what was measured and guess the rest: answers are biased."
 
 
