@@ -153,10 +153,7 @@ def broadband() -> pd.DataFrame:
     code = rng.choice(len(codes), size=DEVICES, p=_shares(rng, len(codes), 1.1))
     share = rng.beta(1.2, 1.6, size=len(codes))
     return pd.DataFrame(
-        {
-            "postcode": np.array(codes)[code],
-            "fast": _yes(rng.random(DEVICES) < share[code]),
-        }
+        {"postcode": np.array(codes)[code], "fast": _yes(rng.random(DEVICES) < share[code])}
     )
 
 

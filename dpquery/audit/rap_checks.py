@@ -474,11 +474,7 @@ def of_noise(
     )
     p = _ties(z)
     yield Finding(
-        town.name,
-        TIES,
-        p > ALPHA,
-        f"{len(z):,} runs of {z.shape[1]} values, p = {p:.2g}",
-        tests=1,
+        town.name, TIES, p > ALPHA, f"{len(z):,} runs of {z.shape[1]} values, p = {p:.2g}", tests=1
     )
 
 

@@ -31,23 +31,12 @@ PARTS: dict[str, Part] = {
     "rap": rap,
     "adaptive": adaptive,
 }
-_ERRORS = (
-    DpqueryError,
-    ArithmeticError,
-    LookupError,
-    MemoryError,
-    OSError,
-    TypeError,
-    ValueError,
-)
+_ERRORS = (DpqueryError, ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError)
 OF_PLANS = ("lattice", "residuals", "independence", "neighbours")
 
 
 def audit(
-    parts: Sequence[str] = (),
-    *,
-    quick: bool = False,
-    cases: tuple[Case, ...] = (),
+    parts: Sequence[str] = (), *, quick: bool = False, cases: tuple[Case, ...] = ()
 ) -> tuple[Finding, ...]:
     """Run some parts of the audit, or all, and return their findings.
 

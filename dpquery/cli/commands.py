@@ -71,11 +71,7 @@ from dpquery.commands.defaults import (
     SYNTHETIC_PATH,
     TIME_LIMIT,
 )
-from dpquery.exceptions import (
-    BudgetExceededError,
-    PlanConflictError,
-    SpecError,
-)
+from dpquery.exceptions import BudgetExceededError, PlanConflictError, SpecError
 from dpquery.limits import LARGEST_INTEGER
 
 if TYPE_CHECKING:
@@ -299,12 +295,7 @@ def answer_command(
 
     with shown_progress():
         done = answer(
-            release,
-            questions,
-            out=out,
-            also=also or (),
-            confidence=confidence,
-            replace=replace,
+            release, questions, out=out, also=also or (), confidence=confidence, replace=replace
         )
     if as_json:
         print_json(summary.answer_json(done))

@@ -53,8 +53,7 @@ def discover_command(
         str | None, typer.Option(help="The column that tells persons apart: the spec's.")
     ] = None,
     max_values: Annotated[
-        int,
-        typer.Option(min=1, max=LARGEST_NUMBER, help="The most values of a person that count."),
+        int, typer.Option(min=1, max=LARGEST_NUMBER, help="The most values of a person that count.")
     ] = MAX_VALUES,
     cells: Annotated[
         int, typer.Option(min=1, help="Cells of the table that `max_rows` is chosen for.")

@@ -27,8 +27,7 @@ NoiseOption = Annotated[
     ),
 ]
 ObjectiveOption = Annotated[
-    Literal["rmse", "max"],
-    typer.Option(help="What to minimise; max: the largest standard error."),
+    Literal["rmse", "max"], typer.Option(help="What to minimise; max: the largest standard error.")
 ]
 Mechanism = Literal["linear", "rap", "adaptive", "auto"]
 ReleaseMechanismOption = Annotated[
@@ -58,8 +57,7 @@ AsPlanned = Annotated[
     typer.Option("--as-planned", help="Release what was planned, though the spec has changed."),
 ]
 Same = Annotated[
-    bool,
-    typer.Option("--same", help="Write what the ledger holds, though the data has changed."),
+    bool, typer.Option("--same", help="Write what the ledger holds, though the data has changed.")
 ]
 Also = Annotated[
     list[str] | None,

@@ -171,12 +171,7 @@ def _columns(report: PlanReport) -> tuple[str, ...]:
 def _item_grid(best: SelectionAtBudget, spec: Spec, title: str, notes: Sequence[str]) -> Grid:
     columns: tuple[str, ...] = ("item", "queries", "RMSE", "max std error")
     items: list[tuple[str, ...]] = [
-        (
-            item.name,
-            f"{item.queries:,}",
-            figure(item.rmse),
-            figure(item.max_std_error),
-        )
+        (item.name, f"{item.queries:,}", figure(item.rmse), figure(item.max_std_error))
         for item in best.items
     ]
     sums = _sums(spec)

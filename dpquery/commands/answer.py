@@ -276,10 +276,7 @@ def _linear(
 
 
 def _relaxed(
-    of: Release,
-    questions: Questions,
-    columns: tuple[ExtraColumn, ...],
-    confidence: float | None,
+    of: Release, questions: Questions, columns: tuple[ExtraColumn, ...], confidence: float | None
 ) -> _Answered:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
     run = of.facts.fitted

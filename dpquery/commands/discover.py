@@ -39,12 +39,7 @@ from dpquery.commands.defaults import (
     SPEC_PATH,
 )
 from dpquery.commands.release import StaleData, stale_data
-from dpquery.exceptions import (
-    BudgetExceededError,
-    LargeDeltaWarning,
-    PlanConflictError,
-    SpecError,
-)
+from dpquery.exceptions import BudgetExceededError, LargeDeltaWarning, PlanConflictError, SpecError
 from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.counting.value_counts import Sought
 from dpquery.measurement.curator import measure

@@ -248,10 +248,7 @@ class FileRecords:
 
 
 def _refusal(
-    source: Source,
-    names: Sequence[str],
-    columns: Iterable[Column] = (),
-    person: str | None = None,
+    source: Source, names: Sequence[str], columns: Iterable[Column] = (), person: str | None = None
 ) -> str | None:
     """Return the words in which a release would refuse a source for some columns, if it would."""
     try:

@@ -145,10 +145,7 @@ class Discovery:
 def noisy_counts(counts: Ints, mechanism: CalibratedNoise) -> Ints:
     """Return numbers of persons with their noise."""
     return draw(
-        counts,
-        budget=mechanism.guarantee,
-        sensitivity=mechanism.sensitivity,
-        scale=mechanism.scale,
+        counts, budget=mechanism.guarantee, sensitivity=mechanism.sensitivity, scale=mechanism.scale
     )
 
 

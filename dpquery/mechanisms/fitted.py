@@ -366,11 +366,7 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
         raise _not_planned(RapRounds.name, "rap", spec)
     settings, compiled = planned.settings, compile_spec(spec)
     rounds = rap_rounds(
-        compiled.workload,
-        settings,
-        privacy=spec.privacy,
-        guarantee=asked,
-        rows=spec.dataset.rows,
+        compiled.workload, settings, privacy=spec.privacy, guarantee=asked, rows=spec.dataset.rows
     )
 
     def start(run: MeasuredRun) -> PublicFit:

@@ -224,9 +224,7 @@ class LinearMechanism:
         error = expected_error(answering, query.compiled.workload, change)
         std = self.priced.std
         strategy = replace(
-            manifest.strategy,
-            rmse=std * error.rmse,
-            max_std_error=std * error.max_std_error,
+            manifest.strategy, rmse=std * error.rmse, max_std_error=std * error.max_std_error
         )
         return replace(manifest, facts=facts, strategy=strategy)
 

@@ -45,10 +45,7 @@ class TreeInverse(OrderedInverse):
     """
 
     def __init__(
-        self,
-        parents: Sequence[Ints],
-        squares: Sequence[Floats],
-        order: Ints | None = None,
+        self, parents: Sequence[Ints], squares: Sequence[Floats], order: Ints | None = None
     ) -> None:
         """Work out the masses.
 

@@ -115,11 +115,7 @@ class _Offer:
 
 
 def by_noise(
-    plan: Plan,
-    spec: Spec,
-    workload: Workload,
-    funds: Mapping[Accounting, Funds],
-    terms: Terms,
+    plan: Plan, spec: Spec, workload: Workload, funds: Mapping[Accounting, Funds], terms: Terms
 ) -> Counted:
     """Return what losses are best added up as for a plan's linear strategies.
 

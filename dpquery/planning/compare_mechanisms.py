@@ -208,11 +208,7 @@ def _stage(
 
 
 def with_fits(
-    report: PlanReport,
-    stage: Stage | str,
-    *,
-    request: MechanismRequest,
-    time_limit: float,
+    report: PlanReport, stage: Stage | str, *, request: MechanismRequest, time_limit: float
 ) -> PlanReport:
     """Rehearse what has no error bars beside the better linear strategy, and say what is preferred.
 
@@ -302,9 +298,7 @@ def _of_rap(
     objective = report.plan.objective
     start = process_time()
     rule = default_settings(
-        rho=float(stage.guarantee.amount),
-        rows=stage.rows.count,
-        queries=stage.workload.shape[0],
+        rho=float(stage.guarantee.amount), rows=stage.rows.count, queries=stage.workload.shape[0]
     )
     settings, remarks, seeds = rule, [], range(REPETITIONS)
     if request.search:

@@ -26,11 +26,7 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.spec.spec import Spec
-from dpquery.strategy.expected_error import (
-    expected_error,
-    squared_sensitivity,
-    weighted_queries,
-)
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.strategy import Noise, RecordChange, Strategy
 
 if TYPE_CHECKING:
@@ -111,11 +107,7 @@ def unit_std(
     """
     counted = spec.budget.counted
     variance = accounting.unit_variance(
-        noise,
-        epsilon=epsilon,
-        delta=delta,
-        accounting=counted,
-        share=share_of_counts(spec.privacy),
+        noise, epsilon=epsilon, delta=delta, accounting=counted, share=share_of_counts(spec.privacy)
     )
     return largest_move(spec.privacy, change) * math.sqrt(variance)
 

@@ -138,12 +138,7 @@ class PlanReport:
     def _repr_html_(self) -> str:
         """Return the expected error of every item, for notebooks."""
         rows = [
-            (
-                item.name,
-                f"{item.queries:,}",
-                figure(item.rmse),
-                figure(item.max_std_error),
-            )
+            (item.name, f"{item.queries:,}", figure(item.rmse), figure(item.max_std_error))
             for item in self.priced[0].items
         ]
         notes = [self._choice, self.remark] if self.remark else [self._choice]

@@ -139,11 +139,7 @@ class DerivedTargets(DerivedErrors):
     """Targets on derived items of a spec, tried on a population."""
 
     def __init__(
-        self,
-        targets: Sequence[Target],
-        spec: Spec,
-        compiled: CompiledSpec,
-        proxy: Path | None,
+        self, targets: Sequence[Target], spec: Spec, compiled: CompiledSpec, proxy: Path | None
     ) -> None:
         """Read the population for targets on derived items, one at least.
 

@@ -103,8 +103,7 @@ class Probes:
             return [std * self._rng.normal(size=size) for size in self._rows]
         seed = int(self._rng.integers(1 << 63)) << _PLACE_BITS
         return OnDemand(
-            len(self._rows),
-            lambda k: std * public_generator(seed + k).normal(size=self._rows[k]),
+            len(self._rows), lambda k: std * public_generator(seed + k).normal(size=self._rows[k])
         )
 
     def sample(self, blocks: Sequence[tuple[int, Block]], *, answers: int, most: int) -> list[int]:

@@ -85,10 +85,7 @@ class MeasuredMargins:
     def target(self) -> Floats:
         """Return A'y over the joint cells, A the measured rows and y their noisy answers."""
         parts = [
-            sum(
-                (rows.weight * _over_table(rows) for rows in self._of(margin)),
-                start=np.zeros(()),
-            )
+            sum((rows.weight * _over_table(rows) for rows in self._of(margin)), start=np.zeros(()))
             for margin in self._margins
         ]
         return self._back(parts)

@@ -92,8 +92,7 @@ def column_matrices(measurements: Sequence[WeightedBlock]) -> tuple[WeightedColu
         raise ValueError("measurements over different classes of cells")
     return tuple(
         WeightedColumns(
-            rows.weight,
-            rows.block.inner if isinstance(rows.block, CellClassBlock) else rows.block,
+            rows.weight, rows.block.inner if isinstance(rows.block, CellClassBlock) else rows.block
         )
         for rows in measurements
     )

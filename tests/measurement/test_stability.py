@@ -17,16 +17,7 @@ import damage
 import numpy as np
 import pyarrow as pa
 import pytest
-from damage import (
-    FILES,
-    LONG_LINES,
-    NASTY_LINES,
-    PLAIN,
-    SMALL,
-    line_starts,
-    some_or,
-    with_line,
-)
+from damage import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, some_or, with_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from specs import (

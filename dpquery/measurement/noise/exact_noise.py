@@ -126,12 +126,7 @@ class _Measurement(Protocol):
 
 
 def draw(
-    answers: Ints,
-    *,
-    budget: Guarantee,
-    sensitivity: int,
-    scale: float,
-    out: Ints | None = None,
+    answers: Ints, *, budget: Guarantee, sensitivity: int, scale: float, out: Ints | None = None
 ) -> Ints:
     """Return the answers, each with fresh noise added.
 

@@ -371,11 +371,7 @@ class Proxy:
 
 
 def proxies_for(
-    path: Path | None,
-    spec: Spec,
-    compiled: CompiledSpec,
-    *,
-    rows: int,
+    path: Path | None, spec: Spec, compiled: CompiledSpec, *, rows: int
 ) -> tuple[Proxy, ...]:
     """Return the public file or release that a path names; the made-up populations for none.
 

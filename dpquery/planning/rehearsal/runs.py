@@ -154,11 +154,7 @@ class Stage:
 
 
 def rehearse(
-    stage: Stage,
-    settings: RapSettings | None,
-    *,
-    seeds: Sequence[int],
-    first_always: bool = False,
+    stage: Stage, settings: RapSettings | None, *, seeds: Sequence[int], first_always: bool = False
 ) -> Rehearsed:
     """Run RAP, or adaptive measurement, on the proxy once for every seed, with noise of its own.
 
@@ -269,11 +265,7 @@ def _rounds(
 
 
 def errors_of(
-    workload: Workload,
-    answers: Callable[[int], NDArray[np.floating]],
-    proxy: Proxy,
-    *,
-    rounds: int,
+    workload: Workload, answers: Callable[[int], NDArray[np.floating]], proxy: Proxy, *, rounds: int
 ) -> Errors:
     """Return the errors of answers, a block at a time, against those of the proxy."""
     squares, largest = 0.0, 0.0

@@ -73,11 +73,7 @@ def values_digest(values: Ints) -> str:
 
 
 def write_measurements(
-    path: Path,
-    values: Ints,
-    measured: Sequence[MeasurementLabel],
-    *,
-    metadata: Mapping[str, str],
+    path: Path, values: Ints, measured: Sequence[MeasurementLabel], *, metadata: Mapping[str, str]
 ) -> None:
     """Write noisy values, the rows of one measurement after those of another.
 

@@ -87,13 +87,7 @@ _OTHER = ("other", "(other)", "-", "?", "none of these", "x" * 80)
 
 
 def write_synthetic(
-    path: Path,
-    spec: Spec,
-    compiled: CompiledSpec,
-    rows: RelaxedRows,
-    *,
-    records: int,
-    seed: int,
+    path: Path, spec: Spec, compiled: CompiledSpec, rows: RelaxedRows, *, records: int, seed: int
 ) -> None:
     """Write synthetic records, whole or not at all; the same call writes the same bytes.
 
@@ -126,11 +120,7 @@ def header(spec: Spec) -> list[str]:
 
 
 def _lines(
-    spec: Spec,
-    values: Sequence[Sequence[Sequence[str]]],
-    codes: Sequence[Ints],
-    *,
-    first: int,
+    spec: Spec, values: Sequence[Sequence[Sequence[str]]], codes: Sequence[Ints], *, first: int
 ) -> Iterator[tuple[str, ...]]:
     columns: list[list[str]] = []
     by_attribute = zip(spec.domain.in_data, values, codes, strict=True)

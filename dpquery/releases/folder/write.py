@@ -300,10 +300,7 @@ def _write_sources(folder: Path, sources: Sources, manifest: Manifest) -> None:
 
 
 def _write_files(
-    folder: Path,
-    spec: Spec,
-    answers: Callable[[Item], Iterator[TableAnswers]],
-    manifest: Manifest,
+    folder: Path, spec: Spec, answers: Callable[[Item], Iterator[TableAnswers]], manifest: Manifest
 ) -> None:
     summaries, written = [], 0
     extra = [column.name for column in manifest.extra]
@@ -353,10 +350,7 @@ def _ahead(writer: pq.ParquetWriter, batches: Iterator[Batch]) -> Iterator[Batch
 
 
 def _write_table(
-    path: Path,
-    table: pa.Table,
-    manifest: Manifest,
-    columns: Mapping[str, FileColumn] | None = None,
+    path: Path, table: pa.Table, manifest: Manifest, columns: Mapping[str, FileColumn] | None = None
 ) -> None:
     fields = () if columns is None else other_fields(table.schema, columns, manifest)
     described = table.replace_schema_metadata(_metadata(manifest, {}, fields))

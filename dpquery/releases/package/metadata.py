@@ -149,12 +149,7 @@ JsonObject = dict[str, object]
 
 
 def data_package(
-    tables: Sequence[PackagedTable],
-    manifest: Manifest,
-    about: About,
-    *,
-    folder: Path,
-    csv: bool,
+    tables: Sequence[PackagedTable], manifest: Manifest, about: About, *, folder: Path, csv: bool
 ) -> str:
     """Return the text of datapackage.json.
 

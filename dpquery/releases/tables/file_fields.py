@@ -80,10 +80,7 @@ DERIVED_FIELDS: dict[str, tuple[str, str]] = {
 FITTED_FIELDS = {
     "estimate": ("The {amount}, as the relaxed rows have it; biased", AMOUNT),
     "flag": ("`no error bars` in every row", NO_UNIT),
-} | dict.fromkeys(
-    ERROR_NAMES,
-    ("Empty: the error of an estimate depends on the records", NO_UNIT),
-)
+} | dict.fromkeys(ERROR_NAMES, ("Empty: the error of an estimate depends on the records", NO_UNIT))
 """The same where errors are not known."""
 _NOT_NEGATIVE = {"std_error", "half_width", "rel_error", "cell", "place", "size", "stride", "first"}
 

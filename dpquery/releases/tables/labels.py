@@ -26,13 +26,7 @@ from numpy.typing import NDArray
 from dpquery.arrays import Bools, Numbers
 from dpquery.releases.tables.file_columns import LABEL
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Dates, Domain, Integers
-from dpquery.spec.predicates import (
-    NO_RANGE,
-    IdentitySet,
-    PredicateSet,
-    QueryLabels,
-    total_label,
-)
+from dpquery.spec.predicates import NO_RANGE, IdentitySet, PredicateSet, QueryLabels, total_label
 from dpquery.spec.spec import Item
 
 

@@ -37,13 +37,7 @@ from dpquery.releases.tables.item_table import (
     table_text,
     with_thresholds,
 )
-from dpquery.releases.tables.labels import (
-    FIRST_RULES,
-    ColumnRules,
-    encoded,
-    label_columns,
-    masked,
-)
+from dpquery.releases.tables.labels import FIRST_RULES, ColumnRules, encoded, label_columns, masked
 from dpquery.spec.columns import Attribute, Dates, Domain, HierarchyLevel
 from dpquery.spec.predicates import NO_RANGE, PredicateSet
 from dpquery.spec.spec import DerivedItem, Item, MergedRows, Quantiles, Table

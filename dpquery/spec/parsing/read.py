@@ -215,11 +215,7 @@ def _is_meant(keys: Iterable[str], known: Collection[str], least: int) -> bool:
 
 
 def _spec(
-    text: str,
-    name: str,
-    problems: Problems,
-    read_file: Callable[[str], str],
-    first_edition: bool,
+    text: str, name: str, problems: Problems, read_file: Callable[[str], str], first_edition: bool
 ) -> Spec:
     root = read_document(text, name, problems, SpecFields)
     given = SpecFields.read(of_first_edition(root) if first_edition else root, problems)

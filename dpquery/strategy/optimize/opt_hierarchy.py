@@ -267,11 +267,7 @@ def _starts(count: int, noise: Noise) -> Floats:
     return starts
 
 
-def opt_hierarchy(
-    gram: Gram,
-    *,
-    noise: Noise,
-) -> HierarchySelection:
+def opt_hierarchy(gram: Gram, *, noise: Noise) -> HierarchySelection:
     """Select the branching and the level weights of every ordered attribute by block descent."""
     descent = _Descent(gram, noise)
     loss = math.inf

@@ -159,10 +159,7 @@ def opt_marginals(
 
 
 def _search(
-    problem: MarginalsProblem,
-    starts: list[Floats],
-    hops: int,
-    rng: PublicGenerator,
+    problem: MarginalsProblem, starts: list[Floats], hops: int, rng: PublicGenerator
 ) -> MarginalsSelection:
     search = MarginalSearch(problem.lattice, problem.cells, problem.target, problem.allowed)
     supports = []
@@ -175,9 +172,7 @@ def _search(
             break
     best = search.improve(min(supports, key=lambda support: support.loss), hops, rng)
     return MarginalsSelection(
-        problem.named(zip(best.subsets.tolist(), best.theta.tolist(), strict=True)),
-        best.loss,
-        True,
+        problem.named(zip(best.subsets.tolist(), best.theta.tolist(), strict=True)), best.loss, True
     )
 
 

@@ -138,11 +138,7 @@ def opt_residual(gram: Gram, *, total_free: bool = False) -> ResidualSelection:
     converged = not problem.active
     for name, start, iterations in _starts(problem):
         result = descend(
-            problem.loss,
-            start,
-            words=partial(_words, name),
-            max_iterations=iterations,
-            ftol=1e-7,
+            problem.loss, start, words=partial(_words, name), max_iterations=iterations, ftol=1e-7
         )
         if result.fun < value:
             value, flat, converged = float(result.fun), result.x, bool(result.success)
@@ -432,11 +428,7 @@ class _Search:
     """
 
     def __init__(
-        self,
-        gram: Gram,
-        sums: BlockSums,
-        axes: Mapping[int, _Axis],
-        cores: Sequence[Floats | None],
+        self, gram: Gram, sums: BlockSums, axes: Mapping[int, _Axis], cores: Sequence[Floats | None]
     ) -> None:
         self.sums, self.axes = sums, axes
         self.duals = {i: np.ones(len(axis.spread)) for i, axis in axes.items()}

@@ -57,12 +57,7 @@ class Palette:
     traces: Floats  # (factors, matrices) tr(X^-1 V)
 
 
-def palettes(
-    gram: Gram,
-    *,
-    noise: Noise,
-    rng: PublicGenerator,
-) -> tuple[Palette, ...]:
+def palettes(gram: Gram, *, noise: Noise, rng: PublicGenerator) -> tuple[Palette, ...]:
     """Select the factors of every attribute in advance."""
     attribute_palettes, in_time = [], True
     for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
@@ -233,11 +228,7 @@ class UnionSelection:
 
 
 def opt_union(
-    workload: Workload,
-    *,
-    noise: Noise,
-    rng: PublicGenerator,
-    max_cells: float = math.inf,
+    workload: Workload, *, noise: Noise, rng: PublicGenerator, max_cells: float = math.inf
 ) -> UnionSelection:
     """Return groups of blocks, a product strategy for each, and the split of the budget.
 
@@ -251,11 +242,7 @@ def opt_union(
     attribute_palettes = palettes(gram(workload), noise=noise, rng=rng)
     terms = [(group_gram.index, group_gram.weights) for group_gram in grams(workload, kinds)]
     merged = greedy_groups(
-        terms,
-        shape,
-        pricing=Pricing(attribute_palettes),
-        noise=noise,
-        max_cells=max_cells,
+        terms, shape, pricing=Pricing(attribute_palettes), noise=noise, max_cells=max_cells
     )
     known: dict[tuple[int, ...], ProductSelection] = {}
 

@@ -607,12 +607,7 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
         if settled or not time_left(words):
             break
         shares, mean = raised(
-            shares,
-            goal,
-            workload,
-            candidate.strategy,
-            power=1 / (1 + turn),
-            change=problem.change,
+            shares, goal, workload, candidate.strategy, power=1 / (1 + turn), change=problem.change
         )
         if reached**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
             break
