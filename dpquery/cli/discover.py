@@ -145,8 +145,8 @@ def _found(done: "DiscoveryReport") -> str:
     if whom == "persons":
         most, so = count(query.max_values, query.sought[:-1]), " so"
         drawn = f"counted: of each person at most {most} (--max-values), drawn by chance of more"
-        if query.sought == "numbers":
-            drawn += ", once in each class that a bin is made of (`classes` in the file)"
+        if query.max_values > 1 and query.sought == "numbers":
+            drawn += "; who has several may count in several bins"
         drawn += "\n"
     if query.sought == "values":
         return (
@@ -155,37 +155,40 @@ def _found(done: "DiscoveryReport") -> str:
             f"not seen: values of fewer than about {query.threshold:,} {whom}{so} counted are "
             f"mostly not found, those of {done.mostly_found_from:,} or more nearly always"
         )
-    unseen = f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
     if query.sought == "numbers":
         found, outside = done.numbers, ""
         bins = count(len(found.bins) if found else 0, "bin")
         if found is not None:
             off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} (95 %)"
             most = percent(found.most_outside)
-            outside = f"counted outside of the bins: {off}, up to {most} of those with a number\n"
+            outside = f"outside of the bins: {off}, up to {most} of those with a number\n"
         return (
             f"{done.file}: {bins} of {query.column}, with noisy counts of {whom} ({noise} a class)"
-            f"\n{drawn}{outside}{unseen}"
+            f"\n{drawn}not counted: blanks, and what is no number\n{outside}"
+            f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
         )
     return (
         f"{done.file}: what each max_rows does to a table of {count(done.cells, 'equal cell')}, if "
-        f"all that is left of the budget goes into it\n{unseen}"
+        "all that is left of the budget goes into it\n"
+        f"not seen: fewer than about {done.least_seen:,} persons with the same number of rows; the "
+        "upper ends allow for them"
     )
 
 
 def _rows_grid(done: "DiscoveryReport") -> Grid:
-    """Return what each max_rows does, with the noise on it."""
+    """Return what each max_rows does that may lose least, and the next ones to them."""
     from dpquery.releases.words import figure, percent
 
     heads = ("max_rows", "rows left out, 95 %", "noise of a count", "error of a cell, 95 %")
+    first, last = ([each.max_rows for each in done.max_rows].index(n) for n in done.may_be_best)
     rows = [
         (
             f"{each.max_rows:,}",
-            f"{percent(each.left_out)} ±{percent(2 * each.left_out_std)}",
+            f"{percent(each.left_out_low)} to {percent(each.left_out_high)}",
             figure(each.noise_std),
-            f"{figure(each.error)} ±{figure(2 * each.error_std)}",
+            f"{figure(each.error_low)} to {figure(each.error_high)}",
         )
-        for each in done.max_rows
+        for each in done.max_rows[max(first - 1, 0) : last + 2]
     ]
     return Grid(f"rows of persons, by {done.query.column}", heads, tuple(rows))
 
@@ -197,13 +200,19 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
 
     column, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
     if done.query.sought == "rows" and done.max_rows:
-        unit = f"unit: {{person: {column}, max_rows: {done.best_max_rows}}}"
-        last = done.max_rows[-1]
-        # Where what is left out is no more than the noise, a larger one has more noise alone.
-        more = last.error + 2 * last.error_std > 2 * last.noise_std
-        more = more and done.best_max_rows == last.max_rows > 1
-        perhaps = " (the last that noise lets see: a larger one may lose less)" if more else ""
-        return f"in the privacy of {spec}, which loses least of these{perhaps}:\n  {unit}"
+        first, last = done.may_be_best
+        best = min(done.max_rows, key=lambda each: each.regret)
+        at_most = f"at either end up to {best.regret:.2g} times the least error"
+        if done.best_max_rows is None:
+            return (
+                f"none is named, as any from {first:,} to {last:,} may lose least, and "
+                f"{best.max_rows:,} has {at_most}; a larger --epsilon tells more, at its price"
+            )
+        why = f"which has {at_most}; any from {first:,} to {last:,} may lose least"
+        if first == last:
+            why = "which loses least"
+        unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
+        return f"in the privacy of {spec}, {why}:\n  {unit}"
     if done.query.sought == "numbers" and done.numbers is not None:
         if (most := done.numbers.most_outside) > _MOST_OUTSIDE:
             return (
@@ -225,12 +234,13 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
             f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
         )
     if not done.values:
+        epsilon, seen = done.least_seen_at_more
         nothing = "no value has so many, and no spec can take an empty list"
         if done.query.sought != "values":
             nothing = "nothing stands out of the noise"
         if done.query.sought == "numbers":
-            nothing += ", but perhaps 0; for texts there is --column"
-        return f"{nothing}; a larger epsilon finds more, at its price"
+            nothing += " (nor do zeros alone; texts are found by --column)"
+        return f"{nothing}; --epsilon {epsilon:g} sees what about {seen:,} have, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()
     return (

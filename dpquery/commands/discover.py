@@ -15,7 +15,7 @@ import re
 import statistics
 import warnings
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
@@ -67,6 +67,7 @@ from dpquery.untrusted.files import check_place, replace_file
 
 _PLAIN = re.compile(r"\w[\w .-]{0,99}")  # a name that a file may have, whatever the system
 _MOST_HEADER = 100  # bytes
+_MOST_REGRET = 2.0  # of a max_rows that is named
 _MOSTLY = 0.95  # the chance that counts as "nearly always"
 
 
@@ -106,15 +107,27 @@ class DiscoveryReport:
         return max_rows_table(self.measured.values, std, cells=self.cells, std_of_one=of_one)
 
     @property
+    def may_be_best(self) -> tuple[int, int]:
+        """The least max_rows that may lose least, and the most, for all that noise lets see."""
+        low = min(self.max_rows, key=lambda each: each.error_low)
+        return low.max_rows, min(self.max_rows, key=lambda each: each.error_high).max_rows
+
+    @property
     def best_max_rows(self) -> int | None:
-        """The max_rows of which the error of a cell is least, if noise lets see any."""
-        best = min(self.max_rows, key=lambda each: each.error, default=None)
-        return None if best is None else best.max_rows
+        """The max_rows that loses little however it is; None where noise hides which does."""
+        best = min(self.max_rows, key=lambda each: each.regret, default=None)
+        return None if best is None or best.regret > _MOST_REGRET else best.max_rows
 
     @property
     def least_seen(self) -> int:
         """The number of persons from which on they stand out of the noise, half of the time."""
         return _least_seen(self.query)
+
+    @property
+    def least_seen_at_more(self) -> tuple[float, int]:
+        """Four times the epsilon, and from how many persons on they stand out of its noise."""
+        more = replace(self.query, epsilon=4 * self.query.epsilon)
+        return float(more.epsilon), _least_seen(more)
 
     @property
     def mostly_found_from(self) -> int:

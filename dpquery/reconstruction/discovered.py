@@ -2,12 +2,12 @@
 
 Everything is made of the noisy numbers of persons in public classes (`spec.numbers`). Some are
 taken to be in a class where its noisy number is above what noise alone passes in any class, once
-in a thousand discoveries of nothing.
+in 100,000 discoveries of nothing.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from statistics import NormalDist
@@ -19,9 +19,11 @@ from dpquery.arrays import Ints
 from dpquery.spec.numbers import CLASS_DIGITS, ROW_DIGITS, class_edges, classes_by
 
 _LEAST_BINS = 5  # of a column, where a class by one digit more would give as many
-_CHANCE = 0.001  # that noise alone is taken for persons, in any class
-_LASTS = 1 / 3  # the most persons that are taken to be beyond an octave, of those in it
-_STEPS = 10, 15, 20, 30, 40, 50, 70  # tenths of the max_rows that are tried, times powers of ten
+_CHANCE = 1e-5  # that noise alone is taken for persons, in any class
+_LASTS = 1 / 3  # the most persons in a far octave, of those in the one before
+_OCTAVES = 20  # after which next to nothing is left of them
+# the max_rows that are tried
+_TRIED = sorted({k * 10**p // 10 for p in range(10) for k in (10, 15, 20, 30, 40, 50, 70)})
 _FAR = 18  # the most classes by one digit in which what noise hides is looked for: two decades
 # standard deviations: what lies beyond an edge is below, in all and in a class; in classes together
 _NOISE = 2.5, 3.0, 3.5
@@ -58,14 +60,15 @@ class FoundNumbers:
 
 @dataclass(frozen=True)
 class MaxRows:
-    """What one max_rows would do to a table of the same persons."""
+    """What one max_rows would do to a table of the same persons; intervals of 95 %."""
 
     max_rows: int
-    left_out: float  # the share of all rows that it leaves out
-    left_out_std: float  # how exactly that is known: noise, and rows within a class
+    left_out_low: float  # the share of all rows that it leaves out
+    left_out_high: float
     noise_std: float  # of a count of a release
-    error: float  # of a cell: root mean square of what is left out, how exactly, and of noise
-    error_std: float  # how exactly that is known
+    error_low: float  # of a cell: root mean square of what is left out and of noise
+    error_high: float
+    regret: float  # at the ends of the intervals, the most times the least error of any max_rows
 
 
 def edge_text(edge: Fraction) -> str:
@@ -158,15 +161,7 @@ def _inside(place: int) -> Sequence[int]:
 def _outermost(levels: Sequence[_Level], std: float, end: int) -> Fraction:
     """Return the lowest edge of what was found, or with end -1 the highest."""
     coarse, *finer = levels
-    step, middle = 1 if end else -1, classes_by(1)
-    towards, at = coarse.noisy[::step], middle + step * coarse.seen[end]
-    while True:
-        sums = np.cumsum(towards[at + 1 :][:_FAR])
-        over = sums / np.sqrt(np.arange(1, sums.size + 1))
-        if max(over, default=0.0) <= _NOISE[2] * std:
-            break
-        at += 1 + int(np.argmax(over))
-    place = step * (at - middle)
+    place = _farthest(coarse, std, coarse.seen[end], 1 if end else -1)
     edge = coarse.edges(place)[end]
     for level in finer:
         inside, beyond = _inside(place), 0
@@ -181,16 +176,28 @@ def _outermost(levels: Sequence[_Level], std: float, end: int) -> Fraction:
     return edge
 
 
+def _farthest(level: _Level, std: float, place: int, step: int) -> int:
+    """Return up to which class, from one that is seen, classes hold more than noise together."""
+    middle = classes_by(level.digits)
+    towards, at = level.noisy[::step], middle + step * place
+    while True:
+        sums = np.cumsum(towards[at + 1 :][:_FAR])
+        over = sums / np.sqrt(np.arange(1, sums.size + 1))
+        if max(over, default=0.0) <= _NOISE[2] * std:
+            return step * (at - middle)
+        at += 1 + int(np.argmax(over))
+
+
 def max_rows_table(
     noisy: Ints, std: float, *, cells: int, std_of_one: float
 ) -> tuple[MaxRows, ...]:
     """Return what each max_rows would leave out; nothing where no class stands out of the noise.
 
-    Persons are counted up to twice the rows of the last class that is seen. Of a class by one digit
-    the rows are those of its classes by two, or of as many persons in its middle: whichever is
-    known better, given the noise and how far persons may be from the middle. Beyond, as many
-    persons are taken to be as the last octave has for those of the one before, give or take as
-    many: noise hides a long tail of few persons, who have many rows.
+    Persons are counted up to twice the rows of the last class in which somebody is. Of a class by
+    one digit the rows are those of its classes by two, or of as many persons in its middle:
+    whichever is known better, given the noise and how far persons may be from the middle. Beyond,
+    there may be as many in the next octave as noise can hide there, but no more than in the one
+    before, and a third as many in each further one: few persons, who have many rows.
 
     Args:
         noisy: persons by their number of rows, in all classes by one digit, then by two.
@@ -201,23 +208,28 @@ def max_rows_table(
     persons = _Persons(noisy, std)
     if not persons.classes:
         return ()
-    total, off, table = *persons.add_up(0), list[MaxRows]()
-    total = max(total, 1.0)
-    powers = range(len(str(persons.most_seen)) + 1)
-    for most in sorted({step * 10**power // 10 for power in powers for step in _STEPS}):
+    (total, off), hidden = persons.add_up(0), persons.beyond(0)
+    total, found, least = max(total, 1.0), list[MaxRows](), math.inf
+    for most in _TRIED:
+        noise = std_of_one * most
+        if noise >= least:
+            break  # which has less error than any larger one, whatever that leaves out
         share = persons.add_up(most)[0] / total
         # the same sums again, in classes by what says this share best
         more, std_of_share = (rows / total for rows in persons.add_up(most, share))
-        share, noise = min(max(share + more, 0.0), 1.0), std_of_one * most
-        lost = share * total / cells
-        std_of_lost = math.hypot(std_of_share * total, share * off) / cells
-        # What is lost may be as much more or less: its square is that much larger, on average.
-        error = math.hypot(lost, std_of_lost, noise)
-        low, high = (math.hypot(max(lost + std, 0), noise) for std in (-std_of_lost, std_of_lost))
-        table.append(MaxRows(most, share, std_of_share, noise, error, (high - low) / 2))
-        if most >= persons.most_seen:
-            break
-    return tuple(table)
+        share, past = min(max(share + more, 0.0), 1.0), persons.beyond(most)
+        low, high = max(share - 2 * std_of_share, 0.0), share + 2 * std_of_share
+        high = min((high * total + past) / (total + hidden), 1.0)
+        std_of_lost = math.hypot(std_of_share * total, share * off)
+        lost = max(share * total - 2 * std_of_lost, 0.0), share * total + 2 * std_of_lost + past
+        error_low, error_high = (math.hypot(rows / cells, noise) for rows in lost)
+        least = min(least, error_high)
+        found.append(MaxRows(most, low, high, noise, error_low, error_high, regret=math.inf))
+    least_low = min(each.error_low for each in found)
+    return tuple(
+        replace(each, regret=max(each.error_low / least_low, each.error_high / least))
+        for each in found
+    )
 
 
 class _Persons:
@@ -226,11 +238,12 @@ class _Persons:
     def __init__(self, noisy: Ints, std: float) -> None:
         self.std = std
         coarse, fine = levels = _levels(noisy, std, ROW_DIGITS)
-        last = [coarse.edges(k)[1] for k in coarse.seen if coarse.edges(k)[0] >= 1]
-        self.end = 2 * last[-1] if last else Fraction(0)
-        self.most_seen = int(self.end / 2) - 1
-        # of each class by one digit its persons and edges, and the same of its classes by two
+        seen = [place for place in coarse.seen if coarse.edges(place)[0] >= 1]
         self.classes: list[list[_Counted]] = []
+        if not seen:
+            return
+        self.end = 2 * coarse.edges(_farthest(coarse, std, seen[-1], 1))[1]
+        # of each class by one digit its persons and edges, and the same of its classes by two
         for k in range(1, classes_by(1) + 1):
             low, high = coarse.edges(k)
             if 1 <= low < self.end:
@@ -240,27 +253,21 @@ class _Persons:
                 ]
                 one = _Counted(coarse.of(k), int(low), int(high) - 1)
                 self.classes.append([one, *counted])
-        self.hidden = self._beyond(levels) if last else (0.0, 0.0, 0.0)
+        most = math.inf  # persons in the last octave, then in the one beyond
+        for start in (self.end / 2, self.end):
+            number, classes = _between(levels, start, 2 * start)
+            most = min(max(number, 0) + 2 * std * math.sqrt(classes), most)
+        self.hidden = most
 
-    def _beyond(self, levels: Sequence[_Level]) -> tuple[float, float, float]:
-        """Return persons beyond all classes, their rows, and how far off these may be."""
-        (last, n), (before, m) = (
-            _between(levels, self.end / part, 2 * self.end / part) for part in (2, 4)
-        )
-        ahead = max(before, self.std * math.sqrt(m))
-
-        def all_after(persons: float) -> tuple[float, float]:
-            share = min(persons / ahead, _LASTS)
-            first = persons * share  # in the next octave, who have 1.5 times its beginning
-            return first / (1 - share), first * 1.5 * float(self.end) / (1 - 2 * share)
-
-        persons, rows = all_after(max(last, 0))
-        return persons, rows, all_after(max(last, 0) + self.std * math.sqrt(n))[1]
+    def beyond(self, most: int) -> float:
+        """Return the rows beyond `most` of those who may be beyond all classes."""
+        octaves = np.arange(_OCTAVES)
+        rows = 1.5 * float(self.end) * 2.0**octaves
+        return float(self.hidden * _LASTS**octaves @ np.maximum(rows - most, 0))
 
     def add_up(self, most: int, less: float = 0.0) -> tuple[float, float]:
         """Return the rows beyond `most` of each person, less a share of all, and how exactly."""
-        persons, rows, off = self.hidden
-        sums, variances = (1 - less) * rows - most * persons, ((1 - less) * off) ** 2
+        sums, variances = 0.0, 0.0
         for one, *parts in self.classes:
             ways = []
             for classes in ([one], parts):
