@@ -4,12 +4,16 @@ Which rows are added up follows from public numbers alone: the standard errors, 
 before the data, and how many records each row is expected to have. So every merged row is one
 fixed sum of answers, unbiased, and its interval is as exact as those of the rows ([MATH] 24).
 
-Of an ordered attribute neighbours are merged, of a hierarchy siblings, into their group. Of all
-ways that bring every sum to the target the one with most rows is taken, and of neighbours the one
-whose squared relative errors then add up to least. Where all together miss the target there is no
-such way, as the standard error of a sum is no more than those of its parts add up to: the way is
-taken in which most rows reach it, and of these the one with fewest records in rows that do not,
-then with fewest such rows. Nobody is left out.
+Of an ordered attribute neighbours are merged. Of all ways that bring every sum to the target the
+one with most rows is taken, and then the one whose squared relative errors add up to least.
+
+Of a hierarchy a value that reaches the target is a row of its own, and the others of a group are
+one row. Where these miss the target the least of the group's rows that suffices joins them, or
+they go up to the group above, whichever leaves most rows and then fewest records in sums.
+
+Where all together miss the target there is no such way, as the standard error of a sum is no more
+than those of its parts add up to: the way is taken in which most rows reach it, and of these the
+one with fewest records in rows that do not, then with fewest such rows. Nobody is left out.
 """
 
 import math
@@ -95,6 +99,18 @@ class _Target:
         std = math.sqrt(self.variance(codes))
         return std <= self.rel_error * float(self.sizes[list(codes)].sum())
 
+    def records(self, codes: Sequence[int]) -> float:
+        """Return how many records some rows are expected to have, in whole parts of one."""
+        return float(np.rint(PER_RECORD * self.sizes[list(codes)].sum()))
+
+    def joined(self, codes: MergedCodes, others: Sequence[MergedCodes]) -> tuple[Floats, Floats]:
+        """Return standard errors and sizes of rows, each with some others: (k,) each."""
+        across = 2 * self.covariance[list(codes)].sum(axis=0)
+        variances = [self.variance(row) + float(across[list(row)].sum()) for row in others]
+        sizes = [float(self.sizes[[*codes, *row]].sum()) for row in others]
+        own = self.variance(codes)
+        return np.sqrt(np.maximum(own + np.array(variances), 0.0)), np.array(sizes)
+
 
 def _neighbours(target: _Target, attribute: Attribute) -> list[MergedCodes]:
     """Return the runs of neighbours that are added up: the least cost, end after end."""
@@ -121,56 +137,96 @@ def _neighbours(target: _Target, attribute: Attribute) -> list[MergedCodes]:
     return runs[::-1]
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A way to cut a group: its rows that reach the target, and who is in none of them."""
+
+    rows: tuple[MergedCodes, ...]
+    left: MergedCodes = ()
+
+    def cost(self, target: _Target) -> tuple[int, float, bool, float]:
+        """Return what is least of the best way."""
+        sums = (row for row in (*self.rows, self.left) if len(row) > 1)
+        records = sum(target.records(row) for row in sums)
+        return -len(self.rows), target.records(self.left), bool(self.left), records
+
+
 def _siblings(target: _Target, attribute: Attribute) -> list[MergedCodes]:
-    """Return the groups of a hierarchy that are added up: the least cost, group after group."""
+    """Return which values of a hierarchy are added up, from its leaves up."""
     every = tuple(range(attribute.length))
-    miss = math.inf if target.is_met(every) else 0.0
+    reachable = target.is_met(every)
 
-    def cost(groups: Sequence[MergedCodes]) -> tuple[float, float, int]:
-        missed = [codes for codes in groups if not target.is_met(codes)]
-        parts = sum(
-            float(np.rint(PER_RECORD * target.sizes[list(codes)].sum())) for codes in missed
-        )
-        return (miss if missed else 0.0) - (len(groups) - len(missed)), parts, len(missed)
-
-    def cut(codes: MergedCodes, depth: int) -> list[MergedCodes]:
-        if len(codes) == 1 or depth == len(attribute.levels):
-            return [codes]
+    def cut(codes: MergedCodes, depth: int) -> tuple[_Way, _Way]:
+        """Return a way that hands small rows up, and the best that completes them if it can."""
+        if len(codes) == 1:
+            way = _Way((codes,)) if target.is_met(codes) else _Way((), codes)
+            return way, way
         inside = set(codes)
         members = attribute.levels[depth].members
-        parts = [part for part in members if part and inside.issuperset(part)]
-        return min([each for part in parts for each in cut(part, depth + 1)], [codes], key=cost)
+        parts = [cut(each, depth + 1) for each in members if each and inside.issuperset(each)]
+        up, within = (
+            _Way(
+                tuple(row for way in ways for row in way.rows),
+                tuple(sorted(code for way in ways for code in way.left)),
+            )
+            for ways in zip(*parts, strict=True)
+        )
+        most = len(codes) if not depth and reachable else 1
+        best = min(
+            (_completed(way, target, most) for way in (within, up)),
+            key=lambda way: way.cost(target),
+        )
+        return _completed(up, target, 0), best
 
-    return cut(every, 0)
+    way = cut(every, 0)[1]
+    return sorted(row for row in (*way.rows, way.left) if row)
 
 
-def group_names(attribute: Attribute) -> dict[MergedCodes, tuple[str, tuple[str, str]]]:
-    """Return label, level and code of every group of an attribute's hierarchy, by its values."""
-    return {
-        members: (level.labels[k], (level.name, level.codes[k]))
-        for level in attribute.levels
-        for k, members in enumerate(level.members)
-    }
+def _completed(way: _Way, target: _Target, most: int) -> _Way:
+    """Return a way whose rest is a row, with up to so many of the other rows if it needs them.
+
+    These are the ones that help most, until one more suffices: of such it is the smallest.
+    """
+    if not way.left or target.is_met(way.left):
+        return _Way((*way.rows, *([way.left] if way.left else [])))
+    rows, left = list(way.rows), way.left
+    for _ in range(min(most, len(rows))):
+        stds, sizes = target.joined(left, rows)
+        met = stds <= target.rel_error * sizes
+        taken = int(np.argmin(np.where(met, sizes, np.inf) if met.any() else -sizes / stds))
+        left = tuple(sorted((*left, *rows.pop(taken))))
+        if met.any():
+            return _Way((*rows, left))
+    return way
+
+
+def named(cells: MergedCodes, attribute: Attribute) -> tuple[str, tuple[str, str]]:
+    """Return label, level and code of values of a hierarchy: a group, or others of the smallest."""
+    for level in reversed(attribute.levels):
+        group = level.group_of[cells[0]]
+        if set(level.members[group]).issuperset(cells):
+            label, code = level.labels[group], level.codes[group]
+            if len(cells) == len(level.members[group]):
+                return label, (level.name, code)
+            which = f"{level.name} {code}" if label == code else label
+            return f"other of {which}", (f"other of {level.name}", code)
+    which = "all" if len(cells) == attribute.length else "other"
+    return f"{which} listed", (which, "listed")
 
 
 def _predicates(
     merged: Iterable[MergedCodes], attribute: Attribute
 ) -> tuple[PredicateSet, dict[MergedCodes, int]]:
     """Return a predicate set with one query for each set of codes, and the place of each."""
-    names = group_names(attribute)
-    spans, groups, rest = list[MergedCodes](), list[MergedCodes](), list[MergedCodes]()
+    listed, rest = list[MergedCodes](), list[MergedCodes]()
     for cells in sorted(merged):
-        is_span = not attribute.levels and cells[-1] < attribute.length
-        (spans if is_span else groups if cells in names else rest).append(cells)
+        (listed if cells[-1] < attribute.length else rest).append(cells)
     size, parts = attribute.size, list[PredicateSet]()
-    if spans:
-        parts.append(IntervalSet(size, tuple((cells[0], cells[-1]) for cells in spans)))
-    if groups:
-        named = [names[cells] for cells in groups]
-        labelled = tuple((label, cells) for (label, _), cells in zip(named, groups, strict=True))
-        parts.append(GroupSet(size, labelled, tuple(group for _, group in named)))
-    for cells in rest:
-        label = "all listed" if cells[-1] < attribute.length else attribute.label(cells[0])
-        parts.append(GroupSet(size, ((label, cells),)))
-    kinds = {cells: place for place, cells in enumerate((*spans, *groups, *rest))}
+    if attribute.levels:
+        labels, groups = zip(*(named(cells, attribute) for cells in listed), strict=True)
+        parts.append(GroupSet(size, tuple(zip(labels, listed, strict=True)), groups))
+    else:
+        parts.append(IntervalSet(size, tuple((cells[0], cells[-1]) for cells in listed)))
+    parts += (GroupSet(size, ((attribute.label(cells[0]), cells),)) for cells in rest)
+    kinds = {cells: place for place, cells in enumerate((*listed, *rest))}
     return parts[0] if len(parts) == 1 else StackedSet(size, tuple(parts)), kinds

@@ -22,7 +22,7 @@ from numpy import int32, int64
 
 from dpquery.arrays import Floats, Ints
 from dpquery.reconstruction.derived import DerivedRows
-from dpquery.reconstruction.merging import Merging, group_names, rows_along
+from dpquery.reconstruction.merging import Merging, named, rows_along
 from dpquery.releases.tables.file_columns import AXES, LABEL, LABELS, schema_of
 from dpquery.releases.tables.item_table import (
     FLAGS,
@@ -304,12 +304,14 @@ def _level(name: str, first: Ints, attribute: Attribute) -> HierarchyLevel:
     starts, group_of = np.unique(first, return_inverse=True)
     sets = [tuple(np.flatnonzero(first == start).tolist()) for start in starts]
     if attribute.levels:
-        names = group_names(attribute)
-        named = [names.get(each, ("all listed", ("all", "listed"))) for each in sets]
-        pairs = [(" ".join(group), label) for label, group in named]
+        names = [named(each, attribute) for each in sets]
+        pairs = [(" ".join(group), label) for label, group in names]
     else:
         pairs = [(attribute.columns[0].range_label(each[0], each[-1]),) * 2 for each in sets]
     codes, labels = zip(*pairs, strict=True)
+    codes = tuple(  # two sets may be others of one group
+        f"{code} {n}" if (n := codes[:k].count(code)) else code for k, code in enumerate(codes)
+    )
     return HierarchyLevel(name, codes, labels, tuple(group_of.tolist()))
 
 

@@ -111,7 +111,7 @@ class MergedRowsFields(Fields, what="merged"):
     of = Field(ref("name"), "An item with a row for every value of the attribute.", "people_by_age")
     over = Field(ref("name"),
         "The attribute: numbers, bins or dates, of which neighbours are added up, or one with a "
-        "hierarchy, of which siblings are.", "age")
+        "hierarchy, of which small siblings are.", "age")
     rel_error = Field(_REL_ERROR,
         "The most that a standard error may be of the size to expect.", "0.2")
     sizes = optional(TextForm("the name of a file of sizes", types=("string",)),
