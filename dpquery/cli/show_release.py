@@ -292,7 +292,8 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     grows = growth_words(account, parent)
     when = "now" if done.free else "after it"
     untold = f"{_UNTOLD}{_UNTOLD_WEIGHTS * (done.spec.privacy.weight is not None)}"
-    facts = "".join(note + "\n" for note in facts_notes(done.facts))
+    own = [f"{each.name}: {each.missed_words}" for each in done.manifest.derived if each.own_sizes]
+    facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *own))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
