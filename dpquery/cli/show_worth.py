@@ -11,7 +11,7 @@ from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
-from dpquery.planning.worth import DerivedWorth, ItemWorth, PlanWorth, Weighed
+from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
 from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADE_NAMES, GRADES
@@ -58,7 +58,7 @@ def worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
         f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
         f"at epsilon {float(report.epsilon):g}{delta}{about}"
     )
-    columns, rows = _worth_rows(worth)
+    columns, rows = _worth_rows(report)
     notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
     return Grid(title, columns, rows, tuple(notes))
 
@@ -67,25 +67,28 @@ def expected_grid(report: PlanReport) -> Grid:
     """Return a line for each table and each derived item, and what is expected on which records."""
     words = report.worth.judged_on
     judged = [f"what to expect is judged on {words}", GRADES] if words else []
-    columns, rows = _worth_rows(report.worth, whole=True)
+    columns, rows = _worth_rows(report, whole=True)
     return Grid("what to expect", columns, rows, tuple(judged))
 
 
 def _worth_rows(
-    worth: PlanWorth, *, whole: bool = False
+    report: PlanReport, *, whole: bool = False
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return headings and lines, of the weakest tables and derived items or of the whole plan."""
+    worth = report.worth
+    amount = "{:,} records" if report.spec.privacy.weight is None else "a weight of {:,}"
     weakest = sorted(worth.items, key=_weakness, reverse=True)
     few = whole or len(weakest) <= MOST_WORTHS + 1
     shown = set(weakest if few else weakest[:MOST_WORTHS])
-    rows = [_worth_row(item) for item in worth.items if item in shown]
+    rows = [_worth_row(item, amount) for item in worth.items if item in shown]
     others = [item for item in worth.items if item not in shown]
     if others:
         counts = [item for item in others if item.judged] or others
         grades = {grade for item in others for grade in item.grades}
         expect = " or ".join(grade for grade in GRADE_NAMES if grade in grades)
         if not all(item.judged for item in others):
-            expect = f"good from {max(item.good_from for item in others):,} records at best"
+            most = max(item.good_from for item in others)
+            expect = f"good from {amount.format(most)} at best"
         name, size = f"{len(others)} others (--why)", f"{sum(item.queries for item in others):,}"
         width = f"±{rounded(max(item.within for item in counts))}"
         flagged = rounded(max(item.flagged_below for item in counts))
@@ -109,7 +112,7 @@ def _weakness(item: ItemWorth) -> tuple[bool, bool, float, float]:
     return item.grade == "weak" and not item.needs, unknown, *item.weakness
 
 
-def _worth_row(item: ItemWorth) -> tuple[str, ...]:
+def _worth_row(item: ItemWorth, amount: str) -> tuple[str, ...]:
     average = "" if item.average is None or item.needs is not None else rounded(item.average)
     if item.needs is not None:
         expect = _needs_words(item.needs)
@@ -119,7 +122,7 @@ def _worth_row(item: ItemWorth) -> tuple[str, ...]:
     elif item.share is None:
         expect = f"good from answers of {item.good_from:,}"
     else:
-        expect = f"good from {item.good_from:,} records at best"
+        expect = f"good from {amount.format(item.good_from)} at best"
     return (
         item.name,
         f"{item.queries:,}",

@@ -8,7 +8,6 @@ record, and no plan is written. The two others open no data and no ledger:
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ from dpquery.releases.folder.synthetic import write_synthetic
 from dpquery.releases.manifest import PLAN_FILE, read_manifest
 from dpquery.releases.package.write import PackageContent, left_out, parse_formats, write_package
 from dpquery.releases.words import count, html_table
-from dpquery.spec.problems import not_read, several_texts
+from dpquery.spec.problems import not_read
 from dpquery.spec.spec import About, Spec
 from dpquery.untrusted.files import check_place
 
@@ -278,13 +277,9 @@ def package(
         SpecError: the folder is not a release, or is damaged.
         PlanConflictError: something else is in the way.
     """
-    source, target, texts = as_path(directory), as_path(out), several_texts("also", also)
-    if number := re.search("replicates:([0-9]{1,9})(?=,|$)", ",".join(texts)):
-        texts = [text.replace(number[0], "replicates") for text in texts]
-    draws = checked_count(
-        "replicates", int(number[1]) if number else REPLICATES, least=2, most=MOST_REPLICATES
-    )
-    formats = parse_formats(texts)
+    source, target, formats = as_path(directory), as_path(out), parse_formats(also)
+    draws = formats.get("replicates") or REPLICATES
+    checked_count("replicates", draws, least=2, most=MOST_REPLICATES)
     manifest = read_manifest(source)
     about, domain = About(), None
     if manifest.answered is None and manifest.measurements:  # answers have no plan
@@ -292,7 +287,7 @@ def package(
         spec = plan_and_spec(planned, source / PLAN_FILE)[1]
         about, domain = spec.about, spec.domain
     drawn = drawn_tables(Release(source), (), draws) if "replicates" in formats else {}
-    content = PackageContent(source, manifest, about, domain, formats, drawn)
+    content = PackageContent(source, manifest, about, domain, tuple(formats), drawn)
     tables = write_package(content, target, replace=replace)
     files = tuple(sorted(path.name for path in target.iterdir()))
-    return PackageReport(target, files, left_out(tables, formats), about != About())
+    return PackageReport(target, files, left_out(tables, content.formats), about != About())

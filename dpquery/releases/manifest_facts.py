@@ -120,9 +120,10 @@ def item_facts(spec: Spec, *, labelled_tables: int | None) -> tuple[ItemFacts, .
 
 def over_units(items: Sequence[ItemFacts]) -> str:
     """Return what figures over several items make of sums; nothing where there are none."""
-    if all(item.summed is None for item in items):
+    largest = {f"{s.largest:,} ({s.of})": 0 for item in items if (s := item.summed)}
+    if not largest:
         return ""
-    return ", each error of a sum divided by the most that one record can add to it"
+    return f", each error of a sum divided by the largest value of a record: {', '.join(largest)}"
 
 
 def roundings(items: Sequence[ItemFacts]) -> list[tuple[str, str]]:
@@ -324,15 +325,13 @@ class DerivedFacts:
 
 def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
     """Return the derived items with their files."""
-    counted = "the number of records"
-    by_weight = counted if spec.privacy.weight is None else "the weight of the records"
     return tuple(
         DerivedFacts(
             item.name,
             f"{item.name}.parquet",
             item.size,
             item.statistic.kind,
-            item.definition.replace(counted, by_weight),
+            item.definition,
             item.description,
         )
         for item in spec.derived

@@ -352,7 +352,7 @@ def test_formats_that_are_not_there_are_refused(town, monkeypatch):
     monkeypatch.setattr(write, "find_spec", lambda name: None)
     message = refused("package", "--also", "csv,xlsx", code=2)
     assert "pip install 'dpquery[xlsx]'" in message
-    assert parse_formats(["csv", "csv"]) == ("csv",)
+    assert list(parse_formats(["csv", "csv"])) == ["csv"]
 
 
 @pytest.mark.parametrize("name", ["measurements.parquet", "statement.md"])

@@ -167,7 +167,7 @@ def test_a_release_says_what_its_sums_add_up_and_how_much(planned):
     statement = (folder / "release" / "statement.md").read_text()
     assert "sums of size: one record adds at most 30 either way, and one without" in statement
     assert f"without a declared value 7; {rounding}" in statement
-    assert "each error of a sum divided by the most that one record can add to it" in statement
+    assert "each error of a sum divided by the largest value of a record: " in statement
     done = ok("error-report", folder / "release", "--html", folder / "r.html")
     assert "hours (sum of hours)" in done.out
     assert f"size and means of it: {rounding}" in done.out

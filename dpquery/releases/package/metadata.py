@@ -51,11 +51,12 @@ FILE_WORDS = {
 }
 """What the files of a package hold that are no tables."""
 NOISE_WORDS = (
-    "The same estimates with further draws of their noise. The standard error that noise gives any "
-    "statistic of them is the root mean square of what it is of estimate + noise, less what it is "
-    "of estimate"
+    "Files of `.noise` have draws of noise like that of the estimates, one a column. They give the "
+    "standard error of whatever is worked out from estimates, such as a sum or a difference: work "
+    "it out from `estimate`, and again from `estimate` plus each draw. The root mean square of the "
+    "changes is its standard error."
 )
-WITHOUT_SAMPLE = "; the error of the sample, which `total_std` takes in, is not in it"
+WITHOUT_SAMPLE = " The error of the sample, which `total_std` takes in, is not in it."
 
 
 def release_title(manifest: Manifest, about: About) -> str:
@@ -76,6 +77,8 @@ def code_book(
     rows += [("Dataset", dataset), ("Privacy", guarantee_line(manifest.guarantee))]
     rows += [("Protected", unit_words(manifest.privacy))]
     rows += [("Compared", neighbour_words(manifest.privacy))]
+    if (weight := manifest.privacy.weight) is not None:
+        rows.append(("Weights", f"{weight.words}."))
     content.append(TextTable(("About", ""), tuple(rows)))
     content.append(Paragraph(_reading(manifest)))
     rows_of_files = []
@@ -87,10 +90,13 @@ def code_book(
         stem = f"{table.name}{NOISE_SUFFIX}"
         drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
         if drawn:
-            words = f"{NOISE_WORDS}{WITHOUT_SAMPLE if manifest.measures_squares else ''}"
+            words = f"Estimates of `{table.name}` with draws of their noise, as said below"
             rows_of_files.append((", ".join(drawn), f"{table.rows:,}", words))
     rows_of_files += [(f"`{n}`", "", shows) for n, shows in FILE_WORDS.items() if n in files]
     content += [Heading("Files"), TextTable(("File", "Rows", "Shows"), tuple(rows_of_files))]
+    if any(NOISE_SUFFIX in name for name in files):
+        words = f"{NOISE_WORDS}{WITHOUT_SAMPLE if manifest.measures_squares else ''}"
+        content.append(Paragraph(words))
     for table in tables:
         content += _table_content(table)
     return content

@@ -18,7 +18,7 @@ from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
 from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, over_units, roundings
 from dpquery.releases.package.tables import PackagedTable
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
-from dpquery.releases.words import count, without_controls
+from dpquery.releases.words import count, figure, without_controls
 from dpquery.spec.spec import About
 
 PAGE_STYLE = """
@@ -294,15 +294,18 @@ def _accuracy(manifest: Manifest) -> str:
             f"are biased. Errors of the records themselves: {OPEN}"
         )
     return (
-        f"The noise has a root mean square standard error of {strategy.rmse:.4g} over all answers"
-        f"{over_units(manifest.items)}; each has its own beside it, with an interval at the "
+        f"The noise has a root mean square standard error of {figure(strategy.rmse)} over all "
+        f"answers{over_units(manifest.items)}; each has its own beside it, with an interval at the "
         f"{100 * manifest.level:g} % level. Errors of the records themselves: {OPEN}"
     )
 
 
 def _sampling(manifest: Manifest) -> str:
     if words := reading_sample(manifest):
-        return f"Answers, shares, means and ratios have it beside them, where it is known. {words}"
+        return (
+            "Answers, shares, means and ratios have it beside them, in `sampling_std`, which is "
+            f"empty where noise hides the sum of squared weights that it needs. {words}"
+        )
     if manifest.privacy.weight is not None:
         return "Records have weights, as those of a sample; no error in the tables is of sampling."
     return (
@@ -352,8 +355,13 @@ def _coherence(manifest: Manifest) -> str:
     named = [column.name for column in manifest.extra if column.name in ("consistent", "integer")]
     if not manifest.error_bars:
         return "All answers are read from the same relaxed rows, and agree with each other."
+    names = ", ".join(f"`{name}`" for name in (manifest.counted.count if manifest.counted else ()))
+    others = names and (
+        f" The values of {names} may add up to less than a total, which counts records with none "
+        "of them too."
+    )
     beside = f" The column `{named[0]}` adds up where it is not empty." if named else ""
     return (
         "Answers are the best linear estimates from the same measurements, so that sums of "
-        f"estimates agree up to rounding where one follows from the others.{beside}"
+        f"estimates agree up to rounding where one follows from the others.{beside}{others}"
     )

@@ -10,6 +10,7 @@ The same release gives the same bytes: the workbook is dated to the beginning of
 """
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,19 +182,21 @@ class PackageContent:
     drawn: Mapping[str, pa.Table]  # by item its estimates beside draws of their noise, if asked for
 
 
-def parse_formats(texts: str | Sequence[str]) -> tuple[TableFormat, ...]:
-    """Read the formats asked for, each once, in their own order: "csv", "csv,xlsx".
+def parse_formats(texts: str | Sequence[str]) -> dict[TableFormat, int]:
+    """Read the formats asked for, in their own order, with the number of "replicates:400", or 0.
 
-    >>> parse_formats(["xlsx,csv"])
-    ('csv', 'xlsx')
+    >>> parse_formats(["replicates:400,csv"])
+    {'csv': 0, 'replicates': 400}
 
     Raises:
         SpecError: a format is not known, or what writes it is missing.
     """
     known = get_args(TableFormat)
-    given = [name for text in several_texts("also", texts) for name in text.split(",")]
-    for name in given:
-        if name not in known:
+    given = dict[str, int]()
+    for name in [name for text in several_texts("also", texts) for name in text.split(",")]:
+        number = re.fullmatch("replicates:([1-9][0-9]{0,8})", name)
+        given["replicates" if number else name] = int(number[1]) if number else 0
+        if not number and name not in known:
             raise SpecError(
                 f"--also {quoted(name)} is not known{suggestion(name, known)}; a package has its "
                 "tables as csv and xlsx beside Parquet, and replicates of their noise"
@@ -203,7 +206,7 @@ def parse_formats(texts: str | Sequence[str]) -> tuple[TableFormat, ...]:
             "--also xlsx needs the package XlsxWriter, which is not installed; install it with "
             "`pip install 'dpquery[xlsx]'`, or leave xlsx out"
         )
-    return tuple(cast(TableFormat, name) for name in known if name in given)
+    return {cast(TableFormat, name): given[name] for name in known if name in given}
 
 
 def write_package(

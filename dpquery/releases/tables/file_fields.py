@@ -61,16 +61,20 @@ FACT_FLAG = (
     NO_UNIT,
 )
 """The same of the flag, where there are public facts."""
+SAMPLED = {
+    "sampling_std": ("Standard error of the sample; empty where noise hides it", NO_UNIT),
+    "total_std": ("Standard error of sample and noise; empty likewise", NO_UNIT),
+    "total_low": ("Lower end of the {level} interval of both; empty likewise", NO_UNIT),
+    "total_high": ("Upper end of the {level} interval of both; empty likewise", NO_UNIT),
+}
+"""Meaning and unit of what takes in the sample, beside derived items."""
 DERIVED_FIELDS: dict[str, tuple[str, str]] = {
     "quantile": ("Which share of the {counted} lies below the estimate", SHARE),
     "estimate": ("The {statistic}, from noisy answers; empty where it is lost in noise", NO_UNIT),
     "std_error": ("Its standard error by first derivatives, where it has one", NO_UNIT),
     "ci_low": ("Lower end of the {level} interval, which takes in the noise of all", NO_UNIT),
     "ci_high": ("Upper end of the {level} interval", NO_UNIT),
-    "sampling_std": ("Standard error of the sample; empty where noise hides it", NO_UNIT),
-    "total_std": ("Standard error of sample and noise; empty likewise", NO_UNIT),
-    "total_low": ("Lower end of the {level} interval of both; empty likewise", NO_UNIT),
-    "total_high": ("Upper end of the {level} interval of both; empty likewise", NO_UNIT),
+    **SAMPLED,
     "rel_error": (ANSWER_COLUMNS["rel_error"].meaning, SHARE),
     "flag": ("`noisy`, `very noisy` or `lost in noise`; else empty", NO_UNIT),
     "reason": ("Why there is no estimate, where there is none", NO_UNIT),
@@ -100,10 +104,14 @@ def derived_item_fields(
     schema: pa.Schema, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
 ) -> tuple[FileField, ...]:
     """Return the columns of the file of a derived item."""
-    statistic = "sum of the rows" if facts.kind == "merged" else facts.kind
     counted = COUNTED if manifest.privacy.weight is None else "weight"
-    words = _words(None, manifest) | {"statistic": statistic, "counted": counted}
-    return _row_fields(schema, DERIVED_FIELDS, words, domain)
+    words = _words(None, manifest) | {"statistic": facts.kind, "counted": counted}
+    known = DERIVED_FIELDS
+    if facts.kind == "merged":  # sums of answers, of which nothing is lost
+        counts = {name: (column.meaning, column.unit) for name, column in ANSWER_COLUMNS.items()}
+        empty = dict.fromkeys(SAMPLED, ("Empty: of shares, means and ratios alone", NO_UNIT))
+        known = known | counts | empty
+    return _row_fields(schema, known, words, domain)
 
 
 def _row_fields(

@@ -197,6 +197,7 @@ def read_derived(
     taken: Collection[str] = (),
     folder: Path | None = None,
     records: int | None = None,
+    weighted: bool = False,
 ) -> tuple[DerivedItem, ...]:
     """Return the derived items of a section, in file order.
 
@@ -208,12 +209,13 @@ def read_derived(
         taken: names that they may not have.
         folder: from which other releases are named; None where none can be.
         records: how many there are, about; None where nobody said.
+        weighted: whether each counts as its weight.
     """
     by_name: dict[str, Item] = {}
     for item in items:
         by_name.setdefault(item.name, item)
     derived = dict[str, DerivedItem]()
-    reader = _Reader(by_name, scope, read_file, folder, derived, records)
+    reader = _Reader(by_name, scope, read_file, folder, derived, records, weighted)
     for node in nodes:
         with scope.problems.collected():
             given = DerivedFields.read(node, scope.problems)
@@ -244,6 +246,7 @@ class _Reader:
     folder: Path | None
     derived: Mapping[str, DerivedItem]
     records: int | None
+    weighted: bool
     # the items that were looked up for the statistic that is read
     named: list[str] = field(default_factory=list)
 
@@ -386,18 +389,19 @@ class _Reader:
         spec says what such a record adds, it is one of them.
         """
         denominator = replace(numerator, summed=None)
+        counted = "the weight of the records" if self.weighted else "the number of records"
         index, attribute = self.scope.declared[of]
         if attribute is None:
             raise UnreadableError(None)
         asked = {i for i, _ in (*numerator.axes, *numerator.where)}
         values = () if numerator.summed is None else numerator.summed.values
         if index in asked or any(values[attribute.length :]):
-            return denominator, "the number of records"
+            return denominator, counted
         declared = with_values(attribute)
         if declared is None:
-            return denominator, "the number of records"
+            return denominator, counted
         narrowed = _meeting(denominator, (index, declared))
-        return narrowed, f"the number of records with a value of {of}"
+        return narrowed, f"{counted} with a value of {of}"
 
     def _check_axes(
         self, node: Node, name: str, numerator: Table, other: str, denominator: Table

@@ -72,6 +72,7 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
             taken,
             path.parent,
             of.expected_total,
+            of.privacy.weight is not None,
         )
         if derived and not places:
             items = tuple(i for i in of.items if any(i.name in one.items for one in derived))

@@ -197,6 +197,10 @@ class Fields:
                 near, hint = meant_by(key.text, known), suggestion(key.text, known)
                 meant.add(near)
                 home, *others = _HOMES.get(key.text, {""})
+                if near == "values" and isinstance(value, TextNode) and "column" in known:
+                    hint = (
+                        "; write `values: [...]` for a list, or `column:` for the name in the file"
+                    )
                 if near is None and home and not others:
                     hint += f"; {quoted(key.text)} is a key of {home}"
                 if near is None and empty:

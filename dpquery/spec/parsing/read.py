@@ -237,10 +237,19 @@ def _spec(
     impossible = problems.attempt(lambda: read_impossible(given.impossible, scope)) or ()
     taken = [item.name for item in items or ()]
     records = dataset.rows.count if dataset and dataset.rows else None
-    if privacy and privacy.weight is not None:
-        records = privacy.weight.total
+    weight = privacy.weight if privacy else None
+    if weight is not None:
+        records = weight.total
     derived = problems.attempt(
-        lambda: read_derived(given.derived, items or (), scope, read_file, taken, records=records)
+        lambda: read_derived(
+            given.derived,
+            items or (),
+            scope,
+            read_file,
+            taken,
+            records=records,
+            weighted=weight is not None,
+        )
     )
     if rows is not None:
         attributes.append(rows)
