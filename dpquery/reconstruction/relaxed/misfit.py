@@ -392,17 +392,8 @@ class WholeTables:
     def misfit(self, masses: Singles) -> Misfit:
         """Compare with the answers. masses: (sum of shape, n')."""
         gradient = np.zeros_like(masses)
-        total, worst = self.add_blocks(range(len(self.std)), masses, gradient)
-        return Misfit(total, worst, gradient)
-
-    def add_blocks(
-        self, places: Iterable[int], masses: Singles, gradient: Singles
-    ) -> tuple[float, float]:
-        """Add the gradient of some blocks' errors, and return their sum and the worst error."""
-        total, worst = 0.0, 0.0
-        spans, least = self.partition.spans, min(self.std)
-        for place in places:
-            block, noisy, std = self.workload.blocks[place], self.noisy[place], self.std[place]
+        total, worst, spans, least = 0.0, 0.0, self.partition.spans, min(self.std)
+        for block, noisy, std in zip(self.workload.blocks, self.noisy, self.std, strict=True):
             if not block.attributes:
                 continue
             spans_of_block = [spans[i] for i in block.attributes]
@@ -419,7 +410,7 @@ class WholeTables:
             slopes = at_least_slopes(probabilities, block.counted, block.at_least, slope_of_error)
             for (factor, span), slope in zip(factors, slopes, strict=True):
                 gradient[span] += factor.rmatmat(slope)
-        return total, worst
+        return Misfit(total, worst, gradient)
 
 
 def at_least_slopes(
@@ -508,7 +499,26 @@ class MarginalTables(WholeTables):
     def misfit(self, masses: Singles) -> Misfit:
         """Compare with the answers. masses: (sum of shape, n')."""
         gradient = np.zeros_like(masses)
-        total, worst = self.add_blocks(self._single, masses, gradient)
+        # A step compares with every table once, and most are small: what is done for each counts.
+        sides = [masses[span] for span in self.partition.spans]
+        slopes = [gradient[span] for span in self.partition.spans]
+        total, worst, least, rows = 0.0, 0.0, min(self.std), np.float32(masses.shape[1])
+        for place in self._single:
+            attributes, std = self.workload.blocks[place].attributes, self.std[place]
+            if not attributes:
+                continue
+            left, right = halves([sides[i] for i in attributes])
+            by_left, by_right = half_table(left), half_table(right)
+            residuals: Singles = by_left @ by_right.T
+            residuals /= rows
+            residuals -= self.noisy[place].reshape(residuals.shape)
+            weight = (least / std) ** 2
+            total += weight * float(np.vdot(residuals, residuals))
+            worst = max(worst, float(np.abs(residuals).max()) / std)
+            residuals *= 2 * weight
+            added = [*_within(left, residuals @ by_right), *_within(right, residuals.T @ by_left)]
+            for i, slope in zip(attributes, added, strict=False):
+                slopes[i] += slope
         for stack in self._stacks:
             error, furthest = self._add_stack(stack, masses, gradient)
             total, worst = total + error, max(worst, furthest)

@@ -22,7 +22,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -210,9 +210,13 @@ def halves(probabilities: Sequence[Singles]) -> tuple[Sequence[Singles], Sequenc
         if len(probabilities) == 1
         else probabilities
     )
-    sizes = [len(p) for p in both]
-    cut = min(range(1, len(both)), key=lambda i: math.prod(sizes[:i]) + math.prod(sizes[i:]))
+    cut = _cut(tuple(map(len, both)))
     return both[:cut], both[cut:]
+
+
+@cache
+def _cut(sizes: tuple[int, ...]) -> int:
+    return min(range(1, len(sizes)), key=lambda i: math.prod(sizes[:i]) + math.prod(sizes[i:]))
 
 
 def half_table(probabilities: Sequence[Singles]) -> Singles:
