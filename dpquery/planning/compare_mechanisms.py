@@ -67,7 +67,9 @@ from dpquery.planning.rehearsal.runs import (
     search,
 )
 from dpquery.planning.report import PlanReport
+from dpquery.reconstruction.agreeing_tables import not_shrunk
 from dpquery.reconstruction.columns import BEST_GUESS, FAR_LESS, ExtraColumn, check_columns
+from dpquery.reconstruction.components import fittable_tables
 from dpquery.reconstruction.intervals import expected_largest
 from dpquery.releases.words import figure
 from dpquery.spec.spec import Spec
@@ -80,6 +82,9 @@ from dpquery.strategy.strategy import Noise, Objective, Strategy
 REPETITIONS = 3
 PRIOR_MARGINS, PROXY_MARGIN = {"rap": 0.7, "adaptive": 0.9}, 0.9
 """A simulated error must be below so many times the linear one: made-up and named proxies."""
+BEYOND_WINNING = 1.25
+"""Times the linear error in the first runs: the mean of all was then above the margin in each of 40
+cells of ten data sets, and more than 0.78 times as much in any."""
 
 
 @dataclass(frozen=True)
@@ -269,10 +274,15 @@ def _of_tables(
         stage.workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
     )
 
+    always = request.mechanism == "adaptive"
+    compared = not always and report.plan.objective == "rmse"
+    linear = _linear_errors(report, stage.workload)[0] if compared else math.inf
+
     def rehearsal(part: WorkloadPart, end: float) -> tuple[Rehearsed, Stage]:
-        always = request.mechanism == "adaptive"
         limited = replace(stage, part=part, end=end)
-        return rehearse(limited, None, seeds=range(REPETITIONS), first_always=always), limited
+        lost = BEYOND_WINNING * linear if part.is_whole else math.inf
+        seeds = range(REPETITIONS)
+        return rehearse(limited, None, seeds=seeds, first_always=always, lost=lost), limited
 
     done, stage = finished_in_time(parts_of(stage.workload), time_limit, rehearsal)
     part = stage.part or whole_of(stage.workload)
@@ -416,7 +426,6 @@ def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
 
 COLUMN_RUNS = 3
 FITTED_QUERIES = 10_000  # of the tables that rows are fitted to in such a run: a second
-BIASED_COLUMNS: tuple[BiasedColumn, ...] = ("consistent", "shrunk")
 
 
 @dataclass(frozen=True, eq=False)
@@ -572,14 +581,15 @@ class ColumnRehearsal:
         ]
 
     def _columns(self, strategy: Strategy) -> list[BiasedColumn]:
-        possible: list[BiasedColumn] = []
-        for name in BIASED_COLUMNS:
-            try:
-                check_columns([ExtraColumn(name)], strategy, self.compiled.workload.blocks)
-            except UnsupportedWorkloadError:
-                continue
-            possible.append(name)
-        return possible
+        """Return the columns that could err least.
+
+        Agreeing tables take ten times as long as shrunk ones. Where all tables can be shrunk, their
+        RMSE was 1.2 to 2.9 times theirs on the made-up populations of 40 cells of ten data sets.
+        """
+        scope = fittable_tables(strategy, self.compiled.workload.blocks, not_shrunk)
+        if self.objective == "rmse" and not any(scope.reasons):
+            return ["shrunk"]
+        return ["consistent", "shrunk"] if scope.sets else ["consistent"]
 
 
 FAINT_ANSWERS = 0.1  # of the average answer: with less error nothing is to be gained by a guess

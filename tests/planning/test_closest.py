@@ -197,7 +197,7 @@ def test_the_closest_answers_are_a_column_of_the_release(small):
     assert [(c["strategy"], c["column"]) for c in closest["contenders"]] == [
         (strategy, column)
         for strategy in (closest["contenders"][0]["strategy"], "Sparse")
-        for column in ("estimate", "consistent", "shrunk", "averaged")
+        for column in ("estimate", "shrunk", "averaged")
     ]
     rmses = [contender["rmse"] for contender in closest["contenders"]]
     assert closest["chosen"] == rmses.index(min(rmses))

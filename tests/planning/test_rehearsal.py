@@ -69,6 +69,16 @@ def test_of_a_mechanism_that_was_asked_for_the_first_run_is_finished_once(stage,
     assert done.stopped
 
 
+@pytest.mark.parametrize(("errors", "runs"), [((2.0,), 1), ((1.0, 2.0), 2), ((1.0, 1.0, 2.0), 3)])
+def test_what_has_lost_already_is_not_run_again(stage, monkeypatch, errors, runs):
+    def run(stage, settings, seed):
+        return simulated_runs.Errors(errors[seed], 1.0)
+
+    monkeypatch.setattr(simulated_runs, "_run", run)
+    done = simulated_runs.rehearse(stage, None, seeds=range(3), lost=1.25)
+    assert (len(done.runs), done.stopped) == (runs, False)
+
+
 # The search.
 
 

@@ -154,12 +154,17 @@ class Stage:
 
 
 def rehearse(
-    stage: Stage, settings: RapSettings | None, *, seeds: Sequence[int], first_always: bool = False
+    stage: Stage,
+    settings: RapSettings | None,
+    *,
+    seeds: Sequence[int],
+    first_always: bool = False,
+    lost: float = math.inf,
 ) -> Rehearsed:
     """Run RAP, or adaptive measurement, on the proxy once for every seed, with noise of its own.
 
     Without settings of RAP it is adaptive measurement. Where the first run always counts, it is
-    finished however long it takes.
+    finished however long it takes. None is made once the mean RMSE is above what counts as lost.
 
     Raises:
         OutOfTimeError: not even one repetition was finished in time.
@@ -174,6 +179,8 @@ def rehearse(
             if not runs:
                 raise
             return Rehearsed(settings, tuple(runs), stopped=True)
+        if fmean(run.rmse for run in runs) > lost:
+            break
     return Rehearsed(settings, tuple(runs), stopped=False)
 
 
