@@ -226,7 +226,7 @@ def test_an_interrupt_says_what_became_of_the_charge_and_leaves_nothing_half_don
         patch.setattr(place, interrupt)
         stopped = run(*LATER)
     assert stopped.code == 130
-    assert "a retry is free" in stopped.err
+    assert "the same command again is free" in stopped.err
     assert tidy(released) == before
     ok(*LATER)
     assert spent() == "1.5"

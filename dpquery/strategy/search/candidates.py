@@ -67,7 +67,7 @@ from dpquery.strategy.optimize.fixed_point import (
     independent,
     moves_optimum,
 )
-from dpquery.strategy.optimize.opt_0 import ProductSelection, opt_0, opt_product
+from dpquery.strategy.optimize.opt_0 import OPT_0_ITERATIONS, ProductSelection, opt_0, opt_product
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.optimize.opt_orbits import OrbitsOptimum, orbits_optimum
@@ -362,7 +362,9 @@ CLASSES_GAIN = 1e-2  # of the loss: tables answer more later questions than clas
 CONVERGED = 1e-3  # relative gap to the bound of the classes' own optimum
 CLASS_BITS = 20  # of the integers of a strategy of classes: its least rows are short
 MAX_BASIS_WORK = 1 << 30  # multiplications of a round, which takes half a second
-MAX_P_CLASSES = 128  # of a p-Identity: its search takes seconds, and gains a few per cent
+MAX_P_CLASSES = 1024  # of a p-Identity
+LEAST_STEPS = 50  # of such a descent: fewer do not pay
+P_WORK = 1e10  # of a descent: multiplications of all its steps, which take some five seconds
 _GAIN_TEXT = f"{CLASSES_GAIN / 2:.1%} of its error than the best one here"
 
 
@@ -381,12 +383,10 @@ def cell_classes_candidate(problem: Problem) -> Proposal:
         raise UnsupportedWorkloadError("one attribute: OPT_0 is this")
     if classes.count < 2:
         raise UnsupportedWorkloadError("all questions ask for the total")
-    if problem.noise == "laplace" and classes.count == len(classes.codes):
-        raise UnsupportedWorkloadError("every cell is told apart: nothing is gained by classes")
     if classes.count > MAX_CELL_CLASSES:
         return _of_basis(problem, classes)
     V = gram_of_classes(problem.workload, classes)
-    inner, converged, bound = _inner(problem, V)
+    inner, converged, bound = _inner(problem, V, classes)
     return Proposal(CellClassesStrategy("OPT_C", problem.noise, classes, inner), converged, bound)
 
 
@@ -418,11 +418,13 @@ def _of_basis(problem: Problem, classes: CellClasses) -> Proposal:
     return Proposal(strategy, converged, optimum.bound)
 
 
-def _inner(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrategy, bool, float]:
+def _inner(
+    problem: Problem, V: Floats, classes: CellClasses
+) -> tuple[ProductStrategy | ResidualStrategy, bool, float]:
     """Return the strategy of the classes' counts, whether it converged, and a bound or 0."""
     change = problem.change
     if problem.noise == "laplace":
-        factor, loss, converged = _p_identity(problem, V)
+        factor, loss, converged = _p_identity(problem, V, classes)
         if loss > problem.least_loss / (1 + CLASSES_GAIN):
             raise NoGainError(f"no better by {_GAIN_TEXT}", bound=0.0)
         return ProductStrategy("OPT_0", "laplace", (factor,)), converged, 0.0
@@ -441,13 +443,21 @@ def _product(rows: Floats) -> ProductStrategy:
     return ProductStrategy("OPT_0", "gaussian", (factor,))
 
 
-def _p_identity(problem: Problem, V: Floats) -> tuple[Factor, float, bool]:
-    """Return the better of p-Identities of two numbers of rows, its loss and if it converged."""
-    rng = public_generator(problem.seed)
-    divisors = (16, 8) if len(V) <= MOST_MOVED else (16,)
-    selections = [
-        opt_0(V, noise="laplace", rng=rng, p=max(1, len(V) // divisor)) for divisor in divisors
-    ]
+def _p_identity(problem: Problem, V: Floats, classes: CellClasses) -> tuple[Factor, float, bool]:
+    """Return the best of p-Identities from several starts, its loss and whether it converged.
+
+    They start from rows by chance, and from the queries themselves with the total: unions of tables
+    have their best strategies near those, far from any that chance leads to.
+    """
+    rng, n = public_generator(problem.seed), len(V)
+    divisors = (16, 8) if n <= MOST_MOVED else (16,)
+    selections = [opt_0(V, noise="laplace", rng=rng, p=max(1, n // each)) for each in divisors]
+    queries = np.unique(queries_of_classes(problem.workload, classes), axis=0)
+    start = queries[np.count_nonzero(queries, axis=1) > 1].astype(np.float64)
+    steps = int(P_WORK / (start.size * n)) if start.size else 0
+    if steps >= LEAST_STEPS:
+        steps = min(steps, OPT_0_ITERATIONS)
+        selections.append(opt_0(V, noise="laplace", rng=rng, start=start, max_iterations=steps))
     best = min(selections, key=lambda selection: selection.loss)
     return integer_factor(best.factor, noise="laplace"), best.loss, best.converged
 
