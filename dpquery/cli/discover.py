@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpquery.commands.discover import DiscoveryReport
 
 _MOST_VALUES = 10_000  # of a range that is offered
+_NO_MORE = 1.005  # times the least error: no more than that, as it is shown
 _MOST_OUTSIDE = 0.5  # of all numbers, of bins that are offered
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 
@@ -209,7 +210,7 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
                 f"{best.max_rows:,} has {at_most}; a larger --epsilon tells more, at its price"
             )
         why = f"which has {at_most}; any from {first:,} to {last:,} may lose least"
-        if first == last:
+        if first == last or best.regret < _NO_MORE:
             why = "which loses least"
         unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
         return f"in the privacy of {spec}, {why}:\n  {unit}"

@@ -232,7 +232,7 @@ def test_a_range_and_bins_are_found_that_hold_the_numbers(here, numbers, low, hi
 def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
     """A quarter of persons has 1 row each, a half 2, a quarter 14 or 15: noise of 5 persons."""
     of = [1, 2, 2, 14, 1, 2, 2, 15]
-    write_data([(i, k) for i in range(4000) for k in range(of[i % 8])])
+    write_data([(i, k) for i in range(20_000) for k in range(of[i % 8])])
     done = json.loads(ok(*PER_PERSON, "--cells", 10, "--json").out)
     table = {row["max_rows"]: row for row in done["max_rows"]}
     assert list(table)[:9] == [1, 2, 3, 4, 5, 7, 10, 15, 20]
@@ -240,7 +240,7 @@ def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
         left = sum(max(n - most, 0) for n in of) / sum(of)
         assert row["left_out_low"] - 0.03 < left < row["left_out_high"] + 0.03
         assert row["left_out_high"] - row["left_out_low"] < 0.2
-        error = ((left * 19500 / 10) ** 2 + row["noise_std"] ** 2) ** 0.5
+        error = ((left * 97_500 / 10) ** 2 + row["noise_std"] ** 2) ** 0.5
         assert row["error_low"] * 0.9 - 9 < error < row["error_high"] * 1.1 + 9
     assert [row["noise_std"] / most for most, row in table.items()] == pytest.approx(
         [table[1]["noise_std"]] * len(table)
@@ -254,8 +254,9 @@ def test_rows_left_out_are_shown_for_each_max_rows_and_the_best_is_named(here):
 
 
 def test_where_one_max_rows_loses_least_whatever_noise_hides_it_is_said(here):
-    write_data([(i, 0) for i in range(4000) for _ in range(1 + i % 4)])
-    assert ok(*PER_PERSON).out.endswith("loses least:\n  unit: {person: id, max_rows: 4}\n")
+    write_data([(i, 0) for i in range(20_000) for _ in range(1 + i % 4)])
+    said = ok(*PER_PERSON, "--cells", 500).out
+    assert said.endswith("loses least:\n  unit: {person: id, max_rows: 4}\n")
 
 
 def test_bins_that_may_lose_most_numbers_are_not_offered(here):
