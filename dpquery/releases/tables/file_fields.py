@@ -213,7 +213,8 @@ def _attribute_field(
 
 
 _ENDS = {
-    "code": "The value of `{name}` as it stands in the records; empty where the row is not one",
+    "code": "The value of `{name}` as the records have it, or the code of a group as its hierarchy "
+    "has it; empty where the row is neither",
     "level": "The level of the hierarchy of `{name}` that the row counts; empty where it is none",
     "from": "Where the range of `{name}` begins, included; empty where the row is no range",
     "to": "Where the range of `{name}` ends, included; empty where the row is no range",
