@@ -343,6 +343,8 @@ MAX_SAMPLED_RECORDS = (
     200_000  # records at most that are drawn from a distribution; more rows are scaled to
 )
 
+KEPT_CELLS = 10_000  # of a table of such records that many questions may ask for
+
 
 @dataclass(frozen=True, eq=False)
 class Proxy:
@@ -462,16 +464,22 @@ class _PublicTables:
 
 
 def _of_records(words: str, codes: Ints, compiled: CompiledSpec, *, rows: int) -> Proxy:
-    """Count records in codes, (records, d), table by table on request; no table is stored."""
+    """Count records in codes, (records, d), table by table on request; only small ones are kept."""
     classes = [class_of[codes[:, i]] for i, class_of in enumerate(compiled.classes)]
     shape = compiled.workload.shape_of_domain
+    kept = dict[Subset, Ints]()
 
     def table(subset: Subset) -> Ints:
         sizes = [shape[i] for i in subset]
         if not subset:
             return np.array(len(codes))
+        if subset in kept:
+            return kept[subset]
         cells = np.ravel_multi_index([classes[i] for i in subset], sizes)
-        return np.bincount(cells, minlength=math.prod(sizes)).reshape(sizes)
+        counts = np.bincount(cells, minlength=math.prod(sizes)).reshape(sizes)
+        if counts.size <= KEPT_CELLS:
+            kept[subset] = counts
+        return counts
 
     return Proxy(words, len(codes), rows, table)
 
