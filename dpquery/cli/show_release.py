@@ -292,8 +292,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     grows = growth_words(account, parent)
     when = "now" if done.free else "after it"
     untold = f"{_UNTOLD}{_UNTOLD_WEIGHTS * (done.spec.privacy.weight is not None)}"
-    own = [f"{each.name}: {each.missed_words}" for each in done.manifest.derived if each.own_sizes]
-    facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *own))
+    facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *_own_sizes(done)))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
@@ -410,7 +409,13 @@ def answer_text(done: "AnswerReport") -> str:
     else:
         largest = figure(done.max_std_error)
         errors = f"RMSE {figure(done.rmse)}, largest standard error {largest}"
-    return f"{head}, from {done.release}\n{errors}"
+    return "\n".join([f"{head}, from {done.release}", errors, *_own_sizes(done)])
+
+
+def _own_sizes(done: "ReleaseReport | AnswerReport") -> list[str]:
+    """Return a line for each item whose rows are merged by the noise of their own answers."""
+    own = (item for item in done.manifest.derived if item.own_sizes)
+    return [f"{item.name}: {item.missed_words}" for item in own]
 
 
 def answer_json(done: "AnswerReport") -> dict[str, object]:

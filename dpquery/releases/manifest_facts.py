@@ -317,9 +317,8 @@ class DerivedFacts:
         if not self.missed:
             return ""
         return (
-            f"{percent(self.missed)} of the merged rows are less precise than was asked, being too "
-            "few even so or fewer than expected; `sizes` takes expectations from a file, such as "
-            "those of another release"
+            f"{percent(self.missed)} of the rows that are printed are less precise than was asked, "
+            "being too few even so or fewer than expected"
         )
 
 

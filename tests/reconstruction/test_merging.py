@@ -404,7 +404,7 @@ def test_plan_report_package_and_replicates_have_them(noise):
     missed = (few.std_error > 0.2 * few.estimate).mean()
     assert facts["few"]["missed"] == pytest.approx(missed)
     assert missed > 0
-    less_precise = f"few: {100 * missed:.0f} % of the merged rows are less precise than was asked"
+    less_precise = f"few: {100 * missed:.0f} % of the rows that are printed are less precise than"
     assert less_precise in ok("error-report").out
     assert said in Path("report.html").read_text()
     assert said in Path("release/statement.md").read_text()

@@ -523,9 +523,10 @@ class _Reader:
             column = "estimate" if "estimate" in header and "size" not in header else "size"
             return self._numbers(given, "sizes", table, column, _size)
         if self.records is None:
+            public = "`total: N`" if self.weighted else "`rows: about N`"
             raise given.node().mistake(
-                "how large rows are to be expected is not known; say `rows: about N` of the "
-                "dataset, or name a file with `sizes:`"
+                f"how large rows are to be expected is not known; say {public} of the "
+                f"{'weight' if self.weighted else 'dataset'}, or name a file with `sizes:`"
             )
         sizes: Floats = np.array(float(self.records))
         attributes = self._attributes

@@ -115,8 +115,8 @@ class MergedRowsFields(Fields, what="merged"):
     rel_error = Field(_REL_ERROR,
         "The most that a standard error may be of the size to expect.", "0.2")
     sizes = optional(TextForm("the name of a file of sizes", types=("string",)),
-        "A CSV file beside the spec: the item's attributes, and `size`, how many records to expect "
-        "in a row, or `estimate` of an earlier release. Equal shares of `rows` unless given.",
+        "A CSV file beside the spec: the item's attributes, and `size`, the count or weight to "
+        "expect of a row, or `estimate` of an earlier release. Equal shares of all unless given.",
         "census_2020.csv")
 
 
