@@ -6,9 +6,11 @@ in 100,000 discoveries of nothing.
 """
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
@@ -18,7 +20,15 @@ import numpy as np
 from dpquery.arrays import Ints
 from dpquery.spec.numbers import CLASS_DIGITS, ROW_DIGITS, class_edges, classes_by
 
-_LEAST_BINS = 5  # of a column, where a class by one digit more would give as many
+Bin = tuple[Fraction, Fraction, int, float, int]
+"""From, to below, noisy number of persons, its standard deviation, and in how many classes they
+were counted, once in each."""
+
+_MOST_BINS = 12
+_MOST_CELLS = 100  # of equal steps, of which bins are made
+_NEARLY = 0.85  # of the most information that any bins give: the fewest bins with it are taken
+_LEAST_SHARE = 0.02  # of all numbers, in a bin
+_SEEN = 5.0  # standard deviations of a bin's number, from which on it is one
 _CHANCE = 1e-5  # that noise alone is taken for persons, in any class
 _LASTS = 1 / 3  # the most persons in a far octave, of those in the one before
 _OCTAVES = 20  # after which next to nothing is left of them
@@ -33,11 +43,7 @@ _NOISE = 2.5, 3.0, 3.5
 class FoundNumbers:
     """Where the numbers of a column lie; exact edges, noisy numbers."""
 
-    low: Fraction  # from here on
-    high: Fraction  # to below here
-    # from, to below, noisy number of persons, its standard deviation, and in how many classes they
-    # were counted, once in each: all from low to high
-    bins: tuple[tuple[Fraction, Fraction, int, float, int], ...]
+    bins: tuple[Bin, ...]  # rising, without gaps
     outside: int  # noisy number of persons with a number below all bins or above
     outside_std: float  # its standard deviation
 
@@ -55,7 +61,7 @@ class FoundNumbers:
     @property
     def whole_range(self) -> tuple[int, int]:
         """The first and the last whole number of them."""
-        return math.ceil(self.low), math.ceil(self.high) - 1
+        return math.ceil(self.edges[0]), math.ceil(self.edges[-1]) - 1
 
 
 @dataclass(frozen=True)
@@ -87,8 +93,8 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
 
     Either end is that of the outermost class by one digit in which somebody is, moved outwards as
     long as classes beyond hold more than noise together, then inwards by finer classes as long as
-    what lies beyond is no more. Bins begin where classes do that somebody is in: those by one
-    digit, and by more where there are few.
+    what lies beyond is no more; then outwards to the grid of round edges on which the bins lie. Of
+    the grids it is the one of fewest bins that tell nearly as much as those of any.
 
     Args:
         noisy: of all classes by one digit, then two and three, as a discovery measures them.
@@ -98,27 +104,26 @@ def found_numbers(noisy: Ints, std: float) -> FoundNumbers | None:
     if levels[0].seen in ([], [0]):
         return None  # zeros alone make no range
     low, high = (_outermost(levels, std, end) for end in (0, -1))
-    inner = set[Fraction]()
-    for level in levels:
-        if len(inner) < _LEAST_BINS - 1:
-            inner |= {level.edges(place)[0] for place in level.seen}
-            inner = {edge for edge in inner if low < edge < high}
-    if all(edge.denominator == 1 for edge in (low, *inner)):
-        high = Fraction(math.ceil(high))  # 3 is in the class from 3 to below 3.01
-    bins = list[tuple[Fraction, Fraction, int, float, int]]()
-    for start, stop in pairwise([low, *sorted(inner), high]):
-        number, classes = _between(levels, start, stop)
-        bins.append((start, stop, number, std * math.sqrt(classes), classes))
+    tried = [_bins(levels, std, low, high, edges) for edges in _grids(low, high)]
+    told = [(_information(bins), bins) for bins in tried if len(bins) <= _MOST_BINS]
+    enough = _NEARLY * max(information for information, _ in told)
+    # of as many, those that tell more, then those of less noise, then the coarsest
+    _, bins = min(
+        (each for each in told if each[0] >= enough),
+        key=lambda of: (len(of[1]), -round(of[0], 2), sum(classes for *_, classes in of[1])),
+    )
+    low, high = bins[0][0], bins[-1][1]
     far = levels[0].edges(classes_by(1))[1]
     below, above = _between(levels, -far, low), _between(levels, high, far)
     std_outside = std * math.sqrt(below[1] + above[1])
-    return FoundNumbers(low, high, tuple(bins), below[0] + above[0], std_outside)
+    return FoundNumbers(tuple(bins), below[0] + above[0], std_outside)
 
 
 @dataclass(frozen=True)
 class _Level:
     digits: int
     noisy: Ints  # (n,) of its classes, the lowest first
+    sums: Ints  # (n + 1,) of those below each and of all
     seen: list[int]  # the classes in which somebody is, rising
 
     def edges(self, place: int) -> tuple[Fraction, Fraction]:
@@ -135,21 +140,101 @@ def _levels(noisy: Ints, std: float, digits: Sequence[int]) -> list[_Level]:
     levels = list[_Level]()
     for each, of in zip(digits, np.split(noisy, ends[:-1]), strict=True):
         seen = np.flatnonzero(of >= above_noise(std, each, len(digits)))
-        levels.append(_Level(each, of, (seen - classes_by(each)).tolist()))
+        sums = np.r_[0, np.cumsum(of)]
+        levels.append(_Level(each, of, sums, (seen - classes_by(each)).tolist()))
     return levels
+
+
+def _grids(low: Fraction, high: Fraction) -> Iterator[list[Fraction]]:
+    """Yield edges that a person would choose, from low or below to high or above.
+
+    In equal steps, the largest first; then in steps that grow with the numbers.
+    """
+    known = _known()
+    for step in (lead * Fraction(10) ** power for power in range(14, -4, -1) for lead in (5, 2, 1)):
+        first, last = math.floor(low / step), math.ceil(high / step)
+        if last - first > _MOST_CELLS:
+            break
+        edges = [k * step for k in range(first, last + 1)]
+        if known.issuperset(edges):
+            yield edges
+    by_one = _mirrored(range(10, 100, 10)) & known
+    ends = {max(e for e in by_one if e <= low), min(e for e in by_one if e >= high)}
+    for leads in ((10,), (10, 30), (10, 20, 50), range(10, 100, 10), range(10, 100, 5)):
+        edges = sorted((_mirrored(leads) & known) | ends)
+        yield edges[bisect_right(edges, low) - 1 : bisect_left(edges, high) + 1]
+
+
+def _mirrored(leads: Iterable[int]) -> set[Fraction]:
+    """Return numbers by their two leading digits, of any power of ten and sign, and 0."""
+    above = {lead * Fraction(10) ** power for power in range(-4, 15) for lead in leads}
+    return above | {-edge for edge in above} | {Fraction(0)}
+
+
+def _bins(
+    levels: Sequence[_Level], std: float, low: Fraction, high: Fraction, edges: list[Fraction]
+) -> list[Bin]:
+    """Return bins between some of the edges, each of more than noise and of some share.
+
+    From the highest down, as a bin begins where somebody is, and what is empty belongs to the one
+    below. The noise beyond low and high, up to the outer edges, decides nothing.
+    """
+    least = _LEAST_SHARE * _between(levels, low, high)[0]
+
+    def seen(start: Fraction, stop: Fraction) -> bool:
+        number, classes = _between(levels, start, stop)
+        return number > max(_SEEN * std * math.sqrt(classes), least)
+
+    kept, stop = [edges[-1]], high
+    for start in reversed(edges[1:-1]):
+        if seen(start, stop):
+            kept.append(start)
+            stop = start
+    if len(kept) > 1 and not seen(low, stop):
+        kept.pop()
+    kept.append(edges[0])
+    bins = list[Bin]()
+    for start, stop in pairwise(reversed(kept)):
+        number, classes = _between(levels, start, stop)
+        bins.append((start, stop, number, std * math.sqrt(classes), classes))
+    return bins
+
+
+def _information(bins: Sequence[Bin]) -> float:
+    """Return the entropy of which bin somebody is in."""
+    numbers = [max(number, 1) for _, _, number, *_ in bins]
+    return math.log(sum(numbers)) - sum(n * math.log(n) for n in numbers) / sum(numbers)
 
 
 def _between(levels: Sequence[_Level], low: Fraction, high: Fraction) -> tuple[int, int]:
     """Return the noisy number between two edges in the fewest classes, and how many these are."""
-    numbers, most = list[int](), classes_by(1)
-    places = list(range(-most, most + 1))
+    number, classes, parts = 0, 0, [(low, high)]
     for level in levels:
-        ends = {place: level.edges(place) for place in places}
-        whole = [place for place, (a, b) in ends.items() if a >= low and b <= high]
-        numbers += map(level.of, whole)
-        cut = [k for k, (a, b) in ends.items() if k not in whole and a < high and b > low]
-        places = [place for each in cut for place in _inside(each)]
-    return sum(numbers), len(numbers)
+        starts, rest = _starts(level.digits), list[tuple[Fraction, Fraction]]()
+        for start, stop in parts:
+            first, last = bisect_left(starts, start), bisect_right(starts, stop) - 1
+            if first < last:
+                number += int(level.sums[last] - level.sums[first])
+                classes += last - first
+                rest += [(start, starts[first]), (starts[last], stop)]
+            else:
+                rest.append((start, stop))
+        parts = [part for part in rest if part[0] < part[1]]
+    return number, classes
+
+
+@cache
+def _starts(digits: int) -> tuple[Fraction, ...]:
+    """Return where the classes by so many digits begin, the lowest first, and the last ends."""
+    most = classes_by(digits)
+    edges = [class_edges(digits, place) for place in range(-most, most + 1)]
+    return (*(low for low, _ in edges), edges[-1][1])
+
+
+@cache
+def _known() -> frozenset[Fraction]:
+    """Return the edges between which numbers are known."""
+    return frozenset(_starts(CLASS_DIGITS[-1]))
 
 
 def _inside(place: int) -> Sequence[int]:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dpquery.reconstruction.discovered import found_numbers, max_rows_table
+from dpquery.reconstruction.discovered import edge_text, found_numbers, max_rows_table
 from dpquery.spec.numbers import CLASS_DIGITS, ROW_DIGITS, class_edges, classes_by
 
 DRAWS = 60
@@ -93,9 +93,8 @@ def test_numbers_in_bins_and_outside_of_them_are_within_their_deviations(name, s
     outside, inside = [], []
     for _ in range(DRAWS):
         found = found_numbers(noisy(counts, std, rng), std)
-        low, high = float(found.low), float(found.high)
+        low, high = float(found.edges[0]), float(found.edges[-1])
         assert [stop for _, stop, *_ in found.bins[:-1]] == [low for low, *_ in found.bins[1:]]
-        assert (found.edges[0], found.edges[-1]) == (found.low, found.high)
         beyond = ((numbers < low) | (numbers >= high)).sum()
         outside.append((found.outside - beyond) / found.outside_std)
         inside += [
@@ -113,10 +112,30 @@ def test_numbers_that_hide_in_the_noise_class_by_class_are_in_the_range():
     counts, lost = in_classes(numbers, CLASS_DIGITS), []
     for _ in range(DRAWS):
         found = found_numbers(noisy(counts, 40.0, rng), 40.0)
-        beyond = (numbers < float(found.low)) | (numbers >= float(found.high))
+        beyond = (numbers < float(found.edges[0])) | (numbers >= float(found.edges[-1]))
         lost.append(beyond.mean())
         assert lost[-1] <= found.most_outside
     assert np.mean(lost) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "std", "edges"),
+    [
+        (lambda rng: rng.integers(17, 90, 20_000), 20.0, "10 20 30 40 50 60 70 80 90"),
+        (lambda rng: rng.integers(0, 8, 9000), 20.0, "0 1 2 3 4 5 6 7 8"),
+        (lambda rng: rng.uniform(-2, 2, 20_000), 20.0, "-2 -1.5 -1 -0.5 0 0.5 1 1.5 2"),
+        (lambda rng: rng.integers(9, 13, 9000), 20.0, "9 10 11 12"),
+        (lambda rng: 10 ** rng.uniform(0, 6, 50_000), 20.0, "1 3 10 30 100 300 1000 3000"),
+        (lambda rng: rng.integers(1950, 2020, 20_000), 5.0, "1950 1960 1970 1980 1990 2000 2010"),
+        (lambda rng: rng.integers(17, 90, 1500), 40.0, "20 40 60 80"),
+    ],
+)
+def test_bins_have_edges_that_a_person_would_choose(numbers, std, edges):
+    rng = np.random.default_rng(2)
+    counts = in_classes(numbers(rng), CLASS_DIGITS)
+    found = found_numbers(noisy(counts, std, rng), std)
+    assert " ".join(map(edge_text, found.edges)).startswith(edges)
+    assert len(found.bins) <= 12
 
 
 def test_zeros_alone_make_no_range():
