@@ -160,13 +160,12 @@ def _found(done: "DiscoveryReport") -> str:
         found, outside = done.numbers, ""
         bins = count(len(found.bins) if found else 0, "bin")
         if found is not None:
-            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} (95 %)"
-            most = percent(found.most_outside)
-            outside = f"outside of the bins: {off}, up to {most} of those with a number\n"
+            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} {whom} (95 %)"
+            outside = f"outside: {off}, at most {percent(found.most_outside)} of all numbers\n"
         return (
-            f"{done.file}: {bins} of {query.column}, with noisy counts of {whom} ({noise} a class)"
-            f"\n{drawn}not counted: blanks, and what is no number\n{outside}"
-            f"not seen: classes of fewer than about {done.least_seen:,} {whom} are taken for empty"
+            f"{done.file}: {bins} of {query.column}, noisy counts of {whom} and their std\n"
+            f"{drawn}not counted: blanks and texts\n{outside}"
+            f"not seen: fewer than about {done.least_seen:,} {whom} far from all others"
         )
     return (
         f"{done.file}: what each max_rows does to a table of {count(done.cells, 'equal cell')}, if "
@@ -225,11 +224,7 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
         of_whole = f"\n  {column}: {{range: [{low}, {high}], other: show}}"
         whole = all(edge.denominator == 1 for edge in done.numbers.edges)
         listed = whole and 0 < high - low < _MOST_VALUES
-        told = (
-            "bins or, for whole numbers, a range (ends by three leading digits)"
-            if listed
-            else "bins"
-        )
+        told = "bins or, for whole numbers, a range" if listed else "bins"
         return (
             f"in the domain of {spec}, {told}:\n"
             f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
