@@ -1,6 +1,7 @@
 """`dpquery discover`: what to declare of a column, found privately."""
 
 import json
+import math
 import os
 import re
 from functools import partial
@@ -154,7 +155,8 @@ def _found(done: "DiscoveryReport") -> str:
             f"{done.file}: {count(len(done.values), 'value')} of {query.column}, with noisy "
             f"numbers of {whom} ({noise})\n{drawn}"
             f"not seen: values of fewer than about {query.threshold:,} {whom}{so} counted are "
-            f"mostly not found, those of {done.mostly_found_from:,} or more nearly always"
+            f"mostly not found, those of {done.mostly_found_from:,} or more nearly always; the "
+            f"numbers near {query.threshold:,} are too large on average"
         )
     if query.sought == "numbers":
         found, outside = done.numbers, ""
@@ -171,7 +173,7 @@ def _found(done: "DiscoveryReport") -> str:
         f"{done.file}: what each max_rows does to a table of {count(done.cells, 'equal cell')}, if "
         "all that is left of the budget goes into it\n"
         f"not seen: fewer than about {done.least_seen:,} persons with the same number of rows; the "
-        "upper ends allow for them"
+        "upper ends allow for them if far fewer have far more rows"
     )
 
 
@@ -202,13 +204,13 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
     if done.query.sought == "rows" and done.max_rows:
         first, last = done.may_be_best
         best = min(done.max_rows, key=lambda each: each.regret)
-        at_most = f"at either end up to {best.regret:.2g} times the least error"
+        times = f"about {math.ceil(best.regret * 10) / 10:.3g} times the least error"
         if done.best_max_rows is None:
             return (
-                f"none is named, as any from {first:,} to {last:,} may lose least, and "
-                f"{best.max_rows:,} has {at_most}; a larger --epsilon tells more, at its price"
+                f"no max_rows is named, as any from {first:,} to {last:,} may lose least, and "
+                f"{best.max_rows:,} may have {times}; a larger --epsilon tells more, at its price"
             )
-        why = f"which has {at_most}; any from {first:,} to {last:,} may lose least"
+        why = f"which may have {times}; any from {first:,} to {last:,} may lose least"
         if first == last or best.regret < _NO_MORE:
             why = "which loses least"
         unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
@@ -231,7 +233,7 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
         )
     if not done.values:
         epsilon, seen = done.least_seen_at_more
-        nothing = "no value has so many, and no spec can take an empty list"
+        nothing = "no value has so many with its noise, and no spec can take an empty list"
         if done.query.sought != "values":
             nothing = "nothing stands out of the noise"
         if done.query.sought == "numbers":

@@ -288,7 +288,7 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought, asked: Fraction) -> Spe
     """Return the spec with what its losses are added up as; refuse a budget without a delta."""
     delta = spec.budget.discover if sought == "values" else spec.budget.delta
     if spec.budget.fixed == "pure" or spec.budget.rho is not None or not delta:
-        reason, otherwise = "Gaussian noise is charged to a budget with a delta alone", ""
+        reason, otherwise = "a discovery is charged to a budget of epsilon and delta", ""
         if sought == "values":
             reason = (
                 "it has no delta for discoveries, and a value that one person has may be found "

@@ -74,7 +74,8 @@ class MaxRows:
     noise_std: float  # of a count of a release
     error_low: float  # of a cell: root mean square of what is left out and of noise
     error_high: float
-    regret: float  # at the ends of the intervals, the most times the least error of any max_rows
+    # the most times the least error of any, with all at the same end or as they are estimated
+    regret: float
 
 
 def edge_text(edge: Fraction) -> str:
@@ -295,6 +296,7 @@ def max_rows_table(
         return ()
     (total, off), hidden = persons.add_up(0), persons.beyond(0)
     total, found, least = max(total, 1.0), list[MaxRows](), math.inf
+    errors = list[list[float]]()
     for most in _TRIED:
         noise = std_of_one * most
         if noise >= least:
@@ -307,14 +309,14 @@ def max_rows_table(
         high = min((high * total + past) / (total + hidden), 1.0)
         std_of_lost = math.hypot(std_of_share * total, share * off)
         lost = max(share * total - 2 * std_of_lost, 0.0), share * total + 2 * std_of_lost + past
-        error_low, error_high = (math.hypot(rows / cells, noise) for rows in lost)
+        of_rows = (lost[0], share * total, lost[1])
+        errors.append([math.hypot(rows / cells, noise) for rows in of_rows])
+        error_low, _, error_high = errors[-1]
         least = min(least, error_high)
         found.append(MaxRows(most, low, high, noise, error_low, error_high, regret=math.inf))
-    least_low = min(each.error_low for each in found)
-    return tuple(
-        replace(each, regret=max(each.error_low / least_low, each.error_high / least))
-        for each in found
-    )
+    times = np.array(errors) / np.min(errors, axis=0)
+    pairs = zip(found, times.max(axis=1).tolist(), strict=True)
+    return tuple(replace(each, regret=regret) for each, regret in pairs)
 
 
 class _Persons:

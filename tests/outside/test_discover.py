@@ -293,7 +293,7 @@ def test_where_nothing_stands_out_the_price_is_said(here, command):
 
 BUDGET = "{epsilon: 4, delta: 1e-6, discover: 1e-8}"
 OTHERS = {
-    "a pure budget": (NUMBER, (BUDGET, "{epsilon: 4}"), 3, "to a budget with a delta alone"),
+    "a pure budget": (NUMBER, (BUDGET, "{epsilon: 4}"), 3, "to a budget of epsilon and delta"),
     "rows of rows": (PER_PERSON, ("{person: id, max_rows: 3}", "row"), 2, "unit: {person: id, max"),
     "rows of others": (PER_PERSON, ("person: id", "person: job"), 2, "which are persons by 'job'"),
     "several values": ((*PER_PERSON, "--max-values", 2), ("", ""), 2, "leave --max-values out"),

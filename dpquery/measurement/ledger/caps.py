@@ -158,10 +158,11 @@ def check_funds(funds: Funds, price: Price) -> None:
         raise ValueError("a charge is a positive number of units")
     if funds.threshold_left < price.threshold:
         left = max(Fraction(0), funds.threshold_left)
+        smaller = "give a smaller --delta, or " if left else ""
         raise BudgetExceededError(
             f"dataset {funds.account.dataset!r}: this discovery needs delta "
             f"{power(float(price.threshold))}, half of its own, and {power(float(left))} is left "
-            "of what the budget sets apart for discoveries; give a smaller --delta, or set more "
+            f"of what the budget sets apart for discoveries; {smaller}set more "
             "apart, with `discover` in the budget of the spec and of its parent (and `dpquery plan "
             "SPEC --change-cap` where they are on record); nothing was charged"
         )
