@@ -103,8 +103,9 @@ class WeightFacts:
 
     @property
     def words(self) -> str:
-        """The same in a sentence without its full stop."""
-        return weight_words(one_line(self.column), self.at_most, self.step)
+        """The same in a sentence without its full stop, and what it leaves out."""
+        counts = weight_words(one_line(self.column), self.at_most, self.step)
+        return f"{counts}. What is cut off is missing from every answer and interval"
 
 
 @dataclass(frozen=True)

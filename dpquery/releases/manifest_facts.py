@@ -52,6 +52,15 @@ class SummedFacts:
         return f"sums of {self.of}: {most}{other}{rounding}"
 
 
+def amount_words(summed: SummedFacts | None, *, weighted: bool) -> str:
+    """Return what an answer is: a count, or a sum of what, and whether of weighted records.
+
+    >>> amount_words(None, weighted=True)
+    'weighted count'
+    """
+    return "weighted " * weighted + ("count" if summed is None else f"sum of {summed.of}")
+
+
 @dataclass(frozen=True)
 class LevelFacts:
     """The levels of one attribute's hierarchy that rows of an item are groups of."""

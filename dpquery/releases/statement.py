@@ -1,6 +1,7 @@
 """statement.md: the guarantee in words that a lawyer can read, from the manifest alone."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from dpquery.releases.budget_words import DISCOVERED
@@ -333,7 +334,7 @@ def statement(manifest: Manifest) -> str:
     has_errors = manifest.error_bars
     columns = COLUMN_WORDS.format(level=level) if has_errors else WITHOUT_ERRORS
     if manifest.privacy.weight is not None:
-        columns = columns.replace("the count", "the weighted count")
+        columns = weighted_words(columns)
     more = [*numbered_lines(manifest), *published_lines(manifest), *extra_lines(manifest)]
     more += derived_lines(manifest.derived)
     found = DISCOVERED in manifest.guarantee.cumulative
@@ -367,6 +368,11 @@ def statement(manifest: Manifest) -> str:
         plan=manifest.plan,
     )
     return without_controls(text).replace("<", "&lt;")  # no word of a user's is markup
+
+
+def weighted_words(text: str) -> str:
+    """Return what is said of counts, said of weighted counts."""
+    return re.sub(r"\b(the|in) count", r"\1 weighted count", text)
 
 
 def _counted_words(manifest: Manifest) -> str:

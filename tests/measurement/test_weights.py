@@ -388,7 +388,15 @@ def test_the_error_of_the_sample_is_that_of_squared_weights(here):
     assert "Sums of squared weights were measured likewise, in steps of 2^" in statement
     assert "By weight, the standard errors of the answers are" in statement
     report = " ".join(ok("error-report", "release").out.split())
-    assert re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ %, by_sex", report)
+    both = re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ %, by_sex[^│]*", report)[0]
+    ok("error-report", "release", "--html", "report.html")
+    page = Path("report.html").read_text()
+    assert both[:60] in page
+    assert "as its number in `wt`, rounded to a multiple of 0.1: one above 2.5 as 2.5" in page
+    assert "What is cut off is missing from every answer and interval." in page
+    assert "RMS error by item, in weighted counts" in page
+    assert "The range that contains the weighted count of the records that are counted" in page
+    assert not re.search(r"(?<!weighted )\bcounts?\b(?! as its)", re.sub("href=.*?>", "", page))
 
 
 def test_shares_means_and_ratios_have_the_error_of_the_sample(here):
@@ -444,6 +452,12 @@ def test_the_pages_of_a_package_say_what_is_counted_and_whose_error_is_told(here
     assert ("ages over the weight of the records with a value" in every) is by_weight
     units = set(re.findall(r"\| `rmse` \| number \| (.*?) \|", pages["codebook.md"]))
     assert units == {f"{'wt' if by_weight else 'records'}, or of what the item sums"}
+    cut = "What is cut off is missing from every answer and interval."
+    assert (cut in pages["statement.md"]) is (cut in pages["codebook.md"]) is by_weight
+    of_half = pages["codebook.md"].partition("## half")[2]
+    assert "| Empty: quantiles have an interval alone |" in of_half
+    assert of_half.count("| Empty: of shares, means and ratios alone |") == 4 * told
+    assert "from noisy answers: like its interval, it may pass what is possible" in every
     assert ("`total_std`, `total_low` and `total_high` take in the sample" in every) is told
     assert ("(Poisson sampling), and the variance to be 1.5" in said["S.13.2"]) is told
     assert ("no sampling intervals" in said["S.13.2"]) is not by_weight

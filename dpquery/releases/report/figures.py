@@ -78,7 +78,7 @@ REPORT_COLUMNS = ("item", "answers", "RMS error", "{} within", "at worst", "flag
 """Heads of the table of items, with the level of the intervals that the figures behind ± are of."""
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
-_FILES = ("facts", "columns", "cells", "level", "sample")  # of an item: not figures
+_FILES = ("facts", "columns", "cells", "level", "weighted", "sample")  # of an item: not figures
 MOST_SAMPLED = 1_000_000  # answers of an item whose intervals are read
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
@@ -158,6 +158,7 @@ class ItemReport:
     # its answers, or the most and the least reliable of them where they are too many
     cells: ItemCells
     level: float  # of the noise intervals
+    weighted: bool  # whether records count as their weights
     sample: SampleReport | None = None  # where squared weights were measured
 
     @property
@@ -327,7 +328,7 @@ def load_report(directory: Path) -> Report:
         rows = _read_errors(directory / ERRORS_FILE, manifest)
     for facts, row in zip(manifest.items, rows, strict=True):
         with saying_damage(directory, facts.file):
-            items.append(_item(directory, facts, row, manifest.level, names))
+            items.append(_item(directory, facts, row, manifest, names))
     for of_numbers in manifest.derived:
         with saying_damage(directory, of_numbers.file):
             derived.append(read_derived_item(directory, of_numbers))
@@ -408,7 +409,11 @@ def _read_errors(path: Path, manifest: Manifest) -> list[dict[str, float | None]
 
 
 def _item(
-    directory: Path, facts: ItemFacts, row: dict[str, float | None], level: float, names: Names
+    directory: Path,
+    facts: ItemFacts,
+    row: dict[str, float | None],
+    manifest: Manifest,
+    names: Names,
 ) -> ItemReport:
     path = directory / facts.file
     with opened(path, rows=facts.queries) as file:
@@ -426,7 +431,8 @@ def _item(
         facts=facts,
         columns=columns,
         cells=read_cells(path, labels, facts, names),
-        level=level,
+        level=manifest.level,
+        weighted=manifest.privacy.weight is not None,
         sample=_sample(path, facts) if "total_low" in columns else None,
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )

@@ -14,6 +14,7 @@ from dpquery.releases.report.figures import (
     INTERVAL_COLUMNS,
     Report,
     optimality,
+    sample_words,
     to_rows,
 )
 from dpquery.releases.report.marks import Mark, points, privacy_curve
@@ -27,6 +28,7 @@ from dpquery.releases.statement import (
     odds_words,
     rmse_name,
     unit_words,
+    weighted_words,
 )
 from dpquery.releases.tables.item_table import NOISY, VERY_NOISY
 from dpquery.releases.words import count, figure, level_text, percent, without_controls
@@ -266,7 +268,10 @@ def page(report: Report) -> str:
     manifest = report.manifest
     title = report.about.title or f"{manifest.dataset.id}, version {manifest.dataset.version}"
     parts = [item_section(item) for item in report.items]
-    derived = [derived_section(item, level=manifest.level) for item in report.derived]
+    weighted = manifest.privacy.weight is not None
+    derived = [
+        derived_section(item, level=manifest.level, weighted=weighted) for item in report.derived
+    ]
     marks = {mark for _, shown in [*parts, *derived] if shown is not None for mark in shown.marks}
     privacy, guarantee = manifest.privacy, manifest.guarantee
     rows = [
@@ -373,8 +378,9 @@ HOW_TO_READ = {
 
 def _reading(report: Report, marks: Collection[str]) -> str:
     level = level_text(report.manifest.level)
-    known = report.manifest.error_bars
-    sentences = [words[not known] for mark, words in HOW_TO_READ.items() if mark in marks]
+    known, weight = report.manifest.error_bars, report.manifest.privacy.weight
+    sentences = [] if weight is None else [f"{weight.words}."]
+    sentences += [words[not known] for mark, words in HOW_TO_READ.items() if mark in marks]
     if known:
         sentences += [
             f"A noise interval holds the true answer in {level} of releases. Answers below zero "
@@ -386,6 +392,8 @@ def _reading(report: Report, marks: Collection[str]) -> str:
 
 
 def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
+    if manifest.error_bars and manifest.privacy.weight is not None:
+        return [(name, weighted_words(words)) for name, words in GLOSSARY]
     if manifest.error_bars:
         return GLOSSARY
     if manifest.adaptive is None:
@@ -429,10 +437,10 @@ def _error_charts(report: Report) -> str:
     if (fitted := report.manifest.fitted) is not None:
         biased = escape(BIASED.replace("**", ""))
         return f"<p>{biased}</p><p>{escape(_sentence(error_words(fitted)))}</p>"
-    charts = []
+    charts, weighted = [], "weighted " * (report.manifest.privacy.weight is not None)
     for unit in dict.fromkeys(i.summed and i.summed.of for i in report.items):
         errors = [(i.title, i.rmse) for i in report.items if (i.summed and i.summed.of) == unit]
-        name = "in counts" if unit is None else f"in the unit of {unit}"
+        name = f"in {weighted}counts" if unit is None else f"in the unit of {weighted}{unit}"
         charts.append(_error_chart(f"Noise: RMS error by item, {name}", "RMS error", errors))
     relative = [(i.title, i.median_rel_error) for i in report.items]
     missing = sum(error is None for _, error in relative)
@@ -486,8 +494,8 @@ def _table(report: Report) -> str:
             f'<tr><th scope="row"><a href="#item-{item.name}">{breaking(name)}</a>{description}'
             f'</th><td class="verdict">{pill(item.grade, verdict)}</td>{cells}</tr>'
         )
-    extra = extra_note(report.manifest) if report.manifest.extra else ""
-    note = f"<p>{escape(extra)}.</p>" if extra else ""
+    notes = [extra_note(report.manifest)] if report.manifest.extra else []
+    note = "".join(f"<p>{escape(words)}.</p>" for words in (*notes, *sample_words(report)))
     return (
         '<div class="scroll all" tabindex="0" role="region" aria-label="All items"><table><thead>'
         f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}{_derived_table(report)}"

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from dpquery.releases.manifest_facts import QUANTILES_IN_BINS
+from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, amount_words
 from dpquery.releases.report.answers import ItemCells
 from dpquery.releases.report.derived import PERCENT_KINDS, DerivedReport
 from dpquery.releases.report.figures import ItemReport
@@ -29,7 +29,7 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
     """Return the part of the page about an item, and its picture."""
     level = level_text(item.level)
     known = item.flagged_share is not None
-    unit = "count" if item.summed is None else f"sum of {item.summed.of}"
+    unit = amount_words(item.summed, weighted=item.weighted)
     value = "published" if item.facts.published is not None else "estimate"
     intervals = f"with {level} noise intervals" if known else "without error bars"
     picture = picture_of(item.cells, Caption(f"{item.title}: {value}s {intervals}", unit, value))
@@ -54,7 +54,9 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
     ), picture
 
 
-def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture | None]:
+def derived_section(
+    item: DerivedReport, *, level: float, weighted: bool
+) -> tuple[str, Picture | None]:
     """Return the part of the page about a derived item, and its picture."""
     facts, percent = item.facts, level_text(level)
     notes = [f"It is: {facts.words}."]
@@ -65,7 +67,7 @@ def derived_section(item: DerivedReport, *, level: float) -> tuple[str, Picture 
         notes.append("Figures are in percent here, and parts of one in the file.")
     picture = None
     if item.cells.whole and not item.cells.dates:
-        units = {"quantiles": "value", "merged": "count"}
+        units = {"quantiles": "value", "merged": amount_words(None, weighted=weighted)}
         unit = "percent" if in_percent else units.get(facts.kind, facts.kind)
         caption = Caption(f"{facts.name}, with {percent} intervals", unit, "estimate")
         picture = picture_of(item.cells, caption)

@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from dpquery.releases.manifest import Manifest
-from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts
+from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts, amount_words
 from dpquery.releases.tables.file_columns import (
     AMOUNT,
     ANSWER_COLUMNS,
@@ -68,10 +68,16 @@ SAMPLED = {
     "total_high": ("Upper end of the {level} interval of both; empty likewise", NO_UNIT),
 }
 """Meaning and unit of what takes in the sample, beside derived items."""
+QUOTIENTS = ("share", "ratio", "mean")
+NO_SAMPLED = dict.fromkeys(SAMPLED, ("Empty: of shares, means and ratios alone", NO_UNIT))
+"""The same beside other kinds than these."""
 DERIVED_FIELDS: dict[str, tuple[str, str]] = {
     "quantile": ("Which share of the {counted} lies below the estimate", SHARE),
-    "estimate": ("The {statistic}, from noisy answers; empty where it is lost in noise", NO_UNIT),
-    "std_error": ("Its standard error by first derivatives, where it has one", NO_UNIT),
+    "estimate": (
+        "The {statistic}, from noisy answers{beyond}; empty where it is lost in noise",
+        NO_UNIT,
+    ),
+    "std_error": ("{std_error}", NO_UNIT),
     "ci_low": ("Lower end of the {level} interval, which takes in the noise of all", NO_UNIT),
     "ci_high": ("Upper end of the {level} interval", NO_UNIT),
     **SAMPLED,
@@ -105,12 +111,17 @@ def derived_item_fields(
 ) -> tuple[FileField, ...]:
     """Return the columns of the file of a derived item."""
     counted = COUNTED if manifest.privacy.weight is None else "weight"
-    words = _words(None, manifest) | {"statistic": facts.kind, "counted": counted}
-    known = DERIVED_FIELDS
+    words = _words(None, manifest) | {"statistic": facts.kind, "counted": counted, "beyond": ""}
+    known, words["std_error"] = DERIVED_FIELDS | NO_SAMPLED, "Standard error of its noise"
+    if facts.kind in QUOTIENTS:
+        known = DERIVED_FIELDS
+        words["beyond"] = ": like its interval, it may pass what is possible"
+        words["std_error"] += " by first derivatives"
+    if facts.kind == "quantiles":
+        words["std_error"] = "Empty: quantiles have an interval alone"
     if facts.kind == "merged":  # sums of answers, of which nothing is lost
         counts = {name: (column.meaning, column.unit) for name, column in ANSWER_COLUMNS.items()}
-        empty = dict.fromkeys(SAMPLED, ("Empty: of shares, means and ratios alone", NO_UNIT))
-        known = known | counts | empty
+        known = known | counts
     return _row_fields(schema, known, words, domain)
 
 
@@ -160,10 +171,9 @@ def field_kind(kind: pa.DataType) -> FieldKind:
 
 def _words(summed: SummedFacts | None, manifest: Manifest) -> dict[str, str]:
     weight = manifest.privacy.weight
-    amount = "count" if summed is None else f"sum of {summed.of}"
-    unit = COUNTED if summed is None else summed.of
-    if weight is not None:
-        amount, unit = f"weighted {amount}", weight.column if summed is None else unit
+    amount = amount_words(summed, weighted=weight is not None)
+    counted = COUNTED if weight is None else weight.column
+    unit = counted if summed is None else summed.of
     return {"amount": amount, "level": f"{100 * manifest.level:g} %", "unit": unit}
 
 
