@@ -279,6 +279,11 @@ def test_a_package_holds_the_draws_on_request_and_says_what_they_are(noise):
         assert Path("package", f"{name}.noise.{end}").read_bytes() == path.read_bytes()
     book = Path("package/codebook.md").read_text()
     assert all(f"`{name}.noise.parquet`, `{name}.noise.csv`" in book for name in ("ages", "pairs"))
+    assert "of such a row, draws do not tell the error" in book
+    resources = json.loads(Path("package/datapackage.json").read_text())["resources"]
+    listed = {resource["path"]: resource for resource in resources}
+    assert {path.name for path in Path("package").glob("*.noise.*")} <= {*listed}
+    assert "draws of their noise" in listed["ages.noise.csv"]["description"]
     ok("error-report", "package")
     before = contents(Path("package"))
     ok("package", "--also", "csv,replicates")

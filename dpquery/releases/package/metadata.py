@@ -50,11 +50,19 @@ FILE_WORDS = {
     "release.json": "The facts of the release, for machines",
 }
 """What the files of a package hold that are no tables."""
+OF_DRAWS = "Estimates of `{}` with draws of their noise"
+BESIDE_TABLES = {
+    f"{NOISE_SUFFIX}.parquet": OF_DRAWS,
+    f"{NOISE_SUFFIX}.csv": OF_DRAWS,
+    ".map.csv": "Which values are merged in the rows of `{}`",
+}
+"""What files hold that are of a table and have no schema, by the ends of their names."""
 NOISE_WORDS = (
-    "Files of `.noise` have draws of noise like that of the estimates, one a column. They give the "
-    "standard error of whatever is worked out from estimates, such as a sum or a difference: work "
-    "it out from `estimate`, and again from `estimate` plus each draw. The root mean square of the "
-    "changes is its standard error."
+    "Files of `.noise` have draws of noise like that of the estimates, one a column. The standard "
+    "error that noise gives any statistic, such as a sum or a difference: work it out from "
+    "`estimate`, and again from `estimate` plus each draw, and take the root mean square of the "
+    "changes. A draw is empty where with its noise, or without, the row would be lost in noise: "
+    "of such a row, draws do not tell the error."
 )
 WITHOUT_SAMPLE = " The error of the sample, which `total_std` takes in, is not in it."
 
@@ -90,7 +98,7 @@ def code_book(
         stem = f"{table.name}{NOISE_SUFFIX}"
         drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
         if drawn:
-            words = f"Estimates of `{table.name}` with draws of their noise, as said below"
+            words = f"{OF_DRAWS.format(table.name)}, as said below"
             rows_of_files.append((", ".join(drawn), f"{table.rows:,}", words))
     rows_of_files += [(f"`{n}`", "", shows) for n, shows in FILE_WORDS.items() if n in files]
     content += [Heading("Files"), TextTable(("File", "Rows", "Shows"), tuple(rows_of_files))]
@@ -164,6 +172,12 @@ def data_package(
     dataset, guarantee = manifest.dataset, manifest.guarantee
     resources = [_resource(t, f"{t.name}.csv", folder) for t in tables] if csv else []
     resources += [_resource(t, t.path.name, folder) for t in tables]
+    resources += [
+        {**_file(path), "description": words.format(table.name)}
+        for table in tables
+        for end, words in BESIDE_TABLES.items()
+        if (path := folder / f"{table.name}{end}").is_file()
+    ]
     content: JsonObject = {
         "$schema": PROFILE,
         "name": re.sub(r"[^a-z0-9._-]", "-", f"{dataset.id}-{dataset.version}".lower()),
@@ -198,15 +212,9 @@ def data_package(
 
 def _resource(table: PackagedTable, name: str, folder: Path) -> JsonObject:
     is_csv = name.endswith(".csv")
-    resource: JsonObject = {
-        "name": table.name if is_csv else name,
-        "type": "table",
-        "path": name,
-        "format": "csv" if is_csv else "parquet",
-        "mediatype": "text/csv" if is_csv else "application/vnd.apache.parquet",
-    }
+    resource = _file(folder / name) | {"type": "table"}
     if is_csv:
-        resource |= {"encoding": "utf-8", **_digest(folder / name)}
+        resource["name"] = table.name
     if table.description:
         resource["description"] = table.description
     schema: JsonObject = {
@@ -221,10 +229,14 @@ def _resource(table: PackagedTable, name: str, folder: Path) -> JsonObject:
     return resource
 
 
-def _digest(path: Path) -> JsonObject:
+def _file(path: Path) -> JsonObject:
+    named: JsonObject = {"name": path.name, "path": path.name}
+    if path.suffix != ".csv":
+        return named | {"format": "parquet", "mediatype": "application/vnd.apache.parquet"}
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "hash": f"sha256:{digest}"}
+    named |= {"format": "csv", "mediatype": "text/csv", "encoding": "utf-8"}
+    return named | {"bytes": path.stat().st_size, "hash": f"sha256:{digest}"}
 
 
 def _field(field: FileField, *, is_csv: bool) -> JsonObject:
@@ -388,7 +400,7 @@ def _privacy_loss(manifest: Manifest) -> _Tree:
 
 def _implementation(manifest: Manifest) -> _Tree:
     weight = manifest.privacy.weight
-    taken = "None on the records" if weight is None else f"{weight.words}. No other"
+    taken = "None on the records" if weight is None else f"{weight.words}. Nothing else is done"
     libraries = ", ".join(f"{name} {version}" for name, version in manifest.libraries)
     return {
         "preprocessing_and_hyperparameter_tuning": f"{taken}: the domain is "
