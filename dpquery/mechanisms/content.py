@@ -164,12 +164,17 @@ def check_told_apart(spec: Spec, classes: tuple[Ints, ...]) -> None:
 
 
 def _asked_for(item: DerivedItem, table: Table, domain: Domain) -> str:
-    """Return how to have a table measured; of a mean, also how to count all records instead."""
-    all_of = "; or name the item that counts its records with `count:`, if all are to be counted"
-    return (
-        f"add `- {{name: {item.name}_of, {_as_item(table, domain)}}}` to the workload and plan "
-        f"again{all_of if item.statistic.kind == 'mean' else ''}"
-    )
+    """Return how to have a table measured; of a mean, also what else makes it known."""
+    asked = f"name: {item.name}_of, {_as_item(table, domain)}"
+    words = [f"add `- {{{asked}}}` to the workload and plan again"]
+    summed = item.statistic.tables[0].summed
+    if item.statistic.kind == "mean" and summed is not None:
+        words += ["name the item that counts its records with `count:`, if all are to be counted"]
+        attribute = domain.attributes[summed.attribute]
+        if not attribute.columns[0].drops:
+            without = "which leaves records without a value of it out of every table"
+            words += [f"give {quoted(attribute.name)} `other: drop`, {without}"]
+    return "; or ".join(words)
 
 
 def _in_words(table: Table, domain: Domain) -> str:
