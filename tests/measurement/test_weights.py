@@ -282,6 +282,11 @@ def test_plan_says_what_the_cap_and_the_sample_mean(here):
     assert "weights 100 at most, 2 times the mean" in words
     # Of 25,000 the sample errs by 50,000 sqrt(1/4 / 400) = 1,250, and noise by 100 sqrt(2).
     assert "error of a simple sample of 400 records, in cells of average size: all 0.6 %" in words
+    assert "sampling_std" not in words
+    # Squares have 9 times 100 times the noise, 100 sqrt(2) / 0.9, and are 125 times the answers.
+    Path("workload.yaml").write_text(text.replace("at_most: 100", "at_most: 100, design_effect: 1"))
+    words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
+    assert "; answers have a sampling_std from about these sizes on: all 2,300" in words
 
 
 def test_mechanisms_that_count_records_refuse_weights(here):
