@@ -120,7 +120,8 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     took, spent, apart = map(delta_text, (threshold, account.threshold, account.cap.discover))
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
-        more = f"{room_words(done.room, 'more like it')}, at delta {delta_text(query.delta)}"
+        more = f"Gaussian noise alone; {room_words(done.room, 'more like it')}, at delta "
+        more += delta_text(query.delta)
         cap, largest = done.room.funds.tighter.cap, done.room.largest
         if largest is not None and cap.epsilon is not None and largest > cap.epsilon:
             more += f" (the budget's {float(cap.epsilon):g} is at delta {delta_text(cap.delta)})"
@@ -162,7 +163,8 @@ def _found(done: "DiscoveryReport") -> str:
         found, outside = done.numbers, ""
         bins = count(len(found.bins) if found else 0, "bin")
         if found is not None:
-            off = f"{max(found.outside, 0):,} ±{2 * found.outside_std:,.0f} {whom} (95 %)"
+            low, high = (found.outside + k * 2 * found.outside_std for k in (-1, 1))
+            off = f"{max(low, 0):,.0f} to {max(high, 0):,.0f} {whom} (95 %)"
             outside = f"outside: {off}, at most {percent(found.most_outside)} of all numbers\n"
         return (
             f"{done.file}: {bins} of {query.column}, noisy counts of {whom} and their std\n"
@@ -210,11 +212,11 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
                 f"no max_rows is named, as any from {first:,} to {last:,} may lose least, and "
                 f"{best.max_rows:,} may have {times}; a larger --epsilon tells more, at its price"
             )
-        why = f"which may have {times}; any from {first:,} to {last:,} may lose least"
+        why = f"may have {times}; any from {first:,} to {last:,} may lose least"
         if first == last or best.regret < _NO_MORE:
-            why = "which loses least"
+            why = "loses least"
         unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
-        return f"in the privacy of {spec}, {why}:\n  {unit}"
+        return f"in the privacy of {spec}, where max_rows {best.max_rows:,} {why}:\n  {unit}"
     if done.query.sought == "numbers" and done.numbers is not None:
         if (most := done.numbers.most_outside) > _MOST_OUTSIDE:
             return (
@@ -226,7 +228,7 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
         of_whole = f"\n  {column}: {{range: [{low}, {high}], other: show}}"
         whole = all(edge.denominator == 1 for edge in done.numbers.edges)
         listed = whole and 0 < high - low < _MOST_VALUES
-        told = "bins or, for whole numbers, a range" if listed else "bins"
+        told = "bins or, if there are no decimals, a range" if listed else "bins"
         return (
             f"in the domain of {spec}, {told}:\n"
             f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
