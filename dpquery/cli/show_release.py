@@ -26,7 +26,7 @@ from dpquery.releases.budget_words import (
     spent_share,
     taken_words,
 )
-from dpquery.releases.manifest_facts import facts_notes, nearer_words
+from dpquery.releases.manifest_facts import facts_notes, nearer_words, over_units
 from dpquery.releases.statement import rmse_name
 from dpquery.releases.words import count, figure, level_text, percent
 from dpquery.spec.numbers import power
@@ -280,6 +280,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         worth = (
             f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
             f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}"
+            f"{over_units(done.manifest.items)}"
         )
     else:
         worth = _relaxed_text(mechanism, done.measured.values)

@@ -310,9 +310,8 @@ class DerivedFacts:
         """How it is worked out, and how much of it is merged."""
         if self.merged is None:
             return self.definition
-        share = (
-            f"{percent(self.merged)} of the rows are merged with others, as {self.map_file} says"
-        )
+        part = f"{percent(self.merged)} of the rows of the item"
+        share = f"{part} are in sums, as {self.map_file} says"
         return "; ".join(filter(None, (self.definition, share, self.missed_words)))
 
     @property

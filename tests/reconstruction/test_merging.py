@@ -399,7 +399,7 @@ def test_plan_report_package_and_replicates_have_them(noise):
     assert facts["few"]["definition"] == "ages, added up over age up to a relative error of 0.2"
     cells = release.table("few").cells
     assert facts["few"]["merged"] == pytest.approx(cells[cells > 1].sum() / 62)
-    said = f"{100 * facts['few']['merged']:.0f} % of the rows are merged with others, as few.map"
+    said = f"{100 * facts['few']['merged']:.0f} % of the rows of the item are in sums, as few.map"
     few = release.table("few")
     missed = (few.std_error > 0.2 * few.estimate).mean()
     assert facts["few"]["missed"] == pytest.approx(missed)
@@ -413,7 +413,7 @@ def test_plan_report_package_and_replicates_have_them(noise):
     book = Path("package/codebook.md").read_text()
     assert "How many rows of the item are added up in this one" in book
     assert said in book
-    assert "`few.csv`, `few.map.csv`" in book
+    assert "`few.map.csv` |  | Which values are merged in the rows of `few`" in book
     assert Path("package/few.map.csv").read_bytes() == Path("release/few.map.csv").read_bytes()
     ok("replicates", "--items", "few", "--draws", "400")
     drawn = pd.read_parquet("replicates/few.parquet").filter(like="noise_")

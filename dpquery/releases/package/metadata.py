@@ -91,10 +91,12 @@ def code_book(
     content.append(Paragraph(_reading(manifest)))
     rows_of_files = []
     for table in tables:
-        endings = ("parquet", "csv", "map.csv")
-        names = [n for n in (f"{table.name}.{end}" for end in endings) if n in files]
+        names = [n for n in (f"{table.name}.{end}" for end in ("parquet", "csv")) if n in files]
         shown = ", ".join(f"`{n}`" for n in names)
         rows_of_files.append((shown, f"{table.rows:,}", table.description))
+        if (mapped := f"{table.name}.map.csv") in files:
+            words = BESIDE_TABLES[".map.csv"].format(table.name)
+            rows_of_files.append((f"`{mapped}`", "", words))
         stem = f"{table.name}{NOISE_SUFFIX}"
         drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
         if drawn:

@@ -140,7 +140,10 @@ def _marked_up(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    return _spaced(text).replace("<", "&lt;")
+    """Return a text in which no `<` is markup; between single backticks none is anyway."""
+    spaced = _spaced(text)
+    parts = [spaced] if "``" in spaced else re.split("(`[^`]*`)", spaced)
+    return "".join(part if k % 2 else part.replace("<", "&lt;") for k, part in enumerate(parts))
 
 
 def _spaced(text: str) -> str:

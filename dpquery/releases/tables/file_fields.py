@@ -172,8 +172,9 @@ def field_kind(kind: pa.DataType) -> FieldKind:
 def _words(summed: SummedFacts | None, manifest: Manifest) -> dict[str, str]:
     weight = manifest.privacy.weight
     amount = amount_words(summed, weighted=weight is not None)
-    counted = COUNTED if weight is None else weight.column
-    unit = counted if summed is None else summed.of
+    units = [] if weight is None else [weight.column]
+    units += [] if summed is None else [summed.of]
+    unit = " x ".join(units) or COUNTED
     return {"amount": amount, "level": f"{100 * manifest.level:g} %", "unit": unit}
 
 
