@@ -452,12 +452,13 @@ def _p_identity(problem: Problem, V: Floats, classes: CellClasses) -> tuple[Fact
     rng, n = public_generator(problem.seed), len(V)
     divisors = (16, 8) if n <= MOST_MOVED else (16,)
     selections = [opt_0(V, noise="laplace", rng=rng, p=max(1, n // each)) for each in divisors]
-    queries = np.unique(queries_of_classes(problem.workload, classes), axis=0)
-    start = queries[np.count_nonzero(queries, axis=1) > 1].astype(np.float64)
-    steps = int(P_WORK / (start.size * n)) if start.size else 0
-    if steps >= LEAST_STEPS:
-        steps = min(steps, OPT_0_ITERATIONS)
-        selections.append(opt_0(V, noise="laplace", rng=rng, start=start, max_iterations=steps))
+    if problem.workload.shape[0] * n <= MAX_CLASS_ENTRIES:  # else they are not written out
+        queries = np.unique(queries_of_classes(problem.workload, classes), axis=0)
+        start = queries[np.count_nonzero(queries, axis=1) > 1].astype(np.float64)
+        steps = int(P_WORK / (start.size * n)) if start.size else 0
+        if steps >= LEAST_STEPS:
+            steps = min(steps, OPT_0_ITERATIONS)
+            selections.append(opt_0(V, noise="laplace", rng=rng, start=start, max_iterations=steps))
     best = min(selections, key=lambda selection: selection.loss)
     return integer_factor(best.factor, noise="laplace"), best.loss, best.converged
 
