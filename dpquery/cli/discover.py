@@ -184,7 +184,7 @@ def _rows_grid(done: "DiscoveryReport") -> Grid:
     from dpquery.releases.words import figure, percent
 
     heads = ("max_rows", "rows left out, 95 %", "noise of a count", "error of a cell, 95 %")
-    first, last = ([each.max_rows for each in done.max_rows].index(n) for n in done.may_be_best)
+    first, last = map(done.max_rows.index, done.may_be_best)
     rows = [
         (
             f"{each.max_rows:,}",
@@ -203,9 +203,8 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
     from dpquery.releases.words import percent
 
     column, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
-    if done.query.sought == "rows" and done.max_rows:
-        first, last = done.may_be_best
-        best = min(done.max_rows, key=lambda each: each.regret)
+    if best := done.least_regret:
+        first, last = (each.max_rows for each in done.may_be_best)
         times = f"about {math.ceil(best.regret * 10) / 10:.3g} times the least error"
         if done.best_max_rows is None:
             return (

@@ -107,15 +107,20 @@ class DiscoveryReport:
         return max_rows_table(self.measured.values, std, cells=self.cells, std_of_one=of_one)
 
     @property
-    def may_be_best(self) -> tuple[int, int]:
+    def may_be_best(self) -> tuple[MaxRows, MaxRows]:
         """The least max_rows that may lose least, and the most, for all that noise lets see."""
         low = min(self.max_rows, key=lambda each: each.error_low)
-        return low.max_rows, min(self.max_rows, key=lambda each: each.error_high).max_rows
+        return low, min(self.max_rows, key=lambda each: each.error_high)
+
+    @property
+    def least_regret(self) -> MaxRows | None:
+        """The max_rows that loses least however it is; None where noise hides all."""
+        return min(self.max_rows, key=lambda each: each.regret, default=None)
 
     @property
     def best_max_rows(self) -> int | None:
-        """The max_rows that loses little however it is; None where noise hides which does."""
-        best = min(self.max_rows, key=lambda each: each.regret, default=None)
+        """That one where it loses little; None where noise hides which does."""
+        best = self.least_regret
         return None if best is None or best.regret > _MOST_REGRET else best.max_rows
 
     @property
