@@ -8,12 +8,10 @@ from dpquery.cli.screen import Grid, PlanFiles
 from dpquery.cli.show_comparison import closest_words, cost
 from dpquery.commands.defaults import PLAN_PATH
 from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
-from dpquery.measurement.noise.calibration import SQUARES
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
-from dpquery.reconstruction.sampling import LEAST
 from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
 from dpquery.releases.report.figures import GRADE_NAMES, GRADES
@@ -203,14 +201,12 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
     )
     if weight.design_effect is not None:
         lost += "; a tenth of epsilon, or of what Gaussian noise spends, measures squared weights"
-    compared, told, parted = [], [], float(1 / SQUARES - 1)
+    compared, told = [], []
     for item in worth.items:
-        if weight.effective and total and (error := item.sample_std(weight.effective)):
+        if weight.effective and (error := item.sample_std(weight.effective)):
             compared.append(f"{item.name} {percent(math.hypot(1, item.rmse / error) - 1)}")
-            # sums of squares have this noise, and are total / effective times a sample's answers
-            noise = item.rmse * cap * (math.sqrt(parted) if item.noise == "gaussian" else parted)
-            size = float(f"{LEAST * noise * weight.effective / total:.2g}")
-            told.append(f"{item.name} {rounded(size)}")
+            if size := item.sampled_from(weight.effective, cap):
+                told.append(f"{item.name} {rounded(float(f'{size:.2g}'))}")
     if not compared:
         return [("weights", lost)]
     words = f"what noise adds to the error of a simple sample of {weight.effective:,} records, in "

@@ -22,12 +22,14 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.measurement.noise.calibration import SQUARES
 from dpquery.operators.blocks import product
 from dpquery.operators.compile import CompiledSpec, factor
 from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
+from dpquery.reconstruction.sampling import LEAST
 from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
@@ -90,6 +92,18 @@ class ItemWorth:
         if self.share is None or self.records is None:
             return None
         return self.records * math.sqrt(self.share * (1 - self.share) / effective)
+
+    def sampled_from(self, effective: int, cap: float) -> float | None:
+        """From about what answer on there is a `sampling_std`, in a sample of so many.
+
+        It is made of a sum of squared weights, of `cap` at most each, which is the answer times the
+        total over the sample's size and has the noise that a part of the budget leaves it.
+        """
+        if self.records is None:
+            return None
+        less = float(1 / SQUARES - 1)  # of the budget than the answers have, times
+        noise = self.rmse * cap * (math.sqrt(less) if self.noise == "gaussian" else less)
+        return LEAST * noise * effective / self.records
 
     @property
     def relative(self) -> float | None:
