@@ -14,8 +14,9 @@ from dpquery.exceptions import SpecError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.documents import STARTER, reference, schema
-from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS, RANGE_WORDS, ROWS, SET_WORDS
+from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS, ROWS
 from dpquery.spec.parsing.forms import TextForm, Whole
+from dpquery.spec.parsing.item_fields import RANGE_WORDS, SET_WORDS
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
 from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.spec.parsing.yaml_nodes import Node, read_yaml

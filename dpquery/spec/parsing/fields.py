@@ -1,4 +1,4 @@
-"""The table of fields: sections and columns.
+"""The table of fields: the spec's sections and columns.
 
 A class is a kind of mapping and an entry in it is a field. The parser, the JSON Schema, the
 comments of the starter and the reference page docs/spec.md all come from here, so that a new field
@@ -11,9 +11,9 @@ it means; and an example.
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import get_args
 
-from dpquery.limits import MAX_DECLARED_ROWS, MAX_PERSON_ROWS, MAX_SUMMED_VALUE
+from dpquery.limits import MAX_DECLARED_ROWS
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.columns import Boolean, Other
 from dpquery.spec.numbers import THOUSANDS
@@ -38,20 +38,33 @@ from dpquery.spec.parsing.forms import (
     ref,
 )
 from dpquery.spec.parsing.item_fields import (
-    ITEM_NAME,
+    LEVEL_NAME,
     NAME_LIST,
+    RANGE_WORDS,
+    SET_WORDS,
+    SPANS,
     AboutFields,
+    ConditionFields,
     DerivedFields,
     DifferenceFields,
+    GeometricFields,
+    ItemFields,
     KnownFields,
+    MarginalFields,
     MeanFields,
     MergedRowsFields,
+    PartFields,
+    PersonRowsFields,
     PublishFields,
     QuantileFields,
+    RangeFields,
     RateFields,
     RatioFields,
+    SetFields,
     ShareFields,
+    SumFields,
     SuppressFields,
+    ThresholdFields,
 )
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
 from dpquery.spec.spec import Accounting, Keep, Neighbours, Prefer
@@ -95,16 +108,7 @@ ACCOUNTINGS: tuple[Accounting, ...] = get_args(Accounting)
 
 DELIMITERS = (",", ";", "tab", "|")
 ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252")
-_Distribution = Literal["uniform", "zipf", "geometric"]
 
-SET_WORDS = {
-    "identity": "every value",
-    "total": "all values together",
-    "prefix": "up to each value",
-    "all-ranges": "from any value to any other",
-    "identity+total": "every value, and all together",
-}
-RANGE_WORDS = {"all": "every range", "prefix": "up to each value"}
 
 # fmt: off
 
@@ -124,24 +128,10 @@ _HIERARCHY_FILE = TextForm("the name of a file of a hierarchy", types=("string",
 _TEXT = TextForm("a text")
 EDGE = Real("an edge", instead="; write all edges in one list, such as [0, 1000, 5000]")
 EDGES = ListOf("the edges of bins", Unread(EDGE.schema))
-SPANS = ListOf("ranges [first, last]", ref("span"))
-_OVER = replace(NAME_LIST, what="the attributes to combine")
-_ENTRIES = Unread(ListOf("values", ref("entry")).schema)
-_LEVEL = TextForm("the name of a level", types=("string", "number"))
-LEVEL_LIST = ListOf("levels", _LEVEL, unique=True)
-_LEVELS = ListOf("levels", either(_LEVEL, LEVEL_LIST))
-_WITHIN = ByName("groups of higher levels", either(ref("value"), ListOf("values", ref("value"))),
-    least=1, key="level", empty="no level is named; write {level: [values]}")
-_WIDTH = Whole("the width", low=1)
-_WAYS = Whole("the number of attributes in a marginal", low=0)
-_SUMMED = Whole("the value that a record adds", low=-MAX_SUMMED_VALUE, high=MAX_SUMMED_VALUE,
-    refusal=f"{{value}} is too large to add up exactly; the limit is {MAX_SUMMED_VALUE:,} either "
-    "way: write all values in a larger unit, such as thousands")
-SUMMED_LIST = ListOf("the values to add up", _SUMMED)
-SUMMED_BY_NAME = ByName("the values to add up, a list or value: number", _SUMMED, key="value")
+LEVEL_LIST = ListOf("levels", LEVEL_NAME, unique=True)
+_LEVELS = ListOf("levels", either(LEVEL_NAME, LEVEL_LIST))
 COMBINATION = ByName("a combination of values, attributes with conditions", ref("condition"),
     least=1, empty="no condition is given; name at least one attribute")
-TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
 
 
 class BudgetFields(Fields, what="budget", choice="the budget"):
@@ -346,170 +336,6 @@ class MergedFields(Fields):
         "{white: boolean, black: boolean}")
 
 
-class ConditionFields(Fields):
-    """What a record must meet."""
-
-    is_ = choice(either(ref("value"), ref("merged_value"), ref("level_value")), "One value.",
-        "North")
-    in_ = choice(_ENTRIES, "Any of these values and ranges.", "[North, South]")
-    between = choice(Unread(ref("span").schema),
-        "First and last value, both included; edges where it is bins.", "[18, 64]")
-
-
-class SetFields(ConditionFields):
-    """Queries about one attribute; those of a condition are one query."""
-
-    width = choice(_WIDTH, "Every window of so many values.", "5")
-    ranges = choice(SPANS, "Ranges, a query each; they may overlap.", "[[0, 17], [18, 64]]")
-    groups = choice(ByName("groups, labels with their values", _ENTRIES, least=1, key="label",
-            empty="no group is given; write {groups: {label: [values]}}",
-            example="groups: {label: [values]}"),
-        "Label: values, a query each.", "{inland: [East, South], coast: [North, West]}")
-    level = choice(_LEVEL,
-        "Every group of a level of the attribute's hierarchy; a level's name alone is the same.",
-        "county")
-    within = optional(_WITHIN,
-        "Only those that lie in these groups of other levels.", "{state: [48, Oklahoma]}")
-
-
-class RangeFields(Fields):
-    """Windows of values."""
-
-    width = Field(_WIDTH, "Every window of so many values.", "5")
-
-
-class MarginalFields(Fields, what="marginals"):
-    """Tables over subsets of attributes."""
-
-    ways = choice(_WAYS, "All tables over exactly this many attributes.", "2")
-    up_to = choice(_WAYS, "All tables over at most this many attributes.", "3")
-    sets = choice(ListOf("lists of attributes", ref("names")),
-        "Lists of attributes, a table each; [] is the total.", "[[age, sex], [region], []]")
-    max_cells = choice(Whole("the most cells of a marginal", low=1,
-            refusal="max_cells is {value}; expected 1 or more, the cells of the total"),
-        "All tables with at most this many cells.", "5000")
-    over = optional(_OVER, "The attributes to combine; all unless given.", "[age, sex, region]",
-    ).without("sets", "`sets` names its attributes itself; leave out `over`")
-    predicates = optional(ByName("attributes with predicate sets", ref("set")),
-        "What to ask of an attribute other than identity.", "{age: prefix}")
-
-
-class GeometricFields(Fields, what="a distribution with a parameter"):
-    """The chance falls by a factor from each attribute to the next."""
-
-    geometric = Field(Decimal("the p of a geometric distribution", above=0, below=1,
-            refusal="p is {value}; expected 0 < p < 1"),
-        "The p of (1 - p)^rank; 1/4 where only the word is given.", "0.25")
-
-
-_LISTED = ("of", "`of` is not a sample; leave out '{name}'")
-
-
-class ThresholdFields(Fields, what="a threshold"):
-    """Records that meet at least r targets, of listed attributes or of random sets."""
-
-    r = Field(Whole("how many of the attributes must meet their target", low=1),
-        "How many of the attributes must meet their target.", "2")
-    of = choice(replace(_OVER, what="the attributes to count over", least=1),
-        "The attributes to count over.", "[age, sex, region]")
-    sample = choice(Whole("how many sets to draw", low=1),
-        "So many random sets of attributes, a table each.", "16")
-    targets = optional(either(Word("the targets", ("all",)), TARGET_OF_EACH),
-        "A target for each attribute, a value or a group of values such as {in: [1, 2]}. all, as "
-        "none given: every combination of values.", "{disabled: yes, income: {between: [0, 9]}}",
-    ).without("sample", "a sample has all targets; leave out '{name}'")
-    k = optional(Whole("the number of attributes to count over", low=1),
-        "How many attributes each random set has.", "3").with_("sample").without(*_LISTED)
-    seed = optional(Whole("the seed"),
-        "Another seed draws other sets; it is public, and no noise has one.", "0",
-    ).with_("sample").without(*_LISTED)
-    over = optional(_OVER, "The attributes to draw from; all unless given.", "[age, sex, region]",
-    ).without(*_LISTED)
-    distribution = defaulted(WordOr(Word[_Distribution]("a distribution over attributes",
-            ("uniform", "zipf", "geometric")), GeometricFields), "uniform",
-        "How a set's chance goes with its attributes, the first named the likeliest: the product "
-        "of 1 for each, of 1/rank, or of (1 - p)^rank.", "zipf").without(*_LISTED)
-    max_cells = optional(Whole("the most cells of a table", low=1,
-            refusal="max_cells is {value}; expected 1 or more"),
-        "Sets whose table has more cells are not drawn.", "5000").without(*_LISTED)
-
-
-class SumFields(Fields, what="a sum"):
-    """A whole number of every record, added up."""
-
-    of = Field(ref("name"),
-        "The attribute to add up: of a range the numbers themselves. A text that is not declared, "
-        "an empty one too, adds 0, or what `value` says of `other`.", "hours")
-    by = defaulted(ByName("what to add up by, attributes with predicate sets", ref("set")), (),
-        "A sum for every combination of what is asked of each attribute; one sum in all unless "
-        "given.", "{sex: identity, region: identity+total}")
-    value = optional(either(SUMMED_LIST, SUMMED_BY_NAME),
-        "What every value adds, 0 if it adds nothing: numbers in order, or value: number. Bins "
-        "are named by the edge where they begin. Not needed for a range.",
-        "{none: 0, some: 1, many: 5}")
-
-
-class PersonRowsFields(Fields, what="rows_per_person"):
-    """How many persons have 1, 2, ... rows, from which max_rows is chosen next time."""
-
-    up_to = Field(Whole("the most rows that are told apart", low=1, high=MAX_PERSON_ROWS,
-            refusal=f"up_to is {{value}}; expected 1 to {MAX_PERSON_ROWS:,} rows of one person"),
-        "A query for each number of rows up to this one, and one for more.", "20")
-
-
-class PartFields(Fields, what="a part of a union", choice="an item"):
-    """A table, or several."""
-
-    where = defaulted(ByName("conditions on attributes", ref("condition"),
-        example="where: {employed: yes}"), (),
-        "What every record counted must meet as well.", "{employed: yes}")
-    product = choice(ByName("the product, attributes with predicate sets", ref("set"),
-        example="product: {age: identity, sex: total}"),
-        "A table with a query for every combination of what it asks of each attribute.",
-        "{age: prefix, sex: identity}")
-    marginals = choice(MarginalFields, "Tables over subsets of attributes.", "{ways: 2}")
-    ranges = choice(ByName(
-            "the ranges, attributes with all, prefix, {width: n} or [[first, last], ...]",
-            ref("ranges"), least=1, empty="no attribute is named; name at least one"),
-        "Ranges in one or more dimensions: a list of [first, last], all, prefix or {width: n}.",
-        "{age: [[0, 17], [18, 64]], income: all}")
-    union = choice(ListOf("the parts of a union, items without names", ref("part")),
-        "Several items without names, in one file.", "[{product: {}}, {product: {sex: identity}}]")
-    any_of = choice(ByName("the alternatives, attributes with predicate sets", ref("set"), least=1,
-            empty="no alternative is given; name at least one attribute"),
-        "Records that meet at least one of the predicates.", "{sex: {is: Male}, age: {width: 5}}")
-    threshold = choice(ThresholdFields,
-        "Records that meet at least r of the targets.", "{r: 2, of: [employed, sex, disabled]}")
-    sum_ = choice(SumFields, "A value of the records, added up; errors are in its unit.",
-        "{of: hours, by: {sex: identity}}")
-    rows_per_person = choice(PersonRowsFields,
-        "How many persons have 1, 2, ... rows, those beyond max_rows too; for a unit of persons. "
-        "`where` looks at one row of each person, any of those counted.", "{up_to: 20}")
-
-
-class ItemFields(PartFields, what="a workload item", choice="an item"):
-    """An entry of the workload: tables under a name."""
-
-    name = Field(ITEM_NAME,
-        "Unique; the name of its file in the release.", "age_by_sex")
-    description = defaulted(TextForm("a description"), "",
-        "What the table shows, for its readers.", "Every year of age by sex")
-    weight = defaulted(Real("a weight", above=0,
-            refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
-        "How much its squared error counts in the plan. Errors of a sum are divided by its largest "
-        "value, so that it counts as much as a table of counts.", "2")
-    share = optional(Decimal("a share of the budget", above=0, high=1,
-            refusal="the share {given} is none; expected a number above 0 and at most 1"),
-        "The share of each release's budget that is reserved for it; items without one divide the "
-        "rest. If no item has one, `plan` finds the best division.", "0.4")
-    publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
-        "{round_to: 10}")
-    known = optional(KnownFields,
-        "Its answers are published anyway: they are taken as exact, are NOT PROTECTED, and other "
-        "answers have smaller errors.",
-        "{file: persons_by_region.csv, why: 'census of 2020, table P1'}")
-
-
 class SpecFields(Fields, what="the spec"):
     """What may be published about a file, and at what price in privacy."""
 
@@ -602,7 +428,7 @@ DEFINITIONS: dict[str, Form[object]] = {
         "hierarchy."),
     "condition": either(ref("value"), ref("level_value"), ConditionFields,
         about="A value, or {is: value}, {in: [...]}, {between: [first, last]}."),
-    "one_set": either(Word("a set", tuple(SET_WORDS)), _LEVEL, SetFields,
+    "one_set": either(Word("a set", tuple(SET_WORDS)), LEVEL_NAME, SetFields,
         about=_said(SET_WORDS) + " A level of a hierarchy: every group of it."),
     "set": either(ref("one_set"), ListOf("sets", ref("one_set")),
         about="A predicate set, or several, one after another."),

@@ -14,8 +14,9 @@ from graphlib import CycleError, TopologicalSorter
 from dpquery.limits import MAX_LEVELS
 from dpquery.spec.columns import Attribute, Categorical, HierarchyLevel
 from dpquery.spec.numbers import ExactNumber, number
-from dpquery.spec.parsing.fields import LEVEL_LIST, SET_WORDS, AttributeFields, ConditionFields
+from dpquery.spec.parsing.fields import LEVEL_LIST, AttributeFields
 from dpquery.spec.parsing.forms import ListOf, TextForm, described, ref
+from dpquery.spec.parsing.item_fields import SET_WORDS, ConditionFields
 from dpquery.spec.parsing.listed_values import FileLine, ListedValue, categorical, file_lines
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.predicates import GroupSet, IdentitySet

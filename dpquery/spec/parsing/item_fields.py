@@ -4,9 +4,12 @@ An entry here is as one in `fields`, which takes up all of these.
 """
 
 from dataclasses import replace
+from typing import Literal
 
+from dpquery.limits import MAX_PERSON_ROWS, MAX_SUMMED_VALUE
 from dpquery.spec.parsing.forms import (
     ByName,
+    Decimal,
     ListOf,
     PairOf,
     Real,
@@ -15,6 +18,8 @@ from dpquery.spec.parsing.forms import (
     Unread,
     Whole,
     Word,
+    WordOr,
+    either,
     ref,
 )
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
@@ -22,6 +27,17 @@ from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, opti
 NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 QUANTILE_WORDS = {"median": 2, "quartiles": 4, "quintiles": 5, "deciles": 10, "percentiles": 100}
+
+_Distribution = Literal["uniform", "zipf", "geometric"]
+
+SET_WORDS = {
+    "identity": "every value",
+    "total": "all values together",
+    "prefix": "up to each value",
+    "all-ranges": "from any value to any other",
+    "identity+total": "every value, and all together",
+}
+RANGE_WORDS = {"all": "every range", "prefix": "up to each value"}
 
 # fmt: off
 
@@ -32,6 +48,233 @@ ITEM_NAME = TextForm("the name of the item", NAME,
     taken=_RESERVED, types=("string", "integer", "boolean"))
 NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True,
     instead="; write it as in [age, sex]")
+SPANS = ListOf("ranges [first, last]", ref("span"))
+_OVER = replace(NAME_LIST, what="the attributes to combine")
+_ENTRIES = Unread(ListOf("values", ref("entry")).schema)
+LEVEL_NAME = TextForm("the name of a level", types=("string", "number"))
+_WITHIN = ByName("groups of higher levels", either(ref("value"), ListOf("values", ref("value"))),
+    least=1, key="level", empty="no level is named; write {level: [values]}")
+_WIDTH = Whole("the width", low=1)
+_WAYS = Whole("the number of attributes in a marginal", low=0)
+_SUMMED = Whole("the value that a record adds", low=-MAX_SUMMED_VALUE, high=MAX_SUMMED_VALUE,
+    refusal=f"{{value}} is too large to add up exactly; the limit is {MAX_SUMMED_VALUE:,} either "
+    "way: write all values in a larger unit, such as thousands")
+SUMMED_LIST = ListOf("the values to add up", _SUMMED)
+SUMMED_BY_NAME = ByName("the values to add up, a list or value: number", _SUMMED, key="value")
+TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
+
+
+class ConditionFields(Fields):
+    """What a record must meet."""
+
+    is_ = choice(either(ref("value"), ref("merged_value"), ref("level_value")), "One value.",
+        "North")
+    in_ = choice(_ENTRIES, "Any of these values and ranges.", "[North, South]")
+    between = choice(Unread(ref("span").schema),
+        "First and last value, both included; edges where it is bins.", "[18, 64]")
+
+
+class SetFields(ConditionFields):
+    """Queries about one attribute; those of a condition are one query."""
+
+    width = choice(_WIDTH, "Every window of so many values.", "5")
+    ranges = choice(SPANS, "Ranges, a query each; they may overlap.", "[[0, 17], [18, 64]]")
+    groups = choice(ByName("groups, labels with their values", _ENTRIES, least=1, key="label",
+            empty="no group is given; write {groups: {label: [values]}}",
+            example="groups: {label: [values]}"),
+        "Label: values, a query each.", "{inland: [East, South], coast: [North, West]}")
+    level = choice(LEVEL_NAME,
+        "Every group of a level of the attribute's hierarchy; a level's name alone is the same.",
+        "county")
+    within = optional(_WITHIN,
+        "Only those that lie in these groups of other levels.", "{state: [48, Oklahoma]}")
+
+
+class RangeFields(Fields):
+    """Windows of values."""
+
+    width = Field(_WIDTH, "Every window of so many values.", "5")
+
+
+class MarginalFields(Fields, what="marginals"):
+    """Tables over subsets of attributes."""
+
+    ways = choice(_WAYS, "All tables over exactly this many attributes.", "2")
+    up_to = choice(_WAYS, "All tables over at most this many attributes.", "3")
+    sets = choice(ListOf("lists of attributes", ref("names")),
+        "Lists of attributes, a table each; [] is the total.", "[[age, sex], [region], []]")
+    max_cells = choice(Whole("the most cells of a marginal", low=1,
+            refusal="max_cells is {value}; expected 1 or more, the cells of the total"),
+        "All tables with at most this many cells.", "5000")
+    over = optional(_OVER, "The attributes to combine; all unless given.", "[age, sex, region]",
+    ).without("sets", "`sets` names its attributes itself; leave out `over`")
+    predicates = optional(ByName("attributes with predicate sets", ref("set")),
+        "What to ask of an attribute other than identity.", "{age: prefix}")
+
+
+class GeometricFields(Fields, what="a distribution with a parameter"):
+    """The chance falls by a factor from each attribute to the next."""
+
+    geometric = Field(Decimal("the p of a geometric distribution", above=0, below=1,
+            refusal="p is {value}; expected 0 < p < 1"),
+        "The p of (1 - p)^rank; 1/4 where only the word is given.", "0.25")
+
+
+_LISTED = ("of", "`of` is not a sample; leave out '{name}'")
+
+
+class ThresholdFields(Fields, what="a threshold"):
+    """Records that meet at least r targets, of listed attributes or of random sets."""
+
+    r = Field(Whole("how many of the attributes must meet their target", low=1),
+        "How many of the attributes must meet their target.", "2")
+    of = choice(replace(_OVER, what="the attributes to count over", least=1),
+        "The attributes to count over.", "[age, sex, region]")
+    sample = choice(Whole("how many sets to draw", low=1),
+        "So many random sets of attributes, a table each.", "16")
+    targets = optional(either(Word("the targets", ("all",)), TARGET_OF_EACH),
+        "A target for each attribute, a value or a group of values such as {in: [1, 2]}. all, as "
+        "none given: every combination of values.", "{disabled: yes, income: {between: [0, 9]}}",
+    ).without("sample", "a sample has all targets; leave out '{name}'")
+    k = optional(Whole("the number of attributes to count over", low=1),
+        "How many attributes each random set has.", "3").with_("sample").without(*_LISTED)
+    seed = optional(Whole("the seed"),
+        "Another seed draws other sets; it is public, and no noise has one.", "0",
+    ).with_("sample").without(*_LISTED)
+    over = optional(_OVER, "The attributes to draw from; all unless given.", "[age, sex, region]",
+    ).without(*_LISTED)
+    distribution = defaulted(WordOr(Word[_Distribution]("a distribution over attributes",
+            ("uniform", "zipf", "geometric")), GeometricFields), "uniform",
+        "How a set's chance goes with its attributes, the first named the likeliest: the product "
+        "of 1 for each, of 1/rank, or of (1 - p)^rank.", "zipf").without(*_LISTED)
+    max_cells = optional(Whole("the most cells of a table", low=1,
+            refusal="max_cells is {value}; expected 1 or more"),
+        "Sets whose table has more cells are not drawn.", "5000").without(*_LISTED)
+
+
+class SumFields(Fields, what="a sum"):
+    """A whole number of every record, added up."""
+
+    of = Field(ref("name"),
+        "The attribute to add up: of a range the numbers themselves. A text that is not declared, "
+        "an empty one too, adds 0, or what `value` says of `other`.", "hours")
+    by = defaulted(ByName("what to add up by, attributes with predicate sets", ref("set")), (),
+        "A sum for every combination of what is asked of each attribute; one sum in all unless "
+        "given.", "{sex: identity, region: identity+total}")
+    value = optional(either(SUMMED_LIST, SUMMED_BY_NAME),
+        "What every value adds, 0 if it adds nothing: numbers in order, or value: number. Bins "
+        "are named by the edge where they begin. Not needed for a range.",
+        "{none: 0, some: 1, many: 5}")
+
+
+class PersonRowsFields(Fields, what="rows_per_person"):
+    """How many persons have 1, 2, ... rows, from which max_rows is chosen next time."""
+
+    up_to = Field(Whole("the most rows that are told apart", low=1, high=MAX_PERSON_ROWS,
+            refusal=f"up_to is {{value}}; expected 1 to {MAX_PERSON_ROWS:,} rows of one person"),
+        "A query for each number of rows up to this one, and one for more.", "20")
+
+
+class SuppressFields(Fields, what="suppress"):
+    """Which estimates are left out of the column `published`."""
+
+    rel_error = optional(_REL_ERROR,
+        "Those whose standard error is this share of them or more.", "0.3")
+    below = optional(Whole("the least estimate that is shown"),
+        "Those below this number.", "10")
+
+
+class PublishFields(Fields, what="publish"):
+    """What stands in a column `published` beside each estimate; by noisy values alone."""
+
+    suppress = optional(SuppressFields, "Which estimates are left out there.",
+        "{rel_error: 0.3, below: 10}")
+    round_to = optional(Whole("what estimates are rounded to", low=1, high=10**9,
+            refusal="round_to is {value}; expected 1 to 1,000,000,000"),
+        "Those shown are rounded to the nearest multiple of this.", "5")
+
+
+class KnownFields(Fields, what="known"):
+    """Totals that are published anyway: they are NOT PROTECTED."""
+
+    file = Field(TextForm("the name of a file of totals", types=("string",)),
+        "A UTF-8 file beside the spec: a header with the item's attributes and `value`, and a line "
+        "for every row of the item, by labels or codes.", "persons_by_region.csv")
+    why = Field(TextForm("why they are public", types=("string",)),
+        "Why everyone may know them, printed with each release. Never give counts of the records "
+        "that are to be protected, unless these are published.", "census of 2020, table P1")
+
+
+class AboutFields(Fields, what="about"):
+    """What readers of the release are told: public words, printed as they stand."""
+
+    title = optional(TextForm("a title"), "The title of the publication.", "Persons of Sampleland")
+    description = optional(TextForm("a description"), "What it is about, in a paragraph.",
+        "Counts of persons by age, sex and region.")
+    contact = optional(TextForm("whom to ask"),
+        "Who answers questions about it: an office, an address for mail.",
+        "Statistics Sampleland, info@stats.example")
+    licence = optional(TextForm("a licence"),
+        "What others may do with it: the name of a licence, or its address.", "CC-BY-4.0")
+    period = optional(TextForm("a period"), "The time that the records are from.", "2024")
+    area = optional(TextForm("an area"), "Where they are from.", "Sampleland")
+    next_update = optional(TextForm("the next update"), "When the next release is due.",
+        "2026-09")
+    notes = optional(TextForm("notes"), "What else a reader should know.",
+        "Institutions are not covered.")
+
+
+class PartFields(Fields, what="a part of a union", choice="an item"):
+    """A table, or several."""
+
+    where = defaulted(ByName("conditions on attributes", ref("condition"),
+        example="where: {employed: yes}"), (),
+        "What every record counted must meet as well.", "{employed: yes}")
+    product = choice(ByName("the product, attributes with predicate sets", ref("set"),
+        example="product: {age: identity, sex: total}"),
+        "A table with a query for every combination of what it asks of each attribute.",
+        "{age: prefix, sex: identity}")
+    marginals = choice(MarginalFields, "Tables over subsets of attributes.", "{ways: 2}")
+    ranges = choice(ByName(
+            "the ranges, attributes with all, prefix, {width: n} or [[first, last], ...]",
+            ref("ranges"), least=1, empty="no attribute is named; name at least one"),
+        "Ranges in one or more dimensions: a list of [first, last], all, prefix or {width: n}.",
+        "{age: [[0, 17], [18, 64]], income: all}")
+    union = choice(ListOf("the parts of a union, items without names", ref("part")),
+        "Several items without names, in one file.", "[{product: {}}, {product: {sex: identity}}]")
+    any_of = choice(ByName("the alternatives, attributes with predicate sets", ref("set"), least=1,
+            empty="no alternative is given; name at least one attribute"),
+        "Records that meet at least one of the predicates.", "{sex: {is: Male}, age: {width: 5}}")
+    threshold = choice(ThresholdFields,
+        "Records that meet at least r of the targets.", "{r: 2, of: [employed, sex, disabled]}")
+    sum_ = choice(SumFields, "A value of the records, added up; errors are in its unit.",
+        "{of: hours, by: {sex: identity}}")
+    rows_per_person = choice(PersonRowsFields,
+        "How many persons have 1, 2, ... rows, those beyond max_rows too; for a unit of persons. "
+        "`where` looks at one row of each person, any of those counted.", "{up_to: 20}")
+
+
+class ItemFields(PartFields, what="a workload item", choice="an item"):
+    """An entry of the workload: tables under a name."""
+
+    name = Field(ITEM_NAME,
+        "Unique; the name of its file in the release.", "age_by_sex")
+    description = defaulted(TextForm("a description"), "",
+        "What the table shows, for its readers.", "Every year of age by sex")
+    weight = defaulted(Real("a weight", above=0,
+            refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
+        "How much its squared error counts in the plan. Errors of a sum are divided by its largest "
+        "value, so that it counts as much as a table of counts.", "2")
+    share = optional(Decimal("a share of the budget", above=0, high=1,
+            refusal="the share {given} is none; expected a number above 0 and at most 1"),
+        "The share of each release's budget that is reserved for it; items without one divide the "
+        "rest. If no item has one, `plan` finds the best division.", "0.4")
+    publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
+        "{round_to: 10}")
+    known = optional(KnownFields,
+        "Its answers are published anyway: they are taken as exact, are NOT PROTECTED, and other "
+        "answers have smaller errors.",
+        "{file: persons_by_region.csv, why: 'census of 2020, table P1'}")
 
 
 class ShareFields(Fields, what="share"):
@@ -142,53 +385,3 @@ class DerivedFields(Fields, what="a derived item", choice="a derived item"):
         "Rows added up over neighbours until each is precise enough to print.",
         "{of: people_by_age, over: age, rel_error: 0.2}")
 # fmt: on
-# fmt: off
-
-
-class SuppressFields(Fields, what="suppress"):
-    """Which estimates are left out of the column `published`."""
-
-    rel_error = optional(_REL_ERROR,
-        "Those whose standard error is this share of them or more.", "0.3")
-    below = optional(Whole("the least estimate that is shown"),
-        "Those below this number.", "10")
-
-
-class PublishFields(Fields, what="publish"):
-    """What stands in a column `published` beside each estimate; by noisy values alone."""
-
-    suppress = optional(SuppressFields, "Which estimates are left out there.",
-        "{rel_error: 0.3, below: 10}")
-    round_to = optional(Whole("what estimates are rounded to", low=1, high=10**9,
-            refusal="round_to is {value}; expected 1 to 1,000,000,000"),
-        "Those shown are rounded to the nearest multiple of this.", "5")
-
-
-class KnownFields(Fields, what="known"):
-    """Totals that are published anyway: they are NOT PROTECTED."""
-
-    file = Field(TextForm("the name of a file of totals", types=("string",)),
-        "A UTF-8 file beside the spec: a header with the item's attributes and `value`, and a line "
-        "for every row of the item, by labels or codes.", "persons_by_region.csv")
-    why = Field(TextForm("why they are public", types=("string",)),
-        "Why everyone may know them, printed with each release. Never give counts of the records "
-        "that are to be protected, unless these are published.", "census of 2020, table P1")
-
-
-class AboutFields(Fields, what="about"):
-    """What readers of the release are told: public words, printed as they stand."""
-
-    title = optional(TextForm("a title"), "The title of the publication.", "Persons of Sampleland")
-    description = optional(TextForm("a description"), "What it is about, in a paragraph.",
-        "Counts of persons by age, sex and region.")
-    contact = optional(TextForm("whom to ask"),
-        "Who answers questions about it: an office, an address for mail.",
-        "Statistics Sampleland, info@stats.example")
-    licence = optional(TextForm("a licence"),
-        "What others may do with it: the name of a licence, or its address.", "CC-BY-4.0")
-    period = optional(TextForm("a period"), "The time that the records are from.", "2024")
-    area = optional(TextForm("an area"), "Where they are from.", "Sampleland")
-    next_update = optional(TextForm("the next update"), "When the next release is due.",
-        "2026-09")
-    notes = optional(TextForm("notes"), "What else a reader should know.",
-        "Institutions are not covered.")

@@ -17,7 +17,8 @@ from itertools import compress
 
 from dpquery.limits import MAX_DESCRIPTIONS, MAX_SUMMED_VALUE
 from dpquery.spec.columns import PERSON_ROWS, Attribute, Categorical, Column, Integers, person_rows
-from dpquery.spec.parsing.fields import (
+from dpquery.spec.parsing.item_fields import (
+    NAME_LIST,
     SUMMED_BY_NAME,
     SUMMED_LIST,
     ItemFields,
@@ -26,7 +27,6 @@ from dpquery.spec.parsing.fields import (
     PersonRowsFields,
     SumFields,
 )
-from dpquery.spec.parsing.item_fields import NAME_LIST
 from dpquery.spec.parsing.predicate_sets import (
     Scope,
     Sets,

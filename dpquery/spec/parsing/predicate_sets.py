@@ -11,14 +11,6 @@ from typing import assert_never
 from dpquery.limits import MAX_TABLE_QUERIES, MAX_TABLES
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.numbers import number
-from dpquery.spec.parsing.fields import (
-    RANGE_WORDS,
-    SET_WORDS,
-    SPANS,
-    ConditionFields,
-    RangeFields,
-    SetFields,
-)
 from dpquery.spec.parsing.forms import (
     ByName,
     ListOf,
@@ -37,6 +29,14 @@ from dpquery.spec.parsing.hierarchies import (
     naming_levels,
     read_group,
     read_level,
+)
+from dpquery.spec.parsing.item_fields import (
+    RANGE_WORDS,
+    SET_WORDS,
+    SPANS,
+    ConditionFields,
+    RangeFields,
+    SetFields,
 )
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.predicates import (

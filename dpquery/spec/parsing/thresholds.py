@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from dpquery.limits import MAX_DRAW_SUM_BITS, MAX_DRAW_SUMS, MAX_DRAWN_FROM, MAX_DRAWN_SETS
 from dpquery.spec.columns import Attribute
-from dpquery.spec.parsing.fields import TARGET_OF_EACH, ThresholdFields
+from dpquery.spec.parsing.item_fields import TARGET_OF_EACH, ThresholdFields
 from dpquery.spec.parsing.predicate_sets import Scope, Sets, table
 from dpquery.spec.parsing.yaml_nodes import Node, TextNode
 from dpquery.spec.predicates import IdentitySet, PredicateSet
