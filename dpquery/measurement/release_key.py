@@ -63,11 +63,10 @@ from dpquery.operators.factors import (
     Identity,
     IdentityRows,
     Ones,
-    PIdentity,
     Stacked,
     Valued,
 )
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.plan_file.rehearsals import RapSettings

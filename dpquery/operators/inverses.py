@@ -13,9 +13,9 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dpquery.arrays import Floats, Numbers
-from dpquery.operators.factors import Dense, Factor, Groups, Ones, PIdentity, Stacked
+from dpquery.operators.factors import Dense, Factor, Groups, Ones, Stacked
 from dpquery.operators.gram import Matrix, Mixture, Structured, diagonal, times, trace_with
-from dpquery.operators.p_identity import BlockInverse, BlockPIdentity
+from dpquery.operators.p_identity import BlockInverse, BlockPIdentity, PIdentity
 from dpquery.operators.ranges import OrderedInverse
 from dpquery.operators.trees import Hierarchy, Tree, TreeInverse
 

@@ -1,10 +1,4 @@
-"""p-Identities of long ordered attributes: rows within blocks of codes, and rows over the blocks.
-
-A p-Identity of n codes needs some n / 16 rows, most of which look at a few neighbours. Here `inner`
-rows stay within one block of `size` codes that follow one another, `outer` ones are constant on
-every block, and the diagonal stands above both: O(n) numbers where the rows written out are O(n^2).
-The inverse of its Gram is of the same kind ([MATH] 2).
-"""
+"""p-Identities: a diagonal above a few rows, written out or, for long attributes, within blocks."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -21,8 +15,64 @@ from dpquery.operators.ranges import OrderedInverse
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
+class PIdentity(Factor):
+    """A diagonal on top of a few dense rows: [diag(d); B], the shape of a p-Identity strategy.
+
+    A p-Identity ([HDMM18] Def. 9) is [I; Theta] D with D = diag(1 + 1'Theta)^-1, so d = diag(D) and
+    B = Theta D. Products with d and B cost O(p n) a column, the inverse Gram O(p n^2).
+    """
+
+    held = ("diagonal", "rows")
+
+    def __init__(self, diagonal: Numbers, rows: Numbers) -> None:
+        if rows.shape[1] != diagonal.shape[0]:
+            raise ValueError(f"{rows.shape[1]} columns below a diagonal of {diagonal.shape[0]}")
+        self.diagonal, self.rows = np.asarray(diagonal), np.ascontiguousarray(rows)
+        self.dtype = np.result_type(self.diagonal, self.rows)
+        self.shape = (len(diagonal) + len(rows), len(diagonal))
+
+    def matmat(self, X: Numbers) -> Numbers:
+        return np.concatenate([self.diagonal[:, None] * X, self.rows @ X])
+
+    def rmatmat(self, Y: Numbers) -> Numbers:
+        n = self.shape[1]
+        return np.asarray(self.diagonal[:, None] * Y[:n] + self.rows.T @ Y[n:])
+
+    def gram(self) -> Floats:
+        B = self.rows.astype(np.float64)
+        return np.diag(self.diagonal.astype(np.float64) ** 2) + B.T @ B
+
+    @cached_property
+    def max_abs(self) -> int:
+        peak = max(np.abs(self.diagonal).max(), np.abs(self.rows).max(initial=0))
+        return int(np.ceil(peak))
+
+    def column_norms(self, power: int) -> Numbers:
+        below = (np.abs(self.rows) ** power).sum(axis=0)
+        return np.asarray(np.abs(self.diagonal) ** power + below)
+
+    def column_counts(self) -> Ints:
+        return np.asarray((self.diagonal != 0) + (self.rows != 0).sum(axis=0))
+
+    def row_powers(self, power: int) -> Floats:
+        if power == 0:
+            return super().row_powers(power)
+        above = self.diagonal.astype(np.float64) ** power
+        return np.concatenate([above, (self.rows.astype(np.float64) ** power).sum(axis=1)])
+
+    @cached_property
+    def row_squares(self) -> Numbers:
+        return np.concatenate([self.diagonal**2, (self.rows**2).sum(axis=1)])
+
+
 class BlockPIdentity(Factor):
-    """[diag(d); the inner rows of every block; the outer rows]; the last block may be cut off."""
+    """[diag(d); the inner rows of every block; the outer rows]; the last block may be cut off.
+
+    A p-Identity of n codes needs some n / 16 rows, most of which look at a few neighbours. Here
+    `inner` rows stay within one block of `size` codes that follow one another, `outer` ones are
+    constant on every block: O(n) numbers where the rows written out are O(n^2). The inverse of its
+    Gram is of the same kind ([MATH] 2).
+    """
 
     held = ("size", "diagonal", "inner", "outer")
 

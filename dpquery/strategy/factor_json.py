@@ -12,9 +12,9 @@ import numpy as np
 
 from dpquery.arrays import Numbers
 from dpquery.limits import LARGEST_INTEGER
-from dpquery.operators.factors import Dense, Factor, Identity, Ones, PIdentity, total
+from dpquery.operators.factors import Dense, Factor, Identity, Ones, total
 from dpquery.operators.inverses import inverse_gram
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import (

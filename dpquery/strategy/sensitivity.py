@@ -30,8 +30,8 @@ import numpy as np
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.operators.blocks import Block, jointly_met, threshold_sum
 from dpquery.operators.cells import OrbitRows, Spread
-from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, PIdentity, Valued
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, Valued
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.strategy.strategy import (
     Noise,

@@ -23,8 +23,8 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_MATRICES_BYTES, MAX_MATRIX_BYTES, MAX_STRATEGY_CELLS
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.cells import CellClassBlock
-from dpquery.operators.factors import Dense, Factor, Identity, Ones, PIdentity, Sent
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.factors import Dense, Factor, Identity, Ones, Sent
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.strategy.algebra.query_powers import QueryPairs, RowSums
 from dpquery.strategy.algebra.subsets import Subset

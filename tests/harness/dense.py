@@ -22,18 +22,9 @@ from dpquery.operators.cells import (
     cell_classes,
     queries_of_classes,
 )
-from dpquery.operators.factors import (
-    Dense,
-    Groups,
-    Identity,
-    Ones,
-    PIdentity,
-    Stacked,
-    Valued,
-    total,
-)
+from dpquery.operators.factors import Dense, Groups, Identity, Ones, Stacked, Valued, total
 from dpquery.operators.gram import Mixture, Structured
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.strategy.optimize.fixed_point import independent

@@ -24,16 +24,8 @@ from dpquery.measurement.rounds.query import RoundsQuery
 from dpquery.measurement.rounds.tables import CandidateTables, TableRounds
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import CompiledSpec
-from dpquery.operators.factors import (
-    Dense,
-    Groups,
-    Identity,
-    Ones,
-    PIdentity,
-    Stacked,
-    Valued,
-    total,
-)
+from dpquery.operators.factors import Dense, Groups, Identity, Ones, Stacked, Valued, total
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy
 from dpquery.plan_file.rehearsals import RapSettings

@@ -26,7 +26,8 @@ from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.text_files import Dialect
 from dpquery.operators.cells import cell_classes
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Identity, PIdentity, total
+from dpquery.operators.factors import Identity, total
+from dpquery.operators.p_identity import PIdentity
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.parsing.read import parse

@@ -31,7 +31,8 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Centered, Dense, Identity, PIdentity
+from dpquery.operators.factors import Centered, Dense, Identity
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import Prefix
 from dpquery.operators.trees import Hierarchy
 from dpquery.releases.folder import noisy_files

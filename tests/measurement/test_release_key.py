@@ -38,12 +38,11 @@ from dpquery.operators.factors import (
     Identity,
     IdentityRows,
     Ones,
-    PIdentity,
     Stacked,
     Valued,
     Weighted,
 )
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.releases.folder.answers import answers_key

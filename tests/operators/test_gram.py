@@ -9,7 +9,7 @@ from dense import dense_workload, random_workload
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.rounds.queries import _clashes, _joint, _slack, family_sizes, squared_move
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Dense, Groups, Identity, PIdentity, Stacked, total
+from dpquery.operators.factors import Dense, Groups, Identity, Stacked, total
 from dpquery.operators.gram import (
     Mixture,
     Structured,
@@ -26,6 +26,7 @@ from dpquery.operators.gram import (
     weighted_sum,
 )
 from dpquery.operators.inverses import inverse_times, inverse_trace, p_identity_inverse, quadratic
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.strategy.search.select import select
 

@@ -33,14 +33,13 @@ from dpquery.operators.factors import (
     Identity,
     IdentityRows,
     Ones,
-    PIdentity,
     Stacked,
     Valued,
     Weighted,
     total,
     weighted,
 )
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, Ranges, WidthRanges
 from dpquery.operators.trees import Hierarchy
 

@@ -14,15 +14,8 @@ from town import ANY, ok, plan_town
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import (
-    Dense,
-    Groups,
-    Identity,
-    IdentityRows,
-    PIdentity,
-    Stacked,
-    total,
-)
+from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Stacked, total
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction import agreeing_tables, joint_counts
 from dpquery.reconstruction.agreeing_tables import AgreeingTables

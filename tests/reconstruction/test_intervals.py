@@ -17,7 +17,8 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from dpquery.operators.blocks import Block, product
-from dpquery.operators.factors import Dense, Identity, PIdentity, total
+from dpquery.operators.factors import Dense, Identity, total
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.derived import (

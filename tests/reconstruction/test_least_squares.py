@@ -19,7 +19,8 @@ from test_shapes import every_shape, row_coefficients, strategies
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.compile import IMPOSSIBLE, ImpossibleCells, KnownAnswers, PublicFacts
-from dpquery.operators.factors import Dense, Groups, Identity, PIdentity, Stacked, total
+from dpquery.operators.factors import Dense, Groups, Identity, Stacked, total
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.checks import CONTRADICTED, laplace_squares
 from dpquery.reconstruction.checks import tested_facts as given_tests

@@ -17,8 +17,9 @@ import dpquery.strategy.algebra.joint_system as joint_module
 from dpquery.measurement.rounds.run import MeasuredRun, Round
 from dpquery.measurement.rounds.tables import CandidateTables, TableRounds
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Dense, Identity, PIdentity, total
+from dpquery.operators.factors import Dense, Identity, total
 from dpquery.operators.inverses import inverse_gram
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import Prefix
 from dpquery.public_chance import PublicChance, public_seed
 from dpquery.reconstruction.adaptive_fits import AdaptiveFit, merged_components, released_rows

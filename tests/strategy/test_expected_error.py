@@ -20,7 +20,8 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.noise.calibration import _on_grid, calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Dense, Identity, Ones, PIdentity
+from dpquery.operators.factors import Dense, Identity, Ones
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.progress import reporting

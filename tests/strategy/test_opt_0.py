@@ -16,16 +16,7 @@ import dpquery.strategy.optimize.opt_0_laplace as opt_0_laplace
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.operators.blocks import Workload, product
-from dpquery.operators.factors import (
-    Dense,
-    Groups,
-    Identity,
-    IdentityRows,
-    Ones,
-    PIdentity,
-    Stacked,
-    total,
-)
+from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Ones, Stacked, total
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
 from dpquery.operators.inverses import (
     inverse_array,
@@ -35,7 +26,7 @@ from dpquery.operators.inverses import (
     quadratic,
 )
 from dpquery.operators.inverses import inverse_array as written
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy
 from dpquery.progress import reporting

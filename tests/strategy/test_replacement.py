@@ -28,8 +28,8 @@ from dpquery.measurement.noise.calibration import (
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Centered, Dense, Identity, PIdentity, total
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.factors import Centered, Dense, Identity, total
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.spec.parsing.read import parse

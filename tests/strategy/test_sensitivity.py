@@ -24,8 +24,8 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.cells import CellClassBlock, OrbitRows
-from dpquery.operators.factors import Dense, Identity, PIdentity, total
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.factors import Dense, Identity, total
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.reconstruction.intervals import half_widths, standard_errors

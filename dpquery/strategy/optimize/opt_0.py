@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.operators.factors import Dense, Factor, Identity, PIdentity, total
+from dpquery.operators.factors import Dense, Factor, Identity, total
 from dpquery.operators.gram import (
     Gram,
     Matrix,
@@ -44,7 +44,7 @@ from dpquery.operators.inverses import (
     inverse_trace,
     p_identity_inverse,
 )
-from dpquery.operators.p_identity import BlockPIdentity
+from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import Columns, Ranges
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator

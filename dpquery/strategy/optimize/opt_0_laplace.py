@@ -16,7 +16,6 @@ import numpy as np
 from scipy.linalg import lapack
 
 from dpquery.arrays import Floats, Ints
-from dpquery.operators.factors import PIdentity
 from dpquery.operators.gram import (
     Matrix,
     Mixture,
@@ -29,6 +28,7 @@ from dpquery.operators.gram import (
     trace,
 )
 from dpquery.operators.inverses import DiagonalLessRows, inverse_trace, p_identity_inverse
+from dpquery.operators.p_identity import PIdentity
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.orbits import (

@@ -20,8 +20,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.factors import Dense, Ones, PIdentity
+from dpquery.operators.factors import Dense, Ones
 from dpquery.operators.gram import Gram, array_of, is_of_values, total_sum, trace
+from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.trees import Tree
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
