@@ -155,15 +155,16 @@ def _show_plan(
     why: bool,
     as_json: bool,
 ) -> None:
-    from dpquery.cli.show_plan import plan_grids, plan_json, why_grids
-    from dpquery.cli.show_worth import BEYOND_BUDGET
+    from dpquery.cli.show_plan import BEYOND_BUDGET, plan_grids
+    from dpquery.cli.show_why import candidates_grid, plan_json, why_grids
 
     if as_json:
         print_json(plan_json(report))
     elif why:
         print_grids(why_grids(report, candidates=candidates))
     else:
-        print_grids(plan_grids(report, files, candidates=candidates))
+        compared = [candidates_grid(report)] if candidates else []
+        print_grids([*plan_grids(report, files), *compared])
     say_new(report.new)
     if files.plan is not None:
         if cap_changed:

@@ -1,191 +1,450 @@
-"""What `plan` prints, as plain rows and JSON values: no terminal, no colours, no data."""
+"""The screen of `plan`: what each table is worth before it is paid for, and what is next."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 
 from dpquery.cli.screen import Grid, PlanFiles
-from dpquery.cli.show_comparison import (
-    WEIGHTED,
-    closest_grids,
-    closest_words,
-    cost,
-    domain_grid,
-    domain_json,
-    fit_grids,
-    guarantee_text,
-    other_objective,
-    otherwise,
-    rehearsals_json,
-    risk,
-    rmse_text,
-    share_words,
-    worst_words,
-)
-from dpquery.cli.show_release import room_json
-from dpquery.cli.show_worth import (
-    BEYOND_BUDGET,
-    expected_grid,
-    least_words,
-    ratio_to_bound,
-    sample_notes,
-    worth_grid,
-    worth_json,
-)
+from dpquery.cli.show_comparison import closest_words, cost, guarantee_text
+from dpquery.commands.defaults import PLAN_PATH
+from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached, Reached
-from dpquery.releases.budget_words import delta_words
-from dpquery.releases.manifest_facts import SummedFacts, summed_facts
-from dpquery.releases.words import count, figure, percent, rows_counted
+from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
+from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
+from dpquery.releases.report.derived import width_unit
+from dpquery.releases.report.figures import GRADE_NAMES, GRADES
+from dpquery.releases.statement import sure_percent
+from dpquery.releases.words import (
+    count,
+    figure,
+    percent,
+    rounded,
+    rows_counted,
+    weight_words,
+    within,
+)
+from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
-from dpquery.strategy.search.select import CLOSED_FORMS, LEFT_OUT
 
-PUBLISHED = {name for name, _ in CLOSED_FORMS}
-TARGETS = "x targets"
+BEYOND_BUDGET = (
+    "the targets cost more than the whole budget: no release meets all of them; ask for less, or "
+    "declare a larger budget"
+)
+
+PROXY_PUBLIC = (
+    "must be public, since what is expected is made of it; if it holds the records to be "
+    "protected, delete this plan and plan again without --proxy"
+)
+DERIVED_UNKNOWN = (
+    "errors of derived items depend on the number of records; --rows says about how many there are"
+)
+
 FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
-_IN_COUNTS = ("rmse", "weighted_rmse", "max_std_error", "score")  # figures of a candidate
-OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
+
+BEARABLE = 0.25  # by so much others may be worse for the weakest table
+
+BEST = 1e-4  # of a proven bound: no strategy is better by more
+
+MOST_WORTHS = 7  # lines of the first screen
+
+MOST_DERIVED = 4  # likewise
+
+LEFT_OUT_SHOWN = 6  # columns that the first screen names
 
 
-def plan_grids(report: PlanReport, files: PlanFiles, *, candidates: bool = False) -> list[Grid]:
+def plan_grids(report: PlanReport, files: PlanFiles) -> list[Grid]:
     """Return what a plan is worth before it is paid for, what was asked, and what is next."""
-    return [
-        worth_grid(report, files),
-        *([_target_grid(report)] if report.reached or report.derived else []),
-        *_sweep_grids(report),
-        *([_candidates_grid(report)] if candidates else []),
-    ]
+    return [_worth_grid(report, files), *asked_grids(report)]
 
 
-def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
-    """Return all that is known of a plan: what it is worth, why it was chosen, who is counted."""
-    spec, best = report.spec, report.priced[0]
-    compared = sum(len(priced.selection.candidates) for priced in report.priced)
-    notes = [
-        *([BEYOND_BUDGET] if report.targets_beyond_budget else []),
-        *closest_words(report),
-        *worst_words(report),
-        *_total_words(report),
-        *report.facts,
-        *share_words(spec),
-        _chosen(report),
-        *([] if candidates else [f"--candidates shows the {compared} strategies compared"]),
-        cost(report),
-        *otherwise(report),
-        *other_objective(report),
-        *least_words(report),
-        risk(report),
-    ]
-    notes += _unfinished(report)
-    notes += _rows_of_persons(spec)
-    notes += [words for _, words in sample_notes(report)]
-    if spec.dataset.parent is not None:
-        notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
-    notes += [words for words in (_counted(report), report.remark) if words]
-    notes += delta_words(report.delta, spec.budget, report.records)
-    notes += spec.remarks
-    if report.epsilon == 1:
-        notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
+def asked_grids(report: PlanReport) -> list[Grid]:
+    """Return what was asked beside the plan: its targets, and errors at other epsilons."""
+    targets = [_target_grid(report)] if report.reached or report.derived else []
+    return [*targets, *_sweep_grids(report)]
+
+
+def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
+    """Return a line a table, and one each on the weakest, the price, the risk and what is next."""
+    spec, worth = report.spec, report.worth
+    records = worth.items[0].records
+    noun = "records" if spec.privacy.weight is None else "by weight"
+    about = "" if records is None else f", about {records:,} {noun}"
+    declared = spec.expected_total
+    if declared not in (None, records):
+        about += f" (the spec says {declared:,})"
+    delta = f" (delta {power(float(report.delta))})" if report.delta else ""
     title = (
-        f"{spec.dataset.id}: {count(spec.queries, 'query')} in "
-        f"{count(len(spec.items), 'item')}, "
-        f"{guarantee_text(report)}: expected error"
+        f"{spec.dataset.id}: {count(spec.queries, 'answer')} in {count(len(spec.items), 'table')} "
+        f"at epsilon {float(report.epsilon):g}{delta}{about}"
     )
-    grids = [_item_grid(best, spec, title, notes), expected_grid(report)]
-    grids += [_target_grid(report)] * bool(report.reached or report.derived)
-    grids += _sweep_grids(report)
-    grids += [_candidates_grid(report)] * candidates
-    return [*grids, *closest_grids(report), *fit_grids(report), domain_grid(spec)]
+    columns, rows = _worth_rows(report)
+    notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
+    return Grid(title, columns, rows, tuple(notes))
 
 
-def _counted(report: PlanReport) -> str:
-    """Say what losses are added up as, and that pure ones are held to the smaller of two sums."""
-    two = report.room is not None and len(report.room.funds.tighter.sums) > 1
-    also = "; while every release is pure their epsilons are added up too, and the smaller counts"
-    return report.counted + also if two and report.counted else report.counted
+def expected_grid(report: PlanReport) -> Grid:
+    """Return a line for each table and each derived item, and what is expected on which records."""
+    words = report.worth.judged_on
+    judged = [f"what to expect is judged on {words}", GRADES] if words else []
+    columns, rows = _worth_rows(report, whole=True)
+    return Grid("what to expect", columns, rows, tuple(judged))
 
 
-def _total_words(report: PlanReport) -> list[str]:
-    """Say how well the number of all records is known, where that is worse than any answer."""
-    if report.total is None or report.total <= report.priced[0].max_std_error:
-        return []
+def _worth_rows(
+    report: PlanReport, *, whole: bool = False
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Return headings and lines, of the weakest tables and derived items or of the whole plan."""
+    worth = report.worth
+    amount = "{:,} records" if report.spec.privacy.weight is None else "a weight of {:,}"
+    weakest = sorted(worth.items, key=_weakness, reverse=True)
+    few = whole or len(weakest) <= MOST_WORTHS + 1
+    shown = set(weakest if few else weakest[:MOST_WORTHS])
+    rows = [_worth_row(item, amount) for item in worth.items if item in shown]
+    others = [item for item in worth.items if item not in shown]
+    if others:
+        counts = [item for item in others if item.judged] or others
+        grades = {grade for item in others for grade in item.grades}
+        expect = " or ".join(grade for grade in GRADE_NAMES if grade in grades)
+        if not all(item.judged for item in others):
+            most = max(item.good_from for item in others)
+            expect = f"good from {amount.format(most)} at best"
+        name, size = f"{len(others)} others (--why)", f"{sum(item.queries for item in others):,}"
+        width = f"±{rounded(max(item.within for item in counts))}"
+        flagged = rounded(max(item.flagged_below for item in counts))
+        rows.append((name, size, width, flagged, "", expect))
+    most_lost = sorted(worth.derived, key=lambda item: item.lost / max(item.rows, 1), reverse=True)
+    more = [] if whole else most_lost[MOST_DERIVED:]
+    rows += [_derived_row(item) for item in worth.derived if item not in more]
+    if more:
+        lost, size = (sum(each) for each in zip(*((m.lost, m.rows) for m in more), strict=True))
+        name = f"{len(more)} more derived (--why)"
+        rows.append((name, f"{size:,}", "", "", "", _lost(lost, size)))
+    columns = ("table", "answers", "95 % within", "flagged below", "average cell", "expect")
+    if worth.items[0].records is not None:
+        return columns, tuple(rows)
+    return (*columns[:4], *columns[5:]), tuple((*row[:4], *row[5:]) for row in rows)
+
+
+def _weakness(item: ItemWorth) -> tuple[bool, bool, float, float]:
+    """Return what is larger of the weakest items; after the weak ones those of unknown size."""
+    unknown = bool(item.needs) or (item.share is None and not item.judged)
+    return item.grade == "weak" and not item.needs, unknown, *item.weakness
+
+
+def _worth_row(item: ItemWorth, amount: str) -> tuple[str, ...]:
+    average = "" if item.average is None or item.needs is not None else rounded(item.average)
+    if item.needs is not None:
+        expect = _needs_words(item.needs)
+    elif item.grade is not None:
+        shares = " to ".join(map(within, item.within_shares))
+        expect = f"{' or '.join(item.grades)}, {shares}"
+    elif item.share is None:
+        expect = f"good from answers of {item.good_from:,}"
+    else:
+        expect = f"good from {amount.format(item.good_from)} at best"
+    return (
+        item.name,
+        f"{item.queries:,}",
+        f"±{rounded(item.within)}",
+        rounded(item.flagged_below),
+        average,
+        expect,
+    )
+
+
+def _needs_words(needs: Mapping[str, int]) -> str:
+    """Say how many records must meet a condition, which nobody declares, for each verdict."""
+    if not needs:
+        return "weak, even if all records meet `where`"
+    good, fair = needs.get("good"), needs["fair"]
+    if good is None:
+        return f"fair if {fair:,} meet `where`, else weak"
+    under = f"weak below {fair:,}" if fair < good else "else weak"
+    return f"good if {good:,} meet `where`, {under}"
+
+
+def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
+    """Return one line for a derived item, whose interval is in its own unit."""
+    scale, unit = width_unit(item.kind)
+    known = {rounded(scale * width): width for width in (item.milder, item.within) if width}
+    typical = " to ".join(f"±{text}" for text, _ in sorted(known.items(), key=lambda one: one[1]))
+    worst = "" if item.at_worst is None else f"at worst ±{rounded(scale * item.at_worst)}{unit}"
+    expect = ", ".join(
+        filter(None, (item.kind, worst * (item.rows > 1), _lost(item.lost, item.rows)))
+    )
+    if item.kind == "merged":
+        missed = f"{item.lost:,} too noisy even so" if item.lost else "if as large as expected"
+        expect = f"{count(item.rows, 'row')} by merging, {missed}"
+    return f"{item.name}", f"{item.rows:,}", f"about {typical}{unit}" * bool(known), "", "", expect
+
+
+def _lost(lost: int, rows: int) -> str:
+    """Say how many rows are likely to have no estimate."""
+    return f"{lost:,} of {count(rows, 'row')} likely to have no estimate" if lost else ""
+
+
+def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
+    """Return the lines below the tables, each under the word that it begins with."""
+    spec, worth = report.spec, report.worth
+    is_weak = worth.weakest.grade == "weak" and not report.plan.targets
+    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))]
+    notes += [("closest", words) for words in closest_words(report)]
+    notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
+    notes += [("targets", words) for words in least_words(report)]
+    notes += [("price", price_words(report)), ("risk", risk_words(report))]
+    notes += [("delta", words) for words in delta_words(report.delta, spec.budget, report.records)]
+    if spec.derived and worth.items[0].records is None:
+        notes.append(("derived", DERIVED_UNKNOWN))
+    if worth.proxy is not None:
+        notes.append(("proxy", f"{worth.proxy} {PROXY_PUBLIC}"))
+    notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
+    notes += sample_notes(report)
+    notes += [("note", words) for words in _remarks(report)]
     return [
-        "no item asks for the number of all records, which counts those with other values too: it "
-        f"is typically off by {figure(report.total)}; an item `product: {{}}` makes it better"
+        *notes,
+        ("wrote", f"{files.plan or 'nothing (--dry-run)'}; {_chosen_words(report)}"),
+        ("next", _next_words(report, files)),
     ]
 
 
-def _unfinished(report: PlanReport) -> list[str]:
-    names = [
-        f"{candidate.name} ({priced.selection.noise})"
-        for priced in report.priced
-        for candidate in priced.selection.candidates
-        if candidate.stopped
-    ]
-    if not names:
+def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
+    """Say what the cap of weights may cost, and how noise compares with the error of the sample."""
+    weight, worth = report.spec.privacy.weight, report.worth
+    if weight is None:
         return []
-    return [f"not finished: {', '.join(names)}; may be better: give --time-limit more seconds"]
+    total, records, cap = worth.items[0].records, report.records, float(weight.at_most)
+    mean = f", {rounded(cap * records / total)} times the mean" if total and records else ""
+    lost = (
+        f"{cap:g} at most{mean}: half of that halves the noise. What larger ones lose by it is "
+        "missing from every answer, and in no interval; dpquery check counts it"
+    )
+    if weight.design_effect is not None:
+        lost += "; a tenth of epsilon, or of what Gaussian noise spends, measures squared weights"
+    compared, told = [], []
+    for item in worth.items:
+        if weight.effective and (error := item.sample_std(weight.effective)):
+            compared.append(f"{item.name} {percent(math.hypot(1, item.rmse / error) - 1)}")
+            if size := item.sampled_from(weight.effective, cap):
+                told.append(f"{item.name} {rounded(float(f'{size:.2g}'))}")
+    if not compared:
+        return [("weights", lost)]
+    words = f"what noise adds to the error of a simple sample of {weight.effective:,} records, in "
+    words += f"cells of average size: {', '.join(compared)}"
+    if weight.design_effect is not None:
+        words += f"; answers have a sampling_std from about these sizes on: {', '.join(told)}"
+    return [("weights", lost), ("sample", words)]
 
 
-def _candidates_grid(report: PlanReport) -> Grid:
-    """Return the compared strategies, the better noise and the better strategy first."""
-    best = report.priced[0]
-    rows: list[tuple[str, ...]] = []
-    strong = 0
-    columns = _columns(report)
-    for priced in report.priced:
-        for candidate in sorted(priced.selection.candidates, key=lambda c: c.score or float("inf")):
-            if candidate.rmse is None and candidate.name in PUBLISHED and not _says_all(candidate):
-                continue  # the baselines are many, and their reasons are in the JSON
-            if priced is best and candidate.name == best.selection.best:
-                strong = len(rows)
-            rows.append(_candidate_row(priced, candidate, columns))
-        if priced.selection.bound_score is not None:
-            rows.append(_bound_row(priced, report, columns))
-    return Grid("strategies compared", columns, tuple(rows), (), strong)
+def _next_words(report: PlanReport, files: PlanFiles) -> str:
+    """Say what is run next: a release that the budget can pay for, or what helps if none fits."""
+    spec, fitting = quote(str(files.spec)), _fitting_options(report)
+    check, released = f"dpquery check data.csv {spec}", report.room and report.room.funds
+    if not fitting:
+        words = f"no release fits: declare a larger `budget:` in {spec}, then run "
+        words += f"`dpquery plan {spec} --change-cap`"
+        return words + (f"; {STILL_FREE}" if released and released.account.spent else "")
+    plan = "" if str(files.plan) == PLAN_PATH else f" --plan {quote(str(files.plan))}"
+    delta = report.delta != report.spec.privacy.delta
+    plan += f" --delta {power(float(report.delta))}" if delta else ""
+    command = "this command without --dry-run"
+    if files.plan is not None:
+        command = f"dpquery release data.csv{plan} {fitting}"
+    words = f"{check} first, since a file cut off is charged too; then {command}"
+    asked, reached = _asked(report), (*report.reached, *report.derived)
+    if fitting == asked:
+        return words + ", which misses targets" * (not all(one.met for one in reached))
+    missed = ", and misses the targets" if report.least else ""
+    return f"{words} ({asked} does not fit; {fitting} does{missed})"
 
 
-def _rows_of_persons(spec: Spec) -> list[str]:
-    """Return how many rows of a person count, and what the first of them may be."""
-    privacy = spec.privacy
-    if privacy.person is None:
-        return []
-    counted = rows_counted(privacy.max_rows, keep=privacy.keep)
-    notes = [counted[0].lower() + counted[1:]]
-    if privacy.keep == "first":
-        notes.append(
-            "warning: a file that is sorted loses what stands last of each person; "
-            "without `keep: first` any of them count"
-        )
-    return notes
+def _asked(report: PlanReport) -> str:
+    return f"--epsilon {epsilon_text(report.epsilon)}"
 
 
-def _columns(report: PlanReport) -> tuple[str, ...]:
-    """Return the columns of the comparison: what plays no part is left out."""
-    weighted = (WEIGHTED,) if report.spec.weighted else ()
-    targets = (TARGETS,) if report.plan.targets else ()
-    return ("noise", "strategy", "RMSE", *weighted, "max std error", *targets, "x bound", "remark")
+def _fitting_options(report: PlanReport) -> str:
+    """Return the options of a release that fits: as asked, or with other noise, or the largest."""
+    if report.room is not None and report.room.repetitions:
+        return _asked(report)
+    linear = "--mechanism linear " if report.plan.preferred else ""
+    rooms = {noise: room for noise, room in report.rooms.items() if room.largest}
+    for noise, room in rooms.items():
+        if room.repetitions:
+            return f"{_asked(report)} {linear}--noise {noise}"
+    if not rooms:
+        return ""
+    noise, room = max(rooms.items(), key=lambda one: one[1].largest or 0)
+    return f"--epsilon {epsilon_text(room.largest or report.epsilon)} {linear}--noise {noise}"
 
 
-def _item_grid(best: SelectionAtBudget, spec: Spec, title: str, notes: Sequence[str]) -> Grid:
-    columns: tuple[str, ...] = ("item", "queries", "RMSE", "max std error")
-    items: list[tuple[str, ...]] = [
-        (item.name, f"{item.queries:,}", figure(item.rmse), figure(item.max_std_error))
-        for item in best.items
+def remedy_words(report: PlanReport) -> list[str]:
+    """Say which item is weak for its size and what to do, and which weights are nearly free."""
+    worth, lines = report.worth, []
+    weakest, is_weak = worth.weakest, worth.weakest.grade == "weak" and not report.plan.targets
+    by_item = {weighed.item: weighed for weighed in worth.weighed}
+    if is_weak:
+        is_table = weakest.share is not None  # of counts: there may be fewer and larger ones
+        remedies = ["coarser values"] * is_table
+        own = by_item.pop(weakest.name, None)
+        if own is not None and own.others <= BEARABLE:
+            remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
+        beside = "; give others that matter one too" * (len(worth.items) > 1)
+        about = rounded(float(report.epsilon) * weakest.rmse / worth.target)
+        target = f'--target "{weakest.name}: rmse <= {worth.target:g}"'
+        remedies.append(f"{target} (met from about epsilon {about}{beside})")
+        guesses = report.spec.prefer == "unbiased" and report.spec.privacy.weight is None
+        remedies += ["`prefer: closest`"] * guesses
+        too = "fine" if is_table else "small"
+        sure = "may be" if weakest.needs or len(weakest.grades) > 1 else "is"
+        lines.append(f"{weakest.name} {sure} too {too} for its noise: {', or '.join(remedies)}")
+    now = {item.name: item.within for item in worth.items}
+    return lines + [
+        f"{one.item} is ±{rounded(one.within)} with {_weight(one)}, not ±{rounded(now[one.item])} "
+        f"({_others(one)})"
+        for one in by_item.values()
+        if one.cheap
     ]
-    sums = _sums(spec)
-    if any(sums):
-        columns = (*columns, "in")
-        units = ("counts" if summed is None else f"sums of {summed.of}" for summed in sums)
-        items = [(*row, unit) for row, unit in zip(items, units, strict=True)]
-        notes = (
-            *(summed.words for summed in dict.fromkeys(sums) if summed is not None),
-            "in figures over several items, each error of a sum is divided by the most that one "
-            "record can add to it",
-            *notes,
+
+
+def _weight(weighed: Weighed) -> str:
+    return f"`weight: {weighed.weight:g}`"
+
+
+def _others(weighed: Weighed) -> str:
+    return f"others {percent(weighed.others)} worse at most"
+
+
+def price_words(report: PlanReport) -> str:
+    """Say what a release takes of the budget, how many fit, and what a single one could be."""
+    room, best = report.room, report.priced[0]
+    if room is None:
+        return cost(report)
+    account = room.funds.tighter
+    whose = f" of {account.dataset}" if account is room.funds.parent else ""
+    spent = f", {spent_share(account)} of which is spent" if account.spent else ""
+    grows = grows_unlike(report.epsilon, room.share, account.cap)
+    why = f" ({GROWS.partition(':')[0]})" if grows else ""
+    words = f"{percent(room.share)} of the budget{whose}{why}{spent}; "
+    if not room.repetitions:
+        return words + room_words(room, "such releases")
+    fit = "such release fits" if room.repetitions == 1 else "such releases fit"
+    words += f"{room.repetitions:,} {fit}"
+    single = report.single
+    if single is None or report.plan.preferred:
+        return words
+    return (
+        f"{words}. If it is the only one, --epsilon {epsilon_text(single.epsilon)} has "
+        f"{single.rmse / best.rmse:.2g} times the error"
+    )
+
+
+def risk_words(report: PlanReport) -> str:
+    """Say what the guarantee bounds, in a line."""
+    privacy = report.spec.privacy
+    pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
+    aside = "" if pure else f" ({power(float(report.delta))} aside)"
+    whose = "record" if privacy.person is None else "person"
+    guess = f"that one {whose} is in the file"
+    if privacy.neighbours == "replace":
+        guess = f"between two values of one {whose}"
+    most = sure_percent(float(report.epsilon))
+    return f"an even-odds guess {guess} rises to {most} at most{aside}"
+
+
+def _counts_words(spec: Spec) -> str:
+    """Say whose records are in no table, and where undeclared values count."""
+    names: dict[str, list[str]] = {"drop": [], "count": [], "show": []}
+    for attribute in spec.domain.in_data:
+        for column in attribute.columns:
+            names[column.other].append(column.name)
+
+    def named(columns: Sequence[str]) -> str:
+        more = len(columns) - LEFT_OUT_SHOWN
+        return ", ".join(columns[:LEFT_OUT_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+    words = [
+        f"records with an undeclared value of {named(names['drop'])} are in no table"
+        if names["drop"]
+        else "no record is left out because of a value"
+    ]
+    if names["count"]:
+        words.append(
+            f"one with an undeclared value (of {count(len(names['count']), 'column')}) is in "
+            "totals alone, so tables without a total miss it"
         )
-    return Grid(title, columns, tuple(items), tuple(notes))
+    if names["show"]:
+        shown = f"an undeclared value of {named(names['show'])}"
+        words.append(f"{shown} has a row other in tables by single values")
+    if spec.privacy.person is not None:
+        words.append(f"records without {spec.privacy.person} are in no table")
+        words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())
+    if (weight := spec.privacy.weight) is not None:
+        said = weight_words(weight.name, float(weight.at_most), float(weight.step))
+        words.append(said[0].lower() + said[1:])
+    return "; ".join(words)
+
+
+def _bin_words(spec: Spec) -> Iterator[str]:
+    """Yield what no error says of sums over bins, and of means that are made of them."""
+    attributes = spec.domain.attributes
+    for item in spec.items:
+        summed = item.summed
+        words = "" if summed is None else summed.rounding_words(attributes[summed.attribute])
+        if words:
+            means = [d.name for d in spec.derived if item.name in d.items]
+            yield f"{', '.join([item.name, *means])}: {words}"
+
+
+def _remarks(report: PlanReport) -> Iterator[str]:
+    """Yield what may not have been meant, and what was not looked at."""
+    spec, account = report.spec, report.room and report.room.funds.account
+    yield from spec.remarks
+    fixed = account and account.spent and account.cap.currency == "epsilon"
+    if spec.budget.delta and not report.delta and not fixed:
+        yield (
+            "Gaussian noise is left out, because the `delta` under privacy is 0; with "
+            f"`delta: {power(float(spec.budget.delta))}` there, as under budget, it is compared too"
+        )
+    if stopped := sum(c.stopped for one in report.priced for c in one.selection.candidates):
+        yield f"not finished: {count(stopped, 'search')}; give --time-limit more seconds"
+    yield report.remark
+
+
+def _chosen_words(report: PlanReport) -> str:
+    """Name the strategy, and how far from the best possible it is at most."""
+    best, preferred = report.priced[0], report.plan.preferred
+    ratio = ratio_to_bound(best, best.selection.figures)
+    named = best.selection.best if preferred is None else preferred.name
+    if ratio is None or preferred is not None:
+        return f"{named} (--why, --candidates)"
+    off = ""
+    if ratio >= 1 + BEST:
+        off = f"within {percent(ratio - 1)} of " if ratio < 1.5 else f"at most {ratio:.1f} times "
+    return f"{named}, {off}the best possible (--why, --candidates)"
+
+
+def least_words(report: PlanReport) -> list[str]:
+    """Say what each kind of noise needs to meet the targets, and which tables have none."""
+    derived = {item.name: item.items for item in report.spec.derived}
+    named = [n for of in report.plan.targets for n in (of.item, *derived.get(of.item, ()))]
+    others = [item.name for item in report.spec.items if item.name not in named]
+    return [
+        f"all targets are met from epsilon = {float(needed.epsilon):g} with "
+        f"{needed.noise.capitalize()} noise: {percent(needed.share)} of the budget"
+        + (", which cannot pay for it" if needed.share > 1 else "")
+        for needed in report.least
+    ] + [
+        "tables without a target share about 1 % of the budget; name them too if they matter, or "
+        "all of them with *"
+    ] * bool(report.least and others)
+
+
+def ratio_to_bound(priced: SelectionAtBudget, candidate: CandidateFigures) -> float | None:
+    """Return what is minimised over the least that it can be: like with like."""
+    bound = priced.selection.bound_score
+    return None if bound is None or candidate.score is None else candidate.score / bound
 
 
 def _target_grid(report: PlanReport) -> Grid:
@@ -241,160 +500,39 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
     return [Grid("error by epsilon", columns, tuple(rows), counted)]
 
 
-def plan_json(report: PlanReport) -> dict[str, object]:
-    """Return the plan's figures, in counts at the report's epsilon and delta."""
+def worth_json(report: PlanReport) -> dict[str, object]:
+    """Return what each item is worth, in its spec's order, and what would make the weakest better.
+
+    `grade`, `average` and `relative`, the error over the median answer of a made-up population, are
+    null where the number of records is not known; `grades` has a second one where a less uneven
+    population gives another.
+    """
+    worth = report.worth
     return {
-        "dataset": report.spec.dataset.id,
-        "new_on_record": list(report.new),
-        "queries": report.spec.queries,
-        "domain": domain_json(report.spec),
-        "epsilon": float(report.epsilon),
-        "delta": float(report.delta),
-        "chosen": {
-            "noise": report.priced[0].selection.noise,
-            "strategy": report.priced[0].selection.best,
-        },
-        "budget": None if report.room is None else room_json(report.room),
-        "risk": risk(report).removeprefix("risk: "),
-        "objective": "targets" if report.plan.targets else report.plan.objective,
-        **({} if report.total is None else {"total": {"std_error": report.total}}),
-        "selections": [_priced_json(priced, report) for priced in report.priced],
-        "targets": [
-            vars(reached.target) | {"reached": reached.figure, "met": reached.met}
-            for reached in report.reached
-        ]
-        + [_derived_json(reached) for reached in report.derived],
-        **({"derived_targets": list(report.derived_words)} if report.derived else {}),
-        "least_epsilons": [
-            {"noise": needed.noise, "epsilon": float(needed.epsilon), "budget_share": needed.share}
-            for needed in report.least
-        ],
-        "sweep": [
-            {
-                "epsilon": float(point.epsilon),
-                "noises": [
-                    {
-                        "noise": priced.selection.noise,
-                        "strategy": priced.selection.best,
-                        "rmse": priced.rmse,
-                        "weighted_rmse": priced.weighted_rmse,
-                        "max_std_error": priced.max_std_error,
-                        "budget_share": priced.share,
-                    }
-                    for priced in point.priced
-                ],
-            }
-            for point in report.sweep
-        ],
-        "worth": worth_json(report),
-        **rehearsals_json(report),
-        **({} if report.nearer is None else {"nearer": {"rmse": report.nearer}}),
-        **({"remark": report.remark} if report.remark else {}),
-    }
-
-
-def _derived_json(reached: DerivedReached) -> dict[str, object]:
-    return vars(reached.target) | {
-        "reached": None if math.isinf(reached.figure) else reached.figure,
-        "met": reached.met,
-        "rows": reached.rows,
-        "lost": reached.lost,
-        "unknown": reached.unknown,
-    }
-
-
-def _says_all(candidate: CandidateFigures) -> bool:
-    """Return whether the reason needs no words before it: not finished, or left out."""
-    return candidate.stopped or candidate.reason.startswith(LEFT_OUT)
-
-
-def _candidate_row(
-    priced: SelectionAtBudget, candidate: CandidateFigures, columns: Sequence[str]
-) -> tuple[str, ...]:
-    cells = {"noise": priced.selection.noise, "strategy": candidate.name}
-    if candidate.score is None:
-        cells["remark"] = (
-            candidate.reason if _says_all(candidate) else f"not applicable: {candidate.reason}"
-        )
-    else:
-        ratio = ratio_to_bound(priced, candidate)
-        cells |= {
-            "RMSE": figure(priced.std * (candidate.rmse or 0.0)),
-            WEIGHTED: figure(priced.std * (candidate.weighted_rmse or 0.0)),
-            "max std error": figure(priced.std * (candidate.max_std_error or 0.0)),
-            TARGETS: f"{priced.std * candidate.score:.3f}",
-            "x bound": "" if ratio is None else f"{ratio:.3f}",
-            "remark": "" if candidate.converged else "optimiser stopped early",
-        }
-    return tuple(cells.get(name, "") for name in columns)
-
-
-def _bound_row(
-    priced: SelectionAtBudget, report: PlanReport, columns: Sequence[str]
-) -> tuple[str, ...]:
-    bound = priced.std * (priced.selection.bound_score or 0.0)
-    minimised = "max std error" if report.plan.objective == "max" else rmse_text(report)
-    cells = {
-        "noise": priced.selection.noise,
-        "strategy": "(bound)",
-        minimised: figure(bound),
-        "x bound": "1.000",
-        "remark": "no strategy is better: proven",
-    }
-    if report.plan.targets:
-        del cells[minimised]
-        cells[TARGETS] = f"{bound:.3f}"
-    return tuple(cells.get(name, "") for name in columns)
-
-
-def _chosen(report: PlanReport) -> str:
-    best = report.priced[0]
-    candidate = best.selection.figures
-    chosen = "best linear strategy" if report.plan.preferred else "chosen"
-    text = f"{chosen}: {candidate.name} with {best.selection.noise.capitalize()} noise"
-    ratio = ratio_to_bound(best, candidate)
-    what = rmse_text(report) if report.plan.objective == "rmse" else "maximum standard error"
-    what = "what the targets take" if report.plan.targets else what
-    if ratio is None:
-        return f"{text}; no lower bound is known for this workload"
-    if ratio <= OPTIMAL:
-        return f"{text}; proven optimal in {what} within {ratio - 1:.2%}"
-    return f"{text}; at most {ratio:.3f} times the least error that any strategy can have"
-
-
-def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, object]:
-    selection, std = priced.selection, priced.std
-    exchange = report.exchanges.get(selection.noise)
-    bought = None if exchange is None else exchange.other
-    return {
-        "noise": selection.noise,
-        "best": selection.best,
-        "budget_share": priced.share,
-        "same_share": None
-        if bought is None
-        else {
-            "epsilon": float(bought.epsilon),
-            "rmse": bought.std * (selection.figures.rmse or math.inf),
-            "max_std_error": bought.std * (selection.figures.max_std_error or math.inf),
-        },
-        "bound_rmse": _times(selection.bound, std),
-        "bound_kind": selection.bound_kind,
-        "bound_score": _times(selection.bound_score, std),
-        "bound_score_kind": selection.bound_score_kind,
-        "candidates": [
-            vars(candidate) | {name: _times(getattr(candidate, name), std) for name in _IN_COUNTS}
-            for candidate in selection.candidates
-        ],
+        "records": worth.items[0].records,
+        "judged_on": worth.judged_on or None,
         "items": [
-            vars(item) | ({} if summed is None else {"summed": vars(summed)})
-            for item, summed in zip(priced.items, _sums(report.spec), strict=True)
+            {
+                "name": item.name,
+                "within_95": item.within,
+                "flagged_below": item.flagged_below,
+                "average": item.average,
+                "relative": item.relative,
+                "grade": item.grade,
+                "grades": item.grades,
+                "good_from": item.good_from,
+                "meet_where": item.meet,
+                "records_to_meet": item.needs,
+                "good_from_is_of": "an answer" if item.share is None else "the file",
+            }
+            for item in worth.items
         ],
+        "derived": [_renamed(vars(item)) for item in worth.derived],
+        "weakest": worth.weakest.name,
+        "weighed": [_renamed(vars(weighed)) for weighed in worth.weighed],
     }
 
 
-def _sums(spec: Spec) -> list[SummedFacts | None]:
-    return [summed_facts(item, spec) for item in spec.items]
-
-
-def _times(figure: float | None, std: float) -> float | None:
-    return None if figure is None else figure * std
+def _renamed(values: Mapping[str, object]) -> dict[str, object]:
+    """Return a record in which half of an interval is called by its level."""
+    return {"within_95" if name == "within" else name: value for name, value in values.items()}

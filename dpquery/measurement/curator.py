@@ -27,7 +27,7 @@ from dpquery.measurement.counting.tabulate import (
     tabulate,
 )
 from dpquery.measurement.discovery import Discovery
-from dpquery.measurement.ledger.caps import RETRIES, NoRoomError
+from dpquery.measurement.ledger.admission import RETRIES, NoRoomError
 from dpquery.measurement.ledger.events import JSON
 from dpquery.measurement.ledger.funds import STILL_FREE, Funds, Room, epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement

@@ -16,6 +16,9 @@ which is there for every (S2, S3), with k >= 1 any real number and rest >= 0, an
 shares, and for one share beside many small ones. Other shares have quantiles up to 0.33 % above its
 and up to 0.75 % below, levels 0.5 to 0.9999; a safety is added where S2 and S3 leave room for them.
 
+Answers of RAP and adaptive runs have no interval (`error_bars` of the manifest), nor have rows of
+derived items that are lost in noise (`derived`).
+
 The standard error of every answer is exact. How errors go together is not looked at: they are taken
 as independent,
     E max_j |e_j| = integral over t > 0 of 1 - prod_j (1 - P(|e_j| > t)).

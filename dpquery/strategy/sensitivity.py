@@ -14,11 +14,11 @@ min(|x_r|, |y_r|) over the rows r where both have one sign. Either way the dista
 is the norm of both less twice their overlap ([MATH] 11).
 
 Adding one record to class j of the domain moves the answers by column j, and replacing it by one of
-class i by the difference of two columns (replacement.py). For a union of Kronecker
-products the squared (or absolute) column norms are a sum of Kronecker products of per-attribute
-vectors; classes of codes with equal vectors are merged before the maximum is searched. The entries
-of an r-of-k block are 0 or 1, so that its columns are counted: the rows of which at least r of the
-predicates hold, a number that only grows with how many hold on each attribute.
+class i by the difference of two columns. For a union of Kronecker products the squared (or
+absolute) column norms are a sum of Kronecker products of per-attribute vectors; classes of codes
+with equal vectors are merged before the maximum is searched. The entries of an r-of-k block are 0
+or 1, so that its columns are counted: the rows of which at least r of the predicates hold, a number
+that only grows with how many hold on each attribute.
 """
 
 import math

@@ -40,7 +40,8 @@ from dpquery.measurement.accounting import (
     budget_cap,
     charge_units,
 )
-from dpquery.measurement.ledger.caps import NoRoomError, ParentCap, check_funds
+from dpquery.measurement.ledger.admission import NoRoomError, check_funds
+from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import (
     Funds,

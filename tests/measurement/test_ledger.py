@@ -26,7 +26,7 @@ from dpquery.measurement import curator
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import ledger as ledger_module
 from dpquery.measurement.ledger import store
-from dpquery.measurement.ledger.caps import RETRIES
+from dpquery.measurement.ledger.admission import RETRIES
 from dpquery.measurement.ledger.events import Event, Head, LedgerState, cap_fields
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import file_system

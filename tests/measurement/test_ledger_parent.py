@@ -23,7 +23,8 @@ from ledgers import (
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, unit_kind
-from dpquery.measurement.ledger.caps import ParentCap, check_price
+from dpquery.measurement.ledger.admission import check_price
+from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account, read_chain, seal
 from dpquery.measurement.ledger.ledger import Ledger
 

@@ -33,7 +33,7 @@ from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictErr
 from dpquery.measurement.accounting import UNIT, Cap, guarantee
 from dpquery.measurement.ledger import ledger as ledger_module
 from dpquery.measurement.ledger import store
-from dpquery.measurement.ledger.caps import RETRIES
+from dpquery.measurement.ledger.admission import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import Store, default_path, file_system
 

@@ -38,7 +38,7 @@ from town import contents, kinds, ok, plan_town, renew, spent
 
 from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement import curator
-from dpquery.measurement.ledger.caps import RETRIES
+from dpquery.measurement.ledger.admission import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
 from dpquery.measurement.rounds import queries, tables

@@ -14,8 +14,8 @@ from test_spec_mistakes import mistakes
 from town import refused
 
 from dpquery import Release, answer, error_report, package, plan, release
-from dpquery.cli.show_plan import why_grids
 from dpquery.cli.show_release import release_json, release_text
+from dpquery.cli.show_why import why_grids
 from dpquery.commands.replicates import noise_of
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_FACT_ATOMS

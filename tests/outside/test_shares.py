@@ -17,7 +17,7 @@ from town import ANY_PLAN, ok, refused, run
 from dpquery import plan as planned
 from dpquery import release
 from dpquery.cli import show_comparison
-from dpquery.cli.show_plan import why_grids
+from dpquery.cli.show_why import why_grids
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting, curator
 from dpquery.measurement.ledger.caps import declared_funds

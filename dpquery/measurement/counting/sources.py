@@ -3,10 +3,10 @@
 What the counter asks of a place where records lie: columns of texts, batch by batch.
 
 A kind of source is one file beside this one: text (`text_files`), Arrow (`arrow_files`), databases
-(`databases`). All of them end in the same texts, so that there is one counter, and what a value
-means does not depend on where it was stored. Each says in its docstring why one record more is one
-record more for the counter, and changes no other. Tables on Spark (`engines`) are no source: the
-counter runs beside them.
+(`databases`), and a line in `locations`. All of them end in the same texts, so that there is one
+counter, and what a value means does not depend on where it was stored. Each says in its docstring
+why one record more is one record more for the counter, and changes no other. Tables on Spark
+(`engines`) are no source: the counter runs beside them.
 """
 
 import os

@@ -35,16 +35,13 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import LedgerError, PlanConflictError, SpecError
 from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.accounting import Cap, Currency, Price
+from dpquery.measurement.ledger.admission import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger.caps import (
     Change,
     ParentCap,
-    account_of,
-    admitted,
     change,
     check_families,
     check_new,
-    check_parent,
-    check_unit,
     registration,
 )
 from dpquery.measurement.ledger.events import (

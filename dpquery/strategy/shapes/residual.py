@@ -156,7 +156,7 @@ def sparse_variant(strategy: ResidualStrategy) -> ResidualStrategy:
     """Return the strategy with more of the budget for components of few attributes.
 
     Unbiased answers lose a little. Guesses that shrink components of many attributes to what those
-    of few say (reconstruction/columns/shrinkage) gain more where counts are small: [MATH] 16.
+    of few say (reconstruction/agreeing_tables) gain more where counts are small: [MATH] 16.
     """
     weights = {b: w * SPARSE_FACTOR ** (-len(b) / 2) for b, w in strategy.weights.items()}
     scale = float(1 << BITS) / min(weights.values())
