@@ -626,8 +626,8 @@ def test_the_model_agrees_with_a_short_history():
 MISTAKES = pytest.mark.parametrize(
     "mistake",
     [
-        ("dpquery.measurement.ledger.caps.RETRIES", 0),
-        ("dpquery.measurement.ledger.caps.check_funds", lambda *_, **__: None),
+        ("dpquery.measurement.ledger.admission.RETRIES", 0),
+        ("dpquery.measurement.ledger.admission.check_funds", lambda *_, **__: None),
         ("dpquery.measurement.ledger.ledger.MeasurementFile.publish", lambda _: None),
         ("dpquery.measurement.ledger.events.pure_units", lambda _: None),
         ("dpquery.measurement.ledger.events.pure_units", lambda _: 0),
