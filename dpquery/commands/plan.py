@@ -31,13 +31,11 @@ from dpquery.commands.defaults import (
     RELEASE_PATH,
     TIME_LIMIT,
 )
-from dpquery.exceptions import SpecError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.noise.calibration import record_change
 from dpquery.mechanisms.content import check_told_apart, tables_of_derived
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
@@ -60,13 +58,11 @@ from dpquery.planning.compare_mechanisms import (
     with_nearer,
 )
 from dpquery.planning.figures import planned, solution_check
-from dpquery.planning.public_facts import searched_workload, with_facts
 from dpquery.planning.report import PlanReport, Terms, compile_countable, report_of
-from dpquery.planning.shares import ShareSearch, selections_by_shares, share_groups
+from dpquery.planning.search import PlanSearch
 from dpquery.planning.targets import (
     DerivedTargets,
     derived_targets,
-    goal_of,
     parse_sweep,
     parse_targets,
     split_targets,
@@ -78,7 +74,7 @@ from dpquery.releases.manifest import refuse_second_ledger
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Accounting, Spec
-from dpquery.strategy.search.select import Flaw, Reach, Selection, select
+from dpquery.strategy.search.select import Selection
 from dpquery.strategy.strategy import Noise, Objective
 from dpquery.untrusted.files import check_place, replace_file
 from dpquery.version import __version__
@@ -161,14 +157,11 @@ def plan(
         funds = _would_register(asked, spec, counted, change=change_cap, earlier=earlier)
     noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
-    search = ShareSearch(minimised, seed, time_limit, jobs, record_change(spec))
     reach = Rivals(spec, compiled, funds, at_epsilon, at_delta, not shown) if narrowed else None
-
-    selected = partial(_selected, spec, compiled, noises, flaw_of=flaw_of, reach=reach)
+    search = PlanSearch(spec, compiled, noises, minimised, seed, time_limit, jobs, flaw_of, reach)
     with threadpool_limits(1), stage("", *SEARCHING):  # see select.other_process
-        quick = partial(selected, replace(search, time_limit=0))
-        on_items = tried.on_items(goals, quick) if tried else ()
-        selections = selected(search, (*goals, *on_items))
+        on_items = tried.on_items(goals, search.quick) if tried else ()
+        selections = search.best((*goals, *on_items))
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections, tried)
     judged_on = JudgedOn(spec, compiled, rows=rows, proxy=request.proxy)
     reported = _Reporter(funds, spec, compiled, Terms(shown, at_delta, points, judged_on, tried))
@@ -183,47 +176,6 @@ def plan(
     new = _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return replace(report, new=new)
-
-
-def _selected(
-    spec: Spec,
-    compiled: CompiledSpec,
-    noises: Sequence[Noise],
-    search: ShareSearch,
-    targets: Sequence[Target],
-    *,
-    flaw_of: Flaw,
-    reach: Reach | None,
-) -> Mapping[Noise, Selection]:
-    """Return the best strategies for a workload: of all of it, or of items with fixed shares.
-
-    Raises:
-        SpecError: there are shares and targets, which split the budget otherwise.
-    """
-    workload, groups = searched_workload(compiled), share_groups(spec, compiled)
-    if groups and targets:
-        raise SpecError(
-            "targets decide how the budget is split, and so does `share` in the spec; leave "
-            "--target out, or `share`"
-        )
-    goal = goal_of(targets, spec, compiled)
-    if groups:
-        found = selections_by_shares(groups, workload, noises, search, flaw_of)
-    else:
-        found = select(
-            workload,
-            noises=noises,
-            objective=search.objective,
-            targets=goal,
-            seed=search.seed,
-            time_limit=search.time_limit,
-            jobs=search.jobs,
-            change=search.change,
-            items=compiled.items,
-            flaw_of=flaw_of,
-            reach=reach,
-        )
-    return with_facts(found, compiled, search.objective, goal, flaw_of)
 
 
 def _plan_of(

@@ -180,6 +180,7 @@ def release(
     checked_count("release_number", release_number, least=1)
     content = _bytes_of(as_path(plan_path))
     plan, spec = plan_and_spec(content, Path(plan_path))
+    changed = changed_since(plan, Path(plan_path))
     at_delta = spec.privacy.delta if delta is None else within_reason(exact_delta(delta), spec)
     held, columns, located = _memory_for_persons(memory, spec), parse_columns(also), as_data(data)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
@@ -187,11 +188,11 @@ def release(
         with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
             with stage("checking the plan", *CHECKING):
                 chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
+            remark = remark_on(plan, terms, mechanism=choice)
             paid = _is_paid(ledger, chosen.query, same=same)
             target = claimed_target(directory, key=chosen.query.key, replace=replace, paid=paid)
             workshop = claim.enter_context(target)
             ledger.check_replaced(directory)
-            changed = changed_since(plan, Path(plan_path))
             _check_unchanged(changed, as_planned=as_planned or paid)
             _warn_of_delta(at_delta, chosen.query)
             with stage("", *MEASURING):
@@ -209,7 +210,6 @@ def release(
         with stage("", *WRITING):
             sources = Sources(content, measured.values, chosen.labels(measured.values))
             _write(directory, spec, result, sources, replace, workshop, unless_same)
-    remark = remark_on(plan, terms, mechanism=choice)
     room = funds.room_like(chosen.query.guarantee_at, epsilon=budget)
     facts, nearer = result.manifest.facts, result.nearer
     return ReleaseReport(

@@ -383,7 +383,7 @@ def test_an_interrupted_command_says_what_it_left(town, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpquery.commands.plan.select", interrupted)
+    monkeypatch.setattr("dpquery.planning.search.select", interrupted)
     said = refused("plan", "workload.yaml", code=130)
     assert "interrupted; nothing was charged and no plan was written" in said
     monkeypatch.setattr("dpquery.measurement.curator.tabulate", interrupted)
@@ -482,7 +482,7 @@ def test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record(town
 
 
 def test_a_ledger_that_refuses_a_spec_does_so_before_the_search(town, monkeypatch):
-    monkeypatch.setattr("dpquery.commands.plan.select", None)
+    monkeypatch.setattr("dpquery.planning.search.select", None)
     Path("workload.yaml").write_text(SPEC.replace("{epsilon: 4}", "{epsilon: 8}"))
     assert "--change-cap" in refused("plan", "workload.yaml", code=5)
 

@@ -358,7 +358,7 @@ def test_means_that_no_strategy_can_hold_are_refused_before_one_is_looked_for(
     """All of them at once: a search of minutes would end in the same refusal."""
     means = "".join(f"  - {{name: mean_{n}, mean: {{sum: hours}}}}\n" for n in (1, 2))
     (tmp_path / "w.yaml").write_text(BLANKS.replace("[1, 5]", "[0, 5]") + "derived:\n" + means)
-    monkeypatch.setattr("dpquery.commands.plan.select", None)
+    monkeypatch.setattr("dpquery.planning.search.select", None)
     paths = {"plan_path": tmp_path / "p.plan", "ledger_path": tmp_path / "l.db"}
     with pytest.raises(SpecError) as refused:
         plan(tmp_path / "w.yaml", mechanism="linear", **paths)

@@ -240,7 +240,7 @@ def test_an_interrupted_plan_leaves_the_earlier_plan(town, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    for place in ("dpquery.commands.plan.select", "dpquery.commands.plan.write_plan"):
+    for place in ("dpquery.planning.search.select", "dpquery.commands.plan.write_plan"):
         with monkeypatch.context() as patch:
             patch.setattr(place, interrupt)
             assert run("plan", "workload.yaml").code == 130

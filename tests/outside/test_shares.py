@@ -26,7 +26,7 @@ from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, plan_and_
 from dpquery.planning import compare_mechanisms
 from dpquery.planning.figures import BudgetShares, prices
 from dpquery.planning.report import Trade, trade_of
-from dpquery.planning.shares import ShareSearch, selections_by_shares, share_groups
+from dpquery.planning.search import PlanSearch, share_groups
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.releases.words import figure
 from dpquery.spec.parsing.read import parse
@@ -443,8 +443,8 @@ def chosen(noise):
     spec = parse(FIXED, name="w", files={})
     compiled = compile_spec(spec)
     groups = share_groups(spec, compiled)
-    search = ShareSearch("rmse", 0, 0.6, 1, "enters")
-    selection = selections_by_shares(groups, compiled.workload, [noise], search, unchecked)[noise]
+    search = PlanSearch(spec, compiled, [noise], "rmse", 0, 0.6, 1, unchecked)
+    selection = search.of_groups(groups)[noise]
     return compiled, groups, selection.best.proposal.strategy
 
 
