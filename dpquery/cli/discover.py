@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpquery.cli.options import AsJson, LedgerPath, NewDataset, ledger_path
+from dpquery.cli.options import AsJson, ChangeCap, LedgerPath, NewDataset, ledger_path
 from dpquery.cli.screen import (
     Grid,
     announced_if_new,
@@ -65,6 +65,7 @@ def discover_command(
         typer.Option(help="The workload; its dataset, privacy, budget and file are read alone."),
     ] = Path(SPEC_PATH),
     out: Annotated[Path | None, typer.Option(help="To write; default: COLUMN.csv.")] = None,
+    change_cap: ChangeCap = False,
     new_dataset: NewDataset = False,
     ledger: LedgerPath = None,
     as_json: AsJson = False,
@@ -91,6 +92,7 @@ def discover_command(
             cells=cells,
             out=out,
             ledger_path=ledger_path(ledger),
+            change_cap=change_cap,
             new_dataset=new_dataset,
         )
     if done.stale:
@@ -120,7 +122,8 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     took, spent, apart = map(delta_text, (threshold, account.threshold, account.cap.discover))
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
-        more = f"Gaussian noise alone; {room_words(done.room, 'more like it')}, at delta "
+        more = "Laplace noise no longer adds up by its epsilons; "
+        more += f"{room_words(done.room, 'more like it')}, at delta "
         more += delta_text(query.delta)
         cap, largest = done.room.funds.tighter.cap, done.room.largest
         if largest is not None and cap.epsilon is not None and largest > cap.epsilon:
@@ -172,10 +175,11 @@ def _found(done: "DiscoveryReport") -> str:
             f"not seen: fewer than about {done.least_seen:,} {whom} far from all others"
         )
     return (
-        f"{done.file}: what each max_rows does to a table of {count(done.cells, 'equal cell')}, if "
-        "all that is left of the budget goes into it\n"
-        f"not seen: fewer than about {done.least_seen:,} persons with the same number of rows; the "
-        "upper ends allow for them if far fewer have far more rows"
+        f"{done.file}: what each max_rows does to a table of {count(done.cells, 'equal cell')}, "
+        "given all the budget left\n"
+        "error of a cell: rows left out and noise together, root mean square\n"
+        f"not seen: fewer than about {done.least_seen:,} persons with very many rows, beyond what "
+        "the upper ends allow for; if you know of such, declare max_rows by what you know"
     )
 
 

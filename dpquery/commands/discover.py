@@ -155,6 +155,7 @@ def discover(
     cells: int = CELLS,
     out: FilePath | None = None,
     ledger_path: FilePath | None = None,
+    change_cap: bool = False,
     new_dataset: bool = False,
 ) -> DiscoveryReport:
     """Find what to declare of a column, and write it as a file.
@@ -177,6 +178,7 @@ def discover(
         out: the file; default: COLUMN.csv beside the spec.
         ledger_path: created if missing; the dataset and its cap are put on record. Default:
             $DPQUERY_LEDGER or the user's state directory.
+        change_cap: replace a cap on record by the spec's.
         new_dataset: whether a new dataset, or parent, may have an id like one on record.
 
     Privacy:
@@ -202,13 +204,16 @@ def discover(
         cap, parent = budget_cap(spec.budget, spec.privacy), parent_cap(spec.dataset, spec.privacy)
         before = partial(planned_before, as_path(spec_path).name, Path(PLAN_PATH))
         earlier = None if new_dataset else before
-        ledger.check_registration(spec.dataset.id, cap, parent=parent, earlier=earlier)
+        put_on_record = ledger.change_cap if change_cap else ledger.register
+        ledger.check_registration(
+            spec.dataset.id, cap, parent=parent, changes=change_cap, earlier=earlier
+        )
         check_place(file)
         if ledger.first_charged([query.key]) is None:
             _check_new(query, file)
         for words in large_delta(query.delta, spec):
             warnings.warn(words, LargeDeltaWarning, stacklevel=2)
-        new = ledger.register(spec.dataset.id, cap, parent=parent)
+        new = put_on_record(spec.dataset.id, cap, parent=parent)
         measured = measure(located, query, ledger=ledger)
         funds = ledger.funds(spec.dataset.id)
     room = funds.room_like(query.guarantee_at, epsilon=query.epsilon)
@@ -293,11 +298,14 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought, asked: Fraction) -> Spe
     """Return the spec with what its losses are added up as; refuse a budget without a delta."""
     delta = spec.budget.discover if sought == "values" else spec.budget.delta
     if spec.budget.fixed == "pure" or spec.budget.rho is not None or not delta:
-        reason, otherwise = "a discovery is charged to a budget of epsilon and delta", ""
+        reason, otherwise = (
+            "a discovery's noise is Gaussian, which takes an epsilon and a delta",
+            "",
+        )
         if sought == "values":
             reason = (
-                "it has no delta for discoveries, and a value that one person has may be found "
-                "with the chance of a delta"
+                "it has no delta for discoveries, whose noise is Gaussian, and which may find a "
+                "value that one person has with the chance of a delta"
             )
             otherwise = ", or list the values, which costs nothing"
         # A tenth of it is set apart, which holds two discoveries like this one.
@@ -306,8 +314,8 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought, asked: Fraction) -> Spe
         apart = f", discover: {power(float(delta / 10))}" if sought == "values" else ""
         raise BudgetExceededError(
             f"the budget of {spec.dataset.id!r} is {spec.budget}: {reason}; declare `budget: "
-            f"{{epsilon: {epsilon:g}, delta: {power(float(delta))}{apart}}}` (and `dpquery plan "
-            f"SPEC --change-cap` where another budget is on record){otherwise}; nothing was charged"
+            f"{{epsilon: {epsilon:g}, delta: {power(float(delta))}{apart}}}` (and give "
+            f"--change-cap where another is on record){otherwise}; nothing was charged"
         )
     on_record = {each.account.dataset: each.account.cap.currency for each in ledger.status()}
     settled = settled_accounting(spec, on_record, "auto")

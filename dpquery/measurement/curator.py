@@ -29,7 +29,7 @@ from dpquery.measurement.counting.tabulate import (
 from dpquery.measurement.discovery import Discovery
 from dpquery.measurement.ledger.admission import RETRIES, NoRoomError
 from dpquery.measurement.ledger.events import JSON
-from dpquery.measurement.ledger.funds import STILL_FREE, Funds, Room, epsilon_text
+from dpquery.measurement.ledger.funds import STILL_FREE, Funds, Room, delta_text, epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise, Calibration, calibration
@@ -285,7 +285,8 @@ def _told_what_fits(
 
 
 def _options(query: Query | Discovery, epsilon: Fraction) -> str:
-    return f"--epsilon {epsilon_text(epsilon)} {query.option}"
+    delta = f"--delta {delta_text(query.delta)} " if isinstance(query, Discovery) else ""
+    return f"--epsilon {epsilon_text(epsilon)} {delta}{query.option}"
 
 
 def _room(query: Query | Discovery, funds: Funds, ledger: Ledger) -> Room | None:

@@ -269,6 +269,23 @@ def test_files_of_a_release_are_those_of_the_page(released):
     assert here - {"ages.parquet"} | others == files
 
 
+def test_columns_of_discovered_files_are_those_of_the_page(town):
+    budget = "budget: {epsilon: 9, delta: 1e-6, discover: 1e-7}"
+    columns = set()
+    Path("data.csv").write_text("id,age\n1,2\n", encoding="utf-8")
+    for name, unit, options in (
+        ("rows", "row", ("--column=age", "--number=age")),
+        ("persons", "{person: id, max_rows: 3}", ("--column=age", "--rows-per-person=id")),
+    ):
+        spec = f"dataset: {{id: {name}}}\nprivacy: {{unit: {unit}}}\n{budget}\n"
+        Path("found.yaml").write_text(spec, encoding="utf-8")
+        for option in options:
+            of_spec = ("--spec=found.yaml", "--out=found.csv", "--new-dataset")
+            ok("discover", "data.csv", option, "--epsilon=1", "--delta=1e-8", *of_spec)
+            columns |= set(Path("found.csv").read_text(encoding="utf-8").strip().split(","))
+    assert columns == set(table("`COLUMN.csv`")) - {"values_file"}
+
+
 def test_columns_and_types_of_numbered_items_are_those_of_the_page():
     documented = section("Items of very many tables")
     for head, schema in (

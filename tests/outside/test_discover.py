@@ -128,6 +128,20 @@ def test_a_run_that_is_killed_is_completed_by_the_next_and_charged_once(
     assert not [name for name in contents(".") if "pending" in name or name.startswith(".")]
 
 
+def test_a_cap_on_record_is_changed_by_a_discovery_whose_spec_names_a_file_to_be_found(here):
+    """`plan` cannot change it, since it reads the domain."""
+    listed = SPEC.replace(", discover: 1e-8", "").replace("values_file: job.csv", "values: [code]")
+    Path("before.yaml").write_text(listed)
+    ok("plan", "before.yaml", "--epsilon", 1, "--time-limit", 0)
+    assert "--column job` can write it" in refused("plan", "workload.yaml", code=2)
+    assert "change the cap on record with --change-cap" in refused(*COMMAND, code=5)
+    ok(*COMMAND, "--change-cap")
+    assert status()["discoveries"] == {"cap": "1e-8", "spent": "5e-9", "left": "5e-9"}
+    events = json.loads(ok("ledger", "history", "--json").out)
+    assert [event["kind"] for event in events][:3] == ["register", "change-cap", "reserve"]
+    ok("plan", "workload.yaml", "--epsilon", 1, "--time-limit", 0)
+
+
 def test_a_column_without_frequent_values_gives_a_header_and_says_the_price(here):
     write_data([(i, f"job {i}") for i in range(500)])
     done = ok(*COMMAND)
@@ -294,7 +308,7 @@ def test_where_nothing_stands_out_the_price_is_said(here, command):
 
 BUDGET = "{epsilon: 4, delta: 1e-6, discover: 1e-8}"
 OTHERS = {
-    "a pure budget": (NUMBER, (BUDGET, "{epsilon: 4}"), 3, "to a budget of epsilon and delta"),
+    "a pure budget": (NUMBER, (BUDGET, "{epsilon: 4}"), 3, "takes an epsilon and a delta"),
     "rows of rows": (PER_PERSON, ("{person: id, max_rows: 3}", "row"), 2, "unit: {person: id, max"),
     "rows of others": (PER_PERSON, ("person: id", "person: job"), 2, "which are persons by 'job'"),
     "several values": ((*PER_PERSON, "--max-values", 2), ("", ""), 2, "leave --max-values out"),
@@ -329,7 +343,7 @@ REFUSED = {
     ),
     "a budget in rho": (BUDGET, "{rho: 1}", (), 3, "or list the values, which costs nothing"),
     "a delta above what is set apart": ("", "", ("--delta", "4e-8"), 3, "needs delta 2e-8, half"),
-    "an epsilon beyond the budget": ("", "", ("--epsilon", 9), 3, "still fits is --epsilon"),
+    "an epsilon beyond the budget": ("", "", ("--epsilon", 9), 3, "4.84 --delta 1e-8 --column job"),
     "a delta of 0": ("", "", ("--delta", 0), 2, "a discovery needs a delta above 0"),
     "another person": ("", "", ("--person", "ID"), 2, "the unit of workload.yaml is a person by"),
     "persons where rows are": ("{person: id, max_rows: 3}", "row", ("--person", "id"), 2, "is row"),

@@ -167,7 +167,10 @@ class ColumnsError(DataError):
         option, _, named = option.partition(" ")
         if named in self._missing and named != person:
             said = said.replace("the declared column", "the column", 1)
-            remedies.append(f"give {option} the name that stands in the header for {named}")
+            remedies.append(
+                f"give {option} the name that stands in the header for {named}; as it may be a "
+                "record, no message shows it"
+            )
         if person is not None and person in self.columns:
             remedies.append(
                 f"`privacy: unit: person` names {quoted(person)}: change it there, or in the file"

@@ -127,8 +127,8 @@ def check_funds(funds: Funds, price: Price) -> None:
             f"dataset {funds.account.dataset!r}: this discovery needs delta "
             f"{power(float(price.threshold))}, half of its own, and {power(float(left))} is left "
             f"of what the budget sets apart for discoveries; {smaller}set more "
-            "apart, with `discover` in the budget of the spec and of its parent (and `dpquery plan "
-            "SPEC --change-cap` where they are on record); nothing was charged"
+            "apart, with `discover` in the budget of the spec and of its parent (and --change-cap "
+            "where they are on record); nothing was charged"
         )
     if not funds.fits(price):
         raise NoRoomError(funds, price)

@@ -87,8 +87,8 @@ def registration(
         _check_same_parent(account, parent_name)
         raise PlanConflictError(
             f"dataset {dataset!r} is on record without a parent and the spec names "
-            f"{parent_name!r}; `dpquery plan SPEC --change-cap` puts it under that, and charges "
-            "there what was spent already, or leave `parent` out"
+            f"{parent_name!r}; --change-cap puts it under that, and charges there what was spent "
+            "already, or leave `parent` out"
         )
     yield from _registered(state, dataset, cap, whose="dataset")
     if account is None and parent_name is not None:
@@ -235,7 +235,7 @@ def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Itera
     raise PlanConflictError(
         f"{whose} {name!r} is on record with a cap of {cap_text(recorded)}, but the spec declares "
         f"{cap_text(cap)}; restore the budget in the spec, or change the cap on record with "
-        "`dpquery plan SPEC --change-cap`"
+        "--change-cap"
     )
 
 

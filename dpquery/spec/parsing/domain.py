@@ -1,6 +1,7 @@
 """The `domain` section of a spec: attributes, their columns and the values that these may hold."""
 
 import math
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
@@ -239,10 +240,16 @@ class _DomainReader:
                 return categorical(values, self._problems, self._decimal, column=column)
 
     def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
-        name, content, delimiter = self._file(given.values_file, given.node("values_file"))
+        name, content, delimiter = self._file(
+            given.values_file,
+            given.node("values_file"),
+            found_by=f" (`dpquery discover DATA --column {shlex.quote(column)}` can write it)",
+        )
         return read_lines(name, content, self._problems, column=column, delimiter=delimiter)
 
-    def _file(self, file: str | ValuesFileFields, node: Node) -> tuple[str, str, str]:
+    def _file(
+        self, file: str | ValuesFileFields, node: Node, *, found_by: str = ""
+    ) -> tuple[str, str, str]:
         name, delimiter = (file, "") if isinstance(file, str) else (file.name, file.delimiter)
         if not isinstance(file, str):
             node = file.node("name")
@@ -255,7 +262,8 @@ class _DomainReader:
         try:
             content = self._read_file(name)
         except SpecError as error:
-            raise node.mistake(str(error)) from None
+            missing = isinstance(error.__context__, FileNotFoundError)
+            raise node.mistake(f"{error}{found_by if missing else ''}") from None
         if not content.removeprefix("\ufeff").strip():
             raise node.mistake(f"the file {quoted(name)} lists no value")
         return name, content, delimiter
