@@ -462,7 +462,11 @@ def lint_command(
     read, mistakes = {}, []
     for path in dict.fromkeys(specs):
         try:
-            read[str(path)] = load_spec(path)
+            read[str(path)] = spec = load_spec(path)
+            if spec.derived:
+                from dpquery.commands.plan import check_derived
+
+                check_derived(spec)
         except SpecError as error:
             mistakes.append(str(error))
     if mistakes:

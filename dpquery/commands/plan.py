@@ -31,6 +31,7 @@ from dpquery.commands.defaults import (
     RELEASE_PATH,
     TIME_LIMIT,
 )
+from dpquery.exceptions import SpecError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
@@ -74,7 +75,7 @@ from dpquery.releases.manifest import refuse_second_ledger
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Accounting, Spec
-from dpquery.strategy.search.select import Selection
+from dpquery.strategy.search.select import Selection, unchecked
 from dpquery.strategy.strategy import Noise, Objective
 from dpquery.untrusted.files import check_place, replace_file
 from dpquery.version import __version__
@@ -178,6 +179,32 @@ def plan(
     return replace(report, new=new)
 
 
+def check_derived(spec: Spec) -> None:
+    """Refuse derived items that `plan` would refuse, by the candidates that it finds at once.
+
+    Raises:
+        SpecError: a derived item is made of what they would not hold.
+    """
+    compiled = compile_countable(spec)
+    try:
+        tables_of_derived(spec, compiled.classes, compiled.workload.blocks, None)
+    except SpecError:
+        check_told_apart(spec, compiled.classes)
+        search = PlanSearch(
+            spec, compiled, _noises(spec), "rmse", DEFAULT_SEED, TIME_LIMIT, 1, unchecked
+        )
+        with threadpool_limits(1):
+            _check_held(spec, compiled, search.quick(()))
+
+
+def _check_held(spec: Spec, compiled: CompiledSpec, selections: Mapping[Noise, Selection]) -> None:
+    """Refuse derived items that are made of what one of the strategies would not hold."""
+    for selection in selections.values():
+        if selection.best.proposal is not None:
+            strategy = selection.best.proposal.strategy
+            tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
+
+
 def _plan_of(
     spec: Spec,
     compiled: CompiledSpec,
@@ -194,10 +221,7 @@ def _plan_of(
         SpecError: a derived item is made of what one of the strategies would not hold, or no noise
             meets a target on one.
     """
-    for selection in selections.values():
-        if selection.best.proposal is not None:
-            strategy = selection.best.proposal.strategy
-            tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
+    _check_held(spec, compiled, selections)
     plan = Plan(
         __version__,
         path.name,

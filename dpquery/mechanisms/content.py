@@ -84,9 +84,11 @@ NO_DERIVED = (
 
 
 def tables_of_derived(
-    spec: Spec, classes: tuple[Ints, ...], planned: Sequence[Block], strategy: Strategy
+    spec: Spec, classes: tuple[Ints, ...], planned: Sequence[Block], strategy: Strategy | None
 ) -> KnownTables:
     """Return the operators of all tables that derived items are made of.
+
+    Without a strategy those of the plan's workload alone are known.
 
     Raises:
         SpecError: a derived item is made of what the release does not hold: says what to ask for.
@@ -101,7 +103,7 @@ def tables_of_derived(
     for item in spec.derived:
         for table in item.statistic.tables:
             block, position = known[table]
-            if position is None and not strategy.supports(block):
+            if position is None and (strategy is None or not strategy.supports(block)):
                 raise SpecError(
                     f"{item.place}: {quoted(item.name)} is made of "
                     f"{_in_words(table, spec.domain)}, which the measurements do not hold; "
