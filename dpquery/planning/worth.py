@@ -10,7 +10,7 @@ report's was one of the two in 87 % (`make bench-expect`). Where both are wrong 
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -25,6 +25,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.noise.calibration import SQUARES
 from dpquery.operators.blocks import product
 from dpquery.operators.compile import CompiledSpec, factor
+from dpquery.operators.factors import Factor
 from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
@@ -411,14 +412,15 @@ def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
         return None
     if any(not spec.domain.attributes[i].in_data for block in blocks for i in block.attributes):
         return None  # it counts persons, of whom nobody said how many there are
-    spread = {i: _spread(spec, compiled, i) for block in blocks for i in block.attributes}
-    shares = (
-        math.prod(
-            float(predicates.matmat(spread[i]).sum())
-            for i, predicates in zip(block.attributes, block.factors, strict=True)
-        )
-        for block in blocks
-    )
+    named = {i for block in blocks for i in block.attributes}
+    spread, known = {i: _spread(spec, compiled, i) for i in named}, dict[Hashable, float]()
+
+    def share_of(i: int, predicates: Factor) -> float:
+        if (i, predicates.key) not in known:
+            known[i, predicates.key] = float(predicates.matmat(spread[i]).sum())
+        return known[i, predicates.key]
+
+    shares = (math.prod(map(share_of, block.attributes, block.factors)) for block in blocks)
     mean = math.fsum(shares) / sum(block.queries for block in blocks)
     return mean or None  # of undeclared values nobody knows
 
