@@ -114,6 +114,7 @@ def test_the_same_run_is_free_the_second_time_and_does_not_open_the_data(data, a
     path = open_ledger(data.parent, question)
     first = measured(data, question, path)
     before = spent_on(path)
+    assert not parts_in(path)
     data.unlink()
     again = measured(data, asked(nothing("fitted")), path)
     np.testing.assert_array_equal(first.values, again.values)

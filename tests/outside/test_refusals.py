@@ -214,6 +214,8 @@ MISTAKES = [
     ({"s.yaml": {"[a, b]": "[0-9, 10-19]", "id: ops": "id: other"}},
      "plan s.yaml --dry-run --new-dataset --time-limit 1", 0,
      "note     the values of 'x' look like ranges of numbers, and count records that hold these"),
+    ({"s.yaml": {"[a, b]": "[a b]"}}, "lint s.yaml", 0,
+     "s.yaml: 'x' has one value, 'a b': two values have a comma between them"),
     ({"s.yaml": {"[a, b]": "[“a”, “b”]"}}, "lint s.yaml", 0,
      "s.yaml: values of 'x' have curly quotes, which are read as letters; where they are no"),
     ({"s.yaml": {"[a, b]": '[a, ""]'}}, "lint s.yaml", 0,
