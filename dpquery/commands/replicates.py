@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -178,7 +179,13 @@ def unit_noise(noise: Noise, uniform: Floats) -> Floats:
     """Return noise of standard deviation one by its quantiles at numbers in [0, 1)."""
     below = uniform < 0.5
     tail = np.where(below, uniform, 1 - 2.0**-53 - uniform) + 2.0**-54  # of its 2^53 values: not 0
-    size = -ndtri(tail) if noise == "gaussian" else -np.log(2 * tail) / math.sqrt(2)
+    match noise:
+        case "gaussian":
+            size = -ndtri(tail)
+        case "laplace":
+            size = -np.log(2 * tail) / math.sqrt(2)
+        case _:
+            assert_never(noise)
     return np.where(below, -size, size)
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from sources import Module
+from python_files import Module
 
 # All rooms in order: a module imports from its own room and from those before it in this list, and
 # from nowhere else of dpquery. An entry is a folder, with the folders in it that have no entry of

@@ -27,7 +27,7 @@ from house_rules import (
     public_names_have_one_meaning,
     rooms_are_as_listed,
 )
-from sources import ROOT, TESTS, Module, find, modules, package
+from python_files import ROOT, TESTS, Module, find, modules, package
 
 from dpquery import limits
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dense import budget_for
-from sources import ROOT, TESTS, find, package
+from python_files import ROOT, TESTS, find, package
 from town import CSV, PERSON_SPEC, contents, ended, ok, refused, run, start
 
 import dpquery

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 from mistakes.run import PLANTED, SECONDS, Mistake, functions_in, try_mistakes
-from sources import Module, find, package
+from python_files import Module, find, package
 
 SURVIVORS = PLANTED.with_name("survivors.txt")
 GUARANTEE = ("measurement", "strategy.sensitivity", "spec.columns")

@@ -35,7 +35,7 @@ from textwrap import dedent, indent
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tests" / "harness"))
 
-from sources import Definition, Module, find, modules  # noqa: E402 where the line above has it
+from python_files import Definition, Module, find, modules  # noqa: E402 where the line above has it
 
 MAP = ROOT / "build" / "executed"
 """A file a process: a line a test function, with its CPU seconds and the functions it executes."""
@@ -346,7 +346,7 @@ def _run_here(folder: Path, program: str, arguments: list[str], printed: Sequenc
     }
     os.environ |= environment
     sys.dont_write_bytecode = True
-    sys.modules.pop("sources")  # of the product as it is; the tests of the copy load their own
+    sys.modules.pop("python_files")  # of the product as it is; the tests of the copy load their own
     own = ("", str(ROOT))  # the libraries may lie in .venv below it
     others = [entry for entry in sys.path if entry not in own]
     others = [entry for entry in others if not entry.startswith(str(ROOT / "tests"))]

@@ -5,7 +5,7 @@ import ast
 import pytest
 from mistakes import run
 from mistakes.run import Mistake, Trial, failing, original, plant, planted, unknown_names
-from sources import Module, find, package
+from python_files import Module, find, package
 
 TRUE_ANSWERS = "draw: true answers are returned"
 NOISE = "tests/measurement/test_noise.py::"
@@ -18,7 +18,7 @@ PROBE = """\
 import subprocess, sys
 from pathlib import Path
 import dpquery
-from sources import PACKAGE
+from python_files import PACKAGE
 
 def planted_here():
     assert dpquery.__version__ == "planted"

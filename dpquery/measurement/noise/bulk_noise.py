@@ -58,7 +58,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import accumulate, count
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 
@@ -97,9 +97,13 @@ class BlockLaw:
         halvings = max(1, -bits) if law == "rounded" else 0
         exact *= 1 << halvings
         bits = max(0, bits + halvings)
-        if law == "laplace":
-            return cls(1, 1 / exact, bits, (math.ceil(16 * exact) >> bits) + 1)
-        return cls(2, 1 / (2 * exact**2), bits, (math.ceil(6 * exact) >> bits) + 1, halvings)
+        match law:
+            case "laplace":
+                return cls(1, 1 / exact, bits, (math.ceil(16 * exact) >> bits) + 1)
+            case "gaussian" | "rounded":
+                blocks = (math.ceil(6 * exact) >> bits) + 1
+                return cls(2, 1 / (2 * exact**2), bits, blocks, halvings)
+        assert_never(law)
 
     @property
     def first(self) -> int:
