@@ -292,12 +292,15 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         budget = taken_words(measured.charged, account, pure=measured.pure, parent=parent)
     grows = growth_words(account, parent)
     when = "now" if done.free else "after it"
-    untold = f"{_UNTOLD}{_UNTOLD_WEIGHTS * (done.spec.privacy.weight is not None)}"
+    weight, untold, counted = done.spec.privacy.weight, _UNTOLD, ""
+    if weight is not None:
+        untold += _UNTOLD_WEIGHTS
+        counted = f"; records count by {weight.name}, as {float(weight.at_most):g} at most"
     facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *_own_sizes(done)))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
-        f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
+        f"epsilon = {float(guarantee.epsilon):g}{delta}{counted}\n"
         f"{worth}\n"
         f"{nearer_text(done)}"
         f"{facts}"
@@ -438,7 +441,8 @@ def report_grids(report: "Report") -> list[Grid]:
     grids = [Grid(title, report.columns, rows, tuple(notes))]
     if report.derived:
         level = level_text(report.manifest.level)
-        derived = f"derived from the answers: half of the {level} interval, in its unit"
+        of_noise = " of noise" * report.manifest.measures_squares
+        derived = f"derived from the answers: half of the {level} interval{of_noise}, in its unit"
         rows = tuple(item.summary for item in report.derived)
         facts = [item.facts for item in report.derived]
         said = tuple(f"{each.name}: {each.missed_words}" for each in facts if each.missed_words)

@@ -352,6 +352,7 @@ def _judged(
     blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
     asked = {i for block in blocks for i in block.attributes}
     summed, made_up = spec.items[place].summed is not None, judged_on.proxy is None
+    of_records = not summed and spec.privacy.weight is None
     if len(blocks) > MOST_JUDGED[0] or errors.queries > MOST_JUDGED[1] or (summed and made_up):
         return (), None
     if not all(spec.domain.attributes[i].in_data for i in asked):
@@ -363,7 +364,7 @@ def _judged(
             return (), None  # as of undeclared values alone, of which made-up records have none
         found.append((population, answers))
     judged = tuple(
-        judgement(answers, rmse=errors.rmse, noise=noise, counts=not summed) for _, answers in found
+        judgement(answers, rmse=errors.rmse, noise=noise, counts=of_records) for _, answers in found
     )
     conditions = {table.where for table in spec.items[place].tables}
     if not (found and made_up and len(conditions) == 1 and any(conditions)):
@@ -377,7 +378,8 @@ def _judged(
     each = answers / population.answers(met).sum()
 
     def rank(records: int) -> int:
-        return GRADE_NAMES.index(judgement(each * records, rmse=errors.rmse, noise=noise).grade)
+        judged = judgement(each * records, rmse=errors.rmse, noise=noise, counts=of_records)
+        return GRADE_NAMES.index(judged.grade)
 
     least = {"good": _least(lambda n: rank(n) == 0, population.rows)}
     least["fair"] = _least(lambda n: rank(n) <= 1, population.rows)
@@ -395,9 +397,7 @@ def _rounded_up(least: float) -> int:
     return int(math.ceil(least / step) * step)
 
 
-def judgement(
-    answers: Ints | Floats, *, rmse: float, noise: Noise, counts: bool = True
-) -> Judgement:
+def judgement(answers: Ints | Floats, *, rmse: float, noise: Noise, counts: bool) -> Judgement:
     """Return what a report would make of answers, (m,), with errors of one size."""
     relative = relative_errors(answers.astype(np.float64), np.full(len(answers), rmse))
     flagged, median = float((flags(relative) > 0).mean()), lower_median(relative)

@@ -91,7 +91,10 @@ def verdicts(name, columns):
         real = table(codes, sizes, of)
         expected = [np.rint(table(c, sizes, of) * (len(codes) / records)) for c in made_up]
         for std in STDS:
-            grades = [judgement(t, rmse=std, noise="gaussian").grade for t in (real, *expected)]
+            grades = [
+                judgement(t, rmse=std, noise="gaussian", counts=True).grade
+                for t in (real, *expected)
+            ]
             yield grades[0], grades[1:]
 
 

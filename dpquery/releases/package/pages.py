@@ -260,14 +260,15 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
     if manifest.derived:
         shown += f" Derived from them: {', '.join(f'`{item.name}`' for item in manifest.derived)}."
     sums, weight = [item.summed.words for item in manifest.items if item.summed], ""
+    counted = "Number of records"
     if manifest.privacy.weight is not None:
-        weight = f" {manifest.privacy.weight.words}."
+        weight, counted = f" {manifest.privacy.weight.words}.", "Weighted count of records"
     return {number: text for number, text in said.items() if text} | {
         "S.3.1": f"{about.description or ''} {shown}".strip(),
         "S.3.2": "The values of every column are listed in `codebook.md`.",
         "S.3.5": f"Rows of the records of {manifest.dataset.id}. Protected: "
         f"{unit_words(manifest.privacy)}",
-        "S.4": "; ".join(["Weight" if weight else "Number of records", *dict.fromkeys(sums)]) + ".",
+        "S.4": "; ".join([counted, *dict.fromkeys(sums)]) + ".",
         "S.7.2": f"Differential privacy: {guarantee_line(manifest.guarantee)}. Compared: "
         f"{neighbour_words(manifest.privacy)} {_sentence(manifest.guarantee.cumulative)} "
         "`statement.md` says it in full. No table was suppressed or coarsened for "

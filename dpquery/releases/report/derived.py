@@ -15,6 +15,8 @@ from dpquery.untrusted.parquet import opened
 
 MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
 _FIGURES = ("estimate", "ci_low", "ci_high")
+_TOTALS = ("total_std", "total_low", "total_high")
+_QUOTIENTS = ("share", "ratio", "mean")
 _POINTS = " points"
 PERCENT_KINDS = ("share", "ratio")  # which the page shows in percent, the file as parts of one
 
@@ -26,8 +28,13 @@ class IntervalWidths:
     typical: float | None  # half of the median interval; None where no row has one
     widest: float | None  # half of the widest
     flagged_share: float  # share of rows with a flag
-    missing: int  # rows without an estimate
+    missing: int  # rows without an estimate, or without an interval of sample and noise
     unit: str  # what stands behind a width: nothing where it is the unit of the figures
+
+    @property
+    def typical_text(self) -> str:
+        """The typical width in words."""
+        return "" if self.typical is None else _half_width(self.typical, self.unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +46,9 @@ class DerivedReport:
     # its rows as answers, those of PERCENT_KINDS in percent; the first of them where they are too
     # many
     cells: ItemCells
-    widths: IntervalWidths  # of all intervals
+    widths: IntervalWidths  # of all intervals of noise
+    # of those of sample and noise, where squared weights were measured, which quotients have
+    sample: IntervalWidths | None = None
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -49,10 +58,8 @@ class DerivedReport:
             facts.name,
             facts.kind,
             f"{facts.rows:,}",
-            *(
-                "" if width is None else _half_width(width, widths.unit)
-                for width in (widths.typical, widths.widest)
-            ),
+            widths.typical_text,
+            "" if widths.widest is None else _half_width(widths.widest, widths.unit),
             percent(widths.flagged_share),
             f"{widths.missing:,}",
         )
@@ -85,6 +92,10 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         batches = file.iter_batches(MOST_DRAWN)
         table = pa.Table.from_batches([next(batches)]) if facts.rows else file.read()
         widths = _widths(file.read(columns=[*_FIGURES, "flag"]), facts)
+        sample = None
+        if "total_low" in columns and facts.kind in _QUOTIENTS:
+            both = file.read(columns=[*_TOTALS, "flag"]).rename_columns([*_FIGURES, "flag"])
+            sample = _widths(both, facts)
     # the table with shares and ratios in percent, and quantiles by their percentage
     if facts.kind in PERCENT_KINDS:
         for name in _FIGURES:
@@ -95,7 +106,7 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
         table = table.set_column(place, "quantile", words.dictionary_encode())
     cells = replace(table_cells(table, None), whole=facts.rows <= MOST_DRAWN)
-    return DerivedReport(facts, columns, cells, widths)
+    return DerivedReport(facts, columns, cells, widths, sample)
 
 
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:

@@ -190,6 +190,11 @@ class ItemReport:
         return self.facts.summed
 
     @property
+    def of_records(self) -> bool:
+        """Whether the answers count records, each as one."""
+        return self.summed is None and not self.weighted
+
+    @property
     def figures(self) -> dict[str, str | int | float | None]:
         """All that is known of the item as a whole, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FILES}
@@ -211,7 +216,7 @@ class ItemReport:
         if self.median_std_error is not None:
             half = self.cells.half if self.cells.whole else None
             half = self.median_std_error * self.wider if half is None else half
-        return Judgement(self.flagged_share, self.median_rel_error, half, self.summed is None)
+        return Judgement(self.flagged_share, self.median_rel_error, half, self.of_records)
 
     @property
     def grade(self) -> str:
@@ -259,7 +264,7 @@ class ItemReport:
             typical = lower_median(widths) if widths.size else np.inf
             bounded = typical if np.isfinite(typical) else None
             relative = None if bounded is None else bounded / self.wider
-            worth = Judgement(flagged, relative, part.half, self.summed is None)
+            worth = Judgement(flagged, relative, part.half, self.of_records)
             reports.append(LevelReport(name, len(rows), bounded, worth))
         return tuple(reports)
 
@@ -454,15 +459,25 @@ def _sample(path: Path, facts: ItemFacts) -> SampleReport | None:
 
 def sample_words(report: Report) -> list[str]:
     """Say how wide intervals of sample and noise are, and how many answers have none."""
-    shown = [(item.name, item.queries, item.sample) for item in report.items if item.sample]
+    shown = [
+        (item.name, within(item.sample.within), item.sample.known, item.queries, "answer")
+        for item in report.items
+        if item.sample
+    ]
+    shown += [
+        (one.facts.name, one.sample.typical_text, one.facts.rows - one.sample.missing, *of_rows)
+        for one in report.derived
+        if one.sample
+        for of_rows in ((one.facts.rows, "row"),)
+    ]
     if not shown:
         return []
     words = [
-        f"{name} {within(one.within) if one.known else 'none'}"
-        + (f" ({one.known:,} of {count(queries, 'answer')})" if one.known < queries else "")
-        for name, queries, one in shown
+        f"{name} {width if known else 'none'}"
+        + (f" ({known:,} of {count(rows, noun)})" if known < rows else "")
+        for name, width, known, rows, noun in shown
     ]
-    hidden = "; noise hides the others'" * any(one.known < queries for _, queries, one in shown)
+    hidden = "; noise mostly hides the others'" * any(known < rows for *_, known, rows, _ in shown)
     level = level_text(report.manifest.level)
     return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]
 
@@ -497,7 +512,8 @@ def _derived_json(item: DerivedReport) -> dict[str, JsonValue]:
     name, kind, rows = item.facts.name, item.facts.kind, item.facts.rows
     shares = {"merged": item.facts.merged, "missed": item.facts.missed}
     merged = {key: share for key, share in shares.items() if share is not None}
-    return {"name": name, "kind": kind, "rows": rows, **merged, **asdict(item.widths)}
+    sample = {} if item.sample is None else {"sample": asdict(item.sample)}
+    return {"name": name, "kind": kind, "rows": rows, **merged, **asdict(item.widths), **sample}
 
 
 def to_rows(report: Report) -> list[tuple[str, ...]]:

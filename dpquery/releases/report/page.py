@@ -1,5 +1,6 @@
 """The report as one page that needs nothing else: no network, no script, readable in print."""
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from html import escape
 from pathlib import Path
@@ -185,6 +186,7 @@ tbody th { font-weight: 400; } .all th, .all td { white-space: normal; }
 CHARTED_ITEMS = 40
 REPORT_MARK = b"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Error report: "
 """Text in the head of every report, by which a file is recognised as one."""
+_OR_EXACT = f"; or half of the noise interval is typically {GOOD_RECORDS:g} record or less"
 GLOSSARY = (
     (
         "Standard error",
@@ -216,8 +218,7 @@ GLOSSARY = (
     (
         "Verdict",
         "Good: the median relative error is at most 10 %, and no more than a tenth of the answers "
-        f"are flagged; or half of the noise interval is typically {GOOD_RECORDS:g} record or less. "
-        "Weak: half of them or more are flagged. Fair: in between.",
+        f"are flagged{_OR_EXACT}. Weak: half of them or more are flagged. Fair: in between.",
     ),
     (
         "Lower bound",
@@ -383,17 +384,18 @@ def _reading(report: Report, marks: Collection[str]) -> str:
     sentences += [words[not known] for mark, words in HOW_TO_READ.items() if mark in marks]
     if known:
         sentences += [
-            f"A noise interval holds the true answer in {level} of releases. Answers below zero "
-            "are noise around small ones.",
+            f"A noise interval holds the true answer{', of weights as cut off,' * bool(weight)} in "
+            f"{level} of releases. Answers below zero are noise around small ones.",
             "An item whose answers are of several levels is judged at each of them. What is drawn "
             "for many is chosen by noisy values, so chance has a part in it.",
         ]
-    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    html = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html)
 
 
 def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
     if manifest.error_bars and manifest.privacy.weight is not None:
-        return [(name, weighted_words(words)) for name, words in GLOSSARY]
+        return [(name, weighted_words(words).replace(_OR_EXACT, "")) for name, words in GLOSSARY]
     if manifest.error_bars:
         return GLOSSARY
     if manifest.adaptive is None:
@@ -498,7 +500,7 @@ def _table(report: Report) -> str:
     note = "".join(f"<p>{escape(words)}.</p>" for words in (*notes, *sample_words(report)))
     return (
         '<div class="scroll all" tabindex="0" role="region" aria-label="All items"><table><thead>'
-        f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}{_derived_table(report)}"
+        f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{_derived_table(report)}{note}"
     )
 
 
