@@ -51,6 +51,7 @@ BEST = 1e-4  # of a proven bound: no strategy is better by more
 MOST_WORTHS = 7  # lines of the first screen
 
 MOST_DERIVED = 4  # likewise
+MOST_SUMS = 6  # merged rows of an item that are listed
 
 LEFT_OUT_SHOWN = 6  # columns that the first screen names
 
@@ -88,8 +89,15 @@ def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
 def expected_grid(report: PlanReport) -> Grid:
     """Return a line for each table and each derived item, and what is expected on which records."""
     words = report.worth.judged_on
-    judged = [f"what to expect is judged on {words}", GRADES] if words else []
+    weight = report.spec.privacy.weight
+    grades = GRADES if weight is None else GRADES.partition(". ")[0]
+    judged = [f"what to expect is judged on {words}", grades] if words else []
     columns, rows = _worth_rows(report, whole=True)
+    for item in report.worth.derived:
+        if item.sums:
+            more = len(item.sums) - MOST_SUMS
+            others = f"; {more:,} more will be in {item.name}.map.csv of the release" * (more > 0)
+            judged.append(f"{item.name} adds up {'; '.join(item.sums[:MOST_SUMS])}{others}")
     return Grid("what to expect", columns, rows, tuple(judged))
 
 
@@ -177,7 +185,7 @@ def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
     )
     if item.kind == "merged":
         missed = f"{item.lost:,} too noisy even so" if item.lost else "if as large as expected"
-        expect = f"{count(item.rows, 'row')} by merging, {missed}"
+        expect = f"{count(item.rows, 'row')} by merging (--why), {missed}"
     return f"{item.name}", f"{item.rows:,}", f"about {typical}{unit}" * bool(known), "", "", expect
 
 

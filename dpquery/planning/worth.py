@@ -184,6 +184,7 @@ class DerivedWorth:
     # how many rows are likely to have no estimate, being lost in noise; of merged ones how many
     # miss the relative error that they are merged for
     lost: int
+    sums: tuple[str, ...] = ()  # merged rows that are sums, in words
 
 
 class JudgedOn:
@@ -250,6 +251,7 @@ class JudgedOn:
                     typical[-1],
                     max(widest, default=None),
                     lost,
+                    rows.sums,
                 )
             )
         return tuple(worths)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.spec.columns import Attribute
+from dpquery.spec.columns import Attribute, Domain
 from dpquery.spec.predicates import GroupSet, IntervalSet, PredicateSet, StackedSet
 from dpquery.spec.spec import MergedRows, Table
 
@@ -44,6 +44,16 @@ class Merging:
     def sums(self, values: Floats) -> Floats:
         """Add up rows of (n, ...) to (m, ...)."""
         return np.array([values[rows].sum(axis=0) for rows in self.of])
+
+    def sums_in_words(self, domain: Domain) -> tuple[str, ...]:
+        """Return what the rows that are sums are called, each with how many rows it adds up."""
+        texts = [p.query_labels(domain.attributes[i]).labels for i, p in self.rows.axes]
+        places = np.transpose(np.unravel_index(self.places, self.rows.shape))
+        return tuple(
+            f"{', '.join(of_axis[k] for of_axis, k in zip(texts, at, strict=True))} ({len(rows)})"
+            for at, rows in zip(places.tolist(), self.of, strict=True)
+            if len(rows) > 1
+        )
 
 
 def merging_of(

@@ -385,7 +385,9 @@ def test_intervals_of_merged_rows_hold_at_their_level(noise):
 @pytest.mark.nightly(daily="gaussian")
 def test_plan_report_package_and_replicates_have_them(noise):
     seen = ok("plan", "workload.yaml", "--epsilon", "0.3", "--time-limit", "0").out
-    assert "rows by merging, if as large as expected" in seen
+    assert "rows by merging (--why), if as large as expected" in seen
+    why = ok("plan", "workload.yaml", "--epsilon", "0.3", "--time-limit", "0", "--why").out
+    assert re.search(r"few adds up [0-9]+-[0-9]+, [FM] \([0-9]+\); .*in few.map.csv of the", why)
     told = re.findall(r"(\w+) is merged as if all rows of (\w+) were of one size", seen)
     assert told == [("few", "ages"), ("places", "areas")], "no file says how large their rows are"
     assert (
@@ -396,7 +398,9 @@ def test_plan_report_package_and_replicates_have_them(noise):
     manifest = json.loads(Path("release/release.json").read_text())
     facts = {each["name"]: each for each in manifest["derived"]}
     assert facts["few"]["rows"] == rows
-    assert facts["few"]["definition"] == "ages, added up over age up to a relative error of 0.2"
+    by_one_size = "ages, added up over age up to a relative error of 0.2, if all were of one size"
+    assert facts["few"]["definition"] == by_one_size
+    assert facts["sized"]["definition"].endswith(", by sizes.csv")
     cells = release.table("few").cells
     assert facts["few"]["merged"] == pytest.approx(cells[cells > 1].sum() / 62)
     said = f"{100 * facts['few']['merged']:.0f} % of the rows of the item are in sums, as few.map"

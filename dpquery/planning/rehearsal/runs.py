@@ -389,6 +389,7 @@ class RowErrors:
     # (m,) whether more than SELDOM of the trials have no estimate, being lost in noise; of merged
     # rows whether they miss what they are merged for
     lost: Bools
+    sums: tuple[str, ...] = ()  # merged rows that are sums, in words
 
 
 class DerivedTrials:
@@ -438,7 +439,8 @@ class DerivedTrials:
                 return self._of_quantiles(statistic, noise_std)
             case MergedRows():
                 merging = merging_at(statistic, self._joint, self.domain, noise_std)
-                return RowErrors(np.sqrt(merging.variances), merging.missed)
+                sums = merging.sums_in_words(self.domain)
+                return RowErrors(np.sqrt(merging.variances), merging.missed, sums)
         assert_never(statistic)
 
     def _of_quotients(self, statistic: Quotient, noise_std: float) -> RowErrors:

@@ -512,8 +512,10 @@ class _Reader:
                 "values"
             )
         sizes = self._sizes(given, table)
+        expected = "if all were of one size" if given.sizes is None else f"by {given.sizes}"
         words = (
-            f"{name}, added up over {attribute.name} up to a relative error of {given.rel_error:g}"
+            f"{name}, added up over {attribute.name} up to a relative error of "
+            f"{given.rel_error:g}, {expected}"
         )
         return MergedRows(table, index, given.rel_error, sizes, given.sizes is None), words
 
