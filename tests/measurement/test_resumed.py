@@ -124,6 +124,12 @@ def test_the_same_run_is_free_the_second_time_and_does_not_open_the_data(data, a
     assert ("to select" in again.source) == (asked is not ASKED["RAP, at once"])
 
 
+def test_a_source_is_named_by_how_many_numbers_are_drawn_at_a_time(monkeypatch):
+    monkeypatch.setattr("dpquery.measurement.noise.exact_noise.BULK_ABOVE", TWO.selected)
+    assert ask().source().startswith("OpenDP ")
+    assert ask(AT_ONCE).source().startswith("the bulk sampler of dpquery ")
+
+
 @each_mechanism
 def test_parts_that_a_run_killed_after_its_commit_left_are_removed_by_the_next(
     data, monkeypatch, asked
