@@ -10,6 +10,9 @@ whose own privacy map must agree as well; it draws one number at a time, and abo
 `bulk_noise`'s at every size. A whole answer plus rounded noise is the answer plus continuous noise,
 rounded: the Gaussian mechanism and post-processing.
 
+A law of noise is drawn here, has its cost in `accounting`, the moves that it must hide in
+`calibration` and its name in `strategy/strategy`; contributing.md has all steps.
+
 The versions that the privacy argument was tested with: older ones are refused, once and early.
 
 They are the language and the four libraries between the file and the noisy values: pyarrow reads
