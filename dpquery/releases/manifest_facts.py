@@ -355,9 +355,9 @@ def derived_lines(items: Sequence[DerivedFacts]) -> list[str]:
 def nearer_words(guess: float, unbiased: float) -> str:
     """Say how much nearer the best guess would be, where it is not among the columns."""
     return (
-        f"the best guess would have an error of about {figure(guess)} instead of "
-        f"{figure(unbiased)}, as the noisy values tell; `dpquery release` again with --also shrunk "
-        "--replace adds it, free"
+        f"the best guess, where it can be had, would have an error of about {figure(guess)} and "
+        f"not {figure(unbiased)}, as the noisy values tell; `dpquery release` again with --also "
+        "shrunk --replace adds it, free"
     )
 
 
