@@ -122,9 +122,9 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     took, spent, apart = map(delta_text, (threshold, account.threshold, account.cap.discover))
     more = "no delta for another like it is left"
     if done.room.funds.threshold_left >= threshold:
-        more = "Laplace noise no longer adds up by its epsilons; "
-        more += f"{room_words(done.room, 'more like it')}, at delta "
-        more += delta_text(query.delta)
+        pure = "pure releases no longer add up by their epsilons; "
+        more = pure * (not query.spec.privacy.delta)
+        more += f"{room_words(done.room, 'more like it')}, at delta {delta_text(query.delta)}"
         cap, largest = done.room.funds.tighter.cap, done.room.largest
         if largest is not None and cap.epsilon is not None and largest > cap.epsilon:
             more += f" (the budget's {float(cap.epsilon):g} is at delta {delta_text(cap.delta)})"
@@ -284,20 +284,18 @@ def _found_json(done: "DiscoveryReport") -> dict[str, object]:
         table = [vars(each) for each in done.max_rows]
         return {"least_seen": done.least_seen, "max_rows": table, "best": done.best_max_rows}
     if done.query.sought == "numbers":
-        bins = () if done.numbers is None else done.numbers.bins
-        shown = [
-            {"from": float(a), "below": float(b), "noisy_count": n, "std": std, "classes": classes}
-            for a, b, n, std, classes in bins
-        ]
-        beyond = (
-            {}
-            if done.numbers is None
-            else {
-                "range": done.numbers.whole_range,
-                "outside": {"noisy_count": done.numbers.outside, "std": done.numbers.outside_std},
-            }
-        )
-        return {"least_seen": done.least_seen, "bins": shown, **beyond}
+        if done.numbers is None:
+            return {"least_seen": done.least_seen, "bins": []}
+        names = ("from", "below", "noisy_count", "std", "classes")
+        return {
+            "least_seen": done.least_seen,
+            "bins": [
+                dict(zip(names, (float(low), float(high), *of), strict=True))
+                for low, high, *of in done.numbers.bins
+            ],
+            "range": done.numbers.whole_range,
+            "outside": {"noisy_count": done.numbers.outside, "std": done.numbers.outside_std},
+        }
     return {
         "values": [{"value": value, "noisy_count": count} for value, count in done.values],
         "threshold": done.query.threshold,

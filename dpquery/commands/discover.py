@@ -198,7 +198,9 @@ def discover(
         refuse_second_ledger(place, spec, release=Path(RELEASE_PATH))
     file = _file_of(as_path(spec_path), column) if out is None else as_path(out)
     with Ledger.open(place, create=True) as ledger:
-        asked = _delta(delta, spec)
+        asked = within_reason(exact_delta(delta), spec)
+        if not asked:
+            raise SpecError("a discovery needs a delta above 0; give one such as --delta 1e-8")
         spec = _counted(spec, ledger, sought, asked)
         query = Discovery(spec, max_values, exact_epsilon(epsilon), asked, sought)
         cap, parent = budget_cap(spec.budget, spec.privacy), parent_cap(spec.dataset, spec.privacy)
@@ -323,13 +325,6 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought, asked: Fraction) -> Spe
         return spec.counted_in(settled.accounting)
     # Adaptive measurement, which the closest answers may take, is charged in rho alone.
     return spec.counted_in("zcdp" if spec.prefer == "closest" else "gdp")
-
-
-def _delta(given: Amount, spec: Spec) -> Fraction:
-    delta = within_reason(exact_delta(given), spec)
-    if not delta:
-        raise SpecError("a discovery needs a delta above 0; give one such as --delta 1e-8")
-    return delta
 
 
 def _file_of(spec_path: Path, column: str) -> Path:

@@ -398,8 +398,9 @@ def test_plan_report_package_and_replicates_have_them(noise):
     manifest = json.loads(Path("release/release.json").read_text())
     facts = {each["name"]: each for each in manifest["derived"]}
     assert facts["few"]["rows"] == rows
-    by_one_size = "ages, added up over age up to a relative error of 0.2, if all were of one size"
-    assert facts["few"]["definition"] == by_one_size
+    assert facts["few"]["definition"] == (
+        "ages, added up over age up to a relative error of 0.2, as if all rows were of one size"
+    )
     assert facts["sized"]["definition"].endswith(", by sizes.csv")
     cells = release.table("few").cells
     assert facts["few"]["merged"] == pytest.approx(cells[cells > 1].sum() / 62)

@@ -459,25 +459,23 @@ def _sample(path: Path, facts: ItemFacts) -> SampleReport | None:
 
 def sample_words(report: Report) -> list[str]:
     """Say how wide intervals of sample and noise are, and how many answers have none."""
-    shown = [
-        (item.name, within(item.sample.within), item.sample.known, item.queries, "answer")
-        for item in report.items
-        if item.sample
-    ]
-    shown += [
-        (one.facts.name, one.sample.typical_text, one.facts.rows - one.sample.missing, *of_rows)
-        for one in report.derived
-        if one.sample
-        for of_rows in ((one.facts.rows, "row"),)
-    ]
-    if not shown:
+    words = list[str]()
+
+    def say(name: str, width: str, *, known: int, rows: int, noun: str) -> None:
+        of = f" ({known:,} of {count(rows, noun)})" if known < rows else ""
+        words.append(f"{name} {width if known else 'none'}{of}")
+
+    for item in report.items:
+        if (sample := item.sample) is not None:
+            width = within(sample.within)
+            say(item.name, width, known=sample.known, rows=item.queries, noun="answer")
+    for facts, both in ((one.facts, one.sample) for one in report.derived):
+        if both is not None:
+            known = facts.rows - both.missing
+            say(facts.name, both.typical_text, known=known, rows=facts.rows, noun="row")
+    if not words:
         return []
-    words = [
-        f"{name} {width if known else 'none'}"
-        + (f" ({known:,} of {count(rows, noun)})" if known < rows else "")
-        for name, width, known, rows, noun in shown
-    ]
-    hidden = "; noise mostly hides the others'" * any(known < rows for *_, known, rows, _ in shown)
+    hidden = "; noise mostly hides the others'" * any(each.endswith(")") for each in words)
     level = level_text(report.manifest.level)
     return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]
 

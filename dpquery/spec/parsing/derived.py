@@ -512,7 +512,7 @@ class _Reader:
                 "values"
             )
         sizes = self._sizes(given, table)
-        expected = "if all were of one size" if given.sizes is None else f"by {given.sizes}"
+        expected = "as if all rows were of one size" if given.sizes is None else f"by {given.sizes}"
         words = (
             f"{name}, added up over {attribute.name} up to a relative error of "
             f"{given.rel_error:g}, {expected}"
