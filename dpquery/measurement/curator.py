@@ -1,6 +1,8 @@
-"""The one door to the data: charge the ledger, count, add noise, commit. Nothing else opens it.
+"""The one door to the data: charge the ledger, count, add noise, commit.
 
-What leaves this module is the noisy measurement alone. Everything after it is post-processing.
+Nothing else on a release's way opens it (tests/house/test_architecture holds that); `data_check`
+does, for the curator's eyes. What leaves this module is the noisy measurement alone, and everything
+after it is post-processing.
 """
 
 from collections.abc import Callable, Iterable, Iterator

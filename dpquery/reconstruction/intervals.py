@@ -1,5 +1,8 @@
 """Standard errors, quantiles of Laplace sums, and the largest of many errors.
 
+No interval, which is null, have answers of RAP and adaptive runs (`releases/manifest`, error_bars),
+derived rows that are lost in noise (`reconstruction/derived`) and samples (`sampling`).
+
 Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a weighted sum of
 Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth
 and of sixth powers of c (laplace_quantile): from level 0.5 to 0.9999 the interval is never narrower
@@ -15,9 +18,6 @@ tabulated is that of k equal shares and a normal rest,
 which is there for every (S2, S3), with k >= 1 any real number and rest >= 0, and is exact for equal
 shares, and for one share beside many small ones. Other shares have quantiles up to 0.33 % above its
 and up to 0.75 % below, levels 0.5 to 0.9999; a safety is added where S2 and S3 leave room for them.
-
-Answers of RAP and adaptive runs have no interval (`error_bars` of the manifest), nor have rows of
-derived items that are lost in noise (`derived`).
 
 The standard error of every answer is exact. How errors go together is not looked at: they are taken
 as independent,

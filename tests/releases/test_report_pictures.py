@@ -1,4 +1,4 @@
-"""x"""
+"""What the report draws: axes, marks, and which picture an item has."""
 
 import html
 import json
