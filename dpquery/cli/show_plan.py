@@ -41,6 +41,10 @@ PROXY_PUBLIC = (
 DERIVED_UNKNOWN = (
     "errors of derived items depend on the number of records; --rows says about how many there are"
 )
+DERIVED_UNWEIGHED = (
+    "errors of derived items depend on what the weights add up to; say it with `total` under "
+    "`weight`"
+)
 
 FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
 
@@ -205,7 +209,8 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
     notes += [("delta", words) for words in delta_words(report.delta, spec.budget, report.records)]
     if spec.derived and worth.items[0].records is None:
-        notes.append(("derived", DERIVED_UNKNOWN))
+        weighted = spec.privacy.weight is not None
+        notes.append(("derived", DERIVED_UNWEIGHED if weighted else DERIVED_UNKNOWN))
     if worth.proxy is not None:
         notes.append(("proxy", f"{worth.proxy} {PROXY_PUBLIC}"))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]

@@ -150,6 +150,7 @@ def plan(
     _check_search(seed, time_limit, rows, out)
     spec, counted, compiled = _counted_spec(as_path(spec_path), ledger, request)
     at_delta = spec.privacy.delta if named_delta is None else within_reason(named_delta, spec)
+    judged_on = JudgedOn(spec, compiled, rows=rows, proxy=request.proxy)
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
     tried = derived_targets(on_derived, spec, compiled, request.proxy)
     stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
@@ -164,7 +165,6 @@ def plan(
         on_items = tried.on_items(goals, search.quick) if tried else ()
         selections = search.best((*goals, *on_items))
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections, tried)
-    judged_on = JudgedOn(spec, compiled, rows=rows, proxy=request.proxy)
     reported = _Reporter(funds, spec, compiled, Terms(shown, at_delta, points, judged_on, tried))
     columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
     with threadpool_limits(1), stage("working out errors and what they cost", *PRICING):

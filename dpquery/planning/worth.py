@@ -21,7 +21,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.noise.calibration import SQUARES
 from dpquery.operators.blocks import product
 from dpquery.operators.compile import CompiledSpec, factor
@@ -193,7 +193,16 @@ class JudgedOn:
     def __init__(
         self, spec: Spec, compiled: CompiledSpec, *, rows: int | None, proxy: Path | None
     ) -> None:
-        """Keep what is asked for; `rows` is used in place of what the spec says."""
+        """Keep what is asked for; `rows` is used in place of what the spec says.
+
+        Raises:
+            SpecError: records count as their weights, of which rows tell nothing.
+        """
+        if rows is not None and spec.privacy.weight is not None:
+            raise SpecError(
+                "--rows says how many records there are, and here they count as their weights; "
+                "declare about what these add up to, with `total` under `weight`"
+            )
         self.rows = rows or spec.expected_total
         self.proxy, self._spec, self._compiled = proxy, spec, compiled
         self._tried = (UNEVEN, MILDER) if proxy is None else (UNEVEN,)

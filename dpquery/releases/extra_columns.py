@@ -28,7 +28,8 @@ SAMPLING = SamplingColumns(
 READING_SAMPLE = """\
 `sampling_std` is estimated from sums of squared weights, measured with noise of their own for a \
 tenth of the guarantee. It takes each record to have been drawn by itself, with a chance of one \
-over its weight (Poisson sampling), and the variance to be {effect:g} times as large, as declared. \
+over its weight (Poisson sampling), and the variance to be {effect:g} times as large, as declared; \
+where weights are near 1 it is too large. \
 Weights that were cut off, and records that are missing otherwise than by chance, are in no \
 interval. `std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` are of the noise alone."""
 
@@ -152,18 +153,24 @@ def extra_note(manifest: Manifest) -> str:
     """Return one line for the error report: whose the errors are."""
     if (run := manifest.adaptive) is not None:
         return unbiased_words(run)
-    if not _biased(manifest):
-        return "figures above are of the noise alone; sampling_std and total_std tell the sample's"
-    names = ", ".join(column.asked for column in _biased(manifest))
+    biased, words = _biased(manifest), []
+    if len(biased) < len(manifest.extra):
+        words = [
+            "figures above are of the noise alone; sampling_std and total_std tell the sample's"
+        ]
+    if not biased:
+        return "; ".join(words)
+    names = ", ".join(column.asked for column in biased)
     expected = [
         f"; {column.name} errs by some {figure(column.expected_rmse)} (estimated from noisy values)"
         for column in manifest.extra
         if column.expected_rmse is not None
     ]
-    return (
+    words.append(
         f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "
         f"estimates{''.join(expected)}"
     )
+    return "; ".join(words)
 
 
 def unbiased_words(run: AdaptiveFacts) -> str:
