@@ -166,8 +166,8 @@ def _found(done: "DiscoveryReport") -> str:
         found, outside = done.numbers, ""
         bins = count(len(found.bins) if found else 0, "bin")
         if found is not None:
-            low, high = (found.outside + k * 2 * found.outside_std for k in (-1, 1))
-            off = f"{max(low, 0):,.0f} to {max(high, 0):,.0f} {whom} (95 %)"
+            seen, further = max(found.outside, 0), 2 * found.outside_std
+            off = f"{max(seen - further, 0):,.0f} to {seen + further:,.0f} {whom} (95 %)"
             outside = f"outside: {off}, at most {percent(found.most_outside)} of all numbers\n"
         return (
             f"{done.file}: {bins} of {query.column}, noisy counts of {whom} and their std\n"

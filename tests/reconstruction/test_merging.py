@@ -470,6 +470,23 @@ def test_sizes_name_yes_and_no_as_the_data_write_them():
         assert parse(text, name="w.yaml", files=files).derived[0].statistic.sizes == (3, 8) * 31
 
 
+@pytest.mark.parametrize("by", ["day", "week", "month", "quarter", "year"])
+def test_sizes_name_periods_by_their_label_or_by_the_first_day_as_tables_do(by):
+    text = (
+        SPEC[: SPEC.index("  age:")]
+        + f"  t: {{date: {{from: 2012-12-01, to: 2014-03-31, by: {by}}}}}\n"
+    )
+    text += "workload: [{name: periods, product: {t: identity}}]\nderived:\n"
+    plain = "  - {name: few, merged: {of: periods, over: t, rel_error: 0.2}}\n"
+    kind = parse(text + plain, name="w.yaml", files={}).domain.attributes[0].columns[0].kind
+    text += plain.replace("0.2}", "0.2, sizes: s.csv}")
+    for named in (kind.label, lambda code: kind.start(code).isoformat()):
+        lines = [*(f"{named(code)},{code}" for code in range(kind.length)), "other,7"]
+        files = {"s.csv": "\n".join(["t,size", *lines])}
+        sizes = parse(text, name="w.yaml", files=files).derived[0].statistic.sizes
+        assert sizes[: kind.length] == tuple(range(kind.length))
+
+
 def test_sizes_that_are_the_release_s_own_answers_are_told(noise):
     """Their noise then decides what is merged; those of another release have other noise."""
     released(noise)

@@ -108,7 +108,7 @@ def read_row_values(
         ]
         raise node.mistake(
             f"{name} has no {column} for {', '.join(row) or 'the one row'}, and "
-            f"{len(missing) - 1:,} rows more; add a line for each"
+            f"{len(missing) - 1:,} rows more; add a line for each, by labels or codes"
         )
     return numbers.ravel(), line_of.ravel()
 
@@ -146,6 +146,8 @@ def _names(attribute: Attribute, asked: PredicateSet, node: Node) -> Iterator[tu
                 if isinstance(kind, Boolean) and not attribute.merged and code < kind.length:
                     texts = kind.texts_of(code)
                     named = (*texts, *map(str.upper, texts), *map(str.title, texts))
+                if isinstance(kind, Dates) and code < kind.length:
+                    named = (*named, kind.start(code).isoformat())  # as tables show them
                 yield (attribute.label(code), *named)
         case GroupSet(groups=groups):
             for label, _ in groups:
