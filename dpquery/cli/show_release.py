@@ -106,6 +106,7 @@ def _row(status: Status) -> dict[str, str]:
         "delta": power(float(decisive.cap.delta)) if decisive.cap.delta else "",
         "more": "" if status.repetitions is None else f"{status.repetitions:,}",
         "releases": str(status.releases),
+        "discoveries": str(status.discoveries or ""),
     }
 
 
@@ -236,7 +237,7 @@ def _status_json(status: Status) -> dict[str, object]:
         "decides": account.decisive.currency,
         "epsilon_left": None if left is None else epsilon_text(left),
         "more_like_the_last": status.repetitions,
-        **({"discoveries": deltas} if deltas else {}),
+        **({"discoveries": {"count": status.discoveries, **deltas}} if deltas else {}),
     }
 
 
@@ -247,6 +248,7 @@ def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
         state.apply(event)
         fields = event.as_json()
         dataset, parent, units = str(fields.get("dataset", "")), fields.get("parent"), ""
+        entry = state.entries.get(str(fields.get("key")))
         if "units" in fields:
             number, account = int(str(fields["units"])), state.accounts[dataset]
             pure = account.pure if event.kind == "adopt" else pure_units(fields.get("native"))
@@ -260,7 +262,7 @@ def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
             (
                 str(event.head.seq),
                 event.day,
-                event.kind,
+                event.kind + (" of a discovery" if entry and entry.discovered else ""),
                 dataset + (f" of {parent}" if parent else ""),
                 units,
                 str(fields.get("key", ""))[:KEY_PREFIX],

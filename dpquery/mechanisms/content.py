@@ -171,11 +171,13 @@ def _asked_for(item: DerivedItem, table: Table, domain: Domain) -> str:
     words = [f"add `- {{{asked}}}` to the workload and plan again"]
     summed = item.statistic.tables[0].summed
     if item.statistic.kind == "mean" and summed is not None:
-        words += ["name the item that counts its records with `count:`, if all are to be counted"]
         attribute = domain.attributes[summed.attribute]
+        named = quoted(attribute.name)
+        counted = f"count records without a value of {named} too, which add 0 to the sum, by naming"
+        words.insert(0, f"{counted} the item that counts its records with `count:`")
         if not attribute.columns[0].drops:
             without = "which leaves records without a value of it out of every table"
-            words += [f"give {quoted(attribute.name)} `other: drop`, {without}"]
+            words += [f"give {named} `other: drop`, {without}"]
     return "; or ".join(words)
 
 

@@ -189,6 +189,7 @@ class Entry:
     # the epsilon of a pure guarantee, in units of 1e-18; None for any other
     pure: int | None = None
     threshold: Fraction = Fraction(0)  # the delta that a discovery spent beside
+    discovered: bool = False  # whether it is a discovery, and no release
 
 
 @dataclass
@@ -262,9 +263,8 @@ class LedgerState:
             if payer is not None:
                 after = payer.charged(units, pure, threshold, discovered=found)
                 self.accounts[payer.dataset] = after
-        self.entries[key] = Entry(
-            key, dataset, units, reserved=event.head.seq, pure=pure, threshold=threshold
-        )
+        charged = Entry(key, dataset, units, reserved=event.head.seq, pure=pure)
+        self.entries[key] = replace(charged, threshold=threshold, discovered=found)
 
     def _continue(self, event: Event) -> None:
         entry = self.entries[str(event.fields["key"])]

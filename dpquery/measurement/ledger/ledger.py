@@ -74,13 +74,14 @@ KEY_PREFIX = 12
 
 @dataclass(frozen=True)
 class Status:
-    """One dataset's account, its releases, and the keys whose runs never finished.
+    """One dataset's account, what was charged to it, and the keys whose runs never finished.
 
     `last` is what its last release was charged, or the last one of the datasets whose parent it is.
     """
 
     funds: Funds
     releases: int
+    discoveries: int
     unfinished: tuple[str, ...]
     last: Price | None
 
@@ -98,6 +99,7 @@ class Status:
 def status_of(state: LedgerState, name: str) -> Status:
     """Return the status of one dataset."""
     entries = [entry for entry in state.entries.values() if entry.dataset == name]
+    done = [entry for entry in entries if entry.state == "committed"]
     family = {name} | {other.dataset for other in state.accounts.values() if other.parent == name}
     charged = [
         entry
@@ -109,7 +111,8 @@ def status_of(state: LedgerState, name: str) -> Status:
     of_cap = account.cap.currency, account.cap.unit
     return Status(
         Funds(account, state.parent_of(account)),
-        releases=sum(entry.state == "committed" for entry in entries),
+        releases=sum(not entry.discovered for entry in done),
+        discoveries=sum(entry.discovered for entry in done),
         unfinished=tuple(entry.key for entry in entries if entry.state == "reserved"),
         last=None if last is None else Price(last.units, *of_cap, last.pure, last.threshold),
     )
