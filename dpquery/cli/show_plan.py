@@ -336,7 +336,7 @@ def price_words(report: PlanReport) -> str:
         return cost(report)
     account = room.funds.tighter
     whose = f" of {account.dataset}" if account is room.funds.parent else ""
-    spent = f", {spent_share(account)} of which is spent" if account.spent else ""
+    spent = f"; {spent_share(account)} of the budget is spent already" if account.spent else ""
     grows = grows_unlike(report.epsilon, room.share, account.cap)
     why = f" ({GROWS.partition(':')[0]})" if grows else ""
     words = f"{percent(room.share)} of the budget{whose}{why}{spent}; "
