@@ -290,8 +290,8 @@ def test_a_package_holds_the_draws_on_request_and_says_what_they_are(noise):
     assert contents(Path("package")) == before
     ok("package", "--also", "replicates:3,csv")
     assert sum("noise_" in name for name in pq.read_schema("package/ages.noise.parquet").names) == 3
-    for wrong, words in (("replicates:1", "from 2 to 10,000"), ("replicates:x", "did you mean")):
-        assert words in refused("package", "--also", wrong, code=2)
+    for wrong in ("replicates:0", "replicates:1", "replicates:x"):
+        assert "from 2 to 10,000" in refused("package", "--also", wrong, code=2)
     ok("package")  # it replaces its own files, those of draws too
     assert not list(Path("package").glob("*.noise.*"))
 

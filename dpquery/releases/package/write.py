@@ -197,9 +197,12 @@ def parse_formats(texts: str | Sequence[str]) -> dict[TableFormat, int]:
         number = re.fullmatch("replicates:([1-9][0-9]{0,8})", name)
         given["replicates" if number else name] = int(number[1]) if number else 0
         if not number and name not in known:
+            hint = suggestion(name, known)
+            if name.startswith("replicates:"):
+                hint = "; give a number of draws from 2 to 10,000, as in replicates:100"
             raise SpecError(
-                f"--also {quoted(name)} is not known{suggestion(name, known)}; a package has its "
-                "tables as csv and xlsx beside Parquet, and replicates of their noise"
+                f"--also {quoted(name)} is not known{hint}; a package has its tables as csv and "
+                "xlsx beside Parquet, and replicates of their noise"
             )
     if "xlsx" in given and find_spec("xlsxwriter") is None:
         raise SpecError(
