@@ -204,6 +204,7 @@ def test_the_metadata_of_csv_files_is_theirs(template):
 
 def test_parquet_data_package_csvw_and_code_book_say_the_same(template, described):
     book = (template / "package" / "codebook.md").read_text()
+    assert "\nCounts | of persons\n" in book
     for resource in described:
         path = template / "package" / resource["path"]
         metadata = pq.read_schema(path.with_suffix(".parquet")).metadata[b"dpquery"]
