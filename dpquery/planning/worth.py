@@ -251,6 +251,7 @@ class JudgedOn:
                 widest += [float(known.max())] if known.size else []
                 # without records there is noise
                 lost = max(lost, int((rows.lost | np.isnan(rows.std)).sum()))
+            sums = rows.merging.sums_in_words(self._spec.domain) if rows.merging else ()
             worths.append(
                 DerivedWorth(
                     name,
@@ -260,7 +261,7 @@ class JudgedOn:
                     typical[-1],
                     max(widest, default=None),
                     lost,
-                    rows.sums,
+                    sums,
                 )
             )
         return tuple(worths)

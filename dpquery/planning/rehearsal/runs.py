@@ -61,6 +61,7 @@ from dpquery.reconstruction.derived import (
 )
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import Measured, table_answers
+from dpquery.reconstruction.merging import Merging
 from dpquery.reconstruction.relaxed.fits import RapProjection
 from dpquery.spec.columns import Domain
 from dpquery.spec.spec import (
@@ -389,7 +390,7 @@ class RowErrors:
     # (m,) whether more than SELDOM of the trials have no estimate, being lost in noise; of merged
     # rows whether they miss what they are merged for
     lost: Bools
-    sums: tuple[str, ...] = ()  # merged rows that are sums, in words
+    merging: Merging | None = None  # what merged rows add up
 
 
 class DerivedTrials:
@@ -439,8 +440,7 @@ class DerivedTrials:
                 return self._of_quantiles(statistic, noise_std)
             case MergedRows():
                 merging = merging_at(statistic, self._joint, self.domain, noise_std)
-                sums = merging.sums_in_words(self.domain)
-                return RowErrors(np.sqrt(merging.variances), merging.missed, sums)
+                return RowErrors(np.sqrt(merging.variances), merging.missed, merging)
         assert_never(statistic)
 
     def _of_quotients(self, statistic: Quotient, noise_std: float) -> RowErrors:
