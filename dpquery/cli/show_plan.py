@@ -15,7 +15,7 @@ from dpquery.planning.targets import DerivedReached, Reached
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
 from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
 from dpquery.releases.report.derived import width_unit
-from dpquery.releases.report.figures import GRADE_NAMES, GRADES
+from dpquery.releases.report.figures import GOOD_COUNTS, GRADE_NAMES, GRADES
 from dpquery.releases.statement import sure_percent
 from dpquery.releases.words import (
     count,
@@ -93,8 +93,7 @@ def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
 def expected_grid(report: PlanReport) -> Grid:
     """Return a line for each table and each derived item, and what is expected on which records."""
     words = report.worth.judged_on
-    weight = report.spec.privacy.weight
-    grades = GRADES if weight is None else GRADES.partition(". ")[0]
+    grades = GRADES + GOOD_COUNTS * (report.spec.privacy.weight is None)
     judged = [f"what to expect is judged on {words}", grades] if words else []
     columns, rows = _worth_rows(report, whole=True)
     for item in report.worth.derived:

@@ -69,9 +69,9 @@ INTERVAL_COLUMNS = (
 GRADE_NAMES = ("good", "fair", "weak")
 GRADES = (
     "good: a typical standard error is at most 10 % of its answer, and at most 10 % of the answers "
-    "are flagged (30 % or more); weak: half or more are flagged; fair: all between. Errors within "
-    "one record are good, however small the answer"
+    "are flagged (30 % or more); weak: half or more are flagged; fair: all between"
 )
+GOOD_COUNTS = ". Errors within one record are good, however small the answer"
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 GOOD_RECORDS = 1.0  # half of a noise interval that is good however small the answer is
 REPORT_COLUMNS = ("item", "answers", "RMS error", "{} within", "at worst", "flagged", "verdict")
@@ -459,23 +459,23 @@ def _sample(path: Path, facts: ItemFacts) -> SampleReport | None:
 
 def sample_words(report: Report) -> list[str]:
     """Say how wide intervals of sample and noise are, and how many answers have none."""
-    words = list[str]()
-
-    def say(name: str, width: str, *, known: int, rows: int, noun: str) -> None:
-        of = f" ({known:,} of {count(rows, noun)})" if known < rows else ""
-        words.append(f"{name} {width if known else 'none'}{of}")
-
-    for item in report.items:
-        if (sample := item.sample) is not None:
-            width = within(sample.within)
-            say(item.name, width, known=sample.known, rows=item.queries, noun="answer")
+    told = [
+        (item.name, within(item.sample.within), item.sample.known, item.queries, "answer")
+        for item in report.items
+        if item.sample is not None
+    ]
     for facts, both in ((one.facts, one.sample) for one in report.derived):
         if both is not None:
             known = facts.rows - both.missing
-            say(facts.name, both.typical_text, known=known, rows=facts.rows, noun="row")
-    if not words:
+            told.append((facts.name, both.typical_text, known, facts.rows, "row"))
+    if not told:
         return []
-    hidden = "; noise mostly hides the others'" * any(each.endswith(")") for each in words)
+    words = [
+        f"{name} {width if known else 'none'}"
+        + (f" ({known:,} of {count(rows, noun)})" if known < rows else "")
+        for name, width, known, rows, noun in told
+    ]
+    hidden = "; noise mostly hides the others'" * any(known < rows for *_, known, rows, _ in told)
     level = level_text(report.manifest.level)
     return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]
 
