@@ -300,10 +300,8 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought, asked: Fraction) -> Spe
     """Return the spec with what its losses are added up as; refuse a budget without a delta."""
     delta = spec.budget.discover if sought == "values" else spec.budget.delta
     if spec.budget.fixed == "pure" or spec.budget.rho is not None or not delta:
-        reason, otherwise = (
-            "a discovery's noise is Gaussian, which takes an epsilon and a delta",
-            "",
-        )
+        reason = "a discovery's noise is Gaussian, which takes an epsilon and a delta"
+        otherwise = ""
         if sought == "values":
             reason = (
                 "it has no delta for discoveries, whose noise is Gaussian, and which may find a "

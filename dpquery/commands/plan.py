@@ -190,11 +190,9 @@ def check_derived(spec: Spec) -> None:
         tables_of_derived(spec, compiled.classes, compiled.workload.blocks, None)
     except SpecError:
         check_told_apart(spec, compiled.classes)
-        search = PlanSearch(
-            spec, compiled, _noises(spec), "rmse", DEFAULT_SEED, TIME_LIMIT, 1, unchecked
-        )
+        quick = PlanSearch(spec, compiled, _noises(spec), OBJECTIVE, DEFAULT_SEED, 0, 1, unchecked)
         with threadpool_limits(1):
-            _check_held(spec, compiled, search.quick(()))
+            _check_held(spec, compiled, quick.best(()))
 
 
 def _check_held(spec: Spec, compiled: CompiledSpec, selections: Mapping[Noise, Selection]) -> None:
