@@ -168,8 +168,8 @@ class ColumnsError(DataError):
         if named in self._missing and named != person:
             said = said.replace("the declared column", "the column", 1)
             remedies.append(
-                f"give {option} the name that stands in the header for {named}; as it may be a "
-                "record, no message shows it"
+                f"give {option} the name that stands in the header for {named}, which no "
+                "message shows, since a file's first line may be a record"
             )
         if person is not None and person in self.columns:
             remedies.append(
