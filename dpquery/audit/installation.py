@@ -43,15 +43,15 @@ from dpquery.measurement.noise.exact_noise import (
     installed,
     source,
 )
-from dpquery.strategy.strategy import Law
+from dpquery.measurement.noise.laws import LawName, law_of
 
 # Small scales and no powers of two among them: there a biased sampler has been shipped before.
-SCALES: dict[Law, tuple[float, ...]] = {
+SCALES: dict[LawName, tuple[float, ...]] = {
     "laplace": (1.0, 2.0, 5.0, 3.3, 999_983.0),
     "gaussian": (1.0, 2.0, 3.7, 12.0, 999_983.0),
     "rounded": (1.0, 1.5, 3.7, 40.0, 999_983.0),
 }
-GUARANTEES: dict[Law, GuaranteeKind] = {"laplace": "pure", "gaussian": "zcdp", "rounded": "gdp"}
+GUARANTEES: dict[LawName, GuaranteeKind] = {"laplace": "pure", "gaussian": "zcdp", "rounded": "gdp"}
 _BULK_DRAWS = 4  # times those of the slow source
 _REMAINDERS = 64
 _CHUNKED = 200_000  # of one draw: two chunks of `draw`, seven of the bulk sampler
@@ -68,14 +68,14 @@ def sampler(size: Size) -> Iterator[Finding]:
         yield _chunks(noise, max(scales))
 
 
-def _checked(noise: Law, scale: float, *, at_once: int | None, draws: int) -> Finding:
+def _checked(noise: LawName, scale: float, *, at_once: int | None, draws: int) -> Finding:
     """Test one scale; at most `at_once` numbers are drawn in one call, or all of them."""
     batch = draws if at_once is None else min(at_once, draws)
     total = batch * max(1, draws // batch)
     values = np.concatenate([_noise(noise, scale, batch) for _ in range(total // batch)])
     p = goodness_of_fit(values, NoiseDistribution(noise, Fraction(scale)))
     return Finding(
-        f"{source(batch, GUARANTEES[noise])}, {noise} noise of scale {scale:,g}",
+        f"{source(batch, law_of(GUARANTEES[noise]))}, {noise} noise of scale {scale:,g}",
         "draws follow the exact law",
         p > ALPHA,
         f"p = {p:.2g}, {total:,} draws",
@@ -84,7 +84,7 @@ def _checked(noise: Law, scale: float, *, at_once: int | None, draws: int) -> Fi
     )
 
 
-def _chunks(noise: Law, scale: float) -> Finding:
+def _chunks(noise: LawName, scale: float) -> Finding:
     """Test that no chunk of a draw follows from another: all values at all distances.
 
     The signs and the low bits of the same draws are tested, too: at this scale remainders are even.
@@ -100,7 +100,7 @@ def _chunks(noise: Law, scale: float) -> Finding:
         ]
     )
     return Finding(
-        f"{source(_CHUNKED, GUARANTEES[noise])}, {noise} noise in chunks",
+        f"{source(_CHUNKED, law_of(GUARANTEES[noise]))}, {noise} noise in chunks",
         "values at any distance in one draw are independent, signs and low bits fair",
         p > ALPHA,
         f"p = {p:.2g}, {_CHUNKED:,} draws",
@@ -109,7 +109,7 @@ def _chunks(noise: Law, scale: float) -> Finding:
     )
 
 
-def _noise(noise: Law, scale: float, size: int) -> Ints:
+def _noise(noise: LawName, scale: float, size: int) -> Ints:
     ratio = 1 / Fraction(scale)
     amounts = {"pure": ratio, "zcdp": ratio**2 / 2, "gdp": ratio**2}
     # A hair more than the noise costs: OpenDP rounds its own charge up to a float.

@@ -15,7 +15,7 @@ from scipy.special import gammainc, gammaincc, ndtr
 from scipy.stats import beta
 
 from dpquery.arrays import Floats, Ints
-from dpquery.strategy.strategy import Law
+from dpquery.measurement.noise.laws import LawName
 
 ALPHA = 7e-9
 MOST_TESTS = 142
@@ -32,7 +32,7 @@ class NoiseDistribution:
     Rounded Gaussian noise has P(y) = Phi((y + 1/2) / scale) - Phi((y - 1/2) / scale).
     """
 
-    noise: Law  # which of the three
+    noise: LawName  # which of the three
     scale: Fraction  # in steps of the grid
 
     @property

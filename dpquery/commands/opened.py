@@ -13,6 +13,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise, calibrated_noise, sound_change
+from dpquery.measurement.noise.laws import LAWS
 from dpquery.measurement.rounds.tables import TableRounds
 from dpquery.mechanisms.content import ReleaseRequest, digest_of
 from dpquery.mechanisms.fitted import adaptive_mechanism
@@ -24,13 +25,7 @@ from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
-from dpquery.releases.manifest import (
-    MEASUREMENTS_FILE,
-    PLAN_FILE,
-    NoiseFacts,
-    SquaresFacts,
-    mechanisms_of,
-)
+from dpquery.releases.manifest import MEASUREMENTS_FILE, PLAN_FILE, NoiseFacts, SquaresFacts
 from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
@@ -79,9 +74,10 @@ class Release(PublishedTables):
             SpecError: the plan has it not.
         """
         facts = self.facts
+        noise = [law.noise for law in LAWS.values() if law.title == facts.guarantee.mechanism]
         for selection in self.plan.selections:
             named = digest_of(selection.strategy) == facts.strategy.sha256
-            if named and facts.guarantee.mechanism in mechanisms_of(selection.noise):
+            if named and [selection.noise] == noise:
                 strategy = selection.decoded(self.compiled.workload)
                 return strategy, sound_change(selection.record_change, self.spec)
         raise SpecError(

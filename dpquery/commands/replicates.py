@@ -11,16 +11,13 @@ its key: neither the data nor the noisy values decide them, and anybody can make
 they make of a derived item follows from its published answers too.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
-from scipy.special import ndtri
 
 from dpquery.arrays import Floats, Singles
 from dpquery.commands.arguments import FilePath, as_path, checked_count
@@ -28,6 +25,7 @@ from dpquery.commands.defaults import LEVEL, MOST_REPLICATES, REPLICATES, REPLIC
 from dpquery.commands.opened import Release
 from dpquery.exceptions import DpqueryError, SpecError
 from dpquery.limits import MAX_REPLICATED_NUMBERS
+from dpquery.measurement.noise.laws import Law
 from dpquery.mechanisms.content import tables_of_derived
 from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
@@ -37,7 +35,6 @@ from dpquery.releases.folder.write import check_apart
 from dpquery.releases.package.tables import safe_cells
 from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import DerivedItem, Item
-from dpquery.strategy.strategy import Noise
 from dpquery.untrusted.files import disk_words, replacing
 
 ESTIMATE = "estimate"
@@ -148,7 +145,8 @@ def noise_of(
     """
     items = [item for item in wanted if isinstance(item, Item)]
     derived = [item for item in wanted if isinstance(item, DerivedItem)]
-    strategy, std = release.answering, release.noise.noise_std
+    strategy, law = release.answering, release.noise.guarantee.law
+    std = release.noise.noise_std
     sizes = release.measured[0].sizes
     nothing = reconstruct(strategy, [np.zeros(size) for size in sizes])
     without = {item.name: _answers(nothing, release, item) for item in items}
@@ -163,7 +161,7 @@ def noise_of(
         chance, drawn = PublicChance(seed, k), []
         for place, size in enumerate(sizes):
             uniform = chance.uniform(f"noise {place}", size)
-            drawn.append(std * unit_noise(strategy.noise, uniform))
+            drawn.append(std * unit_noise(law, uniform))
         estimates = reconstruct(strategy, drawn)
         for item in items:
             noise[item.name][k] = _answers(estimates, release, item) - without[item.name]
@@ -175,17 +173,11 @@ def noise_of(
     return noise
 
 
-def unit_noise(noise: Noise, uniform: Floats) -> Floats:
+def unit_noise(law: Law, uniform: Floats) -> Floats:
     """Return noise of standard deviation one by its quantiles at numbers in [0, 1)."""
     below = uniform < 0.5
     tail = np.where(below, uniform, 1 - 2.0**-53 - uniform) + 2.0**-54  # of its 2^53 values: not 0
-    match noise:
-        case "gaussian":
-            size = -ndtri(tail)
-        case "laplace":
-            size = -np.log(2 * tail) / math.sqrt(2)
-        case _:
-            assert_never(noise)
+    size = law.quantile(tail)
     return np.where(below, -size, size)
 
 

@@ -23,9 +23,10 @@ from typing import Literal
 
 from dpquery.exceptions import BudgetExceededError, SpecError
 from dpquery.measurement import gdp
+from dpquery.measurement.noise.laws import Law, law_of
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Accounting, Budget, Privacy
-from dpquery.strategy.strategy import Law, Noise
+from dpquery.strategy.strategy import Noise
 
 Currency = Literal["epsilon", "rho", "mu^2"]
 GuaranteeKind = Accounting
@@ -55,11 +56,6 @@ class Guarantee:
     threshold: Fraction = Fraction(0)
 
     @property
-    def noise(self) -> Noise:
-        """The noise that gives this kind of guarantee."""
-        return "laplace" if self.kind == "pure" else "gaussian"
-
-    @property
     def native(self) -> dict[str, str]:
         """The same in exact text, as the ledger keeps it."""
         spent: dict[str, str] = {self.kind: str(self.amount)}
@@ -67,8 +63,8 @@ class Guarantee:
 
     @property
     def law(self) -> Law:
-        """The law that it is drawn from: only rounded Gaussian noise is mu-GDP exactly."""
-        return "rounded" if self.kind == "gdp" else self.noise
+        """The law of its noise: only rounded Gaussian noise is mu-GDP exactly."""
+        return law_of(self.kind)
 
 
 @dataclass(frozen=True)
@@ -200,47 +196,22 @@ def noise_scale(budget: Guarantee, sensitivity: int) -> float:
     The sensitivity is exact, the rows of a person included: D1 for Laplace noise, D2^2 for
     Gaussian.
 
-    Privacy: the charge at this scale, see `noise_cost`, is at most the largest float below the
+    Privacy: the charge at this scale, see `Law.cost`, is at most the largest float below the
     budget, so that a library which rounds its charge up to a float agrees.
     """
-    step = sensitivity_bound(budget.noise, sensitivity)
-    exact = Fraction(step) if budget.noise == "laplace" else Fraction(step) ** 2
-    limit = Fraction(_float_down(budget.amount))
-    match budget.kind:
-        case "pure":
-            scale = step / float(limit)
-        case "zcdp":
-            scale = step / math.sqrt(2 * float(limit))
-        case "gdp":
-            scale = step / math.sqrt(float(limit))
-    while noise_cost(budget.kind, exact, scale) > limit:
+    law, move = budget.law, sensitivity_bound(budget.law, sensitivity)
+    exact, limit = Fraction(move) ** law.power, _float_down(budget.amount)
+    scale = law.scale(move, limit)
+    while law.cost(exact, scale) > Fraction(limit):
         scale = math.nextafter(scale, math.inf)
     return scale
 
 
-def noise_cost(kind: GuaranteeKind, sensitivity: Fraction | int, scale: float) -> Fraction:
-    """Return the exact amount of a guarantee that noise of a scale gives.
-
-    The sensitivity is exact, in grid steps: D1 for a pure guarantee, D2^2 for the others.
-
-    Returns:
-        The epsilon D1 / scale, the rho D2^2 / (2 scale^2), or the squared mu D2^2 / scale^2.
-    """
-    exact = Fraction(scale)
-    match kind:
-        case "pure":
-            return sensitivity / exact
-        case "zcdp":
-            return sensitivity / (2 * exact**2)
-        case "gdp":
-            return sensitivity / exact**2
-
-
-def sensitivity_bound(noise: Noise, sensitivity: int) -> float:
+def sensitivity_bound(law: Law, sensitivity: int) -> float:
     """Return D1 or D2 as a float that is not below it, from the exact D1 or D2^2."""
     if sensitivity <= 0:
         raise ValueError("a sensitivity is a positive whole number")
-    if noise == "laplace":
+    if law.power == 1:
         return _float_up(Fraction(sensitivity))
     root = math.sqrt(sensitivity)
     while Fraction(root) ** 2 < sensitivity:
@@ -262,14 +233,7 @@ def unit_variance(
     Gaussian noise.
     """
     spent = guarantee(noise, epsilon=epsilon, delta=delta, accounting=accounting)
-    amount = float(spent.amount * share)
-    match spent.kind:
-        case "pure":
-            return 2 / amount**2
-        case "zcdp":
-            return 1 / (2 * amount)
-        case "gdp":
-            return 1 / amount
+    return spent.law.unit_variance(float(spent.amount * share))
 
 
 def price_of(spent: Guarantee, currency: Currency, unit: str) -> Price:

@@ -80,7 +80,7 @@ class LinearQuery:
     @property
     def option(self) -> str:
         """The option of a release that asks for this noise, whatever the plan prefers."""
-        return f"--noise {self.guarantee.noise}"
+        return f"--noise {self.guarantee.law.noise}"
 
     def guarantee_at(self, epsilon: Fraction) -> Guarantee:
         """Return the guarantee of the same query at another epsilon, with what it costs."""
@@ -102,7 +102,7 @@ class LinearQuery:
     def source(self) -> str:
         """Return the name and version of the noise source."""
         rows = sum(weighted.block.shape[0] for weighted in self.strategy.measurements)
-        return source(rows, self.guarantee.kind)
+        return source(rows, self.guarantee.law)
 
     def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""

@@ -128,7 +128,7 @@ class Discovery:
 
     def source(self) -> str:
         """Return the name and version of the noise source."""
-        return source(0, self.guarantee.kind)
+        return source(0, self.guarantee.law)
 
     def noisy(self, counted: ValueCounts) -> Ints:
         """Return the values found and their noisy numbers, as 64-bit words; see `found`.

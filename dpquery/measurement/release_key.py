@@ -288,7 +288,7 @@ def _linear_mechanism(mechanism: CalibratedNoise) -> KeyText:
         shift=mechanism.shift,
         sensitivity=mechanism.sensitivity,
         scale=float(mechanism.scale),
-        **({"law": law} if law == "rounded" else {}),
+        **({"law": law.name} if law.tagged else {}),
     )
 
 

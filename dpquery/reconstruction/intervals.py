@@ -200,7 +200,7 @@ def _times(values: Floats, factor: float) -> Floats:
 
 LOG_ERROR_STEP = 0.005  # of the logarithm of standard errors that are counted as one
 SMALLEST = math.exp(-5)  # share of the largest standard error below which all count as that
-LAWS = 33  # roots of concentration that are distinguished
+CONCENTRATIONS = 33  # roots of concentration that are distinguished
 FARTHEST, POINTS = 40.0, 1600  # standard deviations at which tails are tabulated
 GAMMA_INTEGRAL_NODES = 257  # of the integral over the gamma law
 BEYOND = 1e-25  # probability of the gamma law that is left out on either side
@@ -233,12 +233,12 @@ def _count(
     if strategy.noise == "laplace":
         fourth = strategy.power_sums(block, position=position, order=4)
     ratio = np.zeros(1) if fourth is None else np.clip(expand(fourth) / second**2, 0, 1)
-    laws = np.rint(np.sqrt(ratio) * (LAWS - 1)).astype(np.int64)
+    laws = np.rint(np.sqrt(ratio) * (CONCENTRATIONS - 1)).astype(np.int64)
     steps, laws = np.broadcast_arrays(_steps(np.sqrt(second), peak), laws)
-    codes, each = np.unique(steps.astype(np.int64) * LAWS + laws, return_counts=True)
+    codes, each = np.unique(steps.astype(np.int64) * CONCENTRATIONS + laws, return_counts=True)
     times = block.queries // max(1, steps.size)
     pairs = zip(codes.tolist(), each.tolist(), strict=True)
-    return Counter({divmod(code, LAWS): count * times for code, count in pairs})
+    return Counter({divmod(code, CONCENTRATIONS): count * times for code, count in pairs})
 
 
 def _steps(std: Floats, peak: float) -> Floats:
@@ -261,7 +261,7 @@ def _largest(laws: Counter[tuple[int, int]]) -> float:
 def _tails() -> tuple[Floats, Floats]:
     """Return points, and the log of P(|X| > point) of each law at unit variance."""
     t = np.linspace(0, FARTHEST, POINTS + 1)
-    roots = np.arange(LAWS) / (LAWS - 1)
+    roots = np.arange(CONCENTRATIONS) / (CONCENTRATIONS - 1)
     return t, np.array([_log_tail(t, float(root) ** 2) for root in roots])
 
 

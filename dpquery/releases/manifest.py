@@ -22,6 +22,7 @@ from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.ledger import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.exact_noise import versions
+from dpquery.measurement.noise.laws import LAWS
 from dpquery.releases.manifest_facts import (
     AdaptiveFacts,
     DerivedFacts,
@@ -39,7 +40,6 @@ from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.fields import IDENTIFIER
 from dpquery.spec.problems import near_in_folder, quoted
 from dpquery.spec.spec import Neighbours, Privacy, PublicationRules, Spec
-from dpquery.strategy.strategy import Law, Noise
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
     LEAST_FIGURE,
@@ -65,21 +65,11 @@ RELEASE_AGAIN = "run `dpquery release` again, which is free: the ledger holds th
 STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"
 MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
 RELAXED_ROWS_FILE = "relaxed_rows.parquet"
-MECHANISMS: dict[Law, str] = {
-    "laplace": "discrete Laplace",
-    "gaussian": "discrete Gaussian",
-    "rounded": "rounded Gaussian",
-}
 RAP, ADAPTIVE = "relaxed adaptive projection", "adaptive measurement"
+MECHANISMS = (*(law.title for law in LAWS.values()), RAP, ADAPTIVE)
 WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
 BELOW_ONE = math.nextafter(1.0, 0.0)
 Identifier = Annotated[str, Matching(IDENTIFIER)]
-
-
-def mechanisms_of(noise: Noise) -> list[str]:
-    """Return the names of the laws of a kind of noise."""
-    laws: tuple[Law, ...] = ("gaussian", "rounded") if noise == "gaussian" else ("laplace",)
-    return [MECHANISMS[law] for law in laws]
 
 
 @dataclass(frozen=True)
@@ -142,7 +132,7 @@ class GuaranteeFacts:
         mu: of GDP; None, and left out, where the guarantee is of another kind.
     """
 
-    mechanism: Annotated[str, Matching("|".join((*MECHANISMS.values(), RAP, ADAPTIVE)))]
+    mechanism: Annotated[str, Matching("|".join(MECHANISMS))]
     kind: Literal["pure", "zcdp", "gdp"]
     epsilon: FigureAboveZero
     delta: Annotated[float, Within(0, BELOW_ONE)]
@@ -423,7 +413,7 @@ def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
 
 def _guarantee_facts(guarantee: Guarantee, cumulative: str, name: str) -> GuaranteeFacts:
     return GuaranteeFacts(
-        mechanism=name or MECHANISMS[guarantee.law],
+        mechanism=name or guarantee.law.title,
         kind=guarantee.kind,
         epsilon=float(guarantee.epsilon),
         delta=float(guarantee.delta),

@@ -33,9 +33,6 @@ from dpquery.untrusted.json_values import Json, JsonValue
 Result = TypeVar("Result")
 Noise = Literal["laplace", "gaussian"]
 NoiseChoice = Literal["auto", "laplace", "gaussian"]
-Law = Literal["laplace", "gaussian", "rounded"]
-"""What is drawn: discrete Laplace or Gaussian noise, or continuous Gaussian noise, rounded."""
-
 CHOICES: tuple[NoiseChoice, ...] = get_args(NoiseChoice)
 
 

@@ -24,6 +24,7 @@ from dpquery.measurement.discovery import least_threshold
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise import calibration
 from dpquery.measurement.noise import exact_noise as noise_module
+from dpquery.measurement.noise.laws import Law
 
 CASE = {case.name: case for case in CASES}
 ROWS, PERSONS = CASE["marginals of rows"], CASE["residuals of persons"]
@@ -155,7 +156,7 @@ def test_discoveries_pass_and_mistakes_in_them_are_seen(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(place, mistake)
             if name == "noise of half the scale":
-                patch.setattr(noise_module, "noise_cost", lambda *_: 0)  # which would refuse it
+                patch.setattr(Law, "cost", lambda *_: 0)  # which would refuse it
             assert failed(audit_run.PARTS["discoveries"](QUICK)), name
 
 

@@ -42,6 +42,7 @@ from dpquery.cli import show_checks
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.ledger import store
 from dpquery.measurement.noise.bulk_noise import BulkSampler
+from dpquery.measurement.noise.laws import LAWS
 
 SCALES = [1.0, 2.0, 3.3, 5.0, 12.0, 199.0, 201.0, 1000.3, 999_983.0, 2.0**45 + 1]
 ROUNDED = 1 + 1e-12
@@ -97,7 +98,7 @@ def test_the_log_ratio_is_that_of_the_masses(noise):
 @pytest.mark.parametrize("scale", [1.0, 3.3, 999_983.0])
 @pytest.mark.parametrize("noise", NOISES)
 def test_p_values_of_sound_noise_are_uniform(noise, scale):
-    sampler, law = BulkSampler(noise, scale), NoiseDistribution(noise, Fraction(scale))
+    sampler, law = BulkSampler(LAWS[noise], scale), NoiseDistribution(noise, Fraction(scale))
     p_values = [goodness_of_fit(sampler.sample(8_000), law) for _ in range(300)]
     below = [p for p in p_values if p < 1]  # doubled, so half of them are 1
     assert kstest(below, "uniform").pvalue > 1e-9
@@ -109,7 +110,7 @@ def test_p_values_of_sound_noise_are_uniform(noise, scale):
 @pytest.mark.parametrize("scale", [2.0, 3.3, 1000.3, 999_983.0])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_scale_five_per_cent_off_is_seen(noise, scale, factor):
-    sample = BulkSampler(noise, scale).sample(100_000)
+    sample = BulkSampler(LAWS[noise], scale).sample(100_000)
     p = goodness_of_fit(sample, NoiseDistribution(noise, Fraction(scale) * Fraction(factor)))
     assert (p > ALPHA) == (factor == 1)
 

@@ -30,6 +30,7 @@ ROOMS = (
     "strategy",
     "plan_file",
     "measurement.gdp",
+    "measurement.noise.laws",
     "measurement.accounting",
     "measurement.counting",
     "measurement.noise",

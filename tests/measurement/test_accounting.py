@@ -39,6 +39,7 @@ from dpquery.measurement.noise.calibration import (
     laplace_rho,
     laplace_squared_mu,
 )
+from dpquery.measurement.noise.laws import LAWS
 from dpquery.measurement.rounds.queries import rap_rounds
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rehearsals import RapSettings
@@ -158,7 +159,7 @@ def test_zcdp_is_refused_by_a_pure_cap():
 def test_the_scale_of_a_gdp_guarantee_meets_its_squared_mu_exactly(amount, sensitivity):
     budget = accounting.Guarantee("gdp", Fraction(amount), Fraction(1), Fraction(1, 10**9))
     scale = noise_scale(budget, sensitivity)
-    assert budget.noise == "gaussian"
+    assert budget.law.noise == "gaussian"
     assert Fraction(sensitivity) / Fraction(scale) ** 2 <= budget.amount
     assert sensitivity / scale**2 == pytest.approx(float(amount), rel=1e-14)
     assert charge_units(budget, "rho") == math.ceil(budget.amount / 2 * UNIT)
@@ -178,11 +179,11 @@ def test_scale_meets_the_budget_exactly_and_wastes_nothing(noise, epsilon, sensi
 
 @pytest.mark.parametrize("sensitivity", [1, 2, 9, 2**53 + 1, 3**50, 10**30])
 def test_sensitivity_is_rounded_up(sensitivity):
-    assert Fraction(sensitivity_bound("laplace", sensitivity)) >= sensitivity
-    root = Fraction(sensitivity_bound("gaussian", sensitivity))
+    assert Fraction(sensitivity_bound(LAWS["laplace"], sensitivity)) >= sensitivity
+    root = Fraction(sensitivity_bound(LAWS["gaussian"], sensitivity))
     assert sensitivity <= root**2 <= sensitivity * (1 + Fraction(1, 2**50))
     with pytest.raises(ValueError, match="positive"):
-        sensitivity_bound("laplace", 0)
+        sensitivity_bound(LAWS["laplace"], 0)
 
 
 def test_unit_variance_is_that_of_one_query():
@@ -399,7 +400,7 @@ def scale_faults(scale_of):
             if not budget.amount * (1 - Fraction(1, 10**12)) < cost <= budget.amount:
                 yield noise, epsilon, step, "the exact cost"
             judge = opendp_noise(noise, scale)
-            if judge.map(sensitivity_bound(noise, sensitivity)) > budget.amount:
+            if judge.map(sensitivity_bound(LAWS[noise], sensitivity)) > budget.amount:
                 yield noise, epsilon, step, "OpenDP"
 
 
@@ -570,7 +571,7 @@ def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
 
         def gaussian(part, squared, *, split=split):
             judge = opendp_noise("gaussian", split.scale(part, squared))
-            return judge.map(sensitivity_bound("gaussian", squared))
+            return judge.map(sensitivity_bound(LAWS["gaussian"], squared))
 
         metric = dp.linf_distance(T="i64", monotonic=neighbours == "add-remove")
         pick = dp.m.make_noisy_max(

@@ -22,6 +22,7 @@ from scipy.stats import binom, chi2, norm
 from dpquery.measurement.noise import bulk_noise
 from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, SlowSampler, _Proposals
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
+from dpquery.measurement.noise.laws import LAWS
 
 NOISES = ("laplace", "gaussian", "rounded")
 DISCRETE = ("laplace", "gaussian")
@@ -119,7 +120,7 @@ def counted(monkeypatch, record_property):
 @pytest.mark.parametrize("noise", NOISES)
 def test_draws_follow_the_law_and_none_two_per_cent_wider_or_narrower(noise, scale):
     edges = cells(scale)
-    seen = counts(edges, BulkSampler(noise, scale).sample(1_000_000))
+    seen = counts(edges, BulkSampler(LAWS[noise], scale).sample(1_000_000))
     assert p_of_counts(noise, scale, edges, seen) > STRICT
     for factor in (1 / 1.02, 1.02):
         assert p_of_counts(noise, scale * factor, edges, seen) < STRICT
@@ -130,7 +131,7 @@ def test_draws_follow_the_law_and_none_two_per_cent_wider_or_narrower(noise, sca
 @pytest.mark.parametrize("noise", NOISES)
 def test_every_single_value_has_its_mass(noise, scale):
     edges = np.arange(-math.ceil(12 * scale), math.ceil(12 * scale))
-    seen = counts(edges, BulkSampler(noise, scale).sample(1_000_000))
+    seen = counts(edges, BulkSampler(LAWS[noise], scale).sample(1_000_000))
     assert p_of_counts(noise, scale, edges, seen) > STRICT
 
 
@@ -139,7 +140,7 @@ def test_every_single_value_has_its_mass(noise, scale):
 @pytest.mark.parametrize("noise", NOISES)
 def test_within_a_block_the_law_falls_as_it_should(noise, scale):
     """Blocks are a 33rd of the scale wide: without step 2 each would be flat, and this fails."""
-    sampler = BulkSampler(noise, scale)
+    sampler = BulkSampler(LAWS[noise], scale)
     law, size = sampler.law, 1 << sampler.law.bits >> sampler.law.halvings
     sample = sampler.sample(2_000_000)
     starts = 1 + size * np.arange(law.blocks)[:, None] + size // 4 * np.arange(5)
@@ -156,7 +157,7 @@ def test_within_a_block_the_law_falls_as_it_should(noise, scale):
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_low_bits_are_fair_and_so_is_the_sign(noise, scale):
     """At these scales the remainders by small numbers are even to within 1e-9 of their mass."""
-    sample = BulkSampler(noise, scale).sample(400_000)
+    sample = BulkSampler(LAWS[noise], scale).sample(400_000)
     for modulus in (7, 64, 1000):
         seen = np.bincount(sample % modulus, minlength=modulus)
         assert chi_square(seen, np.full(modulus, sample.size / modulus)) > STRICT
@@ -168,7 +169,7 @@ def test_the_low_bits_are_fair_and_so_is_the_sign(noise, scale):
 @pytest.mark.parametrize("bits", [7, 8, 9, 15, 16, 31, 32])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_sign_is_fair_where_the_place_takes_all_bits_of_a_word_but_one_or_none(noise, bits):
-    sampler = BulkSampler(noise, 1.5 * 2.0 ** (bits + 5 - (noise == "rounded")))
+    sampler = BulkSampler(LAWS[noise], 1.5 * 2.0 ** (bits + 5 - (noise == "rounded")))
     assert sampler.law.bits == bits
     positive = np.count_nonzero(sampler.sample(20_000) > 0)
     assert 2 * binom.cdf(min(positive, 20_000 - positive), 20_000, 0.5) > STRICT
@@ -178,7 +179,7 @@ def test_the_sign_is_fair_where_the_place_takes_all_bits_of_a_word_but_one_or_no
 @pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**33])
 @pytest.mark.parametrize("noise", NOISES)
 def test_neighbours_in_a_sample_are_independent(noise, scale):
-    sample = BulkSampler(noise, scale).sample(500_000)
+    sample = BulkSampler(LAWS[noise], scale).sample(500_000)
     for values in (sample / scale, np.abs(sample) / scale, sample % 2.0):
         centred = values - values.mean()
         for lag in (1, 2, 32, 1 << 15):
@@ -205,21 +206,21 @@ def test_both_sources_draw_from_one_law(noise, scale):
 
 
 def test_two_samplers_share_nothing_and_no_draw_is_repeated():
-    samples = [BulkSampler("laplace", 2.0**50).sample(40_000) for _ in range(2)]
+    samples = [BulkSampler(LAWS["laplace"], 2.0**50).sample(40_000) for _ in range(2)]
     assert np.unique(np.concatenate(samples)).size > 79_995
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.5, 70.3, 2.0**51 + 12345.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_thresholds_are_right_to_the_last_bit(noise, scale):
-    law = BlockLaw.of(noise, scale)
+    law = BlockLaw.of(LAWS[noise], scale)
     for bits in (16, 64, 192):
         assert law.thresholds(bits) == twin_thresholds(law, bits)
 
 
 @pytest.mark.parametrize("noise", DISCRETE)
 def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(noise):
-    law = BlockLaw.of(noise, 7.3)
+    law = BlockLaw.of(LAWS[noise], 7.3)
     assert law.bits == 0
     shares = np.array(law.thresholds(64)) / 2.0**64
     below = 2 * cdf(noise, 7.3, np.arange(law.blocks + 1)) - 1
@@ -232,11 +233,11 @@ def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(no
 @pytest.mark.parametrize("scale", [1.0, 3.3, 100.1, 1e9])
 @pytest.mark.parametrize("noise", NOISES)
 def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, scale):
-    thresholds = twin_thresholds(BlockLaw.of(noise, scale), 64)
+    thresholds = twin_thresholds(BlockLaw.of(LAWS[noise], scale), 64)
     words = np.arange(2**16, dtype=np.uint16)
     undecided = sorted({threshold >> 48 for threshold in thresholds})
     more = os.urandom(8 * len(undecided))
-    chosen = BulkSampler(noise, scale, entropy=Script(words.tobytes(), more))._choices(2**16)
+    chosen = BulkSampler(LAWS[noise], scale, entropy=Script(words.tobytes(), more))._choices(2**16)
     full = [int(word) << 48 for word in words]
     for word, low in zip(undecided, np.frombuffer(more, np.uint64), strict=True):
         full[word] |= int(low) >> 16
@@ -247,7 +248,7 @@ def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, sca
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_tie_in_64_bits_is_decided_by_further_bits(noise, scale):
     bytes_ = Script()
-    sampler = BulkSampler(noise, scale, entropy=bytes_)
+    sampler = BulkSampler(LAWS[noise], scale, entropy=bytes_)
     longer = twin_thresholds(sampler.law, 256)
     for i in (0, len(longer) // 2, len(longer) - 1):
         first, second, third = (longer[i] >> place & (2**64 - 1) for place in (192, 128, 64))
@@ -273,7 +274,7 @@ def proposal(start, place, fraction, u):
 @pytest.mark.parametrize("noise", DISCRETE)
 def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
     bytes_ = Script()
-    sampler = BulkSampler(noise, scale, entropy=bytes_)
+    sampler = BulkSampler(LAWS[noise], scale, entropy=bytes_)
     law = sampler.law
     for block, j in ((0, 1), (3, 2), (law.blocks - 1, 1), (law.blocks - 1, 5)):
         start = law.start(block)
@@ -298,7 +299,7 @@ def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
 @pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
 @pytest.mark.parametrize("noise", NOISES)
 def test_no_seven_bits_accept_unless_they_are_above_every_bound_of_their_block(noise, scale):
-    sampler = BulkSampler(noise, scale)
+    sampler = BulkSampler(LAWS[noise], scale)
     law = sampler.law
     for h in range(law.blocks):
         ends = law.start(h), law.start(h + 1) - (noise != "rounded")
@@ -315,18 +316,18 @@ def test_no_seven_bits_accept_unless_they_are_above_every_bound_of_their_block(n
 @pytest.mark.parametrize("noise", NOISES)
 def test_floats_decide_as_fractions_do(noise, scale, monkeypatch):
     """The same bits give the same draws where every comparison is made in fractions."""
-    quick = BulkSampler(noise, scale, entropy=stream("same")).sample(70_000)
+    quick = BulkSampler(LAWS[noise], scale, entropy=stream("same")).sample(70_000)
     monkeypatch.setattr(bulk_noise, "_MARGIN", 2.0)
-    exact = BulkSampler(noise, scale, entropy=stream("same")).sample(70_000)
+    exact = BulkSampler(LAWS[noise], scale, entropy=stream("same")).sample(70_000)
     assert np.array_equal(quick, exact)
-    other = BulkSampler(noise, scale, entropy=stream("other")).sample(70_000)
+    other = BulkSampler(LAWS[noise], scale, entropy=stream("other")).sample(70_000)
     assert np.count_nonzero(quick == other) < 70_000 / 4
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**40 + 0.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_choice_of_the_tail_is_drawn_there_with_either_sign(noise, scale):
-    sampler = BulkSampler(noise, scale, entropy=Script(b"\xff" * 80, b"\xff" * 320))
+    sampler = BulkSampler(LAWS[noise], scale, entropy=Script(b"\xff" * 80, b"\xff" * 320))
     sample = sampler.sample(40)
     law = sampler.law
     assert np.count_nonzero(np.abs(sample) >= law.start(law.blocks) >> law.halvings) > 20
@@ -335,7 +336,7 @@ def test_a_choice_of_the_tail_is_drawn_there_with_either_sign(noise, scale):
 
 def test_a_refused_tail_is_drawn_anew_from_the_whole_law(monkeypatch):
     monkeypatch.setattr(SlowSampler, "from_tail", lambda self, law: None)
-    sampler = BulkSampler("gaussian", 2.0**40, entropy=Script(b"\xff" * 80, b"\xff" * 320))
+    sampler = BulkSampler(LAWS["gaussian"], 2.0**40, entropy=Script(b"\xff" * 80, b"\xff" * 320))
     sample = sampler.sample(40)
     assert np.count_nonzero(sample) == 40
     assert np.abs(sample).max() < sampler.law.start(sampler.law.blocks)
@@ -347,7 +348,7 @@ def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, 
     requests = []
     monkeypatch.setattr(SlowSampler, "geometric", lambda self, rate: above)
     monkeypatch.setattr(SlowSampler, "accept_at", lambda self, *request: requests.append(request))
-    law = BlockLaw.of(noise, 1000.3)
+    law = BlockLaw.of(LAWS[noise], 1000.3)
     assert SlowSampler().from_tail(law) is None
     ((exponent, fraction),) = requests
     if noise == "rounded":  # in halves; the square above its tangent at the whole step below
@@ -367,7 +368,7 @@ def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, 
 @pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**40 + 0.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_tail_follows_the_law_beyond_the_blocks(noise, scale):
-    law, slow = BlockLaw.of(noise, scale), SlowSampler()
+    law, slow = BlockLaw.of(LAWS[noise], scale), SlowSampler()
     start = law.start(law.blocks) >> law.halvings
     drawn = np.array([draw for _ in range(2500) if (draw := slow.from_tail(law)) is not None])
     step = max(1, math.floor(scale / (6 if noise == "laplace" else 25)))
@@ -411,14 +412,14 @@ def test_the_slow_geometric_is_geometric(rate):
 
 def test_draws_beyond_an_int64_stay_at_its_ends(monkeypatch):
     monkeypatch.setattr(SlowSampler, "from_tail", lambda self, law: 2**70)
-    sampler = BulkSampler("laplace", 2.0**51, entropy=Script(b"\xff" * 80, b"\xff" * 320))
+    sampler = BulkSampler(LAWS["laplace"], 2.0**51, entropy=Script(b"\xff" * 80, b"\xff" * 320))
     assert set(sampler.sample(40).tolist()) == {2**63 - 1, 1 - 2**63}
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 0.999, 2.0**52, math.inf, math.nan])
 def test_a_scale_that_cannot_be_drawn_is_refused(scale):
     with pytest.raises(ValueError, match="scale"):
-        BulkSampler("laplace", scale)
+        BulkSampler(LAWS["laplace"], scale)
 
 
 def test_the_product_draws_from_the_operating_system():
@@ -427,4 +428,4 @@ def test_the_product_draws_from_the_operating_system():
 
 
 def test_no_draw_is_no_draw():
-    assert BulkSampler("gaussian", 5.0).sample(0).shape == (0,)
+    assert BulkSampler(LAWS["gaussian"], 5.0).sample(0).shape == (0,)

@@ -18,12 +18,12 @@ from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
 from dpquery.measurement.noise import bulk_noise, exact_noise
 from dpquery.measurement.noise import exact_noise as noise_module
 from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, LazyReal, SlowSampler
-from dpquery.measurement.noise.calibration import standard_deviation
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
+from dpquery.measurement.noise.laws import LAWS
 from dpquery.progress import reporting
 from dpquery.version import __version__
 
-LAWS = [
+DRAWN = [
     *(("laplace", scale, 40_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
     *(("gaussian", scale, 30_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0)),
     # OpenDP takes half a minute for these.
@@ -40,7 +40,7 @@ def either(request, monkeypatch):
 
 @pytest.mark.nightly
 @pytest.mark.statistical
-@pytest.mark.parametrize(("noise", "scale", "n"), LAWS)
+@pytest.mark.parametrize(("noise", "scale", "n"), DRAWN)
 def test_draws_follow_the_exact_law_and_no_other(noise, scale, n, record_property):
     sample = draw(
         np.zeros(n, np.int64), budget=budget_for(noise, scale), sensitivity=1, scale=scale
@@ -57,17 +57,17 @@ def test_either_source_draws_at_the_very_scale(noise, monkeypatch):
     real, drawn = noise_module._built, []
 
     class Looking(BulkSampler):
-        def __init__(self, noise, scale):
-            super().__init__(noise, scale)
-            self.scale = scale
+        def __init__(self, law, scale):
+            super().__init__(law, scale)
+            self.about = law, scale
 
         def sample(self, size):
-            drawn.append(("bulk", noise, self.scale, size))
+            drawn.append(("bulk", *self.about, size))
             return super().sample(size)
 
     class Seen:
-        def __init__(self, noise, scale):
-            self.measurement, self.about = real(noise, scale), (noise, scale)
+        def __init__(self, law, scale):
+            self.measurement, self.about = real(law, scale), (law, scale)
 
         def map(self, d_in):
             return self.measurement.map(d_in)
@@ -84,7 +84,8 @@ def test_either_source_draws_at_the_very_scale(noise, monkeypatch):
             zeros = np.zeros(size, np.int64)
             draw(zeros, budget=budget_for(noise, scale), sensitivity=1, scale=scale)
             drawer = "bulk" if noise == "rounded" else name
-            assert drawn[0] == (drawer, noise, scale, size)  # more may follow for refused draws
+            # more may follow for refused draws
+            assert drawn[0] == (drawer, LAWS[noise], scale, size)
             drawn.clear()
 
 
@@ -278,16 +279,16 @@ def test_the_source_that_is_named_is_the_one_that_draws(monkeypatch):
     monkeypatch.setattr(noise_module, "_mechanism", called)
     settings = {"budget": budget_for("laplace", 8.0), "sensitivity": 1, "scale": 8.0}
     bulk = f"the bulk sampler of dpquery {__version__}"
-    assert {source(BULK_ABOVE + 1, kind) for kind in ("pure", "zcdp", "gdp")} == {bulk}
-    assert source(1, "gdp") == bulk
+    assert {source(BULK_ABOVE + 1, law) for law in LAWS.values()} == {bulk}
+    assert source(1, LAWS["rounded"]) == bulk
     assert draw(np.zeros(BULK_ABOVE + 1, np.int64), **settings).size == BULK_ABOVE + 1
-    assert "OpenDP" in source(BULK_ABOVE, "pure")
+    assert "OpenDP" in source(BULK_ABOVE, LAWS["laplace"])
     with pytest.raises(Called):
         draw(np.zeros(BULK_ABOVE, np.int64), **settings)
 
 
 def test_the_library_is_named_with_its_version():
-    assert source(BULK_ABOVE, "zcdp") == f"OpenDP {importlib.metadata.version('opendp')}"
+    assert source(BULK_ABOVE, LAWS["gaussian"]) == f"OpenDP {importlib.metadata.version('opendp')}"
 
 
 # Rounded Gaussian noise: continuous noise whose bits are drawn as they are needed, and GDP.
@@ -317,7 +318,7 @@ class Tape:
 
 @cache
 def blocks_of(noise, scale):
-    law = BlockLaw.of(noise, scale)
+    law = BlockLaw.of(LAWS[noise], scale)
     return law, twin_thresholds(law, 64)
 
 
@@ -369,7 +370,7 @@ def nearest(low, high):
 @pytest.mark.parametrize("noise", NOISES)
 def test_every_draw_is_what_its_bytes_make_it_in_fractions(noise, scale):
     tape = Tape()
-    sampler, drawn = BulkSampler(noise, scale, entropy=tape), 120
+    sampler, drawn = BulkSampler(LAWS[noise], scale, entropy=tape), 120
     far = sampler.law.start(sampler.law.blocks) >> sampler.law.halvings
     for _ in range(drawn):
         tape.drawn.clear()
@@ -382,14 +383,14 @@ def test_every_draw_is_what_its_bytes_make_it_in_fractions(noise, scale):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_exponent_is_that_of_the_very_scale(noise, scale):
-    law = BlockLaw.of(noise, scale)
+    law = BlockLaw.of(LAWS[noise], scale)
     for steps in (1, 7, law.start(law.blocks), Fraction(10, 3)):
         assert law.exponent(steps) == exponent(noise, scale, Fraction(steps) / 2**law.halvings)
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_step_is_rounded_to_one_integer_whatever_is_drawn_within_it(scale):
-    law = BlockLaw.of("rounded", scale)
+    law = BlockLaw.of(LAWS["rounded"], scale)
     steps = {*range(200), *range(law.start(law.blocks) - 50, law.start(law.blocks) + 50)}
     for m in steps:
         for f in (Fraction(0), Fraction(1, 2), 1 - Fraction(1, 2**70)):
@@ -400,7 +401,7 @@ def test_a_step_is_rounded_to_one_integer_whatever_is_drawn_within_it(scale):
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_sign_neither_shows_in_a_place_nor_in_what_is_refused(scale):
     """Every word of a block: each sign has each place as often, and the same seven bits of U."""
-    sampler = BulkSampler("rounded", scale)
+    sampler = BulkSampler(LAWS["rounded"], scale)
     bits, width = sampler.law.bits, 8 * sampler._word.itemsize
     lows = range(2**bits) if bits < 9 else [0, 1, 2**bits - 1, 2**bits // 3]
     highs = range(2 ** min(7, width - bits - 1))
@@ -480,7 +481,7 @@ def test_a_real_exponent_is_accepted_with_its_very_probability(exponent, deepest
 def test_further_bits_of_a_place_are_drawn_once_for_all_comparisons(scale):
     """U and d agree in 64 bits: more of both are drawn, and a later A_j sees the same bits."""
     bytes_ = Script()
-    sampler = BulkSampler("rounded", scale, entropy=bytes_)
+    sampler = BulkSampler(LAWS["rounded"], scale, entropy=bytes_)
     law = sampler.law
     place, f1, f2 = (1 << law.bits) - 1, 2**63 + 12345, 2**62 + 999
     start = law.start(law.blocks - 1)
@@ -510,9 +511,8 @@ def test_further_bits_of_a_place_are_drawn_once_for_all_comparisons(scale):
 def test_the_variance_is_that_of_the_scale_and_a_twelfth(scale):
     k = np.arange(1, math.ceil(14 * scale) + 2)
     mass = norm.sf((k - 0.5) / scale) - norm.sf((k + 0.5) / scale)
-    stated = standard_deviation("rounded", scale=scale, shift=0)
+    stated = LAWS["rounded"].std(scale)
     assert stated == pytest.approx(math.sqrt(2 * (k**2.0 * mass).sum()), rel=2e-8)
-    assert standard_deviation("rounded", scale=scale, shift=3) == 8 * stated
 
 
 @pytest.mark.statistical
@@ -520,7 +520,7 @@ def test_the_variance_is_that_of_the_scale_and_a_twelfth(scale):
 def test_drawn_noise_has_the_stated_standard_deviation(scale, record_property):
     n = 400_000
     noise = drawn(scale, n)
-    stated = standard_deviation("rounded", scale=scale, shift=0)
+    stated = LAWS["rounded"].std(scale)
     spread = math.sqrt(np.mean(noise.astype(float) ** 2))
     assert abs(spread / stated - 1) < 6.5 / math.sqrt(2 * n)  # p below 1e-10
     if scale < 2:
@@ -531,7 +531,7 @@ def test_drawn_noise_has_the_stated_standard_deviation(scale, record_property):
 @pytest.mark.parametrize("scale", [1.0, 2.5, 10.0, 100.0, 2.0**16])
 def test_an_interval_of_one_row_covers_as_the_normal_law_says_to_half_a_step(scale):
     """Of one row alone, the coarsest case: sums of several rows take more values than it."""
-    std = standard_deviation("rounded", scale=scale, shift=0)
+    std = LAWS["rounded"].std(scale)
     for level in (0.5, 0.8, 0.9, 0.95, 0.99):
         z = norm.ppf((1 + level) / 2)
         covered = 2 * norm.cdf((math.floor(z * std) + 0.5) / scale) - 1

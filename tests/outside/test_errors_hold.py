@@ -19,6 +19,7 @@ from dpquery import Release, replicates
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.commands.replicates import noise_of, unit_noise
+from dpquery.measurement.noise.laws import LAWS
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.gram import gram
 from dpquery.reconstruction.checks import flaw_of
@@ -328,8 +329,8 @@ def test_derived_items_have_the_error_that_is_published_of_them(of, request, mon
 def test_draws_are_of_the_law_that_was_published():
     uniform = np.random.default_rng(3).random(20_000)
     for name, law in (("gaussian", norm()), ("laplace", laplace(scale=1 / math.sqrt(2)))):
-        assert kstest(unit_noise(name, uniform), law.cdf).pvalue > CHANCE
-        ends = unit_noise(name, np.array([0.0, 0.5 - 2.0**-53, 0.5, 1 - 2.0**-53]))
+        assert kstest(unit_noise(LAWS[name], uniform), law.cdf).pvalue > CHANCE
+        ends = unit_noise(LAWS[name], np.array([0.0, 0.5 - 2.0**-53, 0.5, 1 - 2.0**-53]))
         assert ends.tolist() == (-ends[::-1]).tolist()
         assert 8 < ends[3] < 30
 

@@ -58,12 +58,12 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import accumulate, count
-from typing import Literal, assert_never
+from typing import Literal
 
 import numpy as np
 
 from dpquery.arrays import Bits, Bools, Ints
-from dpquery.strategy.strategy import Law
+from dpquery.measurement.noise.laws import Law
 
 Entropy = Callable[[int], bytes]
 Exponent = Callable[[Fraction], Fraction]
@@ -94,16 +94,11 @@ class BlockLaw:
         """Return the blocks of a law, its tail beyond about exp(-16) or exp(-18)."""
         exact = Fraction(scale)
         bits = int(exact).bit_length() - 1 - _FINENESS
-        halvings = max(1, -bits) if law == "rounded" else 0
+        halvings = max(1, -bits) if law.real else 0
         exact *= 1 << halvings
         bits = max(0, bits + halvings)
-        match law:
-            case "laplace":
-                return cls(1, 1 / exact, bits, (math.ceil(16 * exact) >> bits) + 1)
-            case "gaussian" | "rounded":
-                blocks = (math.ceil(6 * exact) >> bits) + 1
-                return cls(2, 1 / (2 * exact**2), bits, blocks, halvings)
-        assert_never(law)
+        rate, reach = 1 / (law.power * exact**law.power), 16 if law.power == 1 else 6
+        return cls(law.power, rate, bits, (math.ceil(reach * exact) >> bits) + 1, halvings)
 
     @property
     def first(self) -> int:

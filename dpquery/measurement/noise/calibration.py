@@ -34,7 +34,7 @@ from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.spec.spec import Privacy, Spec
 from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
-from dpquery.strategy.strategy import Law, Noise, RecordChange, Strategy, WeightedBlock
+from dpquery.strategy.strategy import Noise, RecordChange, Strategy, WeightedBlock
 
 _DIGITS = 60
 _SLACK = Fraction(1, 10**30)
@@ -128,8 +128,7 @@ class CalibratedNoise:
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a row of the integer strategy, in answers."""
-        deviation = standard_deviation(self.guarantee.law, scale=self.scale, shift=self.shift)
-        return deviation * float(self.step)
+        return self.guarantee.law.std(self.scale) * 2.0**self.shift * float(self.step)
 
 
 SQUARES = Fraction(1, 10)
@@ -345,22 +344,6 @@ def calibrated_noise(
             strategy too wide for it.
     """
     return calibration(strategy, privacy=privacy, change=change).noise_for(guarantee)
-
-
-def standard_deviation(law: Law, *, scale: float, shift: int) -> float:
-    """Return the standard deviation of noise of a scale in steps of 2^shift, per integer row.
-
-    That of rounded noise of variance scale^2 + 1/12, to 2e-8 of it at a scale of 1 and to 1e-15
-    from 2 on; that of the continuous laws for discrete noise: exact to 1e-7 of it for Gaussian
-    noise, and for Laplace noise too large by 1 / (24 scale^2) of it, 4 % at a scale of 1.
-    """
-    match law:
-        case "laplace":
-            return math.sqrt(2) * scale * 2.0**shift
-        case "gaussian":
-            return scale * 2.0**shift
-        case "rounded":
-            return math.hypot(scale, math.sqrt(1 / 12)) * 2.0**shift
 
 
 def steps(privacy: Privacy, change: RecordChange) -> int:

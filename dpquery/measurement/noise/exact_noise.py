@@ -10,8 +10,8 @@ whose own privacy map must agree as well; it draws one number at a time, and abo
 `bulk_noise`'s at every size. A whole answer plus rounded noise is the answer plus continuous noise,
 rounded: the Gaussian mechanism and post-processing.
 
-A law of noise is drawn here, has its cost in `accounting`, the moves that it must hide in
-`calibration` and its name in `strategy/strategy`; contributing.md has all steps.
+What a law is called and costs stands in `laws`, the moves that it must hide in `calibration`;
+contributing.md has all steps to a new one.
 
 The versions that the privacy argument was tested with: older ones are refused, once and early.
 
@@ -32,10 +32,10 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError
-from dpquery.measurement.accounting import Guarantee, GuaranteeKind, noise_cost, sensitivity_bound
+from dpquery.measurement.accounting import Guarantee, sensitivity_bound
 from dpquery.measurement.noise.bulk_noise import BulkSampler
+from dpquery.measurement.noise.laws import Law
 from dpquery.progress import report_progress
-from dpquery.strategy.strategy import Noise
 from dpquery.version import __version__
 
 _RELEASE = re.compile(r"[0-9]+(\.[0-9]+)*")
@@ -154,9 +154,9 @@ def draw(
         raise TypeError("answers must be a vector of int64")
     if not 1 <= scale < LARGEST_SCALE:
         raise ValueError(f"the noise scale must lie in [1, 2^52) grid steps, not {scale:g}")
-    if sensitivity <= 0 or noise_cost(budget.kind, sensitivity, scale) > budget.amount:
+    if sensitivity <= 0 or budget.law.cost(sensitivity, scale) > budget.amount:
         raise ValueError("the noise scale does not meet the budget; take it from noise_scale")
-    if _in_bulk(answers.size, budget.kind):
+    if _in_bulk(answers.size, budget.law):
         add_noise = partial(_saturated_sum, BulkSampler(budget.law, scale))
     else:
         add_noise = partial(_measure, _mechanism(budget, sensitivity, scale))
@@ -170,15 +170,15 @@ def draw(
     return noisy
 
 
-def source(size: int, kind: GuaranteeKind) -> str:
-    """Return the name and version of the noise source for so many answers and a guarantee."""
-    if _in_bulk(size, kind):
+def source(size: int, law: Law) -> str:
+    """Return the name and version of the noise source for so many answers and a law."""
+    if _in_bulk(size, law):
         return f"the bulk sampler of dpquery {__version__}"
     return f"OpenDP {installed('opendp')}"
 
 
-def _in_bulk(size: int, kind: GuaranteeKind) -> bool:
-    return kind == "gdp" or size > BULK_ABOVE
+def _in_bulk(size: int, law: Law) -> bool:
+    return law.real or size > BULK_ABOVE
 
 
 def _saturated_sum(sampler: BulkSampler, chunk: Ints) -> Ints:
@@ -192,14 +192,14 @@ def _saturated_sum(sampler: BulkSampler, chunk: Ints) -> Ints:
 
 def _mechanism(budget: Guarantee, sensitivity: int, scale: float) -> _Measurement:
     """Return the OpenDP measurement; ValueError if its own privacy map passes the budget."""
-    mechanism = _built(budget.noise, scale)
-    charged = mechanism.map(sensitivity_bound(budget.noise, sensitivity))
+    mechanism = _built(budget.law, scale)
+    charged = mechanism.map(sensitivity_bound(budget.law, sensitivity))
     if not (0 < charged < math.inf and charged <= budget.amount):
         raise ValueError("by OpenDP's privacy map the noise scale does not meet the budget")
     return mechanism
 
 
-def _built(noise: Noise, scale: float) -> _Measurement:
+def _built(law: Law, scale: float) -> _Measurement:
     """Return the OpenDP measurement; T="i64", because T=int would mean 32 bits and clip."""
     check_libraries()
     import opendp.prelude as dp  # 0.4 s: only a release pays for it
@@ -207,7 +207,7 @@ def _built(noise: Noise, scale: float) -> _Measurement:
     dp.enable_features("contrib")
     vectors = dp.vector_domain(dp.atom_domain(T="i64"))
     mechanism: _Measurement
-    if noise == "laplace":
+    if law.power == 1:
         mechanism = dp.m.make_laplace(vectors, dp.l1_distance(T="f64"), scale=scale)
     else:
         mechanism = dp.m.make_gaussian(vectors, dp.l2_distance(T="f64"), scale=scale)

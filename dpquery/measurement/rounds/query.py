@@ -70,7 +70,7 @@ class RoundsQuery(Generic[SomeRounds]):
 
     def source(self) -> str:
         """Return the names and versions of the noise sources."""
-        sources = (source(size, self.guarantee.kind) for size in self.rounds.sizes)
+        sources = (source(size, self.guarantee.law) for size in self.rounds.sizes)
         names = " and ".join(dict.fromkeys(sources))
         return f"{names}, and dpquery {__version__} to select" if self.rounds.selects else names
 
