@@ -245,6 +245,7 @@ LEFT_OUT = {
 }
 # Another value of what is none or empty in the requests here.
 GIVEN = {
+    "Guarantee.kind": "gdp",
     "RecordWeight.design_effect": Fraction(2),
     "Column.number": NumberFormat("'"),
     "Categorical.also": (("M",), ()),
@@ -492,7 +493,7 @@ PARTS = {
     "dataset": st.tuples(names, names),
     "domain": st.lists(st.lists(columns, min_size=1, max_size=2), min_size=1, max_size=2),
     "unit": st.tuples(st.none() | names, few, st.sampled_from(["add-remove", "replace"])),
-    "noise": st.tuples(names, few, few, few, few, few, reals),
+    "noise": st.tuples(st.sampled_from(["pure", "zcdp", "gdp"]), few, few, few, few, few, reals),
     "release": few,
     "classes": few,
     "blocks": blocks,
