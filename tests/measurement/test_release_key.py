@@ -245,6 +245,7 @@ LEFT_OUT = {
 }
 # Another value of what is none or empty in the requests here.
 GIVEN = {
+    "CalibratedNoise.guarantee": Guarantee("gdp", Fraction(1), Fraction(1), Fraction(0)),
     "Guarantee.kind": "gdp",
     "RecordWeight.design_effect": Fraction(2),
     "Column.number": NumberFormat("'"),
