@@ -237,7 +237,8 @@ CASES = (
             "product: {a: identity, b: identity+total}",
             "sum: {of: a, by: {b: identity}}",
             privacy=f"{_PERSONS}, delta: 1e-6, "
-            "weight: {column: wt, at_most: 2.5, step: 0.1, design_effect: 1.5}",
+            "weight: {column: wt, at_most: 2.5, step: 0.1, total: 90, effective: 60, "
+            "design_effect: 1.5}",
             accounting="gdp",
         ),
         "gaussian",
@@ -251,7 +252,8 @@ CASES = (
             "a: {range: [0, 4]}, b: {values: [F, M]}",
             "product: {a: prefix, b: identity}",
             privacy="unit: row, neighbours: replace, "
-            "weight: {column: wt, at_most: 300, step: 25, design_effect: 1}",
+            "weight: {column: wt, at_most: 300, total: 9000, effective: 60, step: 25, "
+            "inclusion: true, design_effect: 1}",
         ).replace("other: drop", "other: count"),
         "laplace",
         Fraction(2),

@@ -239,13 +239,14 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
     for item in worth.items:
         if weight.effective and (error := item.sample_std(weight.effective)):
             compared.append(f"{item.name} {percent(math.hypot(1, item.rmse / error) - 1)}")
-            if size := item.sampled_from(weight.effective, cap):
+            if weight.design_effect is not None:
+                size = item.sampled_from(weight.ratio_of_squares, cap)
                 told.append(f"{item.name} {rounded(float(f'{size:.2g}'))}")
     if not compared:
         return [("weights", lost)]
     words = f"what noise adds to the error of a simple sample of {weight.effective:,} records, in "
     words += f"cells of average size: {', '.join(compared)}"
-    if weight.design_effect is not None:
+    if told:
         words += f"; answers have a sampling_std from about these sizes on: {', '.join(told)}"
     return [("weights", lost), ("sample", words)]
 

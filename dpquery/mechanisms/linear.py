@@ -56,6 +56,7 @@ from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
     MAX_KEPT_NUMBERS,
     Measured,
+    MeasuredValues,
     NoisyValues,
     TableAnswers,
     table_answers,
@@ -103,12 +104,36 @@ def given_facts(
     return replace(measured, strategy=answering), tests
 
 
-def sampling_errors(spec: Spec, squares: Sequence[Measured], level: float) -> SamplingErrors | None:
-    """Return what sums of squared weights say of the sample; None where they are not measured."""
+class _Less(MeasuredValues):
+    """Values less those of other measurements of the same rows."""
+
+    def __init__(self, values: Sequence[Floats], others: Sequence[Floats]) -> None:
+        self._values, self._others = values, others
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def values_of(self, place: int) -> Floats:
+        return self._values[place] - self._others[place]
+
+
+def sampling_errors(
+    spec: Spec, measured: Sequence[Measured], level: float
+) -> SamplingErrors | None:
+    """Return what sums of weights and of their squares say of the sample, where both are measured.
+
+    Where weights are inverse chances to be drawn, squares are taken less the weights themselves.
+    """
     weight = spec.privacy.weight
-    if weight is None or weight.design_effect is None or not squares:
+    if weight is None or weight.design_effect is None or len(measured) < 2:
         return None
-    return SamplingErrors(squares[0], float(weight.design_effect), level, float(weight.at_most))
+    weights, squares = measured
+    if weight.inclusion:
+        std = math.hypot(squares.noise_std, weights.noise_std)
+        squares = Measured(weights.strategy, _Less(squares.noisy, weights.noisy), std)
+    return SamplingErrors(
+        weights, squares, weight.ratio_of_squares, float(weight.design_effect), level
+    )
 
 
 def facts_used(
@@ -173,16 +198,16 @@ class LinearMechanism:
     def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers with intervals of a level, and their manifest."""
         query = self.query
-        plain, *squares = measured_values(query.strategy, query.mechanism, measured.values)
-        answering, tests = given_facts(plain, query.compiled)
+        noisy = measured_values(query.strategy, query.mechanism, measured.values)
+        answering, tests = given_facts(noisy[0], query.compiled)
         facts = facts_used(query.spec, query.compiled, tests)
-        answers = self._answers(answering, squares, level)
+        answers = self._answers(answering, noisy, level)
         manifest = self._restated(self._manifest(measured, level), answering.strategy, facts)
         tables, sampling = _tables_of_derived(query), answers.sampling
         derived = derived_answers(query.spec, tables, answering, level=level, sampling=sampling)
         manifest = answers.described(manifest)
         guess = answers.fitted_facts.expected_rmse
-        nearer = self._nearer(plain) if guess is None else (guess, self.priced.rmse)
+        nearer = self._nearer(noisy[0]) if guess is None else (guess, self.priced.rmse)
         if nearer and guess is None:
             manifest = replace(manifest, nearer=nearer)
         return ReleaseContent(answers, manifest, derived=derived, nearer=nearer)
@@ -230,17 +255,17 @@ class LinearMechanism:
 
     def answers(self, values: Ints, *, level: float) -> "LinearAnswers":
         """Return what computes the answers from noisy values, without any public facts."""
-        plain, *squares = measured_values(self.query.strategy, self.query.mechanism, values)
-        return self._answers(plain, squares, level)
+        noisy = measured_values(self.query.strategy, self.query.mechanism, values)
+        return self._answers(noisy[0], noisy, level)
 
     def _answers(
-        self, measured: Measured, squares: Sequence[Measured], level: float
+        self, measured: Measured, noisy: Sequence[Measured], level: float
     ) -> "LinearAnswers":
         spec, compiled = self.query.spec, self.query.compiled
         blocks = compiled.workload.blocks
         extra, sampling = (
             extra_columns(self.columns, measured, blocks),
-            sampling_errors(spec, squares, level),
+            sampling_errors(spec, noisy, level),
         )
         places = tuple(range(len(blocks)))
         return LinearAnswers(spec, compiled, measured, places, level, extra, sampling)

@@ -94,17 +94,15 @@ class ItemWorth:
             return None
         return self.records * math.sqrt(self.share * (1 - self.share) / effective)
 
-    def sampled_from(self, effective: int, cap: float) -> float | None:
-        """From about what answer on there is a `sampling_std`, in a sample of so many.
+    def sampled_from(self, ratio: float, cap: float) -> float:
+        """From about what answer on there is a `sampling_std`.
 
-        It is made of a sum of squared weights, of `cap` at most each, which is the answer times the
-        total over the sample's size and has the noise that a part of the budget leaves it.
+        It is made of a sum of squared weights, of `cap` at most each, which is expected to be the
+        answer times a ratio and has the noise that a part of the budget leaves it.
         """
-        if self.records is None:
-            return None
         less = float(1 / SQUARES - 1)  # of the budget than the answers have, times
         noise = self.rmse * cap * (math.sqrt(less) if self.noise == "gaussian" else less)
-        return LEAST * noise * effective / self.records
+        return LEAST * noise / ratio if ratio else math.inf
 
     @property
     def relative(self) -> float | None:

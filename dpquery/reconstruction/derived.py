@@ -310,18 +310,31 @@ class _Crossing:
 def with_sample(
     rows: DerivedRows, statistic: Statistic, joint: JointAnswers, sampling: SamplingErrors
 ) -> DerivedRows:
-    """Return figures with the error of the sample beside: of quotients, and of nothing else."""
+    """Return figures with the error of the sample beside, but for quantiles.
+
+    Nothing is said of differences between releases either, whose samples may share records.
+    """
     variances = np.full(len(rows.estimate), np.nan)
-    if isinstance(statistic, Quotient):
-        above, below = statistic.tables
-        of_rows = rows_in(above, below)
-        variances = sampling.quotient_variances(
-            joint.blocks[above],
-            joint.blocks[below],
-            of_rows,
-            rows.estimate,
-            joint.estimate(below)[of_rows],
-        )
+    match statistic:
+        case Quotient():
+            above, below = statistic.tables
+            of_rows = rows_in(above, below)
+            variances = sampling.quotient_variances(
+                joint.blocks[above], joint.blocks[below], of_rows, rows.estimate
+            )
+            variances = variances / joint.estimate(below)[of_rows] ** 2
+        case Difference(release=""):
+            variances = sampling.difference_variances(
+                joint.blocks[statistic.first], joint.blocks[statistic.second]
+            )
+        case Rate():
+            scale = statistic.per / np.array(statistic.population)
+            variances = sampling.variances(*joint.blocks[statistic.rows]) * scale**2
+        case MergedRows() if rows.merging is not None:
+            sums = sampling.sums(*joint.blocks[statistic.rows])
+            times = sampling.squares.noise_std / joint.measured.noise_std
+            noise = times * np.sqrt(rows.merging.variances)
+            variances = sampling.known(np.array([*map(rows.merging.sums, sums)]), noise)
     ends = (rows.low, rows.high)
     return replace(rows, sample=sampling.together(variances, rows.estimate, rows.std_error, ends))
 

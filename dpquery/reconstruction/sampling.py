@@ -1,18 +1,19 @@
 """The error of a sample beside that of its noise, from private sums of squared weights.
 
-A sum of weights over those records of a population that were drawn has the variance
-sum of (1 - p) w^2 over the drawn ones, in expectation, where each record was drawn by itself with
-chance p and w = 1 / p (Poisson sampling); without (1 - p), which weights of mean 1 do not tell, it
-is a little more. So the sum of the squares of what the records add estimates it, and times the
-declared design effect it is what clusters and strata make of it.
+Records of a population that were drawn each by itself, with chances of one over their weights w
+(Poisson sampling), give a sum of w y the variance that the sum of w (w - 1) y^2 over those drawn
+estimates without bias ([SSW92], 3.5). Weights that are no inverse chances, but scaled, say nothing
+of how many were not drawn: of them it is the sum of w^2 y^2. Times the declared design effect it is
+what clusters and strata make of it.
 
-These sums are measured over the same tables as the weights, with noise of their own. Whether one is
-told is not for itself to decide, since the few that noise makes large would be told, and be too
-large: it is expected to be to its answer as all of the table are to theirs, and told where that is
-LEAST times its standard error. Where it is below 0, or more than weights up to the cap can have for
-a sum within its interval, nothing is said either.
+Sums of squares are measured over the same tables as the weights, with noise of their own. Whether
+one is told is not for that noise to decide, since those that it makes large would be told, and be
+too large: what is expected of a sum of squares is the same sum of weights, times the ratio of both
+that public numbers say, and it is told where that is LEAST times its standard error. Below 0
+nothing is said.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
@@ -26,7 +27,7 @@ from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import Measured, TableAnswers
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 
-LEAST = 2.0  # standard errors that a sum of squares is expected to have where it is used
+LEAST = 3.0  # standard errors that a sum of squares is expected to have where it is used
 
 
 Held = TypeVar("Held")
@@ -45,12 +46,13 @@ class SamplingColumns(NamedTuple, Generic[Held]):
 class SamplingErrors:
     """The estimated sums of squared weights of all tables, and what they say of a sample."""
 
-    squares: Measured  # the sums, with noise
+    weights: Measured  # the sums of weights, with noise
+    squares: Measured  # those of their squares, or of w (w - 1)
+    ratio: float  # of these to the weights, as public numbers have it
     design_effect: float  # how many times the variance of Poisson sampling there is
     level: float  # of the intervals
-    at_most: float  # the cap of weights
 
-    def variances(self, block: Block, position: int | None, answers: Floats) -> Floats:
+    def variances(self, block: Block, position: int | None) -> Floats:
         """Return the variance of each answer of a block that the sample makes, (m,)."""
         squared = _of_squared_values(block)
         position = position if squared is block else None
@@ -58,7 +60,7 @@ class SamplingErrors:
             return np.full(block.queries, np.nan)
         strategy, std = self.squares.strategy, self.squares.noise_std
         noise = standard_errors(strategy, squared, position=position, noise_std=std)
-        return self._known(self._estimates(squared, position), noise, answers)
+        return self.known(self.sums(squared, position), noise)
 
     def quotient_variances(
         self,
@@ -66,17 +68,15 @@ class SamplingErrors:
         below: tuple[Block, int | None],
         of_rows: Ints,
         quotients: Floats,
-        denominators: Floats,
     ) -> Floats:
-        """Return the variance of each quotient that the sample makes, (m,).
+        """Return the variance that the sample makes of each answer above less R times one below.
 
-        A record that adds y to the one and x to the other answer adds w (y - R x) to the first less
-        R times the second, R being the quotient: the sum of squares of these over the square of the
-        denominator (Taylor linearisation). Where x is 1 of all with y, that takes the sums of
-        w^2 y^2, w^2 y and w^2 x; elsewhere nothing is said.
+        That of a quotient R is this over the square of its denominator (Taylor linearisation). A
+        record that adds y to the one and x to the other adds w (y - R x) to both. Where x is 1 of
+        all with y, that takes sums of w^2 y^2, w^2 y and w^2 x; elsewhere nothing is said.
 
         The answers above and below are a block with its position in the plan's workload; quotients
-        and denominators are (m,), and `of_rows` is which answer below each is over.
+        are (m,), and `of_rows` is which answer below each is over.
         """
         if not _holds(below[0], above[0]):
             return np.full(above[0].queries, np.nan)
@@ -86,10 +86,33 @@ class SamplingErrors:
         times = [counts - 2 * quotients, quotients**2]
         if not counts:
             rows, times = [*rows, QueryRows(squared, every, None)], [*times, np.ones(len(every))]
+        return self._combined(rows, times)
+
+    def difference_variances(
+        self, first: tuple[Block, int | None], second: tuple[Block, int | None]
+    ) -> Floats:
+        """Return the variance that the sample makes of answers of a block less those of another.
+
+        No record is in both; elsewhere nothing is said.
+        """
+        if _overlap(first[0], second[0]):
+            return np.full(first[0].queries, np.nan)
+        every, rows = np.arange(first[0].queries), list[QueryRows]()
+        for block, position in (first, second):
+            squared = _of_squared_values(block)
+            rows.append(QueryRows(squared, every, position if squared is block else None))
+        return self._combined(rows, [np.ones(len(every))] * 2)
+
+    def _combined(self, rows: Sequence[QueryRows], times: Sequence[Floats]) -> Floats:
+        """Return the variances that sums of squares make together, each taken so many times."""
         if not all(self._supports(one.block, one.position) for one in rows):
-            return np.full(len(every), np.nan)
-        sums = [self._estimates(one.block, one.position)[one.places] for one in rows]
-        parts = np.array([*map(np.multiply, sums, times)])
+            return np.full(len(times[0]), np.nan)
+        parts = np.array(
+            [
+                each * self.sums(one.block, one.position)[:, one.places]
+                for one, each in zip(rows, times, strict=True)
+            ]
+        )
         total = parts.sum(axis=0)
         certain = np.abs(total) <= 1e-9 * np.abs(parts).sum(axis=0)  # of a row over itself
         spread = sum(
@@ -97,24 +120,25 @@ class SamplingErrors:
             for one, first in zip(rows, times, strict=True)
             for other, second in zip(rows, times, strict=True)
         )
-        noise = np.sqrt(np.maximum(spread, 0.0))
-        sizes = denominators * (quotients * (1 - quotients) if counts else 1.0)
-        return np.where(certain, 0.0, self._known(total, noise, sizes) / denominators**2)
+        known = self.known(total, np.sqrt(np.maximum(spread, 0.0)))
+        return np.where(certain[0], 0.0, known)
 
     def _supports(self, block: Block, position: int | None) -> bool:
         return position is not None or self.squares.strategy.supports(block)
 
-    def _estimates(self, block: Block, position: int | None) -> Floats:
-        return self.squares.estimates.answer(block, position).ravel()
+    def sums(self, block: Block, position: int | None) -> Floats:
+        """Return what is estimated of the squares, and of the weights, of a block: (2, m)."""
+        both = (self.squares, self.weights)
+        return np.array([each.estimates.answer(block, position).ravel() for each in both])
 
-    def _known(self, sums: Floats, noise: Floats, sizes: Floats) -> Floats:
-        """Return the variances that sums of squares make, given what they are to go with."""
-        there = np.isfinite(sizes)
-        whole, squares = float(sizes[there].sum()), max(float(sums[there].sum()), 0.0)
-        # where noise makes less than nothing of all sizes, none is expected
-        expected = sizes * (squares / whole if whole > 0 else 0.0)
-        told = (expected >= LEAST * noise) & (sums > 0)
-        return np.where(told, self.design_effect * sums, np.nan)
+    def known(self, sums: Floats, noise: Floats) -> Floats:
+        """Return the variances that sums make; nan where noise may hide them.
+
+        Sums are (2, m), of squares and of weights; noise is the standard error of the first, (m,).
+        """
+        squares, weights = sums
+        told = (self.ratio * weights >= LEAST * noise) & (squares > 0)
+        return np.where(told, self.design_effect * squares, np.nan)
 
     def columns(
         self, answers: TableAnswers, block: Block, position: int | None
@@ -122,13 +146,10 @@ class SamplingErrors:
         """Return the columns beside the answers of a block, (m,) each; nan where noise hides it."""
         if answers.std_error is None or answers.half_width is None:
             raise ValueError("answers without standard errors have no intervals")
-        variances = self.variances(block, position, answers.estimate)
+        variances = self.variances(block, position)
         if answers.stated is not None:  # what public facts state is no estimate from a sample
             variances = np.where(answers.stated > 0, np.nan, variances)
         ends = (answers.estimate - answers.half_width, answers.estimate + answers.half_width)
-        if _of_squared_values(block) is block:  # squares add up to the cap times the sum at most
-            most = self.design_effect * self.at_most * ends[1]
-            variances = np.where(variances > most, np.nan, variances)
         return self.together(variances, answers.estimate, answers.std_error, ends)
 
     def together(
@@ -146,6 +167,17 @@ class SamplingErrors:
             estimate - np.hypot(estimate - low, beyond),
             estimate + np.hypot(high - estimate, beyond),
         )
+
+
+def _overlap(first: Block, second: Block) -> bool:
+    """Return whether a record may count in one row of both; thresholds are taken to."""
+    factors = dict(zip(second.attributes, second.factors, strict=True))
+    both = first.is_product and second.is_product
+    return not both or all(
+        (factor.column_counts() * factors[i].column_counts()).any()
+        for i, factor in zip(first.attributes, first.factors, strict=True)
+        if i in factors
+    )
 
 
 def _holds(below: Block, above: Block) -> bool:

@@ -27,9 +27,8 @@ SAMPLING = SamplingColumns(
 """What the columns of the error of a sample hold."""
 READING_SAMPLE = """\
 `sampling_std` is estimated from sums of squared weights, measured with noise of their own for a \
-tenth of the guarantee. It takes each record to have been drawn by itself, with a chance of one \
-over its weight (Poisson sampling), and the variance to be {effect:g} times as large, as declared; \
-where weights are near 1 it is too large. \
+tenth of the guarantee. It takes each record to have been drawn by itself, with a {chance} \
+(Poisson sampling), and the variance to be {effect:g} times as large, as declared. \
 Weights that were cut off, and records that are missing otherwise than by chance, are in no \
 interval. `std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` are of the noise alone."""
 
@@ -124,8 +123,11 @@ def extra_lines(manifest: Manifest) -> list[str]:
 
 def reading_sample(manifest: Manifest) -> str:
     """Return what the error of a sample is made of; nothing where none is told."""
-    effect = manifest.privacy.weight and manifest.privacy.weight.design_effect
-    return "" if effect is None else READING_SAMPLE.format(effect=effect)
+    weight = manifest.privacy.weight
+    if weight is None or weight.design_effect is None:
+        return ""
+    chance = "chance of one over its weight" if weight.inclusion else "small chance"
+    return READING_SAMPLE.format(chance=chance, effect=weight.design_effect)
 
 
 def _expected_words(column: ColumnFacts) -> str:

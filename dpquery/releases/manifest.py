@@ -90,6 +90,7 @@ class WeightFacts:
     # how many times the variance of Poisson sampling the sample's is, by the spec; left out of the
     # file where sums of squared weights are not measured
     design_effect: Annotated[FigureAboveZero | None, UNWRITTEN] = None
+    inclusion: Annotated[bool, UNWRITTEN] = False  # whether it is one over the chance to be drawn
 
     @property
     def words(self) -> str:
@@ -407,7 +408,8 @@ def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     given, weight = privacy.weight, None
     if given is not None:
         effect = None if given.design_effect is None else float(given.design_effect)
-        weight = WeightFacts(given.name, float(given.at_most), float(given.step), effect)
+        numbers = (float(given.at_most), float(given.step), effect)
+        weight = WeightFacts(given.name, *numbers, given.inclusion)
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep, weight)
 
 

@@ -170,13 +170,19 @@ class RecordWeight:
     total: int | None = None
     effective: int | None = None
     # how many times the variance of Poisson sampling the sample's is, if sums of squared weights
-    # are measured too, which say how large that is
+    # are measured too, which say how large that is: then `total` and `effective` are given
     design_effect: Fraction | None = None
+    inclusion: bool = False  # whether weights are one over the chances to be drawn
 
     @property
     def steps(self) -> int:
         """The most steps that one record adds."""
         return int(self.at_most / self.step)
+
+    @property
+    def ratio_of_squares(self) -> float:
+        """How many times a sum of weights that of what they add to the variance is, about."""
+        return (self.total or 0) / (self.effective or 1) - self.inclusion
 
     @cached_property
     def column(self) -> Column:

@@ -41,7 +41,9 @@ CHANGING |= {"tempfile.mkdtemp", "sqlite3.connect", "syslog.syslog", "shutil.cop
 
 # Incomes, which are in the files of every kind of damage, are weights too.
 WEIGHTED_SPEC = PERSON_SPEC.replace("  income: {bins: [0, 10, 20.5, 50]}\n", "").replace(
-    "neighbours", "weight: {column: income, at_most: 30, step: 0.5, design_effect: 2}, neighbours"
+    "neighbours",
+    "weight: {column: income, at_most: 30, step: 0.5, total: 90, effective: 60, design_effect: 2}, "
+    "neighbours",
 )
 WEIGHTED_SPEC = WEIGHTED_SPEC.replace("[sex, region, income]", "[sex, region]")
 

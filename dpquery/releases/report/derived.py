@@ -16,7 +16,6 @@ from dpquery.untrusted.parquet import opened
 MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
 _FIGURES = ("estimate", "ci_low", "ci_high")
 _TOTALS = ("total_std", "total_low", "total_high")
-_QUOTIENTS = ("share", "ratio", "mean")
 _POINTS = " points"
 PERCENT_KINDS = ("share", "ratio")  # which the page shows in percent, the file as parts of one
 
@@ -47,7 +46,7 @@ class DerivedReport:
     # many
     cells: ItemCells
     widths: IntervalWidths  # of all intervals of noise
-    # of those of sample and noise, where squared weights were measured, which quotients have
+    # of those of sample and noise, where squared weights were measured, but for quantiles
     sample: IntervalWidths | None = None
 
     @property
@@ -93,7 +92,7 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         table = pa.Table.from_batches([next(batches)]) if facts.rows else file.read()
         widths = _widths(file.read(columns=[*_FIGURES, "flag"]), facts)
         sample = None
-        if "total_low" in columns and facts.kind in _QUOTIENTS:
+        if "total_low" in columns and facts.kind != "quantiles":
             both = file.read(columns=[*_TOTALS, "flag"]).rename_columns([*_FIGURES, "flag"])
             sample = _widths(both, facts)
     # the table with shares and ratios in percent, and quantiles by their percentage

@@ -68,9 +68,8 @@ SAMPLED = {
     "total_high": ("Upper end of the {level} interval of both; empty likewise", NO_UNIT),
 }
 """Meaning and unit of what takes in the sample, beside derived items."""
-QUOTIENTS = ("share", "ratio", "mean")
-NO_SAMPLED = dict.fromkeys(SAMPLED, ("Empty: of shares, means and ratios alone", NO_UNIT))
-"""The same beside other kinds than these."""
+NO_SAMPLED = dict.fromkeys(SAMPLED, ("Empty: not worked out for quantiles", NO_UNIT))
+"""The same of quantiles."""
 DERIVED_FIELDS: dict[str, tuple[str, str]] = {
     "quantile": ("Which share of the {counted} lies below the estimate", SHARE),
     "estimate": (
@@ -112,13 +111,12 @@ def derived_item_fields(
     """Return the columns of the file of a derived item."""
     counted = COUNTED if manifest.privacy.weight is None else "weight"
     words = _words(None, manifest) | {"statistic": facts.kind, "counted": counted, "beyond": ""}
-    known, words["std_error"] = DERIVED_FIELDS | NO_SAMPLED, "Standard error of its noise"
-    if facts.kind in QUOTIENTS:
-        known = DERIVED_FIELDS
+    known, words["std_error"] = DERIVED_FIELDS, "Standard error of its noise"
+    if facts.kind in ("share", "ratio", "mean"):
         words["beyond"] = ": like its interval, it may pass what is possible"
         words["std_error"] += " by first derivatives"
     if facts.kind == "quantiles":
-        words["std_error"] = "Empty: quantiles have an interval alone"
+        words["std_error"], known = "Empty: quantiles have an interval alone", known | NO_SAMPLED
     if facts.kind == "merged":  # sums of answers, of which nothing is lost
         counts = {name: (column.meaning, column.unit) for name, column in ANSWER_COLUMNS.items()}
         known = known | counts

@@ -255,7 +255,7 @@ def _spec(
         attributes.append(rows)
     if dataset and privacy:
         with problems.collected():
-            dataset = counted_rows(given.dataset, dataset, privacy, attributes)
+            dataset = counted_rows(given, dataset, privacy, attributes)
     prefer = problems.attempt(lambda: prefer_of(given, dataset, privacy))
     if dataset and budget:
         with problems.collected():

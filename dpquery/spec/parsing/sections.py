@@ -149,12 +149,45 @@ def _weight_of(given: WeightFields) -> RecordWeight:
             f"weights that add up to {given.total:,} are more steps than can be counted exactly; "
             f"give a `step` of {power(given.total / 2**35)} or more"
         )
-    public = (given.total, given.effective, given.design_effect)
+    if given.design_effect is None and given.inclusion:
+        raise given.node("inclusion").mistake(
+            "inclusion says how the error of the sample follows from squared weights, which are "
+            "not measured; add `design_effect: 1`, or leave it out"
+        )
+    if given.design_effect is not None and None in (given.total, given.effective):
+        raise given.node("design_effect").mistake(
+            "where the error of the sample is released is decided from public numbers; add `total` "
+            "and `effective`, about what weights add up to and the effective sample size"
+        )
+    public = (given.total, given.effective, given.design_effect, given.inclusion)
     return RecordWeight(given.column, given.at_most, given.step, *public)
 
 
+def _check_public_weights(given: WeightFields, rows: int | None) -> None:
+    """Refuse public numbers of weights that cannot all be true.
+
+    An effective sample is no larger than the sample, and a mean weight no smaller than weights are.
+    """
+    if rows and given.effective and given.effective > rows:
+        raise given.node("effective").mistake(
+            f"an effective sample of {given.effective:,} is larger than the {rows:,} rows declared "
+            "under dataset; unequal weights make it smaller: give the square of their sum over the "
+            "sum of their squares"
+        )
+    least, most = 1.0 if given.inclusion else float(given.step), float(given.at_most)
+    counted = rows or given.effective
+    if given.total is None or counted is None:
+        return
+    mean = given.total / counted
+    if mean < least or (rows and mean > most):
+        raise given.node("total").mistake(
+            f"total is {given.total:,}, which is {power(mean)} for each of {counted:,} records, "
+            f"and weights are {power(least)} to {power(most)} here; give what they all add up to"
+        )
+
+
 def counted_rows(
-    given: DatasetFields, dataset: Dataset, privacy: Privacy, attributes: Iterable[Attribute]
+    given: SpecFields, dataset: Dataset, privacy: Privacy, attributes: Iterable[Attribute]
 ) -> Dataset:
     """Return the dataset, whose number of records is exact only where it is that of all tables.
 
@@ -162,8 +195,10 @@ def counted_rows(
     drops records, replaced ones leave the tables or enter them: they hold about that number.
     """
     rows = dataset.rows
+    if given.privacy.weight is not None:
+        _check_public_weights(given.privacy.weight, None if rows is None else rows.count)
     if rows and rows.exact and (privacy.neighbours != "replace" or privacy.person is not None):
-        raise given.node("rows").mistake(
+        raise given.dataset.node("rows").mistake(
             "an exact number of rows is public only with unit: row and neighbours: replace; "
             f"write `rows: about {rows.count}`"
         )
