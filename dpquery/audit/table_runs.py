@@ -59,21 +59,21 @@ class TableRun:
     numbers: tuple[int, ...]  # of the table of each round
     levels: tuple[int, ...]  # of each round
     counts: tuple[Ints, ...]  # of each round, in grid steps
-    distances: Ints  # noisy, of each item, in grid steps
+    errors: Ints  # noisy, of each item the distance and the largest error, in grid steps
 
     @classmethod
     def read(cls, values: Ints) -> "TableRun":
         """Read a committed vector: rounds follow each other to its closing part."""
         sizes, end = (4, 2, 8), 6
         numbers, levels, counts = [], [], []
-        values, distances = values[: -1 - MEASURED_ITEMS], values[-MEASURED_ITEMS:]
+        values, errors = values[: -1 - 2 * MEASURED_ITEMS], values[-2 * MEASURED_ITEMS :]
         while end < len(values):
             number, level = (int(value) for value in values[end : end + 2])
             numbers.append(number)
             levels.append(level)
             counts.append(values[end + 2 : end + 2 + sizes[number]])
             end += 2 + sizes[number]
-        return cls(values[:6], tuple(numbers), tuple(levels), tuple(counts), distances)
+        return cls(values[:6], tuple(numbers), tuple(levels), tuple(counts), errors)
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,15 @@ class TableLaw:
         return self.town.limit * (2 if self.town.replace else 1)
 
     @property
-    def distance_std(self) -> float:
-        """Of the noise on each distance, in counts."""
-        return self.distance_move / math.sqrt(2 * self.closing / MEASURED_ITEMS)
+    def error_moves(self) -> tuple[int, int]:
+        """How much they move a distance, and the largest error: no cell moves by two."""
+        return self.distance_move, self.town.limit
+
+    @property
+    def error_stds(self) -> tuple[float, ...]:
+        """Of the noise on each distance and each largest error, in counts."""
+        each = self.closing / (2 * MEASURED_ITEMS)
+        return tuple(move / math.sqrt(2 * each) for move in self.error_moves)
 
     @property
     def move(self) -> int:
@@ -185,8 +191,9 @@ def draws_of_tables(
             moved = float(np.abs(public.answers(number) - before).sum())
             level = given + (moved <= math.sqrt(2 / math.pi) * std * len(counts))
         released = np.rint(STEPS_IN_A_COUNT * public.answers(2)).astype(np.int64)
-        distance = int(np.abs(STEPS_IN_A_COUNT * true[2] - released).sum())
-        noise = (run.distances - distance) / (STEPS_IN_A_COUNT * law.distance_std)
+        apart = np.abs(STEPS_IN_A_COUNT * true[2] - released)
+        off = run.errors.reshape(-1, 2) - [apart.sum(), apart.max()]
+        noise = (off / (STEPS_IN_A_COUNT * np.array(law.error_stds))).ravel()
         residuals.append(noise)
         likelihoods.append(log_likelihood - float((noise**2).sum()) / 2)
     return TableDraws(
@@ -273,8 +280,11 @@ def tables_charge(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     whole = parts == law.rho and min(costs) >= law.unit
     measured = [law.move / (2 * Fraction(std) ** 2) for std in facts.noise_std]
     first = 2 * law.move / (2 * Fraction(facts.one_way_std) ** 2)
-    squares = [Fraction(each.std) ** 2 for each in facts.distances]
-    closing = sum(law.distance_move**2 / (2 * square) for square in squares)
+    closing = sum(
+        move**2 / (2 * Fraction(std) ** 2)
+        for each in facts.distances
+        for move, std in zip(law.error_moves, (each.std, each.largest_std or 0), strict=True)
+    )
     total = first + sum(measured) / Fraction(9, 10) + closing
     finding = charge_finding(TABLES_SPENT, town, [released], [total])
     return replace(finding, passed=finding.passed and whole)
@@ -293,7 +303,8 @@ def tables_figures(town: Town, released: ReleasedRun, law: TableLaw) -> Finding:
     stds = [law.std(cost * Fraction(9, 10)) for cost in costs]
     pairs = [(facts.one_way_std, law.first_std), (facts.candidates, 3)]
     pairs += list(zip(facts.noise_std, stds, strict=True))
-    pairs += [(each.std, law.distance_std) for each in facts.distances]
+    for each in facts.distances:
+        pairs += zip((each.std, each.largest_std or 0.0), law.error_stds, strict=True)
     return figures_finding(TABLES_PUBLISHED, town, pairs)
 
 

@@ -157,15 +157,18 @@ class Release(PublishedTables):
         epsilon, delta = parse_epsilon(str(promised.epsilon)), parse_delta(str(promised.delta))
         request = ReleaseRequest(epsilon, delta, noise=None, columns=(), release=1)
         path = self.directory / MEASUREMENTS_FILE
-        editions = (  # which differ in the noise on tables of one attribute, or in no noise
+        editions = (  # which differ in the noise on tables of one attribute, in what is said of
+            # errors, or in no noise
             adaptive_mechanism(self.plan, self.spec, request, edition=k)
             for k in range(TableRounds.edition, 1, -1)
         )
+        said = {1 + (each.largest is not None) for each in run.distances}
         try:
             mechanism = next(
                 each
                 for each in editions
                 if math.isclose(each.query.rounds.first_std, run.one_way_std, rel_tol=1e-6)
+                and said <= {each.query.rounds.item_errors}
             )
             labels = mechanism.labels_of(run.rounds)
             values = read_measurements(path, labels, digest=self.facts.measurements)

@@ -294,7 +294,7 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
             labels.append(MeasurementLabel(f"round {number + 1}: {name}", 1, sizes[name]))
         if length := self.query.rounds.closing_length:
             labels.append(MeasurementLabel("number of the released rows", 1, 1))
-            labels.append(MeasurementLabel("distances of tables, summed", 1, length - 1))
+            labels.append(MeasurementLabel("errors of tables, summed and largest", 1, length - 1))
         return tuple(labels)
 
     def distances(self, run: MeasuredRun) -> tuple[DistanceFacts, ...]:
@@ -305,15 +305,16 @@ class AdaptiveMechanism(FittedMechanism[PlannedAdaptive, TableRounds]):
         measured = [
             (name, len(tables)) for name, tables in zip(named, asked, strict=True) if tables
         ]
-        sums = [] if run.closing is None else run.closing[1:].tolist()
+        errors = [] if run.closing is None else run.closing[1:].reshape(len(measured), -1).tolist()
         return tuple(
             DistanceFacts(
                 name,
                 tables,
                 summed / (STEPS * tables),
                 rounds.distance_scale(tables) / (STEPS * tables),
+                *(each / STEPS for largest in most for each in (largest, rounds.largest_scale)),
             )
-            for (name, tables), summed in zip(measured, sums, strict=bool(sums))
+            for (name, tables), (summed, *most) in zip(measured, errors, strict=bool(errors))
         )
 
     def unbiased(self, values: Ints) -> UnbiasedAnswers:

@@ -216,12 +216,16 @@ class DistanceFacts:
     # with noise: it may be below 0
     distance: float
     std: FigureAboveZero  # standard deviation of that noise
+    # the largest error in a cell of all its tables, likewise; None of an older dpquery
+    largest: Annotated[float | None, UNWRITTEN] = None
+    largest_std: Annotated[FigureAboveZero | None, UNWRITTEN] = None
 
     def words(self, total: float) -> str:
         """Return the same as a share of so many records, with its 95 % interval.
 
-        >>> DistanceFacts("pairs", 15, 210.0, 5.0).words(1000.0)
-        'the errors of all cells of a table of pairs add up to 20 % to 22 % of the records'
+        >>> DistanceFacts("pairs", 15, 210.0, 5.0, 30.0, 5.0).words(1000.0)
+        'the errors of all cells of a table of pairs add up to 20 % to 22 % of the records, the \
+largest of a cell is 20 to 40'
         >>> DistanceFacts("pairs", 15, 210.0, 500.0).words(1000.0)
         'the records are too few for the errors measured on pairs to say anything'
         """
@@ -231,7 +235,12 @@ class DistanceFacts:
             return f"the records are too few for the errors measured {measured}to say anything"
         share = f"{percent(low)} to {percent(high)}" if low > 0 else f"{percent(high)} at most"
         of = f" of {self.item}" if self.item else ""
-        return f"the errors of all cells of a table{of} add up to {share} of the records"
+        words = f"the errors of all cells of a table{of} add up to {share} of the records"
+        if self.largest is None or self.largest_std is None:
+            return words
+        low, high = (self.largest + z * self.largest_std for z in (-Z_95, Z_95))
+        most = f"{figure(low)} to {figure(high)}" if low > 0 else f"{figure(high)} at most"
+        return f"{words}, the largest of a cell is {most}"
 
 
 @dataclass(frozen=True)

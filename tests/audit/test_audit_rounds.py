@@ -464,7 +464,8 @@ def test_the_law_is_that_of_the_budget(town, tmp_path):
     assert law.unit == budget.unit
     assert law.first_std == pytest.approx(budget.first_std, rel=1e-12)
     assert law.closing == budget.closing_rho
-    assert budget.distance_scale(1) / 1024 == pytest.approx(law.distance_std, rel=1e-12)
+    scales = budget.distance_scale(1), budget.largest_scale
+    assert [scale / 1024 for scale in scales] == pytest.approx(law.error_stds, rel=1e-12)
     left = budget.rounds_rho
     levels = range(1 + int(left >= 5 * budget.unit))  # as many as are left to a town of few records
     for level, cost in enumerate(law.costs(levels)):

@@ -533,6 +533,7 @@ RULES = {
 RULES["adaptive/2"] = RULES["adaptive/1"]  # another release is made of the same run
 RULES["adaptive/3"] = RULES["adaptive/2"] | {"closing": (1, 50), "apart": 4 + 1024}
 RULES["adaptive/4"] = RULES["adaptive/3"] | {"rounds of one-way tables": [16, 8, 1]}
+RULES["adaptive/5"] = RULES["adaptive/4"] | {"errors of an item": 2}
 
 
 def test_what_a_run_of_rap_asks_or_commits_changes_only_with_the_tag_in_its_key():
@@ -576,7 +577,8 @@ def test_what_an_adaptive_run_asks_or_commits_changes_only_with_the_tag_in_its_k
             ask_tables(rows=Rows(count, exact=False)).rounds.one_way_rounds
             for count in (50, 1000, 50_000)
         ],
-        "apart": steps_apart(np.array([0, 3]), np.array([0.0036, 2.0])),
+        "apart": steps_apart(np.array([0, 3]), np.array([0.0036, 2.0])).sum(),
+        "errors of an item": rounds.item_errors,
     } == RULES[rounds.layout]
 
 

@@ -210,8 +210,9 @@ def ends_well(kind, question, folder, monkeypatch):
     else:
         there = np.concatenate([np.zeros(0, np.int64), *parts])
         assert done[: len(there)].tolist() == there.tolist()
-        closing = len(question.rounds.measured_items) if kind.ends_apart else 0
-        assert drawn["add_noise"] == 1 + len(rounds) + closing - len(parts)
+        left, closing = 1 + len(rounds) + kind.ends_apart - len(parts), kind.ends_apart
+        errors = question.rounds.closing_length - 1
+        assert drawn["add_noise"] == left + (errors - 1) * (closing and left > 0)
         assert drawn["level"] == sum(rounds[max(0, len(parts) - 1) :])
     with Ledger.open(folder / "state" / "ledger.db", create=False) as ledger:
         history = [event.kind for event in ledger.history()]

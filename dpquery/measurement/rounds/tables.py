@@ -39,13 +39,15 @@ then and public, r_t the same in whole grid steps, and A the tables that an item
 A record that comes or goes adds to one cell of each M_t, or takes from it: by the triangle
 inequality no norm moves by more than 2^10, and S by no more than 2^10 |A|, whatever was released; a
 replaced one moves it by twice that, and D records of a person by D times as much. So the mean over
-tables of the distance moves by at most D, or 2 D, however many tables there are ([MATH] 10.8). S is
-cut off at 2^62 before its noise, which moves no S further apart.
+tables of the distance moves by at most D, or 2 D, however many tables there are ([MATH] 10.8). The
+largest of all |2^10 M_t - r_t| in one cell is measured too: no cell moves by more than 2^10 D,
+whether records come, go or are replaced, and so does the largest. Both are cut off at 2^62 before
+their noise, which moves none further apart.
 
 What is committed: the noisy tables of one attribute, in the order of the candidates; then for each
 round the number of its table, its level, and the noisy counts of the table, cell by cell in order;
 then 63 bits of the hash of what is released, by which a fit that is made again is known to be the
-one that was measured, and S of each item.
+one that was measured, and S and the largest error in a cell of each item.
 What a round cost follows from the levels of all rounds up to it, which are committed for that: a
 fit made anew on another machine may differ in its last bits, and what was spent must not.
 """
@@ -125,9 +127,10 @@ class TableRounds(Rounds):
     """Rounds that measure one whole table each, until the budget is spent."""
 
     candidates: CandidateTables  # the tables that may be measured
-    # 4 measures tables of one attribute by the signal, from 3 on it is measured how far off tables
-    # are, from 2 on the mean of the last fit and of one made afresh is released, by 1 the latter
-    edition: int = 4
+    # 5 measures the largest error in a cell too, from 4 on tables of one attribute are measured by
+    # the signal, from 3 on it is measured how far off tables are, from 2 on the mean of the last
+    # fit and of one made afresh is released, by 1 the latter
+    edition: int = 5
 
     name: ClassVar[str] = "adaptive measurement"
     key: ClassVar[str] = "adaptive"
@@ -214,14 +217,19 @@ class TableRounds(Rounds):
         return CLOSING_SHARE * self.guarantee.amount if self.measured_items else Fraction(0)
 
     @property
+    def item_errors(self) -> int:
+        """How many numbers say how far off an item is: the distance, and the largest error."""
+        return 1 + (self.edition > 4)
+
+    @property
     def closing_length(self) -> int:
-        """A number that goes with what is released, and a distance for each item."""
-        return 1 + len(self.measured_items) if self.measured_items else 0
+        """A number that goes with what is released, and those of each item."""
+        return 1 + self.item_errors * len(self.measured_items) if self.measured_items else 0
 
     @property
     def distance_rho(self) -> Fraction:
-        """What each of these distances costs: they share alike."""
-        return self.closing_rho / len(self.measured_items)
+        """What each of these numbers costs: they share alike."""
+        return self.closing_rho / (self.item_errors * len(self.measured_items))
 
     def distance_sensitivity(self, tables: int) -> int:
         """Return the squared sensitivity of the summed distance of so many tables, in grid steps.
@@ -230,9 +238,19 @@ class TableRounds(Rounds):
         """
         return (tables * self.records * (2 if self.replace else 1)) ** 2 << 2 * GRID_BITS
 
+    @property
+    def largest_sensitivity(self) -> int:
+        """The squared sensitivity of the largest error in a cell, in grid steps."""
+        return self.records**2 << 2 * GRID_BITS
+
     def distance_scale(self, tables: int) -> float:
-        """Return the scale of the noise on it, in grid steps."""
+        """Return the scale of the noise on the summed distance, in grid steps."""
         return self.scale(self.distance_rho, self.distance_sensitivity(tables))
+
+    @property
+    def largest_scale(self) -> float:
+        """The scale of the noise on the largest error, in grid steps."""
+        return self.scale(self.distance_rho, self.largest_sensitivity)
 
     def closing(self, exact: TrueAnswers, fit: PublicFit, chance: Chance) -> Ints:
         """Return a number that goes with what is released, and how far off it is, with noise."""
@@ -240,13 +258,15 @@ class TableRounds(Rounds):
             raise TypeError("a fit that does not say what is released")
         values = [np.array([fit.digest()], dtype=np.int64)]
         for numbers in self.measured_items:
-            off = sum(
+            apart = [
                 steps_apart(exact(self.blocks[number]), fit.released_table(number))
                 for number in numbers
-            )
-            steps = np.array([min(off, LARGEST_DISTANCE)], dtype=np.int64)
-            sensitivity = self.distance_sensitivity(len(numbers))
-            values.append(self.noisy(steps, self.distance_rho, sensitivity, chance))
+            ]
+            off = sum(int(steps.sum()) for steps in apart), max(int(s.max()) for s in apart)
+            sensitivities = self.distance_sensitivity(len(numbers)), self.largest_sensitivity
+            for each, sensitivity in list(zip(off, sensitivities, strict=True))[: self.item_errors]:
+                steps = np.array([min(each, LARGEST_DISTANCE)], dtype=np.int64)
+                values.append(self.noisy(steps, self.distance_rho, sensitivity, chance))
         return np.concatenate(values)
 
     def round(self, level: int, left: Fraction) -> RoundBudget:
@@ -377,7 +397,11 @@ def table_rounds(
     left = rounds.rounds_rho
     cheapest, all_left = rounds.round(0, left), rounds.round(left // rounds.unit, left)
     stds = [rounds.first_std, rounds.std(cheapest), rounds.std(all_left)]
-    closing = [rounds.distance_scale(len(numbers)) for numbers in rounds.measured_items]
+    closing = [
+        scale
+        for numbers in rounds.measured_items
+        for scale in (rounds.distance_scale(len(numbers)), rounds.largest_scale)
+    ]
     rounds.check_noise([*(std * STEPS for std in stds), *closing], cheapest.rate)
     return rounds
 
@@ -507,15 +531,14 @@ def distances(
     return apart
 
 
-def steps_apart(exact: Ints, released: Floats) -> int:
-    """Return the L1 distance of true counts from released ones, in grid steps: confidential.
+def steps_apart(exact: Ints, released: Floats) -> Ints:
+    """Return how far true counts are from released ones, in grid steps: confidential.
 
     Released counts are rounded to the grid; they may be any number, and are cut off so that no sum
     is past 64 bits.
     """
     largest = LARGEST_RELEASED * STEPS
-    apart = differences_of(exact << GRID_BITS, released * STEPS, largest=largest)
-    return int(np.abs(apart).sum())
+    return np.abs(differences_of(exact << GRID_BITS, released * STEPS, largest=largest))
 
 
 def penalties_of(candidates: CandidateTables, std: float) -> list[int]:
