@@ -154,13 +154,13 @@ def _floor_shift(digits: list[Ints], width: int, shift: int) -> Ints:
     """Return floor(sum_k digits[k] 2^(width k) / 2^shift), which is known to fit 62 bits.
 
     Sums are taken modulo 2^64, as int64 does: a digit 64 places up adds nothing, and the sign
-    digits above cancel. Digits wholly below the cut only floor away.
+    digits above cancel. Of digits wholly below the cut nothing is left but the sign of the last.
     """
     total = np.zeros_like(digits[0])
     for k, digit in enumerate(digits):
         place = width * k - shift
-        if 0 <= place < 64:
-            total = total + (digit << place)
-        elif -width < place < 0 or (place < 0 and k == len(digits) - 1):
+        if place < 0:
             total = total + (digit >> min(-place, 63))
+        elif place < 64:
+            total = total + (digit << place)
     return total
