@@ -87,8 +87,8 @@ class Funds:
         def fits(at: Fraction) -> bool:
             return self.fits(price_at(at))
 
-        price, largest = price_at(epsilon), largest_epsilon(fits, near=epsilon)
-        limited = largest is None or _one_above_is_refused(fits, largest)
+        price, (largest, refused) = price_at(epsilon), _neighbours(fits, near=epsilon)
+        limited = largest is None or refused is not None
         return Room(self, price, self.repetitions(price), largest, limited)
 
     def room_like(
@@ -153,15 +153,6 @@ def largest_epsilon(fits: Callable[[Fraction], bool], *, near: Fraction) -> Frac
             small if it is below this, and too large if it is above.
     """
     return _neighbours(fits, near=near)[0]
-
-
-def _one_above_is_refused(fits: Callable[[Fraction], bool], epsilon: Fraction) -> bool:
-    """Return whether there can be a release at the next epsilon of three digits, which fits not."""
-    above = epsilon + Fraction(10) ** (math.floor(math.log10(epsilon)) - _DIGITS + 1)
-    try:
-        return above <= EPSILONS[1] and not fits(above)
-    except SpecError:
-        return False
 
 
 def epsilon_spent(account: Account) -> Fraction | None:
