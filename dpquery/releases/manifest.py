@@ -535,7 +535,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
 def _rules_are_believable(rules: PublicationRules) -> bool:
     return (
         rules != PublicationRules()
-        and (rules.rel_error is None or rules.rel_error >= LEAST_FIGURE)
+        and (rules.rel_error is None or rules.rel_error > 0)
         and (rules.round_to is None or rules.round_to >= 1)
     )
 

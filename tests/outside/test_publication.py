@@ -101,7 +101,8 @@ def test_rules_are_free_and_leave_all_else_as_it_is(tmp_path, monkeypatch):
 
 def test_an_item_has_its_own_rules_or_those_of_the_spec(tmp_path, monkeypatch):
     spec = SPEC.replace("    weight: 2\n", "    weight: 2\n    publish: {round_to: 10}\n")
-    with_rules = [(spec, [True, False, False]), (spec + RULES, [True, True, True])]
+    least = RULES.replace("0.3", "5e-324")  # that a spec may say, and a manifest then says too
+    with_rules = [(spec, [True, False, False]), (spec + least, [True, True, True])]
     for k, (text, has_column) in enumerate(with_rules):
         (tmp_path / str(k)).mkdir()
         tables = release_of(tmp_path / str(k), text, monkeypatch)
@@ -114,7 +115,7 @@ def test_an_item_has_its_own_rules_or_those_of_the_spec(tmp_path, monkeypatch):
         assert all(x % 10 == 0 for x in shown)
         stated = {item.name: item.published for item in read_manifest(Path("release")).items}
         assert stated["age_by_sex"] == PublicationRules(round_to=10)
-        assert stated["pairs"] == (PublicationRules(0.3, 10, 5) if k else None)
+        assert stated["pairs"] == (PublicationRules(5e-324, 10, 5) if k else None)
         statement = Path("release/statement.md").read_text()
         assert (
             "- `published` in `age_by_sex`: the estimate, rounded to a multiple of 10." in statement
@@ -160,6 +161,7 @@ def test_a_rule_on_errors_leaves_out_answers_whose_errors_are_not_known(tmp_path
     [
         {"rel_error": None, "below": None, "round_to": None},
         {"rel_error": -1.0, "below": None, "round_to": None},
+        {"rel_error": 0.0, "below": None, "round_to": None},
         {"rel_error": None, "below": None, "round_to": 0},
         {"rel_error": "0.3", "below": None, "round_to": 5},
     ],

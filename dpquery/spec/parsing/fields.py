@@ -122,7 +122,8 @@ _EPSILON = Decimal("epsilon", low=Fraction(1, 10**6), high=10**6,
 _RHO = replace(_EPSILON, what="rho", refusal=_EPSILON.refusal.replace("epsilon", "rho"))
 _DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
     refusal="delta is {given}; expected 0, or from 1e-100 to below 1, such as 1e-9")
-_WEIGHT = " is {given}; expected a number above 0, up to a thousand million, such as "
+_WEIGHT = " is {given}; expected a number from 1e-9 to 1e9, such as "
+_LEAST_WEIGHT = Fraction(1, 10**9)  # errors of far less could not be written down
 _FILE_OF_VALUES = TextForm("the name of a file of values", types=("string",))
 _HIERARCHY_FILE = TextForm("the name of a file of a hierarchy", types=("string",))
 _TEXT = TextForm("a text")
@@ -197,11 +198,11 @@ class WeightFields(Fields, what="weight"):
     column = Field(TextForm("the column of weights"),
         "The column whose number a record counts as; in no table. A text that is no number, an "
         "empty one, or a number below half a step counts as 0.", "wt")
-    at_most = Field(Decimal("the largest weight", above=0, high=10**9,
+    at_most = Field(Decimal("the largest weight", low=_LEAST_WEIGHT, high=10**9,
             refusal=f"at_most{_WEIGHT}500"),
         "What a larger weight counts as. Noise grows with it in proportion: `dpquery check` counts "
         "what each cap would cut off.", "500")
-    step = defaulted(Decimal("the step of weights", above=0, high=10**9,
+    step = defaulted(Decimal("the step of weights", low=_LEAST_WEIGHT, high=10**9,
             refusal=f"step{_WEIGHT}0.1"),
         Fraction(1),
         "Weights are rounded to the nearest multiple of this, so that sums are exact; at_most is "
