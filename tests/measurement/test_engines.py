@@ -42,6 +42,7 @@ from town import kinds, ok, plan_town, run, spent
 from dpquery.exceptions import DataError
 from dpquery.measurement import curator
 from dpquery.measurement.counting import databases
+from dpquery.measurement.counting.databases import AdbcTable
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.spec.columns import Bins, Boolean, Categorical, Integers, person_rows
 from dpquery.spec.parsing.read import load_spec
@@ -417,6 +418,21 @@ def test_a_file_of_duckdb_is_read_in_bounded_memory_and_spills_nowhere(tmp_path,
     assert tabulate(place, spec=AGE, subsets=[()])[()] == 1
     assert seen
     assert all(settings == ["244.1 MiB", "", False] for settings in seen)  # 256 MB
+    monkeypatch.setenv(ADBC, f"duckdb:{path}")
+    assert setting(ADBC, "memory_limit") == "244.1 MiB"
+
+
+def setting(variable, name):
+    """What a session behind ADBC was told."""
+    session = AdbcTable(variable, "persons", "")._connected()
+    with session as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT current_setting('{name}')")
+        return cursor.fetchone()[0]
+
+
+@SERVER
+def test_a_session_of_a_server_may_only_read(server):
+    assert setting(PG, "default_transaction_read_only") == "on"
 
 
 def test_texts_that_do_not_fit_in_the_memory_of_duckdb_are_the_cause_that_is_named(

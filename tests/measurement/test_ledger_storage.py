@@ -134,6 +134,11 @@ def test_a_large_file_and_its_name_are_durable_before_the_commit(path, monkeypat
 
 def test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed(tmp_path, monkeypatch):
     """Closing moves what the log holds into the file; on a full disk it fails without a word."""
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_SCHEMA", "no statement")
+        with pytest.raises(sqlite3.OperationalError):
+            store._create(tmp_path / "ledger.db")
+    assert list(tmp_path.iterdir()) == []
     seen = []
 
     class Watched(sqlite3.Connection):

@@ -194,6 +194,13 @@ def test_openDPs_noisy_maximum_has_the_same_law_and_the_same_cost():
         assert theirs.map(records) == pytest.approx(float((RATE * records) ** 2 / 2), rel=1e-12)
 
 
+def test_a_score_is_how_far_an_answer_is_off_to_its_side_and_0_beyond():
+    differences = np.array([2, 1, 0, -1, -3])
+    assert scores_of(differences, "under").tolist() == [2, 1, 0, 0, 0]
+    assert scores_of(differences, "over").tolist() == [0, 0, 0, 1, 3]
+    assert scores_of(differences, "either").tolist() == [2, 1, 0, 1, 3]
+
+
 def renyi(p, q, order):
     return math.log(sum(a**order * b ** (1 - order) for a, b in zip(p, q, strict=True))) / (
         order - 1

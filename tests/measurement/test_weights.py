@@ -25,7 +25,7 @@ from dpquery.measurement.counting import tables
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.tally import RecordTally
-from dpquery.measurement.noise.calibration import calibrated_noise, record_change
+from dpquery.measurement.noise.calibration import SQUARES, calibrated_noise, part_of, record_change
 from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.operators.blocks import marginal
@@ -188,6 +188,17 @@ def test_no_weights_move_the_answers_further_than_the_sensitivity(noise, neighbo
                 furthest = max(furthest, moved(strategy, mechanism, before, after))
         assert furthest <= mechanism.sensitivity
         assert furthest > 0.99 * mechanism.sensitivity - (mechanism.shift == 0)
+
+
+def test_pure_noise_of_weights_and_of_their_squares_costs_what_both_cost():
+    weight = RecordWeight("wt", Fraction(3, 2), Fraction(1, 2), design_effect=1.5)
+    of_both, of_one = (Privacy(weight=one) for one in (weight, replace(weight, design_effect=None)))
+    strategy = MarginalsStrategy("m", "laplace", (2, 3), {(0,): 7, (0, 1): 3})
+    asked = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
+    both = calibrated_noise(strategy, privacy=of_both, guarantee=asked)
+    one = calibrated_noise(strategy, privacy=of_one, guarantee=part_of(asked, 1 - SQUARES))
+    costs = [(of.guarantee.rho, of.guarantee.squared_mu) for of in (one, both.squares, both)]
+    assert costs[2] == (costs[0][0] + costs[1][0], costs[0][1] + costs[1][1])
 
 
 def moved(strategy, mechanism, before, after):

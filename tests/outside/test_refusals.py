@@ -228,6 +228,8 @@ MISTAKES = [
      "it is empty: delete the empty lines above the column names"),
     ({"d.csv": bytes(99)}, "release d.csv --epsilon 2 --out r", 6,
      "it holds NUL characters, as no text does: name another file"),
+    ({"d.csv": b"[1]\n"}, "release d.csv --epsilon 2 --out r", 6,
+     "it seems to be JSON, as plans are: name the records, as CSV or Parquet"),
     ({}, "release dpquery.plan --epsilon 2 --out r", 6,
      "this seems to be a plan, not the data; write `dpquery release DATA --plan"),
     ({}, "release release --epsilon 2 --out r", 6,

@@ -1,6 +1,7 @@
 """Noise intervals of every shape, against the exact law of the answers' noise."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -366,6 +367,10 @@ def test_a_mean_of_values_that_some_records_lack_lies_within_them(other):
     text = HEAD.replace("other: drop", f"other: {other}") + "  - {name: m, mean: {sum: hours}}\n"
     (item,) = parse(text, name="town.yaml", files={}).derived
     assert limits_of(item.statistic) == KnownRange(0, 5)
+    mean, rows = item.statistic, item.statistic.rows
+    for values, low in (((0, 1, 5), 0), ((-1, 0, 5), -np.inf)):
+        rows = replace(rows, summed=replace(rows.summed, values=values))
+        assert limits_of(replace(mean, kind="ratio", rows=rows)) == KnownRange(low)
 
 
 def test_what_is_lost_in_noise_has_no_estimate_and_says_why():

@@ -339,7 +339,7 @@ def test_later_answers_agree_with_the_column_of_the_release(town):
         assert later[sex] == pytest.approx(released[sex], rel=0.05, abs=1.0)
 
 
-def test_a_column_that_no_table_would_have_is_refused():
+def test_a_column_that_no_table_would_have_is_refused(monkeypatch):
     shape = (2,) * 9
     wide = marginal(shape, range(7))
     strategy = chosen(Workload(shape, (wide,), (1.0,)), "gaussian")
@@ -351,3 +351,5 @@ def test_a_column_that_no_table_would_have_is_refused():
     check_columns((ExtraColumn("shrunk"),), strategy, (wide,))
     with pytest.raises(UnsupportedWorkloadError, match="and these have 640,000; take --also shr"):
         check_columns((ExtraColumn("averaged"),), strategy, (wide,))
+    monkeypatch.setattr("dpquery.reconstruction.columns.MAX_AVERAGED_CELLS", 800 * 800 + 2 * 800)
+    check_columns((ExtraColumn("averaged"),), strategy, (wide,))
