@@ -8,7 +8,7 @@ from typing import Annotated
 
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.reconstruction.checks import LEAST_CHANCE
-from dpquery.releases.words import count, figure, one_line, percent
+from dpquery.releases.words import count, figure, one_line, percent, rounded
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.item_fields import NAME
 from dpquery.spec.spec import Item, PublicationRules, Spec
@@ -240,7 +240,7 @@ class DistanceFacts:
         if self.largest is None or self.largest_std is None:
             return words
         low, high = (self.largest + z * self.largest_std for z in (-Z_95, Z_95))
-        most = f"{figure(low)} to {figure(high)}" if low > 0 else f"{figure(high)} at most"
+        most = f"{rounded(low)} to {rounded(high)}" if low > 0 else f"{rounded(high)} at most"
         return f"{words}, the largest of a cell is {most}"
 
 
