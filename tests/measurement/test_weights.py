@@ -425,6 +425,9 @@ def test_the_error_of_the_sample_is_that_of_squared_weights(here, inverse):
     assert "half of the 95 % interval of noise, in its unit" in report
     assert "number in <code>wt</code>, rounded to a multiple of 0.1: one above 2.5 as" in page
     assert "holds the true answer, of weights as cut off, in 95 % of releases" in page
+    assert f"{file['total_low'][0]:,.0f} to {file['total_high'][0]:,.0f}" in page
+    assert "Error of the sample" in page
+    assert "Design effect" in page
     assert not re.search(r"good[^<]{0,40}±[0-9.]+ records|1 record or less", page), "of weights"
     assert "What is cut off is missing from every answer and interval." in page
     assert "RMS error by item, in weighted counts" in page

@@ -32,7 +32,8 @@ _DAYS = date(1970, 1, 1).toordinal()  # of day 0 of an Arrow file
 _LAST_DAY = date.max.toordinal()
 _NUMBERS = (pa.int64(), pa.float64(), pa.bool_())
 _OF_LABELS = ("_code", "_level", "_from", "_to", "_below")  # columns beside one of labels
-_ANSWERS = ("estimate", "ci_low", "ci_high", "flag", "published", "suppressed")
+_TOTALS = ("total_low", "total_high")
+_ANSWERS = ("estimate", "ci_low", "ci_high", "flag", "published", "suppressed", *_TOTALS)
 TOTAL_LABELS = ("all", "(all)")  # what a row says of a column that it sums over
 
 
@@ -79,6 +80,7 @@ class ItemCells:
     dimensions: tuple[Dimension, ...]  # what the columns of labels say of them
     whole: bool = True  # whether these are all answers of the item
     dates: bool = False  # whether they are days, by their ordinal numbers
+    total: Floats | None = None  # (2, m) ends of intervals of sample and noise, if there are such
 
     def __len__(self) -> int:
         return len(self.value)
@@ -93,7 +95,14 @@ class ItemCells:
             flagged=self.flagged[rows],
             withheld=self.withheld[rows],
             dimensions=tuple(dimension.take(rows) for dimension in self.dimensions),
+            total=None if self.total is None else self.total[:, rows],
         )
+
+    @cached_property
+    def ends(self) -> Floats:
+        """(2, m) ends of intervals that are shown: of sample and noise, if known, or of noise."""
+        noise = np.array([self.low, self.high])
+        return noise if self.total is None else np.where(np.isnan(self.total), noise, self.total)
 
     @cached_property
     def varying(self) -> tuple[Dimension, ...]:
@@ -161,8 +170,8 @@ class ItemCells:
 
     @cached_property
     def digits(self) -> int:
-        """How many decimals an answer is written with: two digits of its noise interval."""
-        half = (self.high - self.low) / 2
+        """How many decimals an answer is written with: two digits of its interval."""
+        half = np.diff(self.ends, axis=0)[0] / 2
         known = half[half > 0]
         if known.size:
             return min(max(1 - math.floor(math.log10(float(np.median(known)))), 0), 9)
@@ -170,19 +179,19 @@ class ItemCells:
         return 0 if not shown.size or shown.max() >= 10 else 3
 
     def number(self, value: float) -> str:
-        """Return an answer, or an end of its noise interval, as it is written."""
+        """Return an answer, or an end of its interval, as it is written."""
         if self.dates:
             return date.fromordinal(round(value)).isoformat()
         return f"{round(value, self.digits) + 0.0:,.{self.digits}f}"
 
     def answer_words(self, row: int) -> tuple[str, str]:
-        """Return an answer and its noise interval in words; empty where there is none."""
+        """Return an answer and its interval in words; empty where there is none."""
         if np.isnan(self.value[row]):
             return "not published" if self.withheld[row] else "no value", ""
         value = self.number(float(self.value[row]))
         if np.isnan(self.low[row]):
             return value, ""
-        return value, f"{self.number(self.low[row])} to {self.number(self.high[row])}"
+        return value, " to ".join(map(self.number, self.ends[:, row].tolist()))
 
 
 def read_cells(
@@ -300,6 +309,7 @@ def table_cells(
         withheld=withheld,
         dimensions=tuple(_dimension(table, name, names.get(name, {})) for name in labels),
         dates=pa.types.is_date32(table.schema.field("estimate").type),
+        total=np.array([_checked(table[n]) for n in _TOTALS]) if _TOTALS[0] in columns else None,
     )
 
 

@@ -97,7 +97,7 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
             sample = _widths(both, facts)
     # the table with shares and ratios in percent, and quantiles by their percentage
     if facts.kind in PERCENT_KINDS:
-        for name in _FIGURES:
+        for name in {*_FIGURES, *_TOTALS[1:]} & {*columns}:
             place = table.schema.get_field_index(name)
             table = table.set_column(place, name, pc.multiply(table[name], 100.0))
     if "quantile" in table.column_names:

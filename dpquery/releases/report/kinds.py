@@ -216,7 +216,7 @@ def _draw_points(cells: ItemCells, caption: Caption) -> Picture:
 def _point(cells: ItemCells, row: int, dimensions: Sequence[Dimension], head: str = "") -> Mark:
     value = float(cells.value[row])
     text, interval = cells.answer_words(row)
-    low, high = (float(ends[row]) if interval else math.nan for ends in (cells.low, cells.high))
+    low, high = (float(end) if interval else math.nan for end in cells.ends[:, row])
     flagged = bool(cells.flagged[row])
     label = cut(cells.words(row, dimensions), LONGEST_ROW)
     return Mark(label, value, text, interval, low, high, flagged=flagged, head=head)
@@ -255,7 +255,8 @@ def _line(cells: ItemCells, rows: Ints, axis: OrderedAxis, name: str) -> Line:
     rows = rows[np.argsort(axis.dimension.places[rows], kind="stable")]
     places = axis.places[axis.dimension.places[rows]]
     texts = [cells.answer_words(row)[0] for row in rows.tolist()]
-    return Line(name, places, cells.value[rows], cells.low[rows], cells.high[rows], texts)
+    low, high = cells.ends[:, rows]
+    return Line(name, places, cells.value[rows], low, high, texts)
 
 
 def _line_axes(cells: ItemCells) -> list[OrderedAxis]:

@@ -230,6 +230,18 @@ GLOSSARY = (
         "Measures of what a release can give away about one protected unit; smaller is safer.",
     ),
 )
+SAMPLED_GLOSSARY = (
+    (
+        "Error of the sample",
+        "How far an answer, without noise, typically lies from that of the population, since only "
+        "some were drawn: `sampling_std` in the files, and `total_std` with the noise.",
+    ),
+    (
+        "Design effect",
+        "How many times the variance of a sample whose records were drawn each by itself the "
+        "sample's is, as declared.",
+    ),
+)
 UNKNOWN_GLOSSARY = (
     (
         "No error bars",
@@ -358,13 +370,13 @@ def _header(report: Report, title: str) -> str:
 
 HOW_TO_READ = {
     "points": (
-        "A point is an estimate, the line through it its noise interval. Hollow points are "
+        "A point is an estimate, the line through it its interval. Hollow points are "
         "flagged: their standard error is 30 % of the estimate or more. An arrow stands for a "
         "total that lies far beyond the scale.",
         "A point is an estimate. An arrow stands for a total that lies far beyond the scale.",
     ),
     "lines": (
-        "A line joins the estimates, the band around it is the noise interval of each; where no "
+        "A line joins the estimates, the band around it is the interval of each; where no "
         "band is seen, it is thinner than the line.",
         "A line joins the estimates.",
     ),
@@ -377,6 +389,12 @@ HOW_TO_READ = {
 """How each mark of the pictures is read, where errors are known and where they are not."""
 
 
+SHOWN_ENDS = (
+    "Intervals that are drawn or listed are of sample and noise where the release has the error of "
+    "the sample, else of noise; all other figures are of noise."
+)
+
+
 def _reading(report: Report, marks: Collection[str]) -> str:
     level = level_text(report.manifest.level)
     known, weight = report.manifest.error_bars, report.manifest.privacy.weight
@@ -386,6 +404,7 @@ def _reading(report: Report, marks: Collection[str]) -> str:
         sentences += [
             f"A noise interval holds the true answer{', of weights as cut off,' * bool(weight)} in "
             f"{level} of releases. Answers below zero are noise around small ones.",
+            *[SHOWN_ENDS] * report.manifest.measures_squares,
             "An item whose answers are of several levels is judged at each of them. What is drawn "
             "for many is chosen by noisy values, so chance has a part in it.",
         ]
@@ -395,7 +414,8 @@ def _reading(report: Report, marks: Collection[str]) -> str:
 
 def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
     if manifest.error_bars and manifest.privacy.weight is not None:
-        return [(name, weighted_words(words).replace(_OR_EXACT, "")) for name, words in GLOSSARY]
+        told = GLOSSARY + (SAMPLED_GLOSSARY if manifest.measures_squares else ())
+        return [(name, weighted_words(words).replace(_OR_EXACT, "")) for name, words in told]
     if manifest.error_bars:
         return GLOSSARY
     if manifest.adaptive is None:

@@ -31,7 +31,8 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
     known = item.flagged_share is not None
     unit = amount_words(item.summed, weighted=item.weighted)
     value = "published" if item.facts.published is not None else "estimate"
-    intervals = f"with {level} noise intervals" if known else "without error bars"
+    noise = "noise " * (item.cells.total is None)
+    intervals = f"with {level} {noise}intervals" if known else "without error bars"
     picture = picture_of(item.cells, Caption(f"{item.title}: {value}s {intervals}", unit, value))
     # what the answers of each level are worth, as a table
     heads = ("level", "verdict", f"{level_text(item.level)} within", "flagged", "answers")
