@@ -8,7 +8,7 @@ in 100,000 discoveries of nothing.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -295,8 +295,8 @@ def max_rows_table(
     if not persons.classes:
         return ()
     (total, off), hidden = persons.add_up(0), persons.beyond(0)
-    total, found, least = max(total, 1.0), list[MaxRows](), math.inf
-    errors = list[list[float]]()
+    total, least = max(total, 1.0), math.inf
+    lows, highs, rows_lost = list[tuple[float, float]](), list[tuple[float, float]](), list[float]()
     for most in _TRIED:
         noise = std_of_one * most
         if noise >= least:
@@ -305,18 +305,22 @@ def max_rows_table(
         # the same sums again, in classes by what says this share best
         more, std_of_share = (rows / total for rows in persons.add_up(most, share))
         share, past = min(max(share + more, 0.0), 1.0), persons.beyond(most)
-        low, high = max(share - 2 * std_of_share, 0.0), share + 2 * std_of_share
-        high = min((high * total + past) / (total + hidden), 1.0)
+        high = ((share + 2 * std_of_share) * total + past) / (total + hidden)
         std_of_lost = math.hypot(std_of_share * total, share * off)
-        lost = max(share * total - 2 * std_of_lost, 0.0), share * total + 2 * std_of_lost + past
-        of_rows = (lost[0], share * total, lost[1])
-        errors.append([math.hypot(rows / cells, noise) for rows in of_rows])
-        error_low, _, error_high = errors[-1]
-        least = min(least, error_high)
-        found.append(MaxRows(most, low, high, noise, error_low, error_high, regret=math.inf))
-    times = np.array(errors) / np.min(errors, axis=0)
-    pairs = zip(found, times.max(axis=1).tolist(), strict=True)
-    return tuple(replace(each, regret=regret) for each, regret in pairs)
+        rows_lost.append(share * total)
+        lost = max(rows_lost[-1] - 2 * std_of_lost, 0.0), rows_lost[-1] + 2 * std_of_lost + past
+        lows.append((max(share - 2 * std_of_share, 0.0), lost[0]))
+        highs.append((min(high, 1.0), lost[1]))
+        least = min(least, math.hypot(lost[1] / cells, noise))
+    # a larger one leaves out no more: no less than what any larger one does, no more than a smaller
+    above = np.minimum.accumulate(highs)
+    below = np.minimum(np.maximum.accumulate(lows[::-1])[::-1], above)
+    noises = std_of_one * np.array(_TRIED[: len(lows)])
+    of_rows = np.array([below[:, 1], np.clip(rows_lost, below[:, 1], above[:, 1]), above[:, 1]])
+    errors = np.hypot(of_rows / cells, noises)
+    regrets = (errors / errors.min(axis=1, keepdims=True)).max(axis=0)
+    columns = (below[:, 0], above[:, 0], noises, errors[0], errors[2], regrets)
+    return tuple(map(MaxRows, _TRIED, *(column.tolist() for column in columns)))
 
 
 class _Persons:

@@ -47,7 +47,11 @@ def test_the_share_of_rows_left_out_and_the_error_are_in_their_intervals(name, s
     counts = in_classes(rows, ROW_DIGITS)
     shares, errors, known = [], [], []
     for _ in range(DRAWS):
-        for each in max_rows_table(noisy(counts, std, rng), std, cells=10, std_of_one=3.0):
+        table = max_rows_table(noisy(counts, std, rng), std, cells=10, std_of_one=3.0)
+        for smaller, larger in pairwise(table):
+            assert smaller.left_out_low >= larger.left_out_low
+            assert smaller.left_out_high >= larger.left_out_high
+        for each in table:
             left = np.maximum(rows - each.max_rows, 0).sum()
             share, error = left / rows.sum(), np.hypot(left / 10, each.noise_std)
             shares.append(each.left_out_low - 1e-9 <= share <= each.left_out_high + 1e-9)
