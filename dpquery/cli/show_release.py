@@ -298,7 +298,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     if weight is not None:
         untold += _UNTOLD_WEIGHTS
         counted = f"; records count by {weight.name}, as {float(weight.at_most):g} at most"
-    facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *_own_sizes(done)))
+    facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *_merged_lines(done)))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
@@ -415,13 +415,12 @@ def answer_text(done: "AnswerReport") -> str:
     else:
         largest = figure(done.max_std_error)
         errors = f"RMSE {figure(done.rmse)}, largest standard error {largest}"
-    return "\n".join([f"{head}, from {done.release}", errors, *_own_sizes(done)])
+    return "\n".join([f"{head}, from {done.release}", errors, *_merged_lines(done)])
 
 
-def _own_sizes(done: "ReleaseReport | AnswerReport") -> list[str]:
-    """Return a line for each item whose rows are merged by the noise of their own answers."""
-    own = (item for item in done.manifest.derived if item.own_sizes)
-    return [f"{item.name}: {item.missed_words}" for item in own]
+def _merged_lines(done: "ReleaseReport | AnswerReport") -> list[str]:
+    """Return a line for each item of merged rows: by which sizes, where, and what is wrong."""
+    return [f"{d.name}: {d.words}" for d in done.manifest.derived if d.merged is not None]
 
 
 def answer_json(done: "AnswerReport") -> dict[str, object]:

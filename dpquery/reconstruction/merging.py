@@ -39,7 +39,7 @@ class Merging:
     places: Ints  # (m,) which of its rows they are, group by group
     of: tuple[Ints, ...]  # of each the rows of the table that it is the sum of
     variances: Floats  # (m,) of their noise
-    missed: Bools  # (m,) whether it is less precise than asked; that of other texts may be
+    missed: Bools  # (m,) whether it is less precise than asked, as far as sizes are known
 
     def sums(self, values: Floats) -> Floats:
         """Add up rows of (n, ...) to (m, ...)."""
@@ -74,7 +74,8 @@ def merging_of(
         for cells in (*cut(target, attribute), *((code,) for code in others)):
             chosen[group, cells] = rows[list(cells)]
             variances.append(target.variance(cells))
-            missed.append(cells[0] < listed and not target.is_met(cells))
+            known = cells[0] < listed or not statistic.presumed
+            missed.append(known and not target.is_met(cells))
     predicates, kinds = _predicates({cells for _, cells in chosen}, attribute)
     axes = [(i, predicates if i == statistic.attribute else p) for i, p in statistic.rows.axes]
     table = Table(tuple(axes), statistic.rows.where)

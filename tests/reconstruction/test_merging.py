@@ -497,9 +497,9 @@ def test_sizes_that_are_the_release_s_own_answers_are_told(noise):
         ok("plan", "workload.yaml", "--epsilon", epsilon, "--time-limit", "0")
         asked = ("--epsilon", epsilon, "--noise", noise, "--out", f"r{number}")
         said = ok("release", "data.csv", *asked).out
-        assert ("sized: its `sizes` are this release's own" in said) is told
+        assert ("its `sizes` are this release's own" in said) is told
         assert (
-            "sized: its `sizes` are this release's own" in ok("error-report", f"r{number}").out
+            "its `sizes` are this release's own" in ok("error-report", f"r{number}").out
         ) is told
         facts = json.loads(Path(f"r{number}/release.json").read_text())["derived"]
         assert [each["name"] for each in facts if each.get("own_sizes")] == ["sized"] * told

@@ -201,7 +201,12 @@ class Fields:
                     hint = (
                         "; write `values: [...]` for a list, or `column:` for the name in the file"
                     )
-                if near is None and home and not others:
+                if key.text == "merge" and "suppress" in known:
+                    hint = (
+                        "; rows are merged under derived: `- {name: to_print, merged: {of: ITEM, "
+                        "over: ATTRIBUTE, rel_error: 0.2}}`"
+                    )
+                elif near is None and home and not others:
                     hint += f"; {quoted(key.text)} is a key of {home}"
                 if near is None and empty:
                     hint += AFTER_A_COMMA
