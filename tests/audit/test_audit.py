@@ -230,7 +230,7 @@ def test_a_sensitivity_that_is_too_small_is_seen(plant, case, part, only, monkey
 
 
 def answer_in_floats(monkeypatch):
-    def answers(measurement, table, *, shift):
+    def answers(measurement, table, *, shift, bits):
         floats = measurement.block.apply(table.astype(np.float64)).ravel()
         floats *= float(measurement.weight)
         return np.floor(floats / 2.0**shift).astype(np.int64)
