@@ -225,8 +225,8 @@ class DistanceFacts:
 
         >>> DistanceFacts("pairs", 15, 210.0, 5.0).words(1000.0)
         'the errors of all cells of a table of pairs add up to 20 % to 22 % of the records'
-        >>> DistanceFacts("pairs", 15, 210.0, 5.0, 30.0, 5.0).words(1000.0).partition(", ")[2]
-        'the largest of a cell is 20 to 40'
+        >>> DistanceFacts("pairs", 15, 210.0, 5.0, 30.0, 5.0).words(1000.0).partition(", and ")[2]
+        'the largest error of one cell is 20 to 40'
         >>> DistanceFacts("pairs", 15, 210.0, 500.0).words(1000.0)
         'the records are too few for the errors measured on pairs to say anything'
         """
@@ -241,7 +241,7 @@ class DistanceFacts:
             return words
         low, high = (self.largest + z * self.largest_std for z in (-Z_95, Z_95))
         most = f"{rounded(low)} to {rounded(high)}" if low > 0 else f"{rounded(high)} at most"
-        return f"{words}, the largest of a cell is {most}"
+        return f"{words}, and the largest error of one cell is {most}"
 
 
 @dataclass(frozen=True)
