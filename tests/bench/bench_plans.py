@@ -5,6 +5,7 @@
 of a second. With words as arguments only the specs whose name holds one are planned.
 """
 
+import gc
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import dpquery.strategy.search.select as module
+from dpquery.cli.app import OLD_COLLECTIONS
 from dpquery.commands.plan import plan
 from dpquery.planning.report import PlanReport
 
@@ -43,6 +45,7 @@ def planned(path: Path) -> tuple[PlanReport, float, float, Counter]:
 
 
 def main() -> None:
+    gc.set_threshold(*gc.get_threshold()[:2], OLD_COLLECTIONS)  # as the command has it
     print("| spec | chosen | noise | x bound | at hand after | in all | by candidate |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for path in sorted((ROOT / "workloads").glob("*.yaml")):
