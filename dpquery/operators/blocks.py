@@ -399,7 +399,7 @@ class Workload:
         if not all(0 < weight < math.inf for weight in self.weights):
             raise ValueError("weights must be positive and finite")
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """(queries, cells of the domain) as exact ints."""
         return sum(block.queries for block in self.blocks), math.prod(self.shape_of_domain)

@@ -50,6 +50,7 @@ class FactorNorms:
 
     def __init__(self) -> None:
         self.known: dict[Hashable, list[int]] = {}
+        self.peaks: dict[tuple[Factor, int], tuple[int, list[int]]] = {}
 
     def of(self, factor: Factor, power: int) -> list[int]:
         """Return sum_i |F_ij|^power for every column, or once where all columns have the same."""
@@ -58,6 +59,29 @@ class FactorNorms:
             norms = factor_norms(factor, power)
             self.known[key] = norms if min(norms) < max(norms) else norms[:1]
         return self.known[key]
+
+    def peak(self, factor: Factor, power: int) -> tuple[int, list[int]]:
+        """Return the largest of them, and them."""
+        if (factor, power) not in self.peaks:
+            norms = self.of(factor, power)
+            self.peaks[factor, power] = max(norms), norms
+        return self.peaks[factor, power]
+
+    def largest(self, measurement: WeightedColumns, power: int) -> int:
+        """Return the largest column norm of a measurement, to the power."""
+        if not measurement.block.is_product:
+            return _columns(measurement, power, self).largest()
+        norm = int(measurement.weight**power)
+        for factor in measurement.block.factors:
+            norm *= self.peak(factor, power)[0]
+        return norm
+
+    def varying(self, measurement: WeightedColumns, power: int) -> dict[int, list[int]]:
+        """Return the norms of a measurement's factors, for the attributes where they differ."""
+        block = measurement.block
+        pairs = zip(block.attributes, block.factors, strict=True)
+        norms = ((i, self.peak(factor, power)[1]) for i, factor in pairs)
+        return {i: vector for i, vector in norms if len(vector) > 1}
 
 
 def factor_norms(factor: Factor, power: int) -> list[int]:
@@ -482,8 +506,6 @@ class ColumnNorms:
 
     def largest(self) -> int:
         """Return the largest norm: that of the largest entry of every vector."""
-        if not (self.fixed or self.counted):
-            return self.scale
         vectors = self.vectors
         most = {i: np.array(max(vector), dtype=object) for i, vector in vectors.items()}
         return int(self.at(most))
@@ -526,16 +548,21 @@ def _largest_norm(measurements: Sequence[WeightedColumns], noise: Noise) -> int:
     Exact for one product and wherever the distinct columns can be searched; else an upper bound,
     the sum over measurements of each one's own maximum.
     """
-    constant, varying, norms = 0, [], FactorNorms()
+    power, norms, total, varying = _power(noise), FactorNorms(), 0, []
+    vectors: dict[int, dict[int, list[int]]] = {}
     for measurement in measurements:
-        columns = _columns(measurement, _power(noise), norms)
-        if columns.vectors:
-            varying.append(columns)
-        else:
-            constant += columns.largest()
-    if len(varying) == 1:
-        return constant + varying[0].largest()
-    return constant + _largest(varying)
+        largest = norms.largest(measurement, power)
+        total += largest
+        if several := norms.varying(measurement, power):
+            varying.append((measurement, largest))
+            for i, vector in several.items():
+                vectors.setdefault(i, {})[id(vector)] = vector
+    distinct = (len(set(zip(*each.values(), strict=True))) for each in vectors.values())
+    if len(varying) < 2 or math.prod(distinct) > SEARCH_LIMIT:
+        return total
+    columns = [_columns(measurement, power, norms) for measurement, _ in varying]
+    even = total - sum(largest for _, largest in varying)
+    return even + _largest(columns)
 
 
 def block_norms(
@@ -543,7 +570,7 @@ def block_norms(
 ) -> list[int]:
     """Return how far one record moves each measurement by itself, or a bound on it; 0 where not."""
     norms, power, columns = FactorNorms(), _power(noise), column_matrices(measurements)
-    largest = [_columns(measurement, power, norms).largest() for measurement in columns]
+    largest = [norms.largest(measurement, power) for measurement in columns]
     if change == "enters":
         return largest
     distances = Distances(power).bounds(columns, largest)
@@ -586,14 +613,11 @@ def _columns(measurement: WeightedColumns, power: int, norms: FactorNorms) -> Co
 def _largest(blocks: Sequence[ColumnNorms]) -> int:
     varying = [block.vectors for block in blocks]
     attributes = sorted({i for vectors in varying for i in vectors})
-    distinct, combinations = {}, 1
+    distinct = {}
     for i in attributes:
         present = {j: vectors[i] for j, vectors in enumerate(varying) if i in vectors}
         columns = dict.fromkeys(zip(*present.values(), strict=True))
         distinct[i] = {j: [column[k] for column in columns] for k, j in enumerate(present)}
-        combinations *= len(next(iter(distinct[i].values())))
-        if combinations > SEARCH_LIMIT:
-            return sum(block.largest() for block in blocks)
     total: Numbers = np.zeros((), dtype=object)
     for j, block in enumerate(blocks):
         codes = {}

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -81,18 +81,14 @@ def column_matrices(measurements: Sequence[WeightedBlock]) -> tuple[WeightedColu
     Raises:
         ValueError: they are not over the same classes of cells, so that no column is one of both.
     """
-    kinds = {
-        id(rows.block.classes) if isinstance(rows.block, CellClassBlock) else None
-        for rows in measurements
-    }
-    if len(kinds) > 1:
+    classed = [rows.block for rows in measurements if isinstance(rows.block, CellClassBlock)]
+    if not classed:
+        return cast("tuple[WeightedColumns, ...]", tuple(measurements))
+    if len(classed) < len(measurements) or len({id(block.classes) for block in classed}) > 1:
         raise ValueError("measurements over different classes of cells")
-    return tuple(
-        WeightedColumns(
-            rows.weight, rows.block.inner if isinstance(rows.block, CellClassBlock) else rows.block
-        )
-        for rows in measurements
-    )
+    weights = (rows.weight for rows in measurements)
+    pairs = zip(weights, classed, strict=True)
+    return tuple(WeightedColumns(weight, block.inner) for weight, block in pairs)
 
 
 def resolution(entry: int) -> int:
