@@ -332,8 +332,12 @@ class OrbitsStrategy(Strategy):
         for b, answers in rows.by_component(noisy.reshape(-1, 1)).items():
             solved = np.tensordot(self.inverses[b], answers, axes=1)
             rows.put(tensor, b, solved)
-        counts = kron_apply([partial(_recovered, axis) for axis in rows.axes], tensor)
-        return np.asarray(counts.reshape(rows.sizes))
+        # Orbits of one code each, numbered by their codes, have nothing beside their sums.
+        alone = [axis.count == len(axis.place) for axis in rows.axes]
+        pairs = list(zip(rows.axes, alone, strict=True))
+        tensor = tensor[tuple(slice(axis.count if single else None) for axis, single in pairs)]
+        steps = [None if single else partial(_recovered, axis) for axis, single in pairs]
+        return np.asarray(kron_apply(steps, tensor).reshape(rows.sizes))
 
     @property
     def written_factors(self) -> tuple[Factor, ...]:
@@ -419,10 +423,9 @@ def _within(axis: OrbitAxis, queries: Floats, order: int) -> Floats:
 
 def _recovered(axis: OrbitAxis, Y: Floats) -> Floats:
     """Return counts from sums of orbits and what is beside them: (k + n, c) -> (n, c)."""
-    sums, beside = Y[: axis.count], Y[axis.count :]
-    places, sizes = axis.place[axis.order], axis.sizes[:, None]
+    sums, beside, sizes = Y[: axis.count], Y[axis.count :], axis.sizes[:, None]
     means = np.add.reduceat(beside, axis.starts, axis=0) / sizes
-    sorted_codes = ((sums - means) / sizes)[places] + beside / sizes[places]
-    X = np.empty_like(sorted_codes)
-    X[axis.order] = sorted_codes
+    X = beside[np.argsort(axis.order)]
+    X /= sizes[axis.place]
+    X += ((sums - means) / sizes)[axis.place]
     return X
