@@ -539,7 +539,7 @@ def plain(problem):
 
 def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
     monkeypatch.setattr(select_module, "CLOSED_FORMS", (("wide", wide), ("plain", plain)))
-    monkeypatch.setattr(select_module, "SEARCH_ROUNDS", ((), (), ()))
+    monkeypatch.setattr(select_module, "SEARCH_ROUNDS", ((), (), (), ()))
     chosen = select(WORKLOAD, noises=["laplace"])["laplace"]
     refused, *_ = chosen.candidates
     assert "more than the 4,194,304 that a plan holds" in refused.reason
