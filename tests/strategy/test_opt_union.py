@@ -138,7 +138,7 @@ def test_no_other_split_of_the_budget_is_better(noise):
 def test_prices_are_losses_and_merging_stops_where_no_pair_gains(workload, noise):
     prices, power = palettes(gram(workload), noise=noise, rng=rng()), exponent(noise)
     terms = [(each.index, each.weights) for each in grams(workload, group_by_kind(workload))]
-    merged = greedy_groups(
+    merged, priced = greedy_groups(
         terms, workload.shape_of_domain, pricing=Pricing(prices), noise=noise, max_cells=1e9
     )
     kinds = group_by_kind(workload)
@@ -161,10 +161,22 @@ def test_prices_are_losses_and_merging_stops_where_no_pair_gains(workload, noise
     groups = [members for members, _ in merged]
     assert sorted(k for members in groups for k in members) == list(range(len(terms)))
     total = sum(price(members) ** power for members in groups)
+    assert priced == pytest.approx(total ** (1 / power))
     assert total <= sum(price((k,)) ** power for k in range(len(terms))) * (1 + 1e-9)
     for left, right in combinations(groups, 2):
         apart = price(left) ** power + price(right) ** power
         assert price(left + right) ** power >= apart * (1 - 1e-9) - 2e-6 * total
+
+
+def test_products_that_are_priced_far_above_the_best_are_given_up_for_gaussian_noise():
+    workload, loss = union_case(), {}
+    for noise in ("gaussian", "laplace"):
+        loss[noise] = opt_union(workload, noise=noise, rng=rng()).loss
+        near = opt_union(workload, noise=noise, rng=rng(), least_loss=loss[noise])
+        assert near.loss == loss[noise]
+    with pytest.raises(UnsupportedWorkloadError, match="cannot win"):
+        opt_union(workload, noise="gaussian", rng=rng(), least_loss=loss["gaussian"] / 2)
+    assert opt_union(workload, noise="laplace", rng=rng(), least_loss=0.0).loss == loss["laplace"]
 
 
 def test_tables_that_do_not_fit_are_not_merged():

@@ -192,6 +192,7 @@ def union_candidate(problem: Problem) -> Proposal:
         noise=problem.noise,
         rng=public_generator(problem.seed),
         max_cells=MAX_TABLE_CELLS,
+        least_loss=problem.least_loss,
     )
     if len(selection.groups) == 1:
         raise UnsupportedWorkloadError("one product serves all blocks best")
