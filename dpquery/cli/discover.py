@@ -208,18 +208,12 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
 
     column, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
     if best := done.least_regret:
-        first, last = (each.max_rows for each in done.may_be_best)
-        times = f"about {math.ceil(best.regret * 10) / 10:.3g} times the least error"
+        what = f"{best.max_rows:,} may have {math.ceil(best.regret * 10) / 10:.3g} times the least"
         if done.best_max_rows is None:
-            return (
-                f"no max_rows is named, as any from {first:,} to {last:,} may lose least, and "
-                f"{best.max_rows:,} may have {times}; a larger --epsilon tells more, at its price"
-            )
-        why = f"may have {times}; any from {first:,} to {last:,} may lose least"
-        if first == last or best.regret < _NO_MORE:
-            why = "loses least"
+            return f"no max_rows is named, as even {what} error; a larger --epsilon tells more"
+        what = f"{best.max_rows:,} loses least" if best.regret < _NO_MORE else f"{what} error"
         unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
-        return f"in the privacy of {spec}, where max_rows {best.max_rows:,} {why}:\n  {unit}"
+        return f"in the privacy of {spec}, where max_rows {what}:\n  {unit}"
     if done.query.sought == "numbers" and done.numbers is not None:
         if (most := done.numbers.most_outside) > _MOST_OUTSIDE:
             return (
@@ -237,13 +231,12 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
             f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
         )
     if not done.values:
-        epsilon, seen = done.least_seen_at_more
         nothing = "no value has so many with its noise, and no spec can take an empty list"
         if done.query.sought != "values":
             nothing = "nothing stands out of the noise"
         if done.query.sought == "numbers":
             nothing += " (nor do zeros alone; texts are found by --column)"
-        return f"{nothing}; --epsilon {epsilon:g} sees what about {seen:,} have, at its price"
+        return f"{nothing}; a larger --epsilon sees what fewer have, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()
     return (

@@ -15,7 +15,7 @@ import re
 import statistics
 import warnings
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
@@ -127,12 +127,6 @@ class DiscoveryReport:
     def least_seen(self) -> int:
         """The number of persons from which on they stand out of the noise, half of the time."""
         return _least_seen(self.query)
-
-    @property
-    def least_seen_at_more(self) -> tuple[float, int]:
-        """Four times the epsilon, and from how many persons on they stand out of its noise."""
-        more = replace(self.query, epsilon=4 * self.query.epsilon)
-        return float(more.epsilon), _least_seen(more)
 
     @property
     def mostly_found_from(self) -> int:

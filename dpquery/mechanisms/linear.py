@@ -56,7 +56,6 @@ from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
     MAX_KEPT_NUMBERS,
     Measured,
-    MeasuredValues,
     NoisyValues,
     TableAnswers,
     table_answers,
@@ -104,19 +103,6 @@ def given_facts(
     return replace(measured, strategy=answering), tests
 
 
-class _Less(MeasuredValues):
-    """Values less those of other measurements of the same rows."""
-
-    def __init__(self, values: Sequence[Floats], others: Sequence[Floats]) -> None:
-        self._values, self._others = values, others
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def values_of(self, place: int) -> Floats:
-        return self._values[place] - self._others[place]
-
-
 def sampling_errors(
     spec: Spec, measured: Sequence[Measured], level: float
 ) -> SamplingErrors | None:
@@ -130,7 +116,8 @@ def sampling_errors(
     weights, squares = measured
     if weight.inclusion:
         std = math.hypot(squares.noise_std, weights.noise_std)
-        squares = Measured(weights.strategy, _Less(squares.noisy, weights.noisy), std)
+        less = [*map(np.subtract, squares.noisy, weights.noisy)]
+        squares = Measured(weights.strategy, less, std)
     return SamplingErrors(
         weights, squares, weight.ratio_of_squares, float(weight.design_effect), level
     )

@@ -104,6 +104,13 @@ class ItemCells:
         noise = np.array([self.low, self.high])
         return noise if self.total is None else np.where(np.isnan(self.total), noise, self.total)
 
+    @property
+    def known_totals(self) -> Floats | None:
+        """(2, k) the ends of intervals that take in the sample; None if not all cells are here."""
+        if self.total is None or not self.whole:
+            return None
+        return self.total[:, self.total[0] < self.total[1]]
+
     @cached_property
     def varying(self) -> tuple[Dimension, ...]:
         """The columns that do not say the same of all rows."""

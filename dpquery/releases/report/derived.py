@@ -15,7 +15,6 @@ from dpquery.untrusted.parquet import opened
 
 MOST_DRAWN = 1 << 18  # rows of a derived item that are read to be drawn
 _FIGURES = ("estimate", "ci_low", "ci_high")
-_TOTALS = ("total_std", "total_low", "total_high")
 _POINTS = " points"
 PERCENT_KINDS = ("share", "ratio")  # which the page shows in percent, the file as parts of one
 
@@ -27,13 +26,13 @@ class IntervalWidths:
     typical: float | None  # half of the median interval; None where no row has one
     widest: float | None  # half of the widest
     flagged_share: float  # share of rows with a flag
-    missing: int  # rows without an estimate, or without an interval of sample and noise
+    missing: int  # rows without an estimate
     unit: str  # what stands behind a width: nothing where it is the unit of the figures
 
     @property
     def typical_text(self) -> str:
         """The typical width in words."""
-        return "" if self.typical is None else _half_width(self.typical, self.unit)
+        return "" if self.typical is None else width_text(self.typical, self.unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +45,6 @@ class DerivedReport:
     # many
     cells: ItemCells
     widths: IntervalWidths  # of all intervals of noise
-    # of those of sample and noise, where squared weights were measured, but for quantiles
-    sample: IntervalWidths | None = None
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -58,7 +55,7 @@ class DerivedReport:
             facts.kind,
             f"{facts.rows:,}",
             widths.typical_text,
-            "" if widths.widest is None else _half_width(widths.widest, widths.unit),
+            "" if widths.widest is None else width_text(widths.widest, widths.unit),
             percent(widths.flagged_share),
             f"{widths.missing:,}",
         )
@@ -69,7 +66,7 @@ def width_unit(kind: str) -> tuple[float, str]:
     return (100.0, _POINTS) if kind in PERCENT_KINDS else (1.0, "")
 
 
-def _half_width(width: float, unit: str) -> str:
+def width_text(width: float, unit: str) -> str:
     """Return half of an interval; a share has no more than a hundred points."""
     if unit == _POINTS and width > 100:
         return f"over ±100{unit}"
@@ -91,13 +88,9 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         batches = file.iter_batches(MOST_DRAWN)
         table = pa.Table.from_batches([next(batches)]) if facts.rows else file.read()
         widths = _widths(file.read(columns=[*_FIGURES, "flag"]), facts)
-        sample = None
-        if "total_low" in columns and facts.kind != "quantiles":
-            both = file.read(columns=[*_TOTALS, "flag"]).rename_columns([*_FIGURES, "flag"])
-            sample = _widths(both, facts)
     # the table with shares and ratios in percent, and quantiles by their percentage
     if facts.kind in PERCENT_KINDS:
-        for name in {*_FIGURES, *_TOTALS[1:]} & {*columns}:
+        for name in {*_FIGURES, "total_low", "total_high"} & {*columns}:
             place = table.schema.get_field_index(name)
             table = table.set_column(place, name, pc.multiply(table[name], 100.0))
     if "quantile" in table.column_names:
@@ -105,7 +98,7 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
         table = table.set_column(place, "quantile", words.dictionary_encode())
     cells = replace(table_cells(table, None), whole=facts.rows <= MOST_DRAWN)
-    return DerivedReport(facts, columns, cells, widths, sample)
+    return DerivedReport(facts, columns, cells, widths)
 
 
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:

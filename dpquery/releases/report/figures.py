@@ -29,7 +29,7 @@ from dpquery.releases.manifest_facts import (
     roundings,
 )
 from dpquery.releases.report.answers import ItemCells, read_cells
-from dpquery.releases.report.derived import DerivedReport, read_derived_item
+from dpquery.releases.report.derived import DerivedReport, read_derived_item, width_text
 from dpquery.releases.report.numbered import Names
 from dpquery.releases.statement import error_words, guarantee_line
 from dpquery.releases.tables.item_table import ERRORS_SCHEMA, UNKNOWN_SCHEMA, lower_median
@@ -78,8 +78,7 @@ REPORT_COLUMNS = ("item", "answers", "RMS error", "{} within", "at worst", "flag
 """Heads of the table of items, with the level of the intervals that the figures behind ± are of."""
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
-_FILES = ("facts", "columns", "cells", "level", "weighted", "sample")  # of an item: not figures
-MOST_SAMPLED = 1_000_000  # answers of an item whose intervals are read
+_FILES = ("facts", "columns", "cells", "level", "weighted")  # of an item: not figures
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
 _LONGEST_NAME = 128  # bytes of a name and its place among others
@@ -128,15 +127,6 @@ class LevelReport:
 
 
 @dataclass(frozen=True)
-class SampleReport:
-    """What sample and noise together make of an item's answers."""
-
-    known: int  # how many have an error of the sample, which noise does not hide
-    # half of the median interval of both over its estimate, of those; None without any
-    within: float | None
-
-
-@dataclass(frozen=True)
 class ItemReport:
     """The errors of one item, in counts or relative to its estimates.
 
@@ -159,7 +149,6 @@ class ItemReport:
     cells: ItemCells
     level: float  # of the noise intervals
     weighted: bool  # whether records count as their weights
-    sample: SampleReport | None = None  # where squared weights were measured
 
     @property
     def half_widths(self) -> tuple[float | None, float | None]:
@@ -438,36 +427,23 @@ def _item(
         cells=read_cells(path, labels, facts, names),
         level=manifest.level,
         weighted=manifest.privacy.weight is not None,
-        sample=_sample(path, facts) if "total_low" in columns else None,
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
 
 
-def _sample(path: Path, facts: ItemFacts) -> SampleReport | None:
-    """Return what intervals of sample and noise are worth; None where there are very many."""
-    if facts.queries > MOST_SAMPLED:
-        return None
-    with opened(path, rows=facts.queries) as file:
-        table = file.read(columns=["estimate", "total_low", "total_high"])
-    estimate, low, high = (
-        column.to_numpy(zero_copy_only=False).astype(np.float64) for column in table.columns
-    )
-    known = np.isfinite(low) & np.isfinite(high) & (estimate != 0)
-    halves = ((high - low) / 2)[known] / np.abs(estimate[known])
-    return SampleReport(int(known.sum()), lower_median(halves) if halves.size else None)
-
-
 def sample_words(report: Report) -> list[str]:
     """Say how wide intervals of sample and noise are, and how many answers have none."""
-    told = [
-        (item.name, within(item.sample.within), item.sample.known, item.queries, "answer")
-        for item in report.items
-        if item.sample is not None
-    ]
-    for facts, both in ((one.facts, one.sample) for one in report.derived):
-        if both is not None:
-            known = facts.rows - both.missing
-            told.append((facts.name, both.typical_text, known, facts.rows, "row"))
+    told = list[tuple[str, str, int, int, str]]()
+    for item in report.items:
+        if (ends := item.cells.known_totals) is not None:
+            halves = np.abs((ends[1] - ends[0]) / (ends[1] + ends[0]))
+            width = within(lower_median(halves)) if halves.size else ""
+            told.append((item.name, width, halves.size, item.queries, "answer"))
+    for derived in report.derived:
+        if derived.facts.kind != "quantiles" and (ends := derived.cells.known_totals) is not None:
+            halves, facts = (ends[1] - ends[0]) / 2, derived.facts
+            width = width_text(lower_median(halves), derived.widths.unit) if halves.size else ""
+            told.append((facts.name, width, halves.size, facts.rows, "row"))
     if not told:
         return []
     words = [
@@ -475,7 +451,7 @@ def sample_words(report: Report) -> list[str]:
         + (f" ({known:,} of {count(rows, noun)})" if known < rows else "")
         for name, width, known, rows, noun in told
     ]
-    hidden = "; noise mostly hides the others'" * any(known < rows for *_, known, rows, _ in told)
+    hidden = "; the others have none" * any(known < rows for *_, known, rows, _ in told)
     level = level_text(report.manifest.level)
     return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]
 
@@ -486,7 +462,6 @@ def to_json(report: Report) -> dict[str, JsonValue]:
     items: list[JsonValue] = []
     for item in report.items:
         summed = {} if item.summed is None else {"summed": asdict(item.summed)}
-        summed |= {} if item.sample is None else {"sample": asdict(item.sample)}
         items.append({**item.figures, **summed, "grade": item.grade, "verdict": item.verdict})
     return {
         "dataset": asdict(manifest.dataset),
@@ -510,8 +485,7 @@ def _derived_json(item: DerivedReport) -> dict[str, JsonValue]:
     name, kind, rows = item.facts.name, item.facts.kind, item.facts.rows
     shares = {"merged": item.facts.merged, "missed": item.facts.missed}
     merged = {key: share for key, share in shares.items() if share is not None}
-    sample = {} if item.sample is None else {"sample": asdict(item.sample)}
-    return {"name": name, "kind": kind, "rows": rows, **merged, **asdict(item.widths), **sample}
+    return {"name": name, "kind": kind, "rows": rows, **merged, **asdict(item.widths)}
 
 
 def to_rows(report: Report) -> list[tuple[str, ...]]:

@@ -233,13 +233,9 @@ GLOSSARY = (
 SAMPLED_GLOSSARY = (
     (
         "Error of the sample",
-        "How far an answer, without noise, typically lies from that of the population, since only "
-        "some were drawn: `sampling_std` in the files, and `total_std` with the noise.",
-    ),
-    (
-        "Design effect",
-        "How many times the variance of a sample whose records were drawn each by itself the "
-        "sample's is, as declared.",
+        "How far an answer typically lies from that of the population since only some were drawn: "
+        "sampling_std in the files, total_std with the noise. Its square is the declared design "
+        "effect times that of a sample whose records were drawn each by itself.",
     ),
 )
 UNKNOWN_GLOSSARY = (

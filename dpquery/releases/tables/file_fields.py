@@ -12,6 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from dpquery.releases.extra_columns import SAMPLING
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts, amount_words
 from dpquery.releases.tables.file_columns import (
@@ -61,12 +62,7 @@ FACT_FLAG = (
     NO_UNIT,
 )
 """The same of the flag, where there are public facts."""
-SAMPLED = {
-    "sampling_std": ("Standard error of the sample; empty where noise hides it", NO_UNIT),
-    "total_std": ("Standard error of sample and noise; empty likewise", NO_UNIT),
-    "total_low": ("Lower end of the {level} interval of both; empty likewise", NO_UNIT),
-    "total_high": ("Upper end of the {level} interval of both; empty likewise", NO_UNIT),
-}
+SAMPLED = {name: (f"{w[0].upper()}{w[1:]}", NO_UNIT) for name, w in SAMPLING._asdict().items()}
 """Meaning and unit of what takes in the sample, beside derived items."""
 NO_SAMPLED = dict.fromkeys(SAMPLED, ("Empty: not worked out for quantiles", NO_UNIT))
 """The same of quantiles."""
