@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,23 +33,13 @@ _MOST_OUTSIDE = 0.5  # of all numbers, of bins that are offered
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 
 
-def _named(column: str | None) -> str | None:
-    """Refuse an option in the place of a column's name."""
-    if column is not None and column.startswith("--"):
-        raise typer.BadParameter(f"the name of a column is missing before {column}")
-    return column
-
-
-_option = partial(typer.Option, callback=_named)
-
-
 def discover_command(
     data: Annotated[list[str], typer.Argument(help="The data, as `dpquery release` takes it.")],
     epsilon: Annotated[str, typer.Option(help="What the discovery may spend.")],
     delta: Annotated[str, typer.Option(help="With it; half is for the threshold of --column.")],
-    column: Annotated[str | None, _option(help="The column, for its values.")] = None,
-    number: Annotated[str | None, _option(help="Or for range and bins of numbers.")] = None,
-    rows_per_person: Annotated[str | None, _option(help="Or of ids, for max_rows.")] = None,
+    column: Annotated[str | None, typer.Option(help="The column, for its values.")] = None,
+    number: Annotated[str | None, typer.Option(help="Or for range and bins of numbers.")] = None,
+    rows_per_person: Annotated[str | None, typer.Option(help="Or of ids, for max_rows.")] = None,
     person: Annotated[
         str | None, typer.Option(help="The column that tells persons apart: the spec's.")
     ] = None,
@@ -125,9 +114,6 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
         pure = "pure releases no longer add up by their epsilons; "
         more = pure * (not query.spec.privacy.delta)
         more += f"{room_words(done.room, 'more like it')}, at delta {delta_text(query.delta)}"
-        cap, largest = done.room.funds.tighter.cap, done.room.largest
-        if largest is not None and cap.epsilon is not None and largest > cap.epsilon:
-            more += f" (the budget's {float(cap.epsilon):g} is at delta {delta_text(cap.delta)})"
     of_threshold = (
         f"delta: the threshold takes {took}; with it {spent} of the {apart} for discoveries is "
         "spent\n"
@@ -184,11 +170,10 @@ def _found(done: "DiscoveryReport") -> str:
 
 
 def _rows_grid(done: "DiscoveryReport") -> Grid:
-    """Return what each max_rows does that may lose least, and the next ones to them."""
+    """Return what each max_rows does."""
     from dpquery.releases.words import figure, percent
 
     heads = ("max_rows", "rows left out, 95 %", "noise of a count", "error of a cell, 95 %")
-    first, last = map(done.max_rows.index, done.may_be_best)
     rows = [
         (
             f"{each.max_rows:,}",
@@ -196,7 +181,7 @@ def _rows_grid(done: "DiscoveryReport") -> Grid:
             figure(each.noise_std),
             f"{figure(each.error_low)} to {figure(each.error_high)}",
         )
-        for each in done.max_rows[max(first - 1, 0) : last + 2]
+        for each in done.max_rows
     ]
     return Grid(f"rows of persons, by {done.query.column}", heads, tuple(rows))
 

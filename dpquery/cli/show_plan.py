@@ -233,8 +233,6 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         f"{cap:g} at most{mean}: half of that halves the noise. What larger ones lose by it is "
         "missing from every answer, and in no interval; dpquery check counts it"
     )
-    if weight.design_effect is not None:
-        lost += "; a tenth of epsilon, or of what Gaussian noise spends, measures squared weights"
     compared, told = [], []
     for item in worth.items:
         if weight.effective and (error := item.sample_std(weight.effective)):

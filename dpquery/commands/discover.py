@@ -107,12 +107,6 @@ class DiscoveryReport:
         return max_rows_table(self.measured.values, std, cells=self.cells, std_of_one=of_one)
 
     @property
-    def may_be_best(self) -> tuple[MaxRows, MaxRows]:
-        """The least max_rows that may lose least, and the most, for all that noise lets see."""
-        low = min(self.max_rows, key=lambda each: each.error_low)
-        return low, min(self.max_rows, key=lambda each: each.error_high)
-
-    @property
     def least_regret(self) -> MaxRows | None:
         """The max_rows that loses least however it is; None where noise hides all."""
         return min(self.max_rows, key=lambda each: each.regret, default=None)

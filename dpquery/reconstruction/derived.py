@@ -127,7 +127,7 @@ class DerivedRows:
     unsure: Bools | None = None  # (m,) where an interval is all that is known of any data, if any
     merging: Merging | None = None  # what the rows are, where some of the statistic's are added up
     # the error of the sample and that of both, where squared weights are measured
-    sample: SamplingColumns[Floats] | None = None
+    sample: SamplingColumns | None = None
 
 
 @dataclass(frozen=True)

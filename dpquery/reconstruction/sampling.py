@@ -15,7 +15,7 @@ nothing is said.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -30,16 +30,13 @@ from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 LEAST = 3.0  # standard errors that a sum of squares is expected to have where it is used
 
 
-Held = TypeVar("Held")
+class SamplingColumns(NamedTuple):
+    """The errors of the sample, and of sample and noise together, (m,) each."""
 
-
-class SamplingColumns(NamedTuple, Generic[Held]):
-    """Something of each column of the errors of sample and noise."""
-
-    sampling_std: Held
-    total_std: Held
-    total_low: Held
-    total_high: Held
+    sampling_std: Floats
+    total_std: Floats
+    total_low: Floats
+    total_high: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +137,7 @@ class SamplingErrors:
         told = (self.ratio * weights >= LEAST * noise) & (squares > 0)
         return np.where(told, self.design_effect * squares, np.nan)
 
-    def columns(
-        self, answers: TableAnswers, block: Block, position: int | None
-    ) -> SamplingColumns[Floats]:
+    def columns(self, answers: TableAnswers, block: Block, position: int | None) -> SamplingColumns:
         """Return the columns beside the answers of a block, (m,) each; nan where noise hides it."""
         if answers.std_error is None or answers.half_width is None:
             raise ValueError("answers without standard errors have no intervals")
@@ -154,7 +149,7 @@ class SamplingErrors:
 
     def together(
         self, variances: Floats, estimate: Floats, std_error: Floats, ends: tuple[Floats, Floats]
-    ) -> SamplingColumns[Floats]:
+    ) -> SamplingColumns:
         """Return the columns of estimates, given what the sample varies and noise intervals.
 
         An end is as far off as the noise's and the sample's are as sides of a right angle.

@@ -6,7 +6,6 @@ from importlib.metadata import version
 
 from dpquery.reconstruction import graphical_model
 from dpquery.reconstruction.columns import ColumnName, ExtraColumn, below_zero, query_structure
-from dpquery.reconstruction.sampling import SamplingColumns
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest
 from dpquery.releases.manifest_facts import AdaptiveFacts
 from dpquery.releases.words import count, figure
@@ -18,12 +17,13 @@ small cells they tend to err less than `estimate`, in sums of many cells they ca
 `std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` belong to `estimate`, and to no other \
 column."""
 
-SAMPLING = SamplingColumns(
-    "standard error of the sample; empty where noise hides the sum of squared weights",
-    "standard error of sample and noise together; empty likewise",
-    "lower end of the interval of both; empty likewise",
-    "upper end of the interval of both; empty likewise",
-)
+SAMPLING = {
+    "sampling_std": "standard error of the sample; empty where noise hides the sum of squared "
+    "weights",
+    "total_std": "standard error of sample and noise together; empty likewise",
+    "total_low": "lower end of the interval of both; empty likewise",
+    "total_high": "upper end of the interval of both; empty likewise",
+}
 """What the columns of the error of a sample hold."""
 READING_SAMPLE = """\
 `sampling_std` is estimated from sums of squared weights, measured with noise of their own for a \
@@ -76,13 +76,13 @@ def with_sampling(manifest: Manifest) -> Manifest:
     """Return a manifest with the columns of the error of the sample, where there are such."""
     if not manifest.measures_squares:
         return manifest
-    columns = (ColumnFacts(name, name, words, ()) for name, words in SAMPLING._asdict().items())
+    columns = (ColumnFacts(name, name, words, ()) for name, words in SAMPLING.items())
     return replace(manifest, extra=(*manifest.extra, *columns))
 
 
 def _biased(manifest: Manifest) -> list[ColumnFacts]:
     """Return the extra columns but for those of the error of a sample."""
-    return [facts for facts in manifest.extra if facts.name not in SAMPLING._fields]
+    return [facts for facts in manifest.extra if facts.name not in SAMPLING]
 
 
 def _facts(column: ExtraColumn, spec: Spec, fitted: FittedFacts | None) -> ColumnFacts:

@@ -436,7 +436,7 @@ SPEC_MISTAKES = [
     (LISTS, "[]", "5:40: expected levels, a list with at least one entry, found an empty list"),
     (LISTS, "[[], [tract]]", "5:41: expected levels, a list with at least one entry"),
     (LISTS, "tract", "5:40: expected levels, a list with at least one entry, found 'tract'"),
-    (f", levels: {LISTS}", "", "5:9: a hierarchy needs the key 'levels'; add it"),
+    (f", levels: {LISTS}", "", "5:9: 'hierarchy' needs the key 'levels'; add it"),
     ("hierarchy: areas.csv", "values: [a]", "5:31: attribute 'area' has levels and no hierarchy"),
     ("areas.csv", "../areas.csv", "5:21: '../areas.csv' leads out of the spec's folder"),
     ("sex: {values", "area_level: {values", "6:3: 'area_level' is the column in which the release"),

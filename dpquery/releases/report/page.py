@@ -385,12 +385,6 @@ HOW_TO_READ = {
 """How each mark of the pictures is read, where errors are known and where they are not."""
 
 
-SHOWN_ENDS = (
-    "Intervals that are drawn or listed are of sample and noise where the release has the error of "
-    "the sample, else of noise; all other figures are of noise."
-)
-
-
 def _reading(report: Report, marks: Collection[str]) -> str:
     level = level_text(report.manifest.level)
     known, weight = report.manifest.error_bars, report.manifest.privacy.weight
@@ -400,11 +394,13 @@ def _reading(report: Report, marks: Collection[str]) -> str:
         sentences += [
             f"A noise interval holds the true answer{', of weights as cut off,' * bool(weight)} in "
             f"{level} of releases. Answers below zero are noise around small ones.",
-            *[SHOWN_ENDS] * report.manifest.measures_squares,
+            "Intervals that are drawn or listed are of sample and noise where the release has the "
+            "error of the sample, else of noise; all other figures are of noise."
+            * report.manifest.measures_squares,
             "An item whose answers are of several levels is judged at each of them. What is drawn "
             "for many is chosen by noisy values, so chance has a part in it.",
         ]
-    html = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    html = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
     return re.sub("`([^`]+)`", r"<code>\1</code>", html)
 
 

@@ -62,7 +62,7 @@ FACT_FLAG = (
     NO_UNIT,
 )
 """The same of the flag, where there are public facts."""
-SAMPLED = {name: (f"{w[0].upper()}{w[1:]}", NO_UNIT) for name, w in SAMPLING._asdict().items()}
+SAMPLED = {name: (f"{w[0].upper()}{w[1:]}", NO_UNIT) for name, w in SAMPLING.items()}
 """Meaning and unit of what takes in the sample, beside derived items."""
 NO_SAMPLED = dict.fromkeys(SAMPLED, ("Empty: not worked out for quantiles", NO_UNIT))
 """The same of quantiles."""

@@ -210,16 +210,16 @@ class WeightFields(Fields, what="weight"):
     total = optional(Whole("what all weights add up to", low=1, high=MAX_DECLARED_ROWS,
             refusal="total is {value}; expected 1 to 1,000,000,000,000"),
         "About what the weights of all records add up to, publicly known: lets plan say what "
-        "tables are worth.", "38000000")
+        "tables are worth.", "38000000").with_("design_effect")
     effective = optional(Whole("the effective number of records", low=1, high=MAX_DECLARED_ROWS,
             refusal="effective is {value}; expected 1 to 1,000,000,000,000"),
         "The effective sample size, publicly known: lets plan compare its noise with the error of "
-        "the sample, and decides with `total` where that is released.", "1200")
+        "the sample, and decides with `total` where that is told.", "1200").with_("design_effect")
     design_effect = optional(Decimal("a design effect", above=0, high=1000,
             refusal="design_effect is {given}; expected a number above 0, up to 1000"),
         "Sums of squared weights are measured too, for a tenth of the budget: they give each "
         "answer the error of the sample and that of both. 1 takes the sample for a Poisson sample; "
-        "what clusters and strata do beyond unequal weights is declared.", "1.4")
+        "what clusters and strata do beyond unequal weights is declared.", "1.4").with_("inclusion")
     inclusion = defaulted(YesNo("whether weights are one over the chance to be drawn"), False,
         "Whether a weight is one over the record's chance to be drawn, 1 or more, so that what was "
         "sure to be drawn adds nothing to the error of the sample.", "true")

@@ -231,7 +231,8 @@ class Fields:
             if name in self and field.apart in self:
                 problems.add(self._nodes[name].place, field.conflict.format(name=name))
             if name not in self and field.together in self:
-                message = f"a {field.together} needs the key {quoted(name)}; add it{field.such_as}"
+                key = quoted(field.together)
+                message = f"{key} needs the key {quoted(name)}; add it{field.such_as}"
                 problems.add(self._node.place, message)
 
     @classmethod

@@ -149,16 +149,6 @@ def _weight_of(given: WeightFields) -> RecordWeight:
             f"weights that add up to {given.total:,} are more steps than can be counted exactly; "
             f"give a `step` of {power(given.total / 2**35)} or more"
         )
-    if given.design_effect is None and given.inclusion:
-        raise given.node("inclusion").mistake(
-            "inclusion says how the error of the sample follows from squared weights, which are "
-            "not measured; add `design_effect: 1`, or leave it out"
-        )
-    if given.design_effect is not None and None in (given.total, given.effective):
-        raise given.node("design_effect").mistake(
-            "where the error of the sample is released is decided from public numbers; add `total` "
-            "and `effective`, about what weights add up to and the effective sample size"
-        )
     public = (given.total, given.effective, given.design_effect, given.inclusion)
     return RecordWeight(given.column, given.at_most, given.step, *public)
 
