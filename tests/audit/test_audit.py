@@ -162,7 +162,7 @@ def test_discoveries_pass_and_mistakes_in_them_are_seen(monkeypatch):
 
 def float_noise(answers, *, scale, budget, **_):
     rng = np.random.default_rng()
-    law = rng.laplace if budget.noise == "laplace" else rng.normal
+    law = rng.laplace if budget.law.noise == "laplace" else rng.normal
     return answers + np.rint(law(0, scale, answers.size)).astype(np.int64)
 
 
