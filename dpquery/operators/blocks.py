@@ -305,12 +305,12 @@ class Block:
     @cached_property
     def row_shape(self) -> tuple[int, ...]:
         """Number of predicates on each of the block's attributes."""
-        return tuple(factor.shape[0] for factor in self.factors)
+        return tuple([factor.shape[0] for factor in self.factors])
 
     @cached_property
     def table_shape(self) -> tuple[int, ...]:
         """Sizes of the block's attributes."""
-        return tuple(factor.shape[1] for factor in self.factors)
+        return tuple([factor.shape[1] for factor in self.factors])
 
     @property
     def queries(self) -> int:
@@ -442,7 +442,7 @@ class Workload:
 def product(shape_of_domain: tuple[int, ...], factors: dict[int, Factor]) -> Block:
     """Return the Kronecker product of the factors; attributes not named are summed over."""
     attributes = tuple(sorted(factors))
-    chosen, every = tuple(factors[i] for i in attributes), tuple(True for _ in attributes)
+    chosen, every = tuple(map(factors.__getitem__, attributes)), (True,) * len(attributes)
     return Block(shape_of_domain, attributes, chosen, every, len(attributes))
 
 

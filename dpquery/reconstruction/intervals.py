@@ -36,7 +36,6 @@ from collections import Counter
 from functools import cache
 
 import numpy as np
-from scipy.ndimage import map_coordinates
 from scipy.special import erfc, gammainccinv, gammaincinv, gammaln, ndtri
 
 from dpquery.arrays import Floats
@@ -67,6 +66,8 @@ def laplace_quantile(second: Floats, third: Floats, level: float) -> Floats:
     >>> laplace_quantile(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 0.95).round(3)
     array([1.96 , 2.118])
     """
+    from scipy.ndimage import map_coordinates  # which takes a tenth of a second: not at every start
+
     table = _table(level)
     second, third = np.broadcast_arrays(second, third)
     out = np.empty(second.shape)

@@ -327,8 +327,8 @@ def group_by_kind(workload: Workload) -> BlockGroups:
     for place, block in enumerate(workload.blocks):
         kind = (block.attributes, tuple(factor.key for factor in block.factors), block.terms)
         places.setdefault(kind, []).append(place)
-    if len(places) > MAX_KINDS:
-        raise UnsupportedWorkloadError(f"{len(places)} kinds of blocks to group")
+        if len(places) > MAX_KINDS:
+            raise UnsupportedWorkloadError(f"more than {MAX_KINDS} kinds of blocks to group")
     return tuple(map(tuple, places.values()))
 
 
