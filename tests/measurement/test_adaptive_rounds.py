@@ -112,8 +112,9 @@ def test_every_round_is_drawn_at_the_scale_of_all_its_queries(data, monkeypatch)
 # What can be seen.
 
 
-def test_a_committed_vector_is_laid_out_as_documented(data):
-    question = ask(TWO)
+@pytest.mark.parametrize("spec", [SPEC, DECLARED])
+def test_a_committed_vector_is_laid_out_as_documented(data, spec):
+    question = ask(TWO, spec=spec)
     values = measured(data, question).values
     assert values.dtype == np.int64
     assert len(values) == 1 + 2 * 2 * 3
@@ -126,7 +127,7 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
     for damaged in (values[:-1], values[:-6], values[:0], np.append(values, 0)):
         with pytest.raises(ValueError, match=r"."):
             question.rounds.measured(damaged)
-    at_once = ask(AT_ONCE)
+    at_once = ask(AT_ONCE, spec=spec)
     outcome = at_once.rounds.measured(measured(data, at_once).values)
     flat = [tuple(place) for place in outcome.rounds[0].chosen.tolist()]
     assert len(flat) == 72

@@ -208,6 +208,7 @@ def test_a_bar_is_empty_only_where_nothing_and_full_only_where_everything_is_spe
         return bar(account_of(cap, thousandths * UNIT // 1000)).count("#")
 
     assert [drawn(spent) for spent in (0, 1, 500, 999, 1000, 2000)] == [0, 1, 5, 9, 10, 10]
+    assert [account_of(Cap("epsilon", units), 0).share_spent for units in (0, 1)] == [1, 0]
 
 
 def test_what_does_not_fit_is_said_to_be_larger_than_what_is_left():

@@ -184,6 +184,8 @@ def test_of_more_items_than_eight_the_distance_is_measured_together():
             for k in tables_of
         ]
         assert sum(costs) == pytest.approx(float(rounds.closing_rho), rel=1e-9)
+    assert 1 in rounds.sizes  # of a distance
+    assert 1 not in replace(rounds, candidates=replace(candidates, asked=((),))).sizes
 
 
 # What is refused, and when.

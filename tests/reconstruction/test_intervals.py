@@ -339,10 +339,11 @@ def test_quantiles_of_all_groups_at_once_are_those_of_each_alone(interpolated):
             assert place == pytest.approx(passed + within, abs=1e-9)
 
 
-def test_intervals_of_quantiles_are_the_places_that_could_be_crossings():
+@pytest.mark.parametrize(("people", "std"), [(3000, 150.0), (12, 0.3)])
+def test_intervals_of_quantiles_are_the_places_that_could_be_crossings(people, std):
     """Places on a fine grid, each tested by the noise of its interpolated count."""
     simulated = Simulated(strategies("gaussian")[0])
-    given = simulated.rows(town(3000), public_generator(3), 150.0, level=0.9)["medians"]
+    given = simulated.rows(town(people), public_generator(3), std, level=0.9)["medians"]
     table = simulated.spec.derived[4].statistic.cumulative
     C = simulated_coefficients(simulated, table).reshape(2, 5, -1)
     P = simulated.joint.estimate(table).reshape(2, 5)
@@ -355,7 +356,7 @@ def test_intervals_of_quantiles_are_the_places_that_could_be_crossings():
         spread = noise[part] * (1 - share)[:, None] + noise[part + 1] * share[:, None]
         for k, p in enumerate((0.25, 0.5, 0.75)):
             off = np.abs(at[:, 0] - p * counts[-1])
-            possible = grid[off <= q * 150 * np.linalg.norm(spread - p * noise[-1], axis=1)]
+            possible = grid[off <= q * std * np.linalg.norm(spread - p * noise[-1], axis=1)]
             low, high = np.interp([possible[0], possible[-1]], range(6), edges)
             row = 3 * g + k
             assert given.low[row] == pytest.approx(min(low, given.estimate[row]), abs=0.01)

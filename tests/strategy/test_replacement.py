@@ -143,7 +143,9 @@ def test_blocks_too_long_to_list_with_opposite_signs_are_far_apart(noise):
 @noises
 def test_factors_too_long_to_list_take_the_largest_norm_twice(noise):
     n = 5000
-    for factor in (Prefix(n), Hierarchy(n, (1, 50), (2, 3)), Identity(n)):
+    inner, outer = np.arange(n)[None] % 2, np.array([[0, 1]])
+    blocks = BlockPIdentity(np.ones(n, dtype=int), inner, outer, n // 2)
+    for factor in (Prefix(n), Hierarchy(n, (1, 50), (2, 3)), Identity(n), blocks):
         strategy = ProductStrategy("long", noise, (factor,))
         (measurement,) = strategy.measurements
         norm = sensitivity([measurement], noise)
