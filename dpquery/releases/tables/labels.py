@@ -197,7 +197,7 @@ def _ends(attribute: Attribute, queries: QueryLabels) -> tuple[Numbers, Numbers,
     if not attribute.in_data:  # numbers of rows, of which the last ordered code is all greater ones
         is_range &= queries.last < attribute.length - 1
         return 1 + queries.first, 1 + queries.last, is_range
-    first, last = np.where(is_range, queries.first, 0), np.where(is_range, queries.last, 0)
+    first, last = np.maximum(queries.first, 0), np.maximum(queries.last, 0)  # hidden if no range
     match attribute.columns[0].kind:
         case Bins(edges=edges):
             marks = np.array(edges, dtype=float64)
