@@ -316,6 +316,9 @@ def test_the_registry_entry_is_one(template):
     loss = entry["deployment"]["privacy_loss"]
     assert loss["privacy_parameters"] == {"epsilon": 1.0}
     assert entry["deployment"]["dp_variant"]["variant_name"] == "Pure DP"
+    facts = json.loads((template / "release" / "release.json").read_text())["guarantee"]
+    words = entry["deployment"]["deployment_model"]["release_type_details"]
+    assert (words[0].isupper(), words.lower()) == (True, facts["cumulative"].lower() + ".")
 
 
 # Where a package may go, what it may be made of, and what does not depend on what it says.

@@ -139,6 +139,12 @@ def test_columns_may_have_another_header_their_own_booleans_and_an_other_bin() -
     )
 
 
+def test_values_between_curly_quotes_are_doubted_and_those_with_one_at_an_end_are_not() -> None:
+    for values, doubted in (("“Male”, Female", True), ("boys’, girls’", False), ("’tis", False)):
+        remarks = read(BASE.replace("Male, Female", values)).remarks
+        assert any("curly quotes" in words for words in remarks) == doubted
+
+
 def test_value_lists_come_from_files() -> None:
     text = BASE.replace("values: [Male, Female]", "values_file: lists/sex.txt")
     spec = read(text, {"lists/sex.txt": '\ufeffM,Male\r\n\r\n"F",  Female\r\n"a,b"\r\n'})
