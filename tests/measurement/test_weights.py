@@ -19,7 +19,6 @@ from specs import FUZZ
 from town import ok, refused, run
 
 from dpquery.audit.measurements import UnstoredParts
-from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting import tables
 from dpquery.measurement.counting.exact_answers import exact_answers
@@ -307,12 +306,6 @@ def test_mechanisms_that_count_records_refuse_weights(here):
     for mechanism in ("rap", "adaptive"):
         message = refused("plan", "workload.yaml", "--mechanism", mechanism, code=2)
         assert "counts each record as one; leave `weight` out" in message
-
-
-def test_persons_are_not_counted_by_weight():
-    text = PERSONS.replace("product: {sex: identity}", "rows_per_person: {up_to: 3}")
-    with pytest.raises(SpecError, match="with a weight this would add up weights"):
-        spec_of(text)
 
 
 def test_a_check_counts_what_is_cut_off_by_weight(here):

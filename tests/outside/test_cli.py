@@ -18,7 +18,6 @@ import yaml
 from town import (
     ANY_PLAN,
     CSV,
-    GAUSSIAN_SPEC,
     SPEC,
     Terminal,
     contents,
@@ -394,22 +393,6 @@ def test_a_dry_run_and_lint_leave_no_trace(tmp_path, monkeypatch):
     assert "bad.yaml:2:" in said
     assert "worse.yaml:16:" in said
     assert sorted(contents(".")) == ["bad.yaml", "workload.yaml", "worse.yaml"]
-
-
-def test_lint_refuses_a_mean_of_what_no_item_counts_as_plan_does(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    sums = "  - {name: years, sum: {of: age, by: {sex: identity}}}\n"
-    sums += "  - {name: ages, product: {age: identity}}\n"
-    counts = "  - {name: persons, product: {sex: identity, age: identity}}\n"
-    head = GAUSSIAN_SPEC.replace("other: drop\n", "").partition("workload:")[0] + "workload:\n"
-    mean = "derived:\n  - {name: mean_age, mean: {sum: years}}\n"
-    Path("workload.yaml").write_text(head + sums + mean)
-    said = refused("lint", "workload.yaml", code=2)
-    assert said == refused("plan", "workload.yaml", *QUICK, "--dry-run", code=2)
-    assert "workload.yaml:15:5: 'mean_age' is made of counts by age x sex" in said
-    Path("workload.yaml").write_text(head + sums + counts + mean)
-    assert "no mistakes" in ok("lint", "workload.yaml").out
-    ok("plan", "workload.yaml", *QUICK, "--dry-run")
 
 
 def test_a_dry_run_is_refused_as_the_plan_would_be(town):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 from release_parts import DERIVED_ITEMS
 from release_parts import HEAD as WITHOUT
 from specs import unhashed
+from town import GAUSSIAN_SPEC, ok, refused
 
 from dpquery import Release, answer, package, plan, release
 from dpquery.cli.show_release import report_grids
@@ -434,3 +436,19 @@ def test_a_forged_derived_item_is_refused(folder, tmp_path, change):
     (tmp_path / "release.json").write_text(json.dumps(manifest))
     with pytest.raises(SpecError, match=r"its (derived\.rows|items|items\.file) is none that"):
         load_report(tmp_path)
+
+
+def test_lint_refuses_a_mean_of_what_no_item_counts_as_plan_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sums = "  - {name: years, sum: {of: age, by: {sex: identity}}}\n"
+    sums += "  - {name: ages, product: {age: identity}}\n"
+    counts = "  - {name: persons, product: {sex: identity, age: identity}}\n"
+    head = GAUSSIAN_SPEC.replace("other: drop\n", "").partition("workload:")[0] + "workload:\n"
+    mean = "derived:\n  - {name: mean_age, mean: {sum: years}}\n"
+    Path("workload.yaml").write_text(head + sums + mean)
+    said = refused("lint", "workload.yaml", code=2)
+    assert said == refused("plan", "workload.yaml", "--time-limit", "0", "--dry-run", code=2)
+    assert "workload.yaml:15:5: 'mean_age' is made of counts by age x sex" in said
+    Path("workload.yaml").write_text(head + sums + counts + mean)
+    assert "no mistakes" in ok("lint", "workload.yaml").out
+    ok("plan", "workload.yaml", "--time-limit", "0", "--dry-run")

@@ -569,7 +569,7 @@ def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(sm
     said = shown["nearer"]["rmse"]
     screen = ok(*release, "--replace").out
     assert f"where it can be had, would have an error of about {figure(said)} and not" in screen
-    assert f"about {figure(said)} instead of" in ok("error-report").out
+    assert f"about {figure(said)} and not" in ok("error-report").out
     assert json.loads(ok("error-report", "--json").out)["nearer"]["rmse"] == said
     with_guess = ok(*release, "--replace", "--also", "shrunk").out
     assert "the best guess would" not in ok("error-report").out

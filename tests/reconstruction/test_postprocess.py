@@ -425,14 +425,14 @@ def test_it_goes_with_the_noise():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("law", [0, extremes.LAWS // 2, extremes.LAWS - 1])
+@pytest.mark.parametrize("law", [0, extremes.CONCENTRATIONS // 2, extremes.CONCENTRATIONS - 1])
 @pytest.mark.parametrize("queries", [1, 30, 1000])
 def test_independent_errors_are_met(law, queries):
     rng = np.random.default_rng(queries)
     if law == 0:
         errors = rng.normal(size=(4000, queries))
     else:
-        terms = round(((extremes.LAWS - 1) / law) ** 2)
+        terms = round(((extremes.CONCENTRATIONS - 1) / law) ** 2)
         errors = rng.laplace(size=(terms, 4000, queries)).sum(axis=0) / math.sqrt(2 * terms)
     expected = extremes._largest(Counter({(0, law): queries}))
     assert expected == pytest.approx(np.abs(errors).max(axis=1).mean(), rel=0.03)

@@ -378,4 +378,4 @@ def test_every_candidate_errs_by_what_is_predicted(name, noise):
         spread = squares.std() / math.sqrt(RUNS)
         assert squares.mean() <= predicted**2 + 5 * spread, candidate.name
         assert squares.mean() >= predicted**2 - 5 * spread, candidate.name
-        assert spread < 0.12 * predicted**2  # so that an error of a factor would show
+        assert spread < 0.18 * predicted**2  # so that an error of a factor would show

@@ -375,6 +375,14 @@ def test_a_damaged_release_is_no_package(town, name):
     assert "free" in refused("package", "--out", "other", code=2)
 
 
+def test_columns_of_lists_are_no_package(town):
+    path = Path("release", "pairs.parquet")
+    table = pq.read_table(path)
+    lists = table.set_column(0, table.schema.field(0).name, pa.array([[1.0]] * len(table)))
+    pq.write_table(lists, path, compression="snappy")
+    assert "is damaged" in refused("package", "--out", "other", "--also", "csv", code=2)
+
+
 # ------------------------------------------------------------------------------ what depends on it
 
 

@@ -397,3 +397,12 @@ def test_decode_takes_no_other_names() -> None:
 def test_a_text_that_is_ambiguous_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"name|NaN|Infinity|Expecting"):
         parsed(text)
+
+
+def test_rows_per_person_are_no_item_of_weighted_records() -> None:
+    text = BASE.replace(
+        "unit: row", "unit: {person: id, max_rows: 2}, weight: {column: wt, at_most: 9}"
+    )
+    items = "workload: [{name: rows, rows_per_person: {up_to: 3}}]\n"
+    with pytest.raises(SpecError, match="with a weight this would add up weights"):
+        read(text.partition("workload:")[0] + items)

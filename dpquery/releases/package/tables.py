@@ -6,7 +6,7 @@ in columns of texts that are never missing, where they are empty texts.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -37,6 +37,9 @@ MAX_KEY_ROWS = 5_000_000
 """Rows of a file in which a key is looked for; of more, none is stated."""
 
 
+Rewritten = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
 @dataclass(frozen=True)
 class PackagedTable:
     """One table of a release."""
@@ -54,8 +57,8 @@ class PackagedTable:
         """Names of the columns that distinguish the rows; none where some rows are asked twice."""
         return tuple(field.name for field in self.fields if field.key) if self.unique else ()
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows.
+    def batches(self, written: Rewritten = lambda batch: batch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, as they are to be written.
 
         Raises:
             SpecError: the file is damaged.
@@ -64,7 +67,7 @@ class PackagedTable:
             saying_damage(self.path.parent, self.path.name),
             opened(self.path, rows=self.rows) as file,
         ):
-            yield from file.iter_batches(BATCH_ROWS)
+            yield from map(written, file.iter_batches(BATCH_ROWS))
 
 
 def packaged_tables(
@@ -176,10 +179,13 @@ def write_csv_file(table: PackagedTable, path: Path) -> None:
     """Write a table as CSV; the same table gives the same bytes."""
     schema = pa.schema([(csv_text(f.name), _CELL_TYPES[f.kind]) for f in table.fields])
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
+
+    def cells(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([*map(csv_cells, batch.columns)], schema=schema)
+
     with pyarrow.csv.CSVWriter(path, schema, write_options=options) as writer:
-        for batch in table.batches():
-            columns = [csv_cells(column) for column in batch.columns]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        for batch in table.batches(cells):
+            writer.write_batch(batch)
 
 
 def csvw_metadata(table: PackagedTable, about: About, *, url: str) -> str:
