@@ -112,7 +112,7 @@ class _Target:
 
     def records(self, codes: Sequence[int]) -> float:
         """Return how many records some rows are expected to have, in whole parts of one."""
-        return float(np.rint(PER_RECORD * self.sizes[list(codes)].sum()))
+        return max(0.0, float(np.rint(PER_RECORD * self.sizes[list(codes)].sum())))
 
     def joined(self, codes: MergedCodes, others: Sequence[MergedCodes]) -> tuple[Floats, Floats]:
         """Return standard errors and sizes of rows, each with some others: (k,) each."""
@@ -137,7 +137,7 @@ def _neighbours(target: _Target, attribute: Attribute) -> list[MergedCodes]:
         variance = np.maximum(own[j] + own[:j] - square[j, :j] - square[:j, j], 0.0)
         met: Bools = np.sqrt(variance) <= target.rel_error * sizes
         uneven = np.divide(variance, sizes**2, out=np.zeros(j), where=met & (variance > 0))
-        last = (np.where(met, -1.0, miss), ~met * (parts[j] - parts[:j]), ~met, uneven)
+        last = (np.where(met, -1.0, miss), ~met * np.maximum(parts[j] - parts[:j], 0), ~met, uneven)
         costs = cost[:j] + np.column_stack(last)
         start[j] = np.lexsort(costs.T[::-1])[0]
         cost[j] = costs[start[j]]

@@ -41,7 +41,7 @@ def relative(rows, sizes, covariance):
     rows = list(rows)
     total = float(np.asarray(sizes)[rows].sum())
     std = math.sqrt(covariance[np.ix_(rows, rows)].sum())
-    return std / total if total else math.inf
+    return std / total if total > 0 else math.inf
 
 
 def runs_of(n):
@@ -55,7 +55,7 @@ def cost_of(way, sizes, covariance, rel_error):
     """What a way to cut rows is judged by: the least is taken."""
     errors = {codes: relative(codes, sizes, covariance) for codes in way}
     missed = [codes for codes in way if errors[codes] > rel_error]
-    left = round(sum(float(sizes[list(codes)].sum()) for codes in missed), 6)
+    left = round(sum(max(0.0, float(sizes[list(codes)].sum())) for codes in missed), 6)
     uneven = sum(error**2 for codes, error in errors.items() if codes not in missed)
     return len(missed) - len(way), left, len(missed), round(uneven, 9)
 
@@ -71,6 +71,7 @@ def test_neighbours_are_cut_into_as_many_rows_as_reach_the_target(seed):
     """Of all 128 ways to cut eight rows; where none has all at the target, as few are left."""
     chance, n = np.random.default_rng(seed), 8
     sizes = chance.uniform(0, 9, n) * (chance.random(n) < chance.choice([0.3, 0.8]))
+    sizes -= chance.uniform(0, 4, n) * (seed % 4 > 1)  # noisy ones may be below 0
     covariance = covariance_of(chance, n) if seed % 2 else np.eye(n)
     rel_error = chance.choice([0.1, 0.2, 0.3, 0.6, 1.0, 3.0])
     rows, merging = merged(attribute_of(Integers(0, n - 1)), sizes, covariance, rel_error)
@@ -171,6 +172,17 @@ def test_of_one_group_as_many_rows_as_can_be_are_printed(correlated):
         fewer += reached[:1] > best[:1]
         more += reached > best
     assert (fewer, more) == (0, not correlated)
+
+
+@pytest.mark.parametrize("kind", ["hierarchy", "range"])
+def test_noisy_sizes_below_zero_are_added_up_with_the_others(kind):
+    """Three nines and three minus nines are nobody: without the latter they would be a row."""
+    letters, sizes = tuple("abcdef"), np.array([9.0, -9.0] * 3)
+    values = Categorical(letters, letters, (), LEVELS) if kind == "hierarchy" else Integers(0, 5)
+    rows, merging = merged(attribute_of(values), sizes, np.eye(6), 0.1)
+    assert (rows, merging.missed.all()) == ([tuple(range(6))], True)
+    rows, merging = merged(attribute_of(values), np.maximum(sizes, 0), np.eye(6), 0.1)
+    assert (rows, merging.missed.any()) == ([tuple(range(6))], False)
 
 
 def test_of_three_levels_as_many_rows_as_can_be_are_printed():

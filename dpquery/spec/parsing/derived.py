@@ -168,7 +168,7 @@ def _size(text: str, place: str, node: Node) -> float:
     value = _float(text)
     if not abs(value) < 1e18:
         raise node.mistake(f"{place}: this is no size; expected a number")
-    return max(value, 0.0)  # an earlier release may have estimates below 0
+    return value  # an earlier release may have estimates below 0, which their sums need
 
 
 Condition = tuple[int, PredicateSet]
