@@ -196,12 +196,11 @@ class WeightFields(Fields, what="weight"):
     """What a record counts as: a number in a column, cut off at the top and put on a grid."""
 
     column = Field(TextForm("the column of weights"),
-        "The column whose number a record counts as; in no table. A text that is no number, an "
-        "empty one, or a number below half a step counts as 0.", "wt")
+        "The column whose number a record counts as; in no table. What is no number, or below "
+        "half a step, counts as 0.", "wt")
     at_most = Field(Decimal("the largest weight", low=_LEAST_WEIGHT, high=10**9,
             refusal=f"at_most{_WEIGHT}500"),
-        "What a larger weight counts as. Noise grows with it in proportion: `dpquery check` counts "
-        "what each cap would cut off.", "500")
+        "What a larger weight counts as; noise grows with it in proportion.", "500")
     step = defaulted(Decimal("the step of weights", low=_LEAST_WEIGHT, high=10**9,
             refusal=f"step{_WEIGHT}0.1"),
         Fraction(1),
@@ -217,9 +216,9 @@ class WeightFields(Fields, what="weight"):
         "the sample, and decides with `total` where that is told.", "1200").with_("design_effect")
     design_effect = optional(Decimal("a design effect", above=0, high=1000,
             refusal="design_effect is {given}; expected a number above 0, up to 1000"),
-        "Sums of squared weights are measured too, for a tenth of the budget: they give each "
-        "answer the error of the sample and that of both. 1 takes the sample for a Poisson sample; "
-        "what clusters and strata do beyond unequal weights is declared.", "1.4").with_("inclusion")
+        "Squared weights are measured too, for a tenth of the budget: answers have the error of "
+        "the sample. Its variance is that of Poisson sampling, times this for strata and "
+        "clusters.", "1.4").with_("inclusion")
     inclusion = defaulted(YesNo("whether weights are one over the chance to be drawn"), False,
         "Whether a weight is one over the record's chance to be drawn, 1 or more, so that what was "
         "sure to be drawn adds nothing to the error of the sample.", "true")
@@ -454,6 +453,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "parent": ParentFields,
     "privacy": PrivacyFields,
     "unit": UnitFields,
+    "weight": WeightFields,
     "budget": BudgetFields,
     "file": FileFields,
     "about": AboutFields,
