@@ -64,7 +64,7 @@ Also = Annotated[
     typer.Option(
         "--also",
         help="Add a column beside the estimates: nonnegative, consistent, thresholded[:Z], "
-        "integer, graphical or shrunk; several with commas.",
+        "integer, graphical, shrunk or averaged; several with commas.",
     ),
 ]
 PlanMechanismOption = Annotated[

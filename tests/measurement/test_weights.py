@@ -514,7 +514,7 @@ def test_what_noise_hides_of_the_sample_is_null_and_said_so(here):
     assert table["sampling_std"].null_count == hidden.sum() > 0
     report = " ".join(ok("error-report", "release").out.split())
     assert "of 8 answers)" in report
-    assert "the others have none" in report
+    assert "all other answers have none" in report
 
 
 @pytest.mark.parametrize("effect", [1.0, 1.5])

@@ -451,7 +451,7 @@ def sample_words(report: Report) -> list[str]:
         + (f" ({known:,} of {count(rows, noun)})" if known < rows else "")
         for name, width, known, rows, noun in told
     ]
-    hidden = "; the others have none" * any(known < rows for *_, known, rows, _ in told)
+    hidden = "; all other answers have none" * any(known < rows for *_, known, rows, _ in told)
     level = level_text(report.manifest.level)
     return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]
 
