@@ -515,6 +515,7 @@ def test_what_noise_hides_of_the_sample_is_null_and_said_so(here):
     report = " ".join(ok("error-report", "release").out.split())
     assert "of 8 answers)" in report
     assert "all other answers have none" in report
+    assert Path("report.html").read_text().count(" (noise alone)</") >= hidden.sum()
 
 
 @pytest.mark.parametrize("effect", [1.0, 1.5])

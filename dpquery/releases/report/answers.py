@@ -198,7 +198,9 @@ class ItemCells:
         value = self.number(float(self.value[row]))
         if np.isnan(self.low[row]):
             return value, ""
-        return value, " to ".join(map(self.number, self.ends[:, row].tolist()))
+        alone = self.total is not None and np.isnan(self.total[:, row]).any()
+        ends = " to ".join(map(self.number, self.ends[:, row].tolist()))
+        return value, ends + " (noise alone)" * bool(alone)
 
 
 def read_cells(
