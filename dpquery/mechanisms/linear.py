@@ -352,8 +352,14 @@ class LinearAnswers:
 
     def described(self, manifest: Manifest) -> Manifest:
         """Return the manifest with what there is to say of the columns beside the estimates."""
-        facts = self.fitted_facts
-        return with_sampling(with_extra(manifest, self.spec, self.extra.columns, facts))
+        sampling, blocks = self.sampling, self.compiled.workload.blocks
+
+        def missing(_: Table, place: int) -> str:
+            at = self.positions[place]
+            return "" if sampling is None else sampling.missing(blocks[place], at)
+
+        manifest = with_extra(manifest, self.spec, self.extra.columns, self.fitted_facts)
+        return with_sampling(manifest, self._reasons(missing))
 
     def _reasons(self, reason_of: Callable[[Table, int], str]) -> dict[str, str]:
         """Return for each item why some of its tables have no values; empty where all have."""

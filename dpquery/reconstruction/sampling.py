@@ -28,6 +28,9 @@ from dpquery.reconstruction.least_squares import Measured, TableAnswers
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 
 LEAST = 3.0  # standard errors that a sum of squares is expected to have where it is used
+SQUARES_NOT_MEASURED = (
+    "squares of what it adds up are not measured; ask for a table by that column as well"
+)
 
 
 class SamplingColumns(NamedTuple):
@@ -51,10 +54,10 @@ class SamplingErrors:
 
     def variances(self, block: Block, position: int | None) -> Floats:
         """Return the variance of each answer of a block that the sample makes, (m,)."""
+        if self.missing(block, position):
+            return np.full(block.queries, np.nan)
         squared = _of_squared_values(block)
         position = position if squared is block else None
-        if not self._supports(squared, position):
-            return np.full(block.queries, np.nan)
         strategy, std = self.squares.strategy, self.squares.noise_std
         noise = standard_errors(strategy, squared, position=position, noise_std=std)
         return self.known(self.sums(squared, position), noise)
@@ -119,6 +122,12 @@ class SamplingErrors:
         )
         known = self.known(total, np.sqrt(np.maximum(spread, 0.0)))
         return np.where(certain[0], 0.0, known)
+
+    def missing(self, block: Block, position: int | None) -> str:
+        """Return why nothing is known of the sample in any answer of a block, if that is so."""
+        squared = _of_squared_values(block)
+        known = self._supports(squared, position if squared is block else None)
+        return "" if known else SQUARES_NOT_MEASURED
 
     def _supports(self, block: Block, position: int | None) -> bool:
         return position is not None or self.squares.strategy.supports(block)

@@ -72,11 +72,18 @@ def with_extra(
     )
 
 
-def with_sampling(manifest: Manifest) -> Manifest:
-    """Return a manifest with the columns of the error of the sample, where there are such."""
+def with_sampling(manifest: Manifest, reasons: Mapping[str, str]) -> Manifest:
+    """Return a manifest with the columns of the error of the sample, where there are such.
+
+    Reasons are why they are empty in an item, by its name.
+    """
     if not manifest.measures_squares:
         return manifest
-    columns = (ColumnFacts(name, name, words, ()) for name, words in SAMPLING.items())
+    empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
+    columns = (
+        ColumnFacts(name, name, words, () if "likewise" in words else empty)
+        for name, words in SAMPLING.items()
+    )
     return replace(manifest, extra=(*manifest.extra, *columns))
 
 

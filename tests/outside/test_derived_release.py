@@ -452,3 +452,25 @@ def test_lint_refuses_a_mean_of_what_no_item_counts_as_plan_does(tmp_path, monke
     Path("workload.yaml").write_text(head + sums + counts + mean)
     assert "no mistakes" in ok("lint", "workload.yaml").out
     ok("plan", "workload.yaml", "--time-limit", "0", "--dry-run")
+
+
+def test_a_sum_whose_squares_are_not_measured_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+    head = (
+        "dataset: {id: sample, version: 1}\nbudget: {epsilon: 1000}\nprivacy: {unit: row, weight: "
+    )
+    head += "{column: wt, at_most: 2, total: 20, effective: 9, design_effect: 1}}\n"
+    head += "domain: {sex: {values: [F, M]}, age: {range: [0, 90]}}\nworkload:\n"
+    items = "  - {name: sexes, product: {sex: identity}}\n"
+    items += "  - {name: ages, sum: {of: age, by: {sex: identity}}}\n"
+    Path("data.csv").write_text("sex,age,wt\nF,1,2\nM,2,2\n")
+    both = "  - {name: all, product: {sex: identity, age: identity}}\n"
+    for more, empty in (("", ["ages"]), (both, [])):
+        Path("workload.yaml").write_text(head + items + more)
+        ok("plan", "workload.yaml", "--epsilon", "400", "--time-limit", "0")
+        ok("release", "data.csv", "--epsilon", "400", "--replace")
+        facts, *others = json.loads(Path("release/release.json").read_text())["extra"]
+        assert [each["item"] for each in facts["empty"]] == empty
+        assert [each["empty"] for each in others] == [[], [], []]
+    assert "squares" not in Path("release/statement.md").read_text().partition("Empty in")[2]
