@@ -274,7 +274,6 @@ def test_a_bound_that_takes_too_long_is_not_claimed(monkeypatch):
         ("sf1", 1.903),
         ("sf1plus", 2.114),
         ("thresholds", 4.616),
-        pytest.param("starter", 3.98, marks=pytest.mark.slow),
         pytest.param("sample_persons", 4.97, marks=pytest.mark.slow),
         pytest.param("adult_prefix", 16.6, marks=pytest.mark.slow),
         pytest.param("loans_small_prefix", 12.65, marks=pytest.mark.slow),
