@@ -157,8 +157,9 @@ class Release(PublishedTables):
         epsilon, delta = parse_epsilon(str(promised.epsilon)), parse_delta(str(promised.delta))
         request = ReleaseRequest(epsilon, delta, noise=None, columns=(), release=1)
         path = self.directory / MEASUREMENTS_FILE
-        editions = (  # which differ in the noise on tables of one attribute, in what is said of
-            # errors, or in no noise
+        # They differ in the noise on tables of one attribute, in what is measured of errors, or in
+        # neither.
+        editions = (
             adaptive_mechanism(self.plan, self.spec, request, edition=k)
             for k in range(TableRounds.edition, 1, -1)
         )

@@ -54,10 +54,10 @@ class SamplingErrors:
 
     def variances(self, block: Block, position: int | None) -> Floats:
         """Return the variance of each answer of a block that the sample makes, (m,)."""
-        if self.missing(block, position):
-            return np.full(block.queries, np.nan)
         squared = _of_squared_values(block)
         position = position if squared is block else None
+        if not self._supports(squared, position):
+            return np.full(block.queries, np.nan)
         strategy, std = self.squares.strategy, self.squares.noise_std
         noise = standard_errors(strategy, squared, position=position, noise_std=std)
         return self.known(self.sums(squared, position), noise)

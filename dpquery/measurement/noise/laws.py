@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from dpquery.arrays import Floats
 from dpquery.spec.spec import Accounting
@@ -73,15 +72,19 @@ class Law:
 
     def quantile(self, tail: Floats) -> Floats:
         """Return what noise of standard deviation one exceeds with these probabilities."""
+        from scipy.special import ndtri  # which only replicates ask for: not at every start
+
         return -ndtri(tail) if self.power == 2 else -np.log(2 * tail) / math.sqrt(2)
 
 
-_ALL = (
-    Law("laplace", "discrete Laplace", "pure", power=1, divisor=1),
-    Law("gaussian", "discrete Gaussian", "zcdp", power=2, divisor=2),
-    Law("rounded", "rounded Gaussian", "gdp", power=2, divisor=1, real=True),
-)
-LAWS: Mapping[LawName, Law] = {law.name: law for law in _ALL}
+LAWS: Mapping[LawName, Law] = {
+    law.name: law
+    for law in (
+        Law("laplace", "discrete Laplace", "pure", power=1, divisor=1),
+        Law("gaussian", "discrete Gaussian", "zcdp", power=2, divisor=2),
+        Law("rounded", "rounded Gaussian", "gdp", power=2, divisor=1, real=True),
+    )
+}
 
 
 def law_of(kind: Accounting) -> Law:
