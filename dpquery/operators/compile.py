@@ -1,4 +1,4 @@
-"""From a spec's tables to a workload of implicit operators, and declared facts to equalities.
+"""From a spec's tables to a workload with its weights, and from declared facts to equalities.
 
 What no record can be is a union of boxes, products of sets of codes. Codes of an attribute that lie
 in the same boxes are one atom: there are few, so that a tensor over atoms says what is possible,

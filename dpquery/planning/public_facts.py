@@ -27,7 +27,7 @@ from dpquery.spec.problems import quoted
 from dpquery.spec.spec import Item, Spec
 from dpquery.strategy.algebra.query_powers import QueryRows
 from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import Goal, largest_standard_error, score
+from dpquery.strategy.minimax import Goal, largest_standard_error, score
 from dpquery.strategy.shapes.informed import (
     DEPENDENT,
     UNSOLVABLE,

@@ -20,7 +20,7 @@ from dpquery.planning.public_facts import searched_workload, with_facts
 from dpquery.planning.targets import goal_of
 from dpquery.spec.spec import Spec
 from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import largest_standard_error, score
+from dpquery.strategy.minimax import largest_standard_error, score
 from dpquery.strategy.search.candidates import Proposal, check_cells
 from dpquery.strategy.search.select import Candidate, Flaw, Reach, Selection, select, unchecked
 from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy

@@ -1,6 +1,6 @@
 """Targets on items and on derived items: the least epsilon that meets them.
 
-A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals). That
+A plan for targets keeps the largest ratio of a figure to its target down (strategy/minimax). That
 ratio does not depend on the guarantee: the least epsilon is where the unit noise is its inverse.
 
 The strategy is chosen for the items and their targets; those of derived items say how much noise it
@@ -32,7 +32,7 @@ from dpquery.spec.numbers import power
 from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import DerivedItem, Item, MergedRows, Spec
 from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.goals import Goal, Limit
+from dpquery.strategy.minimax import Goal, Limit
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.strategy import Figure, Noise, Objective, Strategy, resolution
 

@@ -1,8 +1,8 @@
 """Standard errors, quantiles of Laplace sums, and the largest of many errors.
 
-An interval is null for answers of RAP and adaptive runs (`releases/manifest`, error_bars), and for
-derived rows that are lost in noise (`reconstruction/derived`); that of sample and noise also where
-noise hides the squared weights (`reconstruction/sampling`).
+An interval is null for answers of RAP and adaptive runs (`mechanisms/fitted`) and for derived rows
+that are lost in noise (`reconstruction/derived`); that of sample and noise also where squared
+weights are not measured, or are hidden by noise (`reconstruction/sampling`).
 
 Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a weighted sum of
 Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth

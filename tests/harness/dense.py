@@ -27,6 +27,7 @@ from dpquery.operators.gram import Mixture, Structured
 from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy, Tree
+from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.optimize.fixed_point import independent
 from dpquery.strategy.shapes.cells import CellClassesStrategy, OrbitsStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -124,6 +125,16 @@ def coefficients(strategy, W, position=None, part=None):
         measurements = measurements[start : start + len(strategy.parts[k].measurements)]
     A = dense_strategy(measurements).astype(float)
     return W @ np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()
+
+
+def weights_of_noise(strategy, block, position=None):
+    """C of the answers C y, one unit vector of noise at a time."""
+    sizes = [measurement.block.shape[0] for measurement in strategy.measurements]
+    columns = []
+    for unit in np.eye(sum(sizes)):
+        noisy = np.split(unit, np.cumsum(sizes)[:-1])
+        columns.append(reconstruct(strategy, noisy).answer(block, position).ravel())
+    return np.array(columns).T
 
 
 def random_factor(rng, n):

@@ -421,7 +421,7 @@ RELEASE_ROOMS = {
 NOT_FOR_A_RELEASE = (
     *("dpquery.strategy.optimize", "dpquery.strategy.search", "dpquery.strategy.bounds"),
     *(
-        "dpquery.strategy.goals",
+        "dpquery.strategy.minimax",
         "dpquery.planning.rehearsal",
         "dpquery.planning.compare_mechanisms",
     ),

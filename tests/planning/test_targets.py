@@ -22,7 +22,7 @@ from dpquery.planning.targets import derived_targets, goal_of, parse_targets
 from dpquery.public_chance import public_generator
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import score
+from dpquery.strategy.minimax import score
 
 TARGETS = ("age_by_sex: sd <= 12", "ages: rmse <= 9.5")
 

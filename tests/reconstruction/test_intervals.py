@@ -1,4 +1,4 @@
-"""Noise intervals of every shape, against the exact law of the answers' noise."""
+"""Noise intervals of every shape: of Laplace noise by its exact law, all by their coverage."""
 
 import math
 from dataclasses import replace
@@ -12,6 +12,7 @@ from dense import (
     dense_block,
     exact_tails,
     random_strategies,
+    weights_of_noise,
 )
 from release_parts import HEAD, Simulated, strategies, town, truth
 from scipy.optimize import isotonic_regression
@@ -143,6 +144,24 @@ def check_every_shape(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_half_widths_of_every_shape_are_those_of_the_exact_law(seed):
     check_every_shape(seed)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_noise_intervals_of_new_questions_cover_as_often_as_they_say(noise):
+    """Ten thousand draws for each strategy; an interval may be wider, never narrower."""
+    rng = np.random.default_rng(3)
+    shape, block = (3, 2, 3), Block((3, 2, 3), (0, 2), (Prefix(3), Identity(3)), (True, True), 1)
+    draw = rng.normal if noise == "gaussian" else rng.laplace
+    for strategy, _ in random_strategies(rng, shape, noise):
+        if not strategy.supports(block):
+            continue
+        C = weights_of_noise(strategy, block)
+        std = standard_errors(strategy, block, position=None, noise_std=1.0)
+        half = half_widths(strategy, block, std, position=None, level=0.9)
+        errors = C @ draw(size=(C.shape[1], 10_000)) / (1 if noise == "gaussian" else np.sqrt(2))
+        np.testing.assert_allclose(errors.std(axis=1), std, rtol=0.06)
+        covered = (np.abs(errors) <= half[:, None]).mean(axis=1)
+        assert np.all(covered > 0.885), strategy.name
 
 
 @pytest.mark.slow

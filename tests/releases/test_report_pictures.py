@@ -34,9 +34,9 @@ from dpquery.releases.report.axes import (
     value_scale,
     written,
 )
-from dpquery.releases.report.kinds import PICTURE_KINDS
 from dpquery.releases.report.marks import HeatMap, MapSide, map_key
 from dpquery.releases.report.page import STYLE, page
+from dpquery.releases.report.pictures import PICTURE_KINDS
 
 
 @pytest.fixture(scope="module")

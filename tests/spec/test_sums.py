@@ -29,7 +29,7 @@ from dpquery.spec.columns import Bins
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import largest_standard_error, score
+from dpquery.strategy.minimax import largest_standard_error, score
 from dpquery.strategy.sensitivity import factor_norms, sensitivity
 from dpquery.strategy.shapes.direct import DirectStrategy, combination
 from dpquery.strategy.shapes.marginals import ProductStrategy

@@ -24,7 +24,7 @@ from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.algebra.roots import root_nodes
 from dpquery.strategy.bounds import _evaluate, dual_bound, lower_bound, moved_bound, svd_bound
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
-from dpquery.strategy.goals import (
+from dpquery.strategy.minimax import (
     BudgetProblem,
     Limit,
     bounding_workload,

@@ -20,7 +20,7 @@ from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.spec.parsing.read import load_spec
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import largest_standard_error, score
+from dpquery.strategy.minimax import largest_standard_error, score
 from dpquery.strategy.optimize.opt_0 import opt_product
 from dpquery.strategy.optimize.opt_marginals import opt_marginals
 from dpquery.strategy.optimize.opt_union import opt_union

@@ -17,7 +17,7 @@ from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, amount_words
 from dpquery.releases.report.answers import ItemCells
 from dpquery.releases.report.derived import PERCENT_KINDS, DerivedReport
 from dpquery.releases.report.figures import ItemReport
-from dpquery.releases.report.kinds import Caption, Picture, picture_of
+from dpquery.releases.report.pictures import Caption, Picture, picture_of
 from dpquery.releases.words import count, csv_text, level_text, percent, within, without_controls
 
 LISTED_ROWS = 500  # of an item's table

@@ -4,7 +4,7 @@ A candidate is a function of the workload alone. It raises UnsupportedWorkloadEr
 as its message, where it cannot be measured or has nothing to offer.
 
 The least score of a goal is the largest least weighted error over all weights of queries (minimax).
-For cores and Gaussian noise the weights for fixed cores come from a convex problem (`goals`) and
+For cores and Gaussian noise the weights for fixed cores come from a convex problem (`minimax`) and
 cores are selected anew for them, in turn. Any other candidate is selected for weights that go up
 where its last strategy was worst. The best strategy of all rounds is kept, by its exact score.
 """
@@ -46,7 +46,7 @@ from dpquery.strategy.algebra.orbits import LARGEST_COMPARED, orbits_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.bounds import Bound, lower_bound, svd_bound
 from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import (
+from dpquery.strategy.minimax import (
     BudgetProblem,
     Budgets,
     Goal,

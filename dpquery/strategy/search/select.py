@@ -29,7 +29,7 @@ from dpquery.operators.gram import Gram, gram
 from dpquery.progress import current_reporter, report_progress, reporting, stage, time_left
 from dpquery.strategy.bounds import Bound, lower_bound
 from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
-from dpquery.strategy.goals import Goal, largest_standard_error, score
+from dpquery.strategy.minimax import Goal, largest_standard_error, score
 from dpquery.strategy.optimize.opt_residual import MAX_CORE
 from dpquery.strategy.search.candidates import (
     SETTLED,

@@ -1,4 +1,4 @@
-"""Goals: the largest error and targets, by weights of queries and of budgets.
+"""Minimax: the largest error and targets, by weights of queries and of budgets.
 
 A goal is a list of limits, each on the largest standard error or on the RMSE of some blocks. Its
 score is the largest ratio of a figure to its target, so that the least score is the least noise,
