@@ -17,6 +17,7 @@ one with fewest records in rows that do not, then with fewest such rows. Nobody 
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -211,7 +212,7 @@ def _completed(way: _Way, target: _Target, most: int) -> _Way:
     return way
 
 
-def named(cells: MergedCodes, attribute: Attribute) -> tuple[str, tuple[str, str]]:
+def _named(cells: MergedCodes, attribute: Attribute) -> tuple[str, tuple[str, str]]:
     """Return label, level and code of values of a hierarchy: a group, or others of the smallest."""
     for level in reversed(attribute.levels):
         group = level.group_of[cells[0]]
@@ -228,14 +229,23 @@ def named(cells: MergedCodes, attribute: Attribute) -> tuple[str, tuple[str, str
 def _predicates(
     merged: Iterable[MergedCodes], attribute: Attribute
 ) -> tuple[PredicateSet, dict[MergedCodes, int]]:
-    """Return a predicate set with one query for each set of codes, and the place of each."""
+    """Return a predicate set with one query for each set of codes, and the place of each.
+
+    Sets that have one name are numbered, so that whatever is called alike holds the same.
+    """
     listed, rest = list[MergedCodes](), list[MergedCodes]()
     for cells in sorted(merged):
         (listed if cells[-1] < attribute.length else rest).append(cells)
     size, parts = attribute.size, list[PredicateSet]()
     if attribute.levels:
-        labels, groups = zip(*(named(cells, attribute) for cells in listed), strict=True)
-        parts.append(GroupSet(size, tuple(zip(labels, listed, strict=True)), groups))
+        names, labels, groups = [_named(cells, attribute) for cells in listed], [], []
+        often, given = Counter(group for _, group in names), Counter[tuple[str, str]]()
+        for label, (level, code) in names:
+            given[level, code] += 1
+            number = f", set {given[level, code]}" * (often[level, code] > 1)
+            labels.append(label + number)
+            groups.append((level, code + number))
+        parts.append(GroupSet(size, tuple(zip(labels, listed, strict=True)), tuple(groups)))
     else:
         parts.append(IntervalSet(size, tuple((cells[0], cells[-1]) for cells in listed)))
     parts += (GroupSet(size, ((attribute.label(cells[0]), cells),)) for cells in rest)

@@ -517,11 +517,12 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield (
         "derived.merged",
         all(
-            d.kind == "merged" or (d.merged is None and d.missed is None and not d.own_sizes)
+            d.kind == "merged"
+            or (d.merged, d.missed, d.published, d.own_sizes) == (None, None, None, False)
             for d in manifest.derived
         ),
     )
-    rules = (item.published for item in manifest.items if item.published is not None)
+    rules = (item.published for item in files if item.published is not None)
     yield "items.published", all(map(_rules_are_believable, rules))
     yield "adaptive", manifest.rap is None or manifest.adaptive is None
     fitted = manifest.fitted

@@ -304,6 +304,8 @@ class DerivedFacts:
     missed: Annotated[ShareOfRows | None, UNWRITTEN] = None
     # whether the sizes that they are merged by are the release's own answers; left out if not
     own_sizes: Annotated[bool, UNWRITTEN] = False
+    # rules of the column `published` of merged rows; None, and left out, where there is none
+    published: Annotated[PublicationRules | None, UNWRITTEN] = None
 
     @property
     def map_file(self) -> str:
@@ -350,6 +352,7 @@ def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
             item.statistic.kind,
             item.definition,
             item.description,
+            published=getattr(item.statistic, "publish", None),
         )
         for item in spec.derived
     )

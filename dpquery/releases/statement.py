@@ -18,6 +18,8 @@ from dpquery.releases.manifest import (
 )
 from dpquery.releases.manifest_facts import (
     AdaptiveFacts,
+    DerivedFacts,
+    ItemFacts,
     RapFacts,
     SimulatedFacts,
     derived_lines,
@@ -210,12 +212,14 @@ out is missing from every sum of `published`, and of small counts those remain t
 def published_lines(manifest: Manifest) -> list[str]:
     """Return what the columns hold, a line for each set of rules; none where no item has them."""
     items: dict[PublicationRules, list[str]] = {}
-    for item in manifest.items:
+    files: list[ItemFacts | DerivedFacts] = [*manifest.items, *manifest.derived]
+    for item in files:
         if item.published is not None:
             items.setdefault(item.published, []).append(f"`{item.name}`")
     lines = []
     for rules, names in items.items():
-        where = "" if len(names) == len(manifest.items) else f" in {', '.join(names)}"
+        of_all = all(item.published == rules for item in manifest.items)
+        where = "" if of_all else f" in {', '.join(names)}"
         lines.append(f"- `published`{where}: {_words(rules)}.")
     return [*lines, SUPPRESSED] if lines else []
 

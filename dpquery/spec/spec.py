@@ -386,6 +386,7 @@ class MergedRows:
         float, ...
     ]  # expected number of records of each row; of estimates it may be below 0
     presumed: bool = False  # whether these are equal shares, for want of a file
+    publish: PublicationRules | None = None  # of the item that has the rows
 
     kind: Literal["merged"] = "merged"
 

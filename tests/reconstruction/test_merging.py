@@ -185,6 +185,23 @@ def test_noisy_sizes_below_zero_are_added_up_with_the_others(kind):
     assert (rows, merging.missed.any()) == ([tuple(range(6))], False)
 
 
+def test_rows_that_are_called_alike_add_up_the_same():
+    """Of three groups of rows the first and the last have one rest, the second has another."""
+    attribute = attribute_of(Categorical(tuple("abcdef"), tuple("abcdef"), (), LEVELS))
+    table = Table(((0, IdentitySet.of(attribute)), (1, IdentitySet(3))))
+    sizes = np.transpose([[9, 8, 9, 9, 1, 1], [9, 2, 9, 9, 1, 1], [9, 8, 9, 9, 1, 1]]).ravel()
+    statistic = MergedRows(table, 0, 0.3, tuple(map(float, sizes)))
+    merging = merging_of(statistic, [np.eye(6)] * 3, attribute)
+    predicates = merging.rows.axes[0][1]
+    rests = {1: (0, 1, 4, 5), 2: (1, 4, 5)}
+    for number, rest in rests.items():
+        label = f"other listed, set {number}"
+        added = [k for k, at in enumerate(merging.places) if predicates.groups[at // 3][0] == label]
+        assert [tuple(merging.of[k] // 3) for k in added] == [rest] * number
+        assert ("other", f"listed, set {number}") in predicates.named
+    assert len({*predicates.named}) == len(predicates.named)
+
+
 def test_of_three_levels_as_many_rows_as_can_be_are_printed():
     """Five in 200 have more records in sums: empty groups, which better stayed by themselves."""
     attribute = attribute_of(Categorical(tuple("abcdef"), tuple("abcdef"), (), LEVELS))
@@ -314,13 +331,12 @@ def test_larger_rows_to_expect_leave_more_apart_and_siblings_stay_in_their_group
 
 NEXT = """\
 domain:
-  age: {hierarchy: release/sized.map.csv, levels: [[sized, age], [sized F, age]], other: show}
+  age: {hierarchy: women.csv, levels: [merged, age], other: show}
   sex: {values: [F, M]}
-  area: {hierarchy: release/places.map.csv, levels: [[places, tract], [state, tract]]}
+  area: {hierarchy: release/places.map.csv, levels: [[merged, tract], [state, tract]]}
 workload:
-  - {name: both, product: {age: sized, sex: identity}}
-  - {name: women, product: {age: sized F}, where: {sex: F}}
-  - {name: areas, product: {area: [places, state]}, where: {sex: M}}
+  - {name: women, product: {age: merged}, where: {sex: F}}
+  - {name: areas, product: {area: [merged, state]}, where: {sex: M}}
 """
 
 
@@ -330,29 +346,28 @@ def test_the_next_spec_takes_the_map_and_asks_for_the_merged_rows(noise):
     sizes["size"] *= np.where(sizes.sex == "F", 4, 1)
     sizes.to_csv("sizes.csv", index=False)
     release = released(noise)
+    mapped, table = pd.read_csv("release/sized.map.csv"), release.table("sized")
+    joined = mapped.merge(table, on=["merged", "sex"], suffixes=("", "_of_row"))
+    assert len(joined) == len(mapped) == 60
+    assert joined.age.between(joined.age_from, joined.age_to).all()
+    mapped[mapped.sex == "F"].to_csv("women.csv", index=False)
     head = SPEC[: SPEC.index("domain:")].replace("version: 1", "version: 2")
     Path("next.yaml").write_text(head + NEXT)
     ok("plan", "next.yaml", "--epsilon", "30", "--out", "next.plan", "--time-limit", "0")
     ok("release", "data.csv", "--plan", "next.plan", "--epsilon", "30", "--out", "next")
-    again, sized, truth = Release("next"), release.table("sized"), pd.read_csv("data.csv")
+    again, sized, truth = Release("next"), table, pd.read_csv("data.csv")
     women = again.table("women")
     before = sized[(sized.sex == "F") & (sized.age != "other")]
     assert women.age.tolist() == [age.replace(" to ", "-") for age in before.age]
     for line, old in zip(women.itertuples(), before.itertuples(), strict=True):
         inside = truth.age.between(old.age_from, old.age_to) & (truth.sex == "F")
         assert line.estimate == pytest.approx(inside.sum(), abs=9)
-    both = pd.read_csv("release/sized.map.csv").groupby("sized")
-    men = sized[(sized.sex == "M") & (sized.age != "other")]
-    for table in (before, men):
-        ends = both.age.agg(["min", "max"]).to_numpy()
-        spans = table[["age_from", "age_to"]].to_numpy()
-        assert all(((ends[:, 0] <= a) & (b <= ends[:, 1])).sum() == 1 for a, b in spans)
     areas, places = again.table("areas"), release.table("places")
-    level = areas[areas.area_level == "places"]
+    level = areas[areas.area_level == "merged"]
     assert level.area.tolist() == places.area.tolist()
-    assert level.area_code.tolist() == [
-        f"{name} {code}" for name, code in zip(places.area_level, places.area_code, strict=True)
-    ]
+    assert level.area_code.tolist() == places.merged.tolist()
+    of_places = pd.read_csv("release/places.map.csv").groupby("merged").size()
+    assert (places.set_index("merged").cells == of_places).all()
 
 
 def test_neither_the_data_nor_the_noise_decide_which_rows_are_merged(noise, monkeypatch):
@@ -430,7 +445,7 @@ def test_plan_report_package_and_replicates_have_them(noise):
     book = Path("package/codebook.md").read_text()
     assert "How many rows of the item are added up in this one" in book
     assert said in book
-    assert "`few.map.csv` |  | Which values are merged in the rows of `few`" in book
+    assert "`few.map.csv` |  | Which values the rows of `few` add up: join on `merged`" in book
     assert Path("package/few.map.csv").read_bytes() == Path("release/few.map.csv").read_bytes()
     ok("replicates", "--items", "few", "--draws", "400")
     drawn = pd.read_parquet("replicates/few.parquet").filter(like="noise_")
@@ -438,6 +453,27 @@ def test_plan_report_package_and_replicates_have_them(noise):
     assert ratio.to_numpy() == pytest.approx(1, abs=0.3)
     said = refused("plan", "workload.yaml", "--target", "few: sd <= 9", code=2)
     assert "set a target on 'ages'" in said
+
+
+def test_merged_rows_are_published_by_the_rules_of_their_item(noise):
+    rules = ", publish: {round_to: 10, suppress: {below: 100}}}"
+    ages = "product: {age: identity, sex: identity}"
+    Path("workload.yaml").write_text(SPEC.replace(ages + "}", ages + rules))
+    release = released(noise)
+    table = release.table("few")
+    left_out = table.estimate < 100
+    assert 0 < left_out.sum() < len(table)
+    assert table.published[~left_out].tolist() == [
+        10 * round(x / 10) for x in table.estimate[~left_out]
+    ]
+    assert table.published[left_out].isna().all()
+    assert (table.suppressed == "below 100").tolist() == left_out.tolist()
+    assert "published" not in release.table("places")
+    told = "- `published` in `ages`, `few`, `sized`: the estimate, rounded to a multiple of 10"
+    assert told in Path("release/statement.md").read_text()
+    ok("error-report")
+    words = f"a rule on noisy values leaves out {left_out.sum()} of {len(table)} answers"
+    assert words in Path("report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
@@ -282,8 +283,9 @@ def write_release(
             _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
         for facts, made in zip(manifest.derived, derived, strict=True):
             _write_table(workshop / NEW / facts.file, made.rows, manifest)
-            if made.map:
-                (workshop / NEW / facts.map_file).write_text(made.map, encoding="utf-8")
+            if made.map is not None:
+                options = csv.WriteOptions(quoting_style="needed")
+                csv.write_csv(made.map, workshop / NEW / facts.map_file, options)
         _write_files(workshop / NEW, spec, answers, manifest)
         for name in (*manifest.files, ""):
             sync_path(workshop / NEW / name)

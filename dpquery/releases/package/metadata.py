@@ -54,10 +54,9 @@ OF_DRAWS = "Estimates of `{}` with draws of their noise"
 BESIDE_TABLES = {
     f"{NOISE_SUFFIX}.parquet": OF_DRAWS,
     f"{NOISE_SUFFIX}.csv": OF_DRAWS,
-    ".map.csv": "Which values are merged in the rows of `{0}`, a value a line. Column `{0}`: a "
-    "set of values that every row has whole or not at all; columns `{0} ...`, if any: the row that "
-    "it is in, for those other values. A code of a hierarchy is a row's level and code, with a "
-    "space between",
+    ".map.csv": "Which values the rows of `{0}` add up: join on `merged`, and on the columns of "
+    "other attributes, if any. Without such it is a hierarchy that a spec can take; with them the "
+    "lines of each of their values are one, and not the whole",
 }
 """What files hold that are of a table and have no schema, by the ends of their names."""
 NOISE_WORDS = (

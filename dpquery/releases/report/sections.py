@@ -60,20 +60,19 @@ def derived_section(
 ) -> tuple[str, Picture | None]:
     """Return the part of the page about a derived item, and its picture."""
     facts, percent = item.facts, level_text(level)
-    notes = [f"It is: {facts.words}."]
+    notes = [f"It is: {facts.words}.", *_published(item)]
     if facts.kind == "quantiles":
         notes.append(QUANTILES_IN_BINS)
     in_percent = facts.kind in PERCENT_KINDS
     if in_percent:
         notes.append("Figures are in percent here, and parts of one in the file.")
-    picture = None
+    picture, value = None, "published" if facts.published else "estimate"
     if item.cells.whole and not item.cells.dates:
         units = {"quantiles": "value", "merged": amount_words(None, weighted=weighted)}
         unit = "percent" if in_percent else units.get(facts.kind, facts.kind)
-        caption = Caption(f"{facts.name}, with {percent} intervals", unit, "estimate")
+        caption = Caption(f"{facts.name}, with {percent} intervals", unit, value)
         picture = picture_of(item.cells, caption)
         notes += picture.notes
-    value = f"estimate{' in percent' if in_percent else ''}"
     return _article(
         place=f"derived-{facts.name}",
         title=facts.name,
@@ -82,7 +81,14 @@ def derived_section(
         beside="",
         picture=picture,
         notes=notes,
-        table=_table(facts.name, item.cells, facts.rows, value, percent, picture),
+        table=_table(
+            facts.name,
+            item.cells,
+            facts.rows,
+            f"{value}{' in percent' if in_percent else ''}",
+            percent,
+            picture,
+        ),
         files=(facts.files, facts.rows, item.columns),
     ), picture
 
@@ -130,16 +136,22 @@ def _article(
     )
 
 
+def _published(item: ItemReport | DerivedReport) -> list[str]:
+    """Return how many answers are left out of what is published, where rules say so."""
+    if item.facts.published is None:
+        return []
+    cells, hidden = item.cells, int(item.cells.withheld.sum())
+    left = f"a rule on noisy values leaves out {hidden:,} of {len(cells):,} answers"
+    of_whole = left if hidden else "the rules leave no answer out"
+    left_out = of_whole if cells.whole else "answers that a rule leaves out have no mark"
+    return [f"Shown is what is published: {left_out}."]
+
+
 def _said(item: ItemReport) -> list[str]:
     cells, sentences = item.cells, []
     if item.flagged_share is None:
         sentences.append("This release has no error bars: how far an answer is off is not known.")
-    if item.facts.published is not None:
-        hidden = int(cells.withheld.sum())
-        left = f"a rule on noisy values leaves out {hidden:,} of {len(cells):,} answers"
-        of_whole = left if hidden else "the rules leave no answer out"
-        left_out = of_whole if cells.whole else "answers that a rule leaves out have no mark"
-        sentences.append(f"Shown is what is published: {left_out}.")
+    sentences += _published(item)
     if item.summed is not None:
         sentences.append(f"{item.summed.words[:1].upper()}{item.summed.words[1:]}.")
     fixed = {d.name: d.texts[0] for d in cells.dimensions if len(d.texts) == 1}

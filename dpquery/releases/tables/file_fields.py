@@ -80,6 +80,7 @@ DERIVED_FIELDS: dict[str, tuple[str, str]] = {
     "flag": ("`noisy`, `very noisy` or `lost in noise`; else empty", NO_UNIT),
     "reason": ("Why there is no estimate, where there is none", NO_UNIT),
     "cells": ("How many rows of the item are added up in this one", "rows"),
+    "merged": ("Which values are added up, by its name in the map", NO_UNIT),
 }
 """Meaning and unit of the columns of a derived item's file that are no attributes."""
 FITTED_FIELDS = {

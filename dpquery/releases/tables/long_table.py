@@ -9,11 +9,8 @@ The cells of a table are the C-order product of its axes' queries: that on an ax
 (cell // stride) % size-th of its list of labels.
 """
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +19,7 @@ from numpy import int32, int64
 
 from dpquery.arrays import Floats, Ints
 from dpquery.reconstruction.derived import DerivedRows
-from dpquery.reconstruction.merging import Merging, named, rows_along
+from dpquery.reconstruction.merging import Merging, rows_along
 from dpquery.releases.tables.file_columns import AXES, LABEL, LABELS, schema_of
 from dpquery.releases.tables.item_table import (
     FLAGS,
@@ -32,6 +29,7 @@ from dpquery.releases.tables.item_table import (
     answer_fields,
     flags,
     layout,
+    publication_arrays,
     query_text,
     relative_errors,
     table_text,
@@ -199,6 +197,8 @@ def _texts(texts: Sequence[str], places: Ints) -> pa.Array:
 
 LOST = "lost in noise"
 """The flag of a row without an estimate, of which the column `reason` says why."""
+_MERGED = "merged"
+"""The column of merged rows, and of their map, that says which values are added up."""
 _FIGURES = ("estimate", "std_error", "ci_low", "ci_high")
 
 
@@ -206,7 +206,7 @@ class DerivedTable(NamedTuple):
     """What is written of a derived item."""
 
     rows: pa.Table
-    map: str = ""  # of merged rows: which values are added up, as the file of a hierarchy
+    map: pa.Table | None = None  # of merged rows: which of them every value is in
     merged: float | None = None  # the share of the item's rows that are added up with others
     missed: float | None = None  # the share of merged rows that are less precise than was asked
     own_sizes: bool = False  # whether the sizes of merged rows were the release's own answers
@@ -217,7 +217,7 @@ def derived_table(
 ) -> DerivedTable:
     """Return the rows of a derived item: labels, `quantile` of quantiles, figures, flag, reason.
 
-    Of merged rows the last column says how many each adds up.
+    Of merged rows the last columns say how many each adds up, and what that is called in the map.
     """
     statistic, merging = item.statistic, figures.merging
     rows, dates = statistic.rows if merging is None else merging.rows, None
@@ -232,6 +232,7 @@ def derived_table(
         fields.append(pa.field("quantile", pa.float64(), nullable=False))
         kind = domain.attributes[statistic.attribute].columns[0].kind
         dates = kind if isinstance(kind, Dates) else None
+    said = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     if merging is not None:
         arrays = [array.take(pa.array(merging.places)) for array in arrays]
     values = (figures.estimate, figures.std_error, figures.low, figures.high)
@@ -239,8 +240,8 @@ def derived_table(
         as_days = dates if name != "std_error" else None
         arrays.append(_figures(column, as_days))
         fields.append(pa.field(name, arrays[-1].type))
+    relative = relative_errors(figures.estimate, figures.std_error)
     if merging is not None:
-        relative = relative_errors(figures.estimate, figures.std_error)
         arrays.append(_figures(np.where(np.isfinite(relative), relative, np.nan), None))
         fields.append(pa.field("rel_error", arrays[-1].type))
     if figures.sample is not None:
@@ -252,67 +253,64 @@ def derived_table(
     fields += [pa.field("flag", LABEL, nullable=False), pa.field("reason", LABEL)]
     if merging is None or not isinstance(statistic, MergedRows):
         return DerivedTable(pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+    if statistic.publish is not None:
+        arrays += publication_arrays(statistic.publish, figures.estimate, relative)
+        fields += answer_fields(rules=statistic.publish)
+    attribute = domain.attributes[statistic.attribute]
+    own = [shown.name(attribute) for shown in labelled.attributes[statistic.attribute]]
+    of_sums, sums = _sums(statistic, merging, attribute)
     cells = np.array([len(added) for added in merging.of])
-    arrays.append(pa.array(cells))
-    fields.append(pa.field("cells", pa.int64(), nullable=False))
-    share = float(cells[cells > 1].sum() / cells.sum())
+    arrays += [pa.array(cells), encoded(of_sums.astype(int32), pa.array(sums.codes))]
+    fields += [pa.field("cells", pa.int64(), nullable=False)]
+    fields += [pa.field(_MERGED, LABEL, nullable=False)]
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    written = _map(attribute, sums, said.drop_columns(own), rows_along(rows, statistic.attribute))
+    share = float(cells[cells > 1].sum() / cells.sum())
     missed = figures.std_error > statistic.rel_error * figures.estimate
-    written = _map(item.name, statistic, merging, domain)
     return DerivedTable(table, written, share, float(missed.mean()))
 
 
-def _map(name: str, statistic: MergedRows, merging: Merging, domain: Domain) -> str:
-    """Return which values of the merged attribute are added up, a value a line.
+def _sums(
+    statistic: MergedRows, merging: Merging, attribute: Attribute
+) -> tuple[Ints, HierarchyLevel]:
+    """Return which set of values each merged row adds up, and the sets.
 
-    The column `name` has the smallest sets of values that no sum of any group of rows cuts; where
-    groups are merged differently each has a column of its own too. The levels of the attribute
-    stand behind, so that the file is a hierarchy for another spec as it is.
+    These are a level of the values of each group of rows in turn, each with a code of its own.
     """
-    attribute, index = domain.attributes[statistic.attribute], statistic.attribute
-    added: Ints = np.empty(statistic.rows.size, dtype=np.int64)
-    for place, rows in enumerate(merging.of):
-        added[rows] = place
-    values: Ints = np.arange(attribute.length)
-    firsts, together = list[Ints](), values.copy()
-    for of_group in added[rows_along(statistic.rows, index)][:, values]:
-        _, first, places = np.unique(of_group, return_index=True, return_inverse=True)
-        firsts.append(first[places])
-        for code in first:
-            joined = np.isin(together, together[firsts[-1] == code])
-            together[joined] = together[joined].min()
-    columns = {name: together}
-    if not all(np.array_equal(first, together) for first in firsts):
-        axes = [(domain.attributes[i], p) for i, p in statistic.rows.axes if i != index]
-        groups = product(*(predicates.query_labels(each).labels for each, predicates in axes))
-        columns |= {f"{name} {', '.join(g)}": of for g, of in zip(groups, firsts, strict=True)}
-    *above, lowest = attribute.levels or (_level(attribute.name, values, attribute),)
-    merged = (_level(column, of, attribute) for column, of in columns.items())
-    written = dict[str, Sequence[str]]()
-    for level in (lowest, *merged, *above):
-        written[level.name] = [level.codes[k] for k in level.group_of]
-        if level.labels != level.codes:
-            written[f"{level.name}_label"] = [level.labels[k] for k in level.group_of]
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerows([written, *zip(*written.values(), strict=True)])
-    return text.getvalue()
-
-
-def _level(name: str, first: Ints, attribute: Attribute) -> HierarchyLevel:
-    """Return sets of values as a level of a hierarchy, given of each value the first of its set."""
-    starts, group_of = np.unique(first, return_inverse=True)
-    sets = [tuple(np.flatnonzero(first == start).tolist()) for start in starts]
+    axis = [i for i, _ in statistic.rows.axes].index(statistic.attribute)
+    predicates = merging.rows.axes[axis][1]
+    labels = codes = tuple(predicates.query_labels(attribute).labels)
     if attribute.levels:
-        names = [named(each, attribute) for each in sets]
-        pairs = [(" ".join(group), label) for label, group in names]
-    else:
-        pairs = [(attribute.columns[0].range_label(each[0], each[-1]),) * 2 for each in sets]
-    codes, labels = zip(*pairs, strict=True)
-    codes = tuple(  # two sets may be others of one group
-        f"{code} {n}" if (n := codes[:k].count(code)) else code for k, code in enumerate(codes)
+        groups = zip(labels, predicates.groups_of_levels(attribute), strict=True)
+        codes = tuple(" ".join(group or (label,)) for label, group in groups)
+    of_merged = np.unravel_index(merging.places, merging.rows.shape)[axis]
+    added: Ints = np.empty(statistic.rows.size, dtype=np.int64)
+    for query, rows in zip(of_merged, merging.of, strict=True):
+        added[rows] = query
+    along = rows_along(statistic.rows, statistic.attribute)[:, : attribute.length]
+    return of_merged, HierarchyLevel(_MERGED, codes, labels, tuple(added[along].ravel().tolist()))
+
+
+def _map(attribute: Attribute, sums: HierarchyLevel, others: pa.Table, along: Ints) -> pa.Table:
+    """Return in which sum each declared value is, group of rows by group, with its levels.
+
+    Behind stands what the others say of the rows of each group, `along` (groups, sets). The lines
+    of one group are a hierarchy for another spec.
+    """
+    n = attribute.length
+    listed = tuple(attribute.label(code) for code in range(n))
+    *above, lowest = attribute.levels or (
+        HierarchyLevel(attribute.name, listed, listed, tuple(range(n))),
     )
-    return HierarchyLevel(name, codes, labels, tuple(group_of.tolist()))
+    written = dict[str, Sequence[str] | pa.Array]()
+    for level in (lowest, sums, *(level for level in above if level.name != _MERGED)):
+        places = np.resize(level.group_of, len(along) * n).tolist()
+        written[level.name] = [level.codes[k] for k in places]
+        if level.labels != level.codes:
+            written[f"{level.name}_label"] = [level.labels[k] for k in places]
+    for name in others.column_names:
+        written[name] = others[name].take(pa.array(np.repeat(along[:, 0], n)))
+    return pa.table(written)
 
 
 def _figures(values: Floats, dates: Dates | None) -> pa.Array:

@@ -181,7 +181,7 @@ def _meeting(table: Table, *conditions: Condition) -> Table:
     return replace(table, where=tuple(where))
 
 
-DERIVED_COLUMNS = ("quantile", "cells", "reason")
+DERIVED_COLUMNS = ("quantile", "cells", "merged", "reason")
 """Columns that no item has: no attribute of a derived item may be called so."""
 _PROBABILITY = Real(
     "a probability",
@@ -519,7 +519,8 @@ class _Reader:
             f"{name}, added up over {attribute.name} up to a relative error of "
             f"{given.rel_error:g}, {expected}"
         )
-        return MergedRows(table, index, given.rel_error, sizes, given.sizes is None), words
+        rules = self.items[name].publish
+        return MergedRows(table, index, given.rel_error, sizes, given.sizes is None, rules), words
 
     def _sizes(self, given: MergedRowsFields, table: Table) -> tuple[float, ...]:
         if given.sizes is not None:
