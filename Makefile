@@ -5,6 +5,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+unexport PYTHONDONTWRITEBYTECODE # else every process of the tests compiles all modules anew
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test near night mistakes test-all trust audit lock docs docs-site check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-closest bench-answers bench-postprocess bench-accounting bench-adaptive bench-derived bench-noise bench-persons bench-replace bench-sources bench-engines bench-expect pipeline clean

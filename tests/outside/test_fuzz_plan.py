@@ -291,7 +291,16 @@ PAIR = wide_spec(
     "  x: {range: [0, 1023]}\n  y: {range: [0, 1023]}\n",
     "  - {name: both, product: {x: identity, y: identity}}\n",
 )
-ONES = base64.b64encode(zlib.compress(b"\1\0\0\0\0\1\0\0" * CODES)).decode()
+
+
+def ones():
+    return base64.b64encode(zlib.compress(b"\1\0\0\0\0\1\0\0" * CODES)).decode()
+
+
+def nothing():
+    return base64.b64encode(zlib.compress(bytes(8 * 9000**2), 1)).decode()
+
+
 FINE = {"name": "hostile", "shape": "product"}
 BOMBS = {
     "a hierarchy of huge weights": (
@@ -306,8 +315,8 @@ BOMBS = {
             "factors": [
                 {
                     "kind": "p-identity",
-                    "diagonal": {"shape": [1, CODES], "data": ONES},
-                    "rows": {"shape": [1, CODES], "data": ONES},
+                    "diagonal": {"shape": [1, CODES], "data": ones},
+                    "rows": {"shape": [1, CODES], "data": ones},
                 }
             ]
         },
@@ -341,18 +350,7 @@ BOMBS = {
     ),
     "a matrix of nothing": (
         wide_spec("  x: {range: [0, 8999]}\n", "  - {name: n, product: {x: identity}}\n"),
-        FINE
-        | {
-            "factors": [
-                {
-                    "kind": "dense",
-                    "matrix": {
-                        "shape": [9000, 9000],
-                        "data": base64.b64encode(zlib.compress(bytes(8 * 9000**2), 1)).decode(),
-                    },
-                }
-            ]
-        },
+        FINE | {"factors": [{"kind": "dense", "matrix": {"shape": [9000, 9000], "data": nothing}}]},
     ),
 }
 
@@ -365,7 +363,8 @@ def test_a_plan_that_asks_for_the_unreasonable_is_refused_in_bounds(town, plans,
     plan = put(plan, ("selections", 0, "strategy"), strategy)
     (item,) = parse(spec, name="spec", files={}).items
     figures = [{"name": item.name, "queries": item.size, "rmse": 1.0, "max_std_error": 1.0}]
-    Path("dpquery.plan").write_text(json.dumps(put(plan, ("selections", 0, "items"), figures)))
+    plan = put(plan, ("selections", 0, "items"), figures)
+    Path("dpquery.plan").write_text(json.dumps(plan, default=lambda data: data()))
     done = limited(*RELEASE)
     assert (done.code, done.out) == (2, ""), done
     assert "plan" in done.err
