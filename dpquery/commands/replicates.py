@@ -11,7 +11,7 @@ its key: neither the data nor the noisy values decide them, and anybody can make
 they make of a derived item follows from its published answers too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,18 +27,19 @@ from dpquery.exceptions import DpqueryError, SpecError
 from dpquery.limits import MAX_REPLICATED_NUMBERS
 from dpquery.measurement.noise.laws import Law
 from dpquery.mechanisms.content import tables_of_derived
+from dpquery.operators.blocks import Block
 from dpquery.progress import report_progress, stage
 from dpquery.public_chance import PublicChance, public_seed
-from dpquery.reconstruction.derived import JointAnswers, derived_rows
-from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
+from dpquery.reconstruction.derived import JointAnswers, answers_by_draw, derived_rows, estimates_of
+from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.releases.folder.write import check_apart
 from dpquery.releases.package.tables import safe_cells
 from dpquery.spec.problems import quoted, several_texts, suggestion
-from dpquery.spec.spec import DerivedItem, Item
+from dpquery.spec.spec import DerivedItem, Item, Table
 from dpquery.untrusted.files import disk_words, replacing
 
 ESTIMATE = "estimate"
-WORKED_OUT = {"coefficients", "merged"}  # of joint answers, the same for all noise
+DRAWN_TOGETHER = 1 << 22  # answers, of several draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,33 +145,49 @@ def noise_of(
     published answers makes of it, less what it is of them; NaN where either has no value.
     """
     items = [item for item in wanted if isinstance(item, Item)]
-    derived = [item for item in wanted if isinstance(item, DerivedItem)]
-    strategy, law = release.answering, release.noise.guarantee.law
-    std = release.noise.noise_std
-    sizes = release.measured[0].sizes
-    nothing = reconstruct(strategy, [np.zeros(size) for size in sizes])
-    without = {item.name: _answers(nothing, release, item) for item in items}
-    statistics = _statistics(release, derived)
-    published = statistics(release.answered) if derived else {}
-    sizes_of = {item.name: item.size for item in items}
-    sizes_of |= {name: len(rows) for name, rows in published.items()}
-    noise = {name: np.empty((draws, size), np.float32) for name, size in sizes_of.items()}
-    seed = public_seed(("replicates", release.facts.key))
-    for k in range(draws):
-        report_progress(f"draw {k + 1} of {draws}", k / draws)
-        chance, drawn = PublicChance(seed, k), []
-        for place, size in enumerate(sizes):
-            uniform = chance.uniform(f"noise {place}", size)
-            drawn.append(std * unit_noise(law, uniform))
-        estimates = reconstruct(strategy, drawn)
+    derived = {item.name: item for item in wanted if isinstance(item, DerivedItem)}
+    spec, compiled = replace(release.spec, derived=(*derived.values(),)), release.compiled
+    blocks = compiled.workload.blocks
+    of_derived = tables_of_derived(spec, compiled.classes, blocks, release.answering)
+    joint = JointAnswers(of_derived, release.answered)
+    figures = {
+        name: derived_rows(item.statistic, joint, spec.domain, level=LEVEL)
+        for name, item in derived.items()
+    }
+    tables: dict[Table, tuple[Block, int | None]] = dict(of_derived)
+    for item in items:
+        places = compiled.items[spec.items.index(item)]
+        tables |= {t: (blocks[k], k) for t, k in zip(item.tables, places, strict=True)}
+    nothing = reconstruct(release.answering, [np.zeros(size) for size in release.measured[0].sizes])
+    without = answers_by_draw(tables, [nothing])
+    sizes = {item.name: item.size for item in items}
+    sizes |= {name: len(rows.estimate) for name, rows in figures.items()}
+    noise = {name: np.empty((draws, size), np.float32) for name, size in sizes.items()}
+    together = max(1, DRAWN_TOGETHER // sum(table.size for table in tables))
+    for start in range(0, draws, together):
+        part = range(start, min(start + together, draws))
+        at = slice(part.start, part.stop)
+        drawn = answers_by_draw(tables, (_drawn(release, k, draws) for k in part))
+        further = {table: answers - without[table] for table, answers in drawn.items()}
         for item in items:
-            noise[item.name][k] = _answers(estimates, release, item) - without[item.name]
-        if derived:
-            pairs = zip(release.answered.noisy, drawn, strict=True)
-            further = Measured(strategy, [seen + more for seen, more in pairs], std)
-            for name, rows in statistics(further).items():
-                noise[name][k] = rows - published[name]
+            noise[item.name][at] = np.concatenate([further[t] for t in item.tables], axis=1)
+        noisy = {table: joint.estimate(table) + further[table] for table in of_derived}
+        for name, of in figures.items():
+            values = estimates_of(derived[name].statistic, joint, spec.domain, noisy, level=LEVEL)
+            noise[name][at] = np.where(of.certain, 0.0, values - of.estimate)
     return noise
+
+
+def _drawn(release: Release, k: int, draws: int) -> Estimates:
+    """Return the answers to one draw of the noise."""
+    report_progress(f"draw {k + 1} of {draws}", k / draws)
+    chance = PublicChance(public_seed(("replicates", release.facts.key)), k)
+    law, std = release.noise.guarantee.law, release.noise.noise_std
+    noise = [
+        std * unit_noise(law, chance.uniform(f"noise {place}", size))
+        for place, size in enumerate(release.measured[0].sizes)
+    ]
+    return reconstruct(release.answering, noise)
 
 
 def unit_noise(law: Law, uniform: Floats) -> Floats:
@@ -179,35 +196,6 @@ def unit_noise(law: Law, uniform: Floats) -> Floats:
     tail = np.where(below, uniform, 1 - 2.0**-53 - uniform) + 2.0**-54  # of its 2^53 values: not 0
     size = law.quantile(tail)
     return np.where(below, -size, size)
-
-
-def _answers(estimates: Estimates, release: Release, item: Item) -> Floats:
-    """Return the answers of an item's tables, in the order of its file. (m,)."""
-    compiled = release.compiled
-    places = compiled.items[release.spec.items.index(item)]
-    blocks = [(compiled.workload.blocks[place], place) for place in places]
-    return np.concatenate([estimates.answer(*block).ravel() for block in blocks])
-
-
-def _statistics(
-    release: Release, items: Sequence[DerivedItem]
-) -> Callable[[Measured], dict[str, Floats]]:
-    """Return what works derived items out from noisy values; NaN where they have no value."""
-    spec, planned = replace(release.spec, derived=tuple(items)), release.compiled.workload.blocks
-    tables = tables_of_derived(spec, release.compiled.classes, planned, release.answering)
-    known: dict[str, object] = {}
-
-    def worked_out(measured: Measured) -> dict[str, Floats]:
-        joint = JointAnswers(tables, measured)
-        vars(joint).update(known)
-        rows = {
-            item.name: derived_rows(item.statistic, joint, spec.domain, level=LEVEL)
-            for item in items
-        }
-        known.update((name, of) for name, of in vars(joint).items() if name in WORKED_OUT)
-        return {name: np.where(of.lost, np.nan, of.estimate) for name, of in rows.items()}
-
-    return worked_out
 
 
 def _wanted(release: Release, names: Sequence[str]) -> list[Item | DerivedItem]:

@@ -16,7 +16,7 @@ Fieller's interval does not hold among them. So it is given only where d is SURE
 of the others no more is said than what is known of v / w beforehand ([MATH] 24).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import assert_never
@@ -28,7 +28,7 @@ from dpquery.arrays import Bools, Floats, Ints
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import ROW_CHUNK
 from dpquery.reconstruction.intervals import laplace_quantile, laplace_quantiles, largest_quantile
-from dpquery.reconstruction.least_squares import Measured, reconstruct
+from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
 from dpquery.reconstruction.merging import Merging, merging_of, rows_along
 from dpquery.reconstruction.nearest import onto_rising
 from dpquery.reconstruction.sampling import SamplingColumns, SamplingErrors
@@ -57,8 +57,18 @@ class JointAnswers:
 
     def variances(self, table: Table) -> Floats:
         """Return the variances of a table's answers in row order: (m,)."""
-        rows = np.arange(table.size)
-        return self.covariance(table, rows, table, rows)
+        if table not in self._variances:
+            rows = np.arange(table.size)
+            self._variances[table] = self.covariance(table, rows, table, rows)
+        return self._variances[table]
+
+    @cached_property
+    def _variances(self) -> dict[Table, Floats]:
+        return {}
+
+    def alone(self, table: Table, level: float) -> Floats:
+        """Return what no more than the noise of a table's answers is, at a level: (m,)."""
+        return variation_alone(self, table, level) * np.sqrt(np.maximum(self.variances(table), 0.0))
 
     def covariance(self, table: Table, rows: Ints, other: Table, other_rows: Ints) -> Floats:
         """Return covariances of rows of two tables; their numbers are broadcast."""
@@ -95,6 +105,17 @@ class JointAnswers:
         return {}
 
 
+def answers_by_draw(
+    blocks: Mapping[Table, tuple[Block, int | None]], draws: Iterable[Estimates]
+) -> dict[Table, Floats]:
+    """Return the answers of tables in row order by each of several draws: (draws, m)."""
+    answers: dict[Table, list[Floats]] = {table: [] for table in blocks}
+    for estimates in draws:
+        for table, known in blocks.items():
+            answers[table].append(estimates.answer(*known).ravel())
+    return {table: np.array(of_draws) for table, of_draws in answers.items()}
+
+
 def rows_in(table: Table, margin: Table) -> Ints:
     """Return for every row of a table that row of a margin, which has some of its axes: (m,)."""
     sizes = {i: len(predicates) for i, predicates in table.axes}
@@ -108,6 +129,7 @@ def rows_in(table: Table, margin: Table) -> Ints:
 
 REFINEMENTS = 4  # of the quantile at either end of an interval
 SURE = 2.2  # thresholds from which a denominator is large by more than chance; 2 misses by 0.2 %
+CERTAIN = 1e-9  # of an estimate: a standard error that is rounding
 BEYOND_NOISE = 10  # standard errors
 SAME, LEAST_SAME = 0.1, 5  # standard errors that sizes are off all answers, of so many, if the same
 Critical = Callable[[Floats], Floats]
@@ -129,6 +151,11 @@ class DerivedRows:
     # the error of the sample and that of both, where squared weights are measured
     sample: SamplingColumns | None = None
 
+    @property
+    def certain(self) -> Bools:
+        """Of a row over itself nothing is uncertain, but its last digits: (m,)."""
+        return np.asarray(self.std_error <= CERTAIN * np.abs(self.estimate))
+
 
 @dataclass(frozen=True)
 class KnownRange:
@@ -140,7 +167,7 @@ class KnownRange:
     step: float = 1.0  # of which the denominator is a multiple
 
     def lost(self, below: Floats, least: Floats) -> Bools:
-        """Return which noisy denominators are not above what noise alone may be."""
+        """Return which noisy denominators are not above what noise alone may be: (..., m)."""
         return np.asarray((below if self.positive else np.abs(below)) <= least)
 
 
@@ -193,7 +220,7 @@ def quotient_rows(
     low = np.where(unsure, np.fmin(np.maximum(limits.low, -most), estimate), ends[0])
     high = np.where(unsure, np.fmax(np.minimum(limits.high, most), estimate), ends[1])
     # Of a row over itself nothing is uncertain, but its last digits.
-    certain = std_error <= 1e-9 * np.abs(estimate)
+    certain = std_error <= CERTAIN * np.abs(estimate)
     estimate = np.where(certain, np.round(estimate, 9), estimate)
     low, high = (np.where(certain, estimate, ends) for ends in (low, high))
     estimate, std_error, low, high = (
@@ -376,6 +403,52 @@ def derived_rows(
     assert_never(statistic)
 
 
+def estimates_of(
+    statistic: Statistic,
+    joint: JointAnswers,
+    domain: Domain,
+    answers: Mapping[Table, Floats],
+    *,
+    level: float,
+    times: float = 1.0,
+) -> Floats:
+    """Return what a statistic is of several draws of noisy answers: (draws, rows).
+
+    NaN where a denominator or a total is lost in noise.
+
+    Args:
+        statistic: of answers of one release.
+        joint: how their noise varies.
+        domain: of the release.
+        answers: of its tables, (draws, m).
+        level: of what counts as lost.
+        times: how many times the noise that it is in `joint`; 0 of true answers.
+    """
+    match statistic:
+        case Quotient():
+            (above, below), of_rows = statistic.tables, rows_in(*statistic.tables)
+            under, least = answers[below][:, of_rows], times * joint.alone(below, level)[of_rows]
+            with np.errstate(all="ignore"):
+                quotients = answers[above] / under
+            return np.where(limits_of(statistic).lost(under, least), np.nan, quotients)
+        case Quantiles(cumulative=table):
+            places = rows_by_group(statistic)
+            counts, variances = answers[table][:, places], joint.variances(table)[places]
+            ends, bins = quantile_ends(statistic, domain)
+            passed = quantile_places(counts, variances, statistic.probabilities, interpolated=bins)
+            least = times * widest_quantile(joint, level) * np.sqrt(variances[:, -1])
+            values = np.interp(passed, np.arange(len(ends)), ends)
+            lost = counts[..., -1] <= least
+            return np.where(lost[..., None], np.nan, values).reshape(len(counts), -1)
+        case Difference():
+            return answers[statistic.first] - answers[statistic.second]
+        case Rate(rows=table):
+            return answers[table] * (statistic.per / np.array(statistic.population))
+        case MergedRows():
+            return _merging(statistic, joint, domain).sums(answers[statistic.rows].T).T
+    assert_never(statistic)
+
+
 def pairs_of(
     statistic: Quotient | Difference | Rate, joint: JointAnswers, other: JointAnswers | None = None
 ) -> NoisyPairs:
@@ -409,12 +482,16 @@ def merging_at(
     return merging_of(statistic, covariances, domain.attributes[statistic.attribute])
 
 
+def _merging(statistic: MergedRows, joint: JointAnswers, domain: Domain) -> Merging:
+    if statistic not in joint.merged:
+        joint.merged[statistic] = merging_at(statistic, joint, domain, joint.measured.noise_std)
+    return joint.merged[statistic]
+
+
 def _merged(
     statistic: MergedRows, joint: JointAnswers, domain: Domain, level: float
 ) -> DerivedRows:
-    if statistic not in joint.merged:
-        joint.merged[statistic] = merging_at(statistic, joint, domain, joint.measured.noise_std)
-    merging = joint.merged[statistic]
+    merging = _merging(statistic, joint, domain)
     estimate = merging.sums(joint.estimate(statistic.rows))
     nothing = np.zeros(len(estimate))
     if not joint.has_coefficients:

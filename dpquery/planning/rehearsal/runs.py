@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from statistics import fmean, stdev
 from time import process_time
 from typing import assert_never
@@ -49,18 +49,13 @@ from dpquery.reconstruction.agreeing_tables import REHEARSED_STEPS
 from dpquery.reconstruction.columns import ExtraColumn, ExtraColumns, extra_columns
 from dpquery.reconstruction.derived import (
     JointAnswers,
-    limits_of,
+    answers_by_draw,
+    estimates_of,
     merging_at,
     pairs_of,
-    quantile_ends,
-    quantile_places,
-    rows_by_group,
-    rows_in,
-    variation_alone,
-    widest_quantile,
 )
 from dpquery.reconstruction.intervals import standard_errors
-from dpquery.reconstruction.least_squares import Measured, table_answers
+from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct, table_answers
 from dpquery.reconstruction.merging import Merging
 from dpquery.reconstruction.relaxed.fits import RapProjection
 from dpquery.spec.columns import Domain
@@ -410,21 +405,22 @@ class DerivedTrials:
         self.trials = max(LEAST_TRIALS, min(MOST_TRIALS, TRIED_NUMBERS // numbers))
         self.domain, self.strategy = domain, strategy
         self.truth = {
-            table: np.asarray(population.answers(block), dtype=np.float64).ravel()
+            table: np.asarray(population.answers(block), dtype=np.float64).reshape(1, -1)
             for table, (block, _) in tables.items()
         }
-        chance = public_generator(TRIALS_SEED)
-        noise: dict[Table, list[Floats]] = {table: [] for table in tables}
-        for trial in range(self.trials if any(map(is_tried, statistics)) else 1):
-            report_progress("trying derived statistics on made-up noise", trial / self.trials)
-            drawn = [_noise(chance, strategy.noise, 1.0, n) for n in sizes]
-            measured = Measured(strategy, drawn, 1.0)
-            for table, answers in noise.items():
-                answers.append(measured.estimates.answer(*tables[table]).ravel())
-        self.noise = {table: np.array(answers) for table, answers in noise.items()}
-        self._joint = JointAnswers(tables, measured)
-        self._variance = cache(self._joint.variances)
+        self.noise = (
+            answers_by_draw(tables, self._drawn()) if any(map(is_tried, statistics)) else {}
+        )
+        nothing = [np.zeros(size) for size in sizes]
+        self._joint = JointAnswers(tables, Measured(strategy, nothing, 1.0))
         self._std: dict[Statistic, Floats] = {}  # of differences and rates, under unit noise
+
+    def _drawn(self) -> Iterator[Estimates]:
+        chance = public_generator(TRIALS_SEED)
+        for trial in range(self.trials):
+            report_progress("trying derived statistics on made-up noise", trial / self.trials)
+            noise = [_noise(chance, self.strategy.noise, 1.0, n) for n in self.strategy.sizes]
+            yield reconstruct(self.strategy, noise)
 
     def errors(self, statistic: Statistic, noise_std: float) -> RowErrors:
         """Return the errors of a statistic's rows where measured rows have noise of this size."""
@@ -434,43 +430,15 @@ class DerivedTrials:
                     self._std[statistic] = pairs_of(statistic, self._joint).deviation()
                 std = noise_std * self._std[statistic]
                 return RowErrors(std, np.zeros(len(std), dtype=np.bool_))
-            case Quotient():
-                return self._of_quotients(statistic, noise_std)
-            case Quantiles():
-                return self._of_quantiles(statistic, noise_std)
+            case Quotient() | Quantiles():
+                of = partial(estimates_of, statistic, self._joint, self.domain, level=USUAL_LEVEL)
+                noisy = {t: self.truth[t] + noise_std * self.noise[t] for t in statistic.tables}
+                exact = of(self.truth, times=0.0)[0]
+                return _spread(of(noisy, times=noise_std), exact)
             case MergedRows():
                 merging = merging_at(statistic, self._joint, self.domain, noise_std)
                 return RowErrors(np.sqrt(merging.variances), merging.missed, merging)
         assert_never(statistic)
-
-    def _of_quotients(self, statistic: Quotient, noise_std: float) -> RowErrors:
-        above, below = statistic.tables
-        of_rows = rows_in(above, below)
-        with np.errstate(all="ignore"):
-            truth = self.truth[above] / self.truth[below][of_rows]
-        alone = variation_alone(self._joint, below, USUAL_LEVEL) * np.sqrt(self._variance(below))
-        under = (self.truth[below] + noise_std * self.noise[below])[:, of_rows]
-        over = self.truth[above] + noise_std * self.noise[above]
-        lost = limits_of(statistic).lost(under, noise_std * alone[of_rows])
-        with np.errstate(all="ignore"):
-            estimates = np.where(lost, np.nan, over / under)
-        return _spread(estimates, truth)
-
-    def _of_quantiles(self, statistic: Quantiles, noise_std: float) -> RowErrors:
-        table, places = statistic.cumulative, rows_by_group(statistic)
-        variances = self._variance(table)[places]
-        ends, bins = quantile_ends(statistic, self.domain)
-        least = widest_quantile(self._joint, USUAL_LEVEL) * noise_std * np.sqrt(variances[:, -1])
-
-        def of(counts: Floats, lost: Bools) -> Floats:
-            passed = quantile_places(counts, variances, statistic.probabilities, interpolated=bins)
-            values = np.interp(passed, np.arange(len(ends)), ends)
-            return np.where(lost[..., None], np.nan, values)
-
-        exact = self.truth[table][places]
-        noisy = exact + noise_std * self.noise[table][:, places]
-        estimates = of(noisy, noisy[..., -1] <= least).reshape(self.trials, -1)
-        return _spread(estimates, of(exact, exact[:, -1] <= 0).ravel())
 
 
 def is_tried(statistic: Statistic) -> bool:
