@@ -50,29 +50,18 @@ EPSILONS = [Fraction(1, 100), Fraction(1, 10), Fraction(1), Fraction(4), Fractio
 DELTAS = [Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**30)]
 
 
-def test_conversion_has_the_published_values():
-    for rho, epsilon in [("0.1", 2.1419), ("0.5", 5.2215), ("2", 11.689)]:
-        assert epsilon_of(Fraction(rho), Fraction(1, 10**6)) == pytest.approx(epsilon, abs=1e-3)
-
-
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_rho_is_the_largest_that_meets_opendp_epsilon_too(epsilon, delta):
-    rho = float(guarantee("gaussian", epsilon=epsilon, delta=delta).amount)
+    exact_rho = guarantee("gaussian", epsilon=epsilon, delta=delta).amount
+    assert (exact_rho * UNIT).denominator == 1
+    rho = float(exact_rho)
     # The slack: OpenDP rounds its own charge up, by some units in the last place.
     assert opendp_epsilon(rho, float(delta)) <= float(epsilon) * (1 + 1e-12)
     assert opendp_epsilon(rho * (1 + 1e-6), float(delta)) > float(epsilon)
     assert epsilon_of(Fraction(rho), delta) == pytest.approx(
         opendp_epsilon(rho, float(delta)), rel=1e-12
     )
-
-
-@pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_rho_never_promises_more_than_it_keeps(epsilon, delta):
-    rho = guarantee("gaussian", epsilon=epsilon, delta=delta).amount
-    assert (rho * UNIT).denominator == 1
-    assert epsilon_of(rho, delta) <= math.nextafter(float(epsilon), math.inf)
 
 
 @pytest.mark.parametrize("delta", DELTAS)
@@ -89,15 +78,6 @@ def test_rho_is_rounded_down_and_epsilon_up(epsilon, delta, monkeypatch):
     whole = (epsilon + excess) + Fraction(1, 7)  # an epsilon that this order has a rho for
     computed = guarantee("gaussian", epsilon=whole, delta=delta).amount
     assert computed <= (whole - excess) / 2 < computed + Fraction(1, UNIT)
-
-
-def test_more_epsilon_or_more_delta_never_gives_less_rho():
-    for delta in DELTAS:
-        rhos = [guarantee("gaussian", epsilon=e, delta=delta).amount for e in EPSILONS]
-        assert rhos == sorted(rhos)
-    for epsilon in EPSILONS:
-        rhos = [guarantee("gaussian", epsilon=epsilon, delta=d).amount for d in DELTAS]
-        assert rhos == sorted(rhos, reverse=True)
 
 
 def test_laplace_is_pure_even_when_a_delta_is_declared():
@@ -167,16 +147,6 @@ def test_the_scale_of_a_gdp_guarantee_meets_its_squared_mu_exactly(amount, sensi
         charge_units(budget, "epsilon")
 
 
-@pytest.mark.parametrize("sensitivity", [1, 2, 3, 7, 10**6 + 3, 2**40 + 1, 3**60])
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_scale_meets_the_budget_exactly_and_wastes_nothing(noise, epsilon, sensitivity):
-    budget = guarantee(noise, epsilon=epsilon, delta=Fraction(1, 10**9))
-    scale = Fraction(noise_scale(budget, sensitivity))
-    charge = sensitivity / (scale if noise == "laplace" else 2 * scale**2)
-    assert budget.amount * (1 - Fraction(1, 10**14)) < charge <= budget.amount
-
-
 @pytest.mark.parametrize("sensitivity", [1, 2, 9, 2**53 + 1, 3**50, 10**30])
 def test_sensitivity_is_rounded_up(sensitivity):
     assert Fraction(sensitivity_bound(LAWS["laplace"], sensitivity)) >= sensitivity
@@ -210,12 +180,14 @@ def test_epsilon_is_read_exactly(text):
     "text",
     [
         *("1e400", "nan", "inf", "0", "-1", "1e-400", "1e999999999", "1/3", "1_0", "0x1", "１"),
-        *("", ".", "e1", "1e", "abc", "1e7", "1,5", "0" * 100 + "1"),
+        *("", ".", "e1", "1e", "abc", "1e7", "1,5", "0" * 100 + "1", "9" * 10_000),
     ],
+    ids=lambda text: text[:9],
 )
-def test_epsilon_that_is_no_sensible_number_is_refused(text):
-    with pytest.raises(SpecError, match="epsilon"):
+def test_epsilon_that_is_no_sensible_number_is_refused_in_few_words(text):
+    with pytest.raises(SpecError, match="epsilon") as caught:
         parse_epsilon(text)
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("text", ["1", "1.5", "-1e-9", "nan", "1e-101", "1e-400"])
@@ -237,12 +209,6 @@ def test_units_are_shown_exactly():
         "2.5",
         "-1",
     ]
-
-
-def test_a_long_text_is_not_repeated_whole():
-    with pytest.raises(SpecError) as caught:
-        accounting.parse_epsilon("9" * 10_000)
-    assert len(str(caught.value)) < 200
 
 
 def test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be():
@@ -392,15 +358,12 @@ def scale_faults(scale_of):
     for noise, deltas in (("laplace", [Fraction(0)]), ("gaussian", MANY_DELTAS[::2])):
         for epsilon, delta, step in itertools.product(MANY_EPSILONS, deltas, SENSITIVITIES):
             budget = guarantee(noise, epsilon=epsilon, delta=delta)
-            laplace = noise == "laplace"
-            sensitivity = step if laplace else step**2
-            scale = scale_of(budget, sensitivity)
-            ratio = step / Fraction(scale)
-            cost = ratio if laplace else ratio**2 / 2
+            scale = Fraction(scale_of(budget, step))
+            cost = step / (scale if noise == "laplace" else 2 * scale**2)
             if not budget.amount * (1 - Fraction(1, 10**12)) < cost <= budget.amount:
                 yield noise, epsilon, step, "the exact cost"
-            judge = opendp_noise(noise, scale)
-            if judge.map(sensitivity_bound(LAWS[noise], sensitivity)) > budget.amount:
+            judge = opendp_noise(noise, float(scale))
+            if judge.map(sensitivity_bound(LAWS[noise], step)) > budget.amount:
                 yield noise, epsilon, step, "OpenDP"
 
 

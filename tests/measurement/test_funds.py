@@ -549,29 +549,6 @@ def test_a_wrong_filter_is_caught(accounting, admits, charged):
     )
 
 
-def test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly():
-    account, tenth = fresh_account("zcdp"), UNIT // 10
-    for _ in range(10):
-        assert account.admits(account.cap.units, tenth)
-        account = account.charged(account.cap.units, tenth)
-    assert not account.admits(1, 1)
-    assert not account.admits(1, None)
-    assert account.share_spent == 1
-
-
-def test_after_a_release_that_is_not_pure_only_the_sum_in_the_currency_counts():
-    account = fresh_account("zcdp")
-    mixed = account.charged(1, UNIT // 10).charged(1, None)
-    assert not mixed.admits(account.cap.units, 1)
-    assert mixed.admits(account.cap.units - 2, None)
-    assert not mixed.charged(1, 1).admits(account.cap.units - 2, 1)
-
-
-def test_a_cap_in_rho_alone_has_no_sum_of_epsilons():
-    account = Account("people", budget_cap(Budget(rho=Fraction(1)), Privacy()))
-    assert not account.admits(UNIT + 1, 1)
-
-
 def charge_in(ledger, key, units, *, epsilon=None, dataset="people"):
     pure = None if epsilon is None else math.ceil(Fraction(epsilon) * UNIT)
     native = {"zcdp": str(Fraction(units, UNIT))} if epsilon is None else {"pure": epsilon}
@@ -586,40 +563,6 @@ SMALL_CAP = Cap("rho", UNIT // 10, epsilon=Fraction(4), delta=Fraction(1, 10**9)
 
 def account_in(ledger, dataset="people"):
     return next(s.account for s in ledger.status() if s.account.dataset == dataset)
-
-
-def test_the_ledger_counts_both_sums_again_when_it_is_opened(tmp_path):
-    path = tmp_path / "state" / "ledger.db"
-    with Ledger.open(path, create=True) as ledger:
-        ledger.register("people", SMALL_CAP)
-        charge_in(ledger, "a", UNIT, epsilon="3/2")
-        charge_in(ledger, "b", UNIT, epsilon="5/2")
-        with pytest.raises(BudgetExceededError):
-            charge_in(ledger, "c", 1, epsilon="1/1000000")
-        with pytest.raises(BudgetExceededError):
-            charge_in(ledger, "d", 1)
-        ledger.abandon("a")
-    with opened(path) as ledger:
-        account = account_in(ledger)
-        assert (account.spent, account.pure) == (2 * UNIT, 4 * UNIT)
-        with pytest.raises(BudgetExceededError):
-            charge_in(ledger, "a", UNIT, epsilon="3/2")
-        charge_in(ledger, "b", UNIT, epsilon="5/2")  # goes on at no charge
-        assert account_in(ledger) == account
-
-
-def test_one_release_that_is_not_pure_ends_the_sum_of_epsilons_for_good(tmp_path):
-    path = tmp_path / "state" / "ledger.db"
-    with Ledger.open(path, create=True) as ledger:
-        ledger.register("people", SMALL_CAP)
-        charge_in(ledger, "gaussian", UNIT // 50)
-        with pytest.raises(BudgetExceededError):
-            charge_in(ledger, "laplace", UNIT, epsilon="1")
-        ledger.abandon("gaussian")
-        with pytest.raises(BudgetExceededError):
-            charge_in(ledger, "laplace", UNIT, epsilon="1")
-        charge_in(ledger, "small", UNIT // 50, epsilon="1/5")
-        assert account_in(ledger).pure is None
 
 
 def test_a_parent_adds_up_the_epsilons_of_all_its_datasets(tmp_path):

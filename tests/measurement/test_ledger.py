@@ -124,18 +124,6 @@ def test_the_charge_is_durable_before_the_measurement_exists(path):
         assert ledger._store._database.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_a_stored_measurement_comes_back_free_and_with_the_account_of_its_day(path):
-    with opened(path) as ledger:
-        first = release(ledger)
-        release(ledger, "k2", 3 * UNIT)
-        again = release(ledger)
-    np.testing.assert_array_equal(again.values, VALUES)
-    assert again.values.dtype == np.int64
-    assert (again.head, again.account) == (first.head, first.account)
-    assert again.account.spent == UNIT
-    assert spent(path) == 4 * UNIT
-
-
 @pytest.mark.parametrize("size", [0, 1, 2**19, 2**19 + 1])
 def test_measurements_of_any_size_come_back_exactly(path, size):
     values = np.arange(2 * size, dtype=np.int64)[::2] - 2**62
@@ -158,14 +146,6 @@ def test_ten_tenths_fit_and_one_unit_more_does_not(tmp_path):
         with pytest.raises(BudgetExceededError, match="nothing is left of the budget of epsilon 1"):
             release(ledger, "one more", 1)
     assert spent(path) == UNIT
-
-
-def test_a_refusal_says_how_far_a_charge_is_from_what_is_left_and_charges_nothing(path):
-    with opened(path) as ledger:
-        release(ledger, units=4 * UNIT)
-        with pytest.raises(BudgetExceededError, match=r"needs 1\.2 times what is left of the b"):
-            release(ledger, "k2", 7 * UNIT)
-    assert spent(path) == 4 * UNIT
 
 
 def test_a_retry_is_free_three_times_and_then_refused_until_abandoned(path):
@@ -202,38 +182,6 @@ def test_a_key_is_bound_to_its_dataset_and_charge(path):
         with pytest.raises(PlanConflictError, match="another dataset or a smaller charge"):
             ledger.lookup("others", key="k1", price=price())
         assert [status.account.spent for status in ledger.status()] == [UNIT, 0]
-
-
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_release_that_would_cost_less_today_keeps_what_it_was_charged(path, finished):
-    with opened(path) as ledger:
-        if finished:
-            before = release(ledger).values
-        else:
-            with ledger.hold("k1"):
-                charge(ledger)
-        after = release(ledger, units=UNIT // 3)
-        assert not finished or (after.values == before).all()
-    assert spent(path) == UNIT
-
-
-def test_an_abandoned_key_is_charged_anew_only_where_there_is_room(path):
-    with opened(path) as ledger:
-        with ledger.hold("k1"):
-            charge(ledger, units=CAP.units)
-        ledger.abandon("k1")
-        with pytest.raises(BudgetExceededError, match="nothing is left of the budget"):
-            release(ledger, units=1)
-    assert spent(path) == CAP.units
-
-
-def test_a_cap_lowered_below_what_is_spent_has_room_for_nothing(path):
-    with opened(path) as ledger:
-        release(ledger, units=UNIT)
-        ledger.change_cap("people", replace(CAP, units=UNIT // 4))
-        with pytest.raises(BudgetExceededError, match="nothing is left of the budget"):
-            release(ledger, key="k2", units=1)
-    assert spent(path) == UNIT
 
 
 def test_steps_out_of_order_are_programming_errors(path):
@@ -419,22 +367,6 @@ def test_six_twins_are_one_charge_and_the_same_bytes(town, forks, record_propert
     first, *others = (contents(out) for out in set(folders))
     assert all(other == first for other in others)
     assert sum("nothing was charged" in ended.err for ended in done) == 5
-    record_property("races", len(done))
-
-
-def test_plans_at_once_make_one_ledger_with_every_dataset_once(
-    tmp_path, forks, monkeypatch, record_property
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    for number in range(4):
-        Path(f"w{number}.yaml").write_text(SPEC.replace("id: town", f"id: town-{number % 2}"))
-    commands = [[*ANY_PLAN, f"w{i}.yaml", "--out", f"p{i}"] for i in range(4)]
-    done = race(forks, commands)
-    assert [ended.code for ended in done] == [0] * 4, done
-    assert kinds() == ["register"] * 2
-    names = {account["dataset"] for account in json.loads(ok("ledger", "status", "--json").out)}
-    assert names == {"town-0", "town-1"}
     record_property("races", len(done))
 
 

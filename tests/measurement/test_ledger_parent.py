@@ -57,17 +57,6 @@ def test_every_charge_of_a_dataset_is_its_parents_too_in_one_event(panel):
         assert spent_by(ledger)["panel"] == 3
 
 
-def test_a_parent_may_be_a_dataset_of_its_own_and_shares_its_cap_with_them(panel):
-    with opened(panel) as ledger:
-        ledger.register("panel", WHOLE)
-        release_of(ledger, "panel", "own", 7 * UNIT)
-        release_of(ledger, "wave-1", "a", 3 * UNIT)
-        assert spent_by(ledger) == {"panel": 10, "wave-1": 3, "wave-2": 0}
-        for dataset in ("panel", "wave-1", "wave-2"):
-            with pytest.raises(BudgetExceededError):
-                release_of(ledger, dataset, f"more of {dataset}", 1)
-
-
 def test_the_message_names_the_cap_that_refuses_and_what_remains(panel):
     with opened(panel) as ledger:
         release_of(ledger, "wave-1", "a", 4 * UNIT)
@@ -301,48 +290,6 @@ def test_of_24_racing_processes_of_four_datasets_ten_pass_the_cap_of_their_paren
         assert charged.pop("panel") == sum(charged.values()) == 10
         ledger.verify()
     record_property("races", 24)
-
-
-KILLS = """
-append = Store.append
-def die(*args, **settings):
-    os.kill(os.getpid(), signal.SIGKILL)
-def killed(moment):
-    def dying(store, state, kind, fields):
-        if moment == "before":
-            die()
-        append(store, state, kind, fields)
-        if moment == "inside":
-            die()
-    Store.append = dying
-    if moment == "after":
-        Ledger.commit = die
-    release(1)
-def state():
-    with opened(path) as ledger:
-        spent = {each.account.dataset: each.account.spent // 10**18 for each in ledger.status()}
-        return [spent["panel"], spent["wave-1"], ledger.verify().seq]
-outcome = []
-for moment in ("before", "inside", "after"):
-    assert codes([forked(killed, moment)]) == [-signal.SIGKILL]
-    outcome.append(state())
-release(1)
-print(json.dumps([*outcome, state()]))
-"""
-
-
-def test_a_run_killed_around_its_charge_has_charged_both_accounts_or_neither(
-    panel, record_property
-):
-    """One event holds both charges: there is nothing between them to be killed at."""
-    before = 5
-    assert run_script(SCRIPT + KILLS, panel) == [
-        [0, 0, before],
-        [0, 0, before],
-        [1, 1, before + 1],
-        [1, 1, before + 3],  # continued and committed, at no charge
-    ]
-    record_property("crashes", 3)
 
 
 def chain(*events):

@@ -626,33 +626,3 @@ def short_history():
 
 def test_the_model_agrees_with_a_short_history():
     short_history()
-
-
-MISTAKES = pytest.mark.parametrize(
-    "mistake",
-    [
-        ("dpquery.measurement.ledger.admission.RETRIES", 0),
-        ("dpquery.measurement.ledger.admission.check_funds", lambda *_, **__: None),
-        ("dpquery.measurement.ledger.ledger.MeasurementFile.publish", lambda _: None),
-        ("dpquery.measurement.ledger.events.pure_units", lambda _: None),
-        ("dpquery.measurement.ledger.events.pure_units", lambda _: 0),
-        ("dpquery.measurement.ledger.funds.Funds.threshold_left", DELTA),
-    ],
-    ids=[
-        *("no retry", "no cap", "large files never published", "never pure", "pure for nothing"),
-        "thresholds for nothing",
-    ],
-)
-
-
-@MISTAKES
-def test_the_model_notices_a_mistake(mistake):
-    with mock.patch(*mistake), pytest.raises((Exception, pytest.fail.Exception)):
-        short_history()
-
-
-@pytest.mark.slow
-@MISTAKES
-def test_many_histories_come_upon_a_mistake(mistake):
-    with mock.patch(*mistake), pytest.raises((Exception, pytest.fail.Exception)):
-        histories(1500, derandomize=True, phases=[Phase.generate])

@@ -9,7 +9,6 @@ import os
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -35,21 +34,12 @@ from town import ANY_PLAN, ok, refused
 from town import run as command
 
 from dpquery.exceptions import SpecError
-from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting import persons as module
 from dpquery.measurement.counting import tally as tallying
-from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.persons import KeptRows, PersonKeys, _sorted, person_names
-from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.noise.calibration import calibrated_noise
-from dpquery.measurement.noise.exact_noise import draw
-from dpquery.operators.compile import compile_spec
-from dpquery.reconstruction.intervals import standard_errors
-from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.columns import Integers, person_rows
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.predicates import GroupSet, IdentitySet
-from dpquery.strategy.search.select import select
 
 STRICT = 1e-9
 RNG = np.random.default_rng(8)
@@ -326,15 +316,6 @@ def test_a_person_of_more_rows_than_fit_is_counted_and_the_passes_end():
     stay, passes, _ = counted(keys, max_rows=400, limit=4 * 32, chunk=50)
     assert len(stay) == 403
     assert passes < 300
-
-
-def test_the_first_rows_stay_on_request_in_any_number_of_passes():
-    keys, of_row = many(300, 5, np.random.default_rng(6))
-    expected = [n for k in range(300) for n in np.flatnonzero(of_row == k)[:2]]
-    for limit in (100 * 32, 2**30):
-        stay, passes, _ = counted(keys, max_rows=2, limit=limit, chunk=40, keep="first")
-        assert sorted(stay.tolist()) == sorted(expected)
-        assert (passes > 1) == (limit < 2**30)
 
 
 @pytest.mark.statistical
@@ -617,43 +598,3 @@ def test_synthetic_records_leave_the_number_out(folder):
     assert lines[0] == "year,married,nr"
     assert len(lines) == 201
     assert len({line.split(",")[2] for line in lines[1:]}) == 200
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("noise", ["laplace", pytest.param("gaussian", marks=pytest.mark.slow)])
-def test_the_numbers_err_by_what_is_predicted(tmp_path, noise):
-    """By the best strategy, with the data read again each time, as a release reads it."""
-    panel(tmp_path / "panel.csv", persons=60)
-    spec = parse(HEAD + ITEMS, name="w.yaml", files={})
-    compiled = compile_spec(spec)
-    strategy = select(compiled.workload, noises=[noise])[noise].best.proposal.strategy
-    budget = guarantee(noise, epsilon=Fraction(1), delta=Fraction(1, 10**6))
-    mechanism = calibrated_noise(strategy, privacy=spec.privacy, guarantee=budget)
-    (number,) = compiled.items[1]
-    block = compiled.workload.blocks[number]
-    stated = standard_errors(strategy, block, position=number, noise_std=mechanism.noise_std)
-    predicted = float(np.sqrt(np.mean(stated**2)))
-    truth = np.where(np.arange(11) == 7, 60, 0)
-    subsets = [measured.block.attributes for measured in strategy.measurements]
-    squares = []
-    for _ in range(100):
-        tables = tabulate(
-            tmp_path / "panel.csv", spec=spec, subsets=subsets, classes=compiled.classes
-        )
-        exact = [
-            exact_answers(measured, tables[measured.block.attributes], shift=mechanism.shift)
-            for measured in strategy.measurements
-        ]
-        noisy = draw(
-            np.concatenate(exact),
-            budget=mechanism.guarantee,
-            sensitivity=mechanism.sensitivity,
-            scale=mechanism.scale,
-        )
-        ends = np.cumsum([len(answers) for answers in exact])[:-1]
-        values = np.split(noisy * 2.0**mechanism.shift, ends)
-        error = reconstruct(strategy, values).answer(block, number).ravel() - truth
-        squares.append(float(np.mean(error**2)))
-    spread = np.std(squares) / math.sqrt(len(squares))
-    assert abs(np.mean(squares) - predicted**2) <= 5 * spread
-    assert spread < 0.15 * predicted**2  # so that an error of a factor would show

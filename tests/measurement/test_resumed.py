@@ -1,6 +1,5 @@
 """A run of rounds is charged once, before the data is read, and goes on from sound parts alone."""
 
-import dataclasses
 import math
 import random
 import re
@@ -10,9 +9,6 @@ import numpy as np
 import pytest
 from rounds import (
     AT_ONCE,
-    DECLARED,
-    PERSON,
-    REPLACE,
     SPEC,
     TWO,
     Frozen,
@@ -171,50 +167,6 @@ class CrashingTables(Guess):
         if self.falls and self.falls[0] == len(self.heard) - 3:
             self.falls.pop(0)
             raise RuntimeError("the fit failed")
-
-
-def heard_of_a_run_that_falls_three_times(data, question, runs):
-    """What each of its four runs heard, and what was committed."""
-    path = open_ledger(data.parent, question)
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="the fit failed"):
-            measured(data, question, path)
-    done = measured(data, question, path)
-    spent, kinds = spent_on(path)
-    assert spent == math.ceil(question.guarantee.amount * 10**18)
-    assert kinds == ["register", "reserve", "retry", "retry", "retry", "commit"]
-    assert not parts_in(path)
-    return [run.heard for run in runs], done.values
-
-
-def test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge(data):
-    falls, runs = [1, 1, 1], []
-
-    def project(total):
-        runs.append(Crashing(total, question.compiled.workload, falls))
-        return runs[-1]
-
-    question = ask(RapSettings(3, 2, 10, 0), project=project)
-    heard, values = heard_of_a_run_that_falls_three_times(data, question, runs)
-    # All four runs heard the same total and rounds, as far as they came.
-    outcome = question.rounds.measured(values)
-    whole = [outcome.total, *((r.chosen.tolist(), r.noisy.tolist(), r.std) for r in outcome.rounds)]
-    assert [len(run) for run in heard] == [2, 2, 2, 3]  # the last round decides nothing more here
-    assert all(run == whole[: len(run)] for run in heard)
-
-
-def test_a_run_whose_fit_fails_goes_on_from_its_tables_at_no_charge(data):
-    falls, runs = [1, 4, 9], []
-
-    def start(measurement):
-        runs.append(CrashingTables(measurement, falls))
-        return runs[-1]
-
-    question = ask_tables(start=start)
-    heard, values = heard_of_a_run_that_falls_three_times(data, question, runs)
-    assert [len(run) - 3 for run in heard] == [1, 4, 9, 45]
-    assert all(run == heard[-1][: len(run)] for run in heard)
-    assert len(question.rounds.measured(values).rounds) == 45
 
 
 def test_a_run_is_committed_once_its_last_round_is_measured_whatever_its_fit_would_do(data):
@@ -479,32 +431,9 @@ def test_a_run_that_could_not_be_given_up_keeps_its_parts(data, monkeypatch):
 
 # Names.
 
-PAIR = "  - {name: pair, weight: 3, product: {age: identity, sex: identity}}\n"
-CHANGES = [
-    *({}, {"release": 2}, {"epsilon": 2}, {"delta": "1e-7"}),
-    *({"spec": spec} for spec in (REPLACE, DECLARED, PERSON)),
-    {"spec": SPEC.replace("[0, 5]", "[0, 6]")},
-    {"spec": SPEC.replace("version: 1", "version: 2")},
-]
-MORE = {
-    ask: [
-        {"settings": AT_ONCE},
-        *({"settings": dataclasses.replace(TWO, **{name: 1})} for name in vars(TWO)),
-        {"spec": SPEC.replace("r: 2", "r: 1")},
-        {"spec": SPEC.replace("ways: 2", "ways: 1")},
-    ],
-    ask_tables: [
-        {"spec": SPEC + PAIR},
-        {"spec": SPEC + PAIR.replace("weight: 3", "weight: 2")},
-        {"spec": SPEC[: SPEC.index("  - name: thresholds")]},
-    ],
-}
 
-
-@pytest.mark.parametrize("asked", MORE)
-def test_every_public_parameter_is_in_the_key(asked):
-    questions = [asked(**change) for change in CHANGES + MORE[asked]]
-    assert len({question.key for question in questions}) == len(questions)
+@pytest.mark.parametrize("asked", [ask, ask_tables])
+def test_names_of_items_are_in_no_key_and_declared_rows_where_a_run_relies_on_them(asked):
     assert asked().key == asked(spec=SPEC.replace("name: products", "name: other")).key
     declared = asked(spec=SPEC.replace("version: 1}", "version: 1, rows: about 50}"))
     assert declared.key == asked(rows=Rows(50, exact=False)).key

@@ -15,20 +15,7 @@ import jsonschema
 import pytest
 import typer
 import yaml
-from town import (
-    ANY_PLAN,
-    CSV,
-    SPEC,
-    Terminal,
-    contents,
-    ended,
-    kinds,
-    ok,
-    refused,
-    run,
-    spent,
-    start,
-)
+from town import ANY_PLAN, CSV, SPEC, Terminal, contents, ended, ok, refused, run, spent, start
 
 from dpquery.cli.app import COMMANDS, LEDGER_COMMANDS, app
 from dpquery.cli.options import Mechanism, NoiseOption, ObjectiveOption
@@ -240,22 +227,6 @@ def test_init_writes_a_spec_that_plans_and_never_overwrites(tmp_path, monkeypatc
     assert json.loads((tmp_path / "workload.schema.json").read_text()) == json.loads(
         ok("schema").out
     )
-
-
-def test_abandon_gives_an_unfinished_run_up_and_keeps_its_charge(town, monkeypatch):
-    def broken(*_, **__):
-        raise RuntimeError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dpquery.measurement.curator.tabulate", broken)
-        assert run("release", "data.csv", "--epsilon", "1").code == 70
-    (status,) = json.loads(ok("ledger", "status", "--json").out)
-    (key,) = status["unfinished"]
-    ok("ledger", "abandon", key)
-    assert kinds() == ["register", "reserve", "abandon"]
-    assert run("ledger", "abandon", key).code == 5
-    ok("release", "data.csv", "--epsilon", "1")
-    assert spent() == "2"
 
 
 def test_a_pipe_that_closes_early_is_no_crash(released):

@@ -8,11 +8,9 @@ made anew as there were parts missing.
 
 import errno
 import itertools
-import multiprocessing
 import os
 import secrets
 import signal
-import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,19 +20,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from release_parts import answers, release
-from rounds import (
-    MIXED_SPEC,
-    TWO,
-    Frozen,
-    Guess,
-    ask,
-    ask_tables,
-    open_ledger,
-    rehearse,
-    rehearse_tables,
-    write_csv,
-)
-from town import contents, kinds, ok, plan_town, renew, spent
+from rounds import TWO, Frozen, Guess, ask, ask_tables, open_ledger, write_csv
+from town import contents
 
 from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement import curator
@@ -43,7 +30,6 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
 from dpquery.measurement.rounds import queries, tables
 from dpquery.measurement.rounds.chance import ExactChance
-from dpquery.measurement.rounds.query import RoundsQuery
 from dpquery.measurement.rounds.run import Rounds
 from dpquery.untrusted.files import replacing
 
@@ -64,8 +50,6 @@ STEPS = (
     (Store, "put"),
     (Ledger, "commit"),
 )
-APPENDS = "dpquery.measurement.ledger.store", "PartialMeasurement", "append"
-LEVEL = "dpquery.measurement.rounds.chance", "ExactChance", "level"
 
 
 def draws_of(question, values):
@@ -84,15 +68,11 @@ class Kind:
         ask: makes a question.
         ends_apart: whether how many rounds it has is drawn too.
         steps: what it has beside those of every run.
-        rehearse: puts it into a plan.
-        fit: what its fit is told of a round by.
     """
 
     ask: Callable
     ends_apart: bool
     steps: tuple
-    rehearse: Callable
-    fit: tuple[str, str, str]
 
     @property
     def all_steps(self):
@@ -100,19 +80,9 @@ class Kind:
 
 
 KINDS = {
-    "RAP": Kind(
-        lambda: ask(TWO),
-        False,
-        ((queries, "select_queries"), (Frozen, "add")),
-        rehearse,
-        ("dpquery.reconstruction.relaxed.fits", "RapProjection", "add"),
-    ),
+    "RAP": Kind(lambda: ask(TWO), False, ((queries, "select_queries"), (Frozen, "add"))),
     "tables": Kind(
-        ask_tables,
-        True,
-        ((tables, "draw_table"), (Guess, "add"), (Guess, "released_table")),
-        rehearse_tables,
-        ("dpquery.reconstruction.adaptive_fits", "AdaptiveFit", "add"),
+        ask_tables, True, ((tables, "draw_table"), (Guess, "add"), (Guess, "released_table"))
     ),
 }
 SOME = pytest.mark.parametrize(
@@ -297,73 +267,6 @@ def test_a_run_that_is_killed_every_time_draws_nothing_again(towns, kind, record
     record_property("crashes", 1 + RETRIES)
 
 
-def test_parts_that_were_drawn_again_would_be_seen(towns, kind, monkeypatch):
-    """What these tests are for: a run that forgets its draft."""
-    question = kind.ask()
-    folder = towns("killed", question)
-    assert killed(kind, question, folder, 1, of="add")
-    monkeypatch.setattr(RoundsQuery, "_parts", lambda *_: [])
-    with monkeypatch.context() as patch, pytest.raises((AssertionError, ValueError)):
-        ends_well(kind, question, folder, patch)
-
-
-# ------------------------------------------------------------------------- from the command line
-
-RELEASE = ("release", "data.csv", "--epsilon", "1")
-KILLED = """\
-import os, signal
-from importlib import import_module
-def dies(module, owner, name, number):
-    place, calls = getattr(import_module(module), owner), [0]
-    real = getattr(place, name)
-    def step(*arguments, **named):
-        calls[0] += 1
-        if calls[0] == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **named)
-    setattr(place, name, step)
-"""
-PLACES = {
-    "before the first part is durable": (APPENDS, 1, 0),
-    "before the first round": (LEVEL, 1, 1),
-    "in the first fit": (None, 1, 2),
-    "before a later round is durable": (APPENDS, 3, 2),
-    "before the commit": (("dpquery.measurement.ledger.ledger", "Ledger", "commit"), 1, None),
-}
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def planned(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("planned") / "town"
-    plan_town(folder, MIXED_SPEC)
-    KINDS[request.param].rehearse(folder / "dpquery.plan")
-    return KINDS[request.param], folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
-def test_a_command_killed_between_rounds_is_completed_by_the_next(
-    planned, tmp_path, monkeypatch, forks, place, record_property
-):
-    kind, folder = planned
-    renew(tmp_path / "town", folder)
-    monkeypatch.chdir(tmp_path / "town")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
-    where, number, parts = PLACES[place]
-    dies = (*(where or kind.fit), number)
-    done = forks.ended(*RELEASE, code=f"{KILLED}\ndies{dies!r}")
-    assert (done.code, done.out) == (-9, "")
-    committed = [name for name in contents("state") if name.endswith(".i64")]
-    assert len(committed) == parts or (parts is None and len(committed) >= 3)
-    paid = spent()
-    ok(*RELEASE)
-    assert spent() == paid
-    assert kinds() == ["register", "reserve", "retry", "commit"]
-    assert not [name for name in contents("state") if name.endswith((".i64", ".pending"))]
-    assert "ok" in ok("ledger", "verify", "--releases", "release").out
-    record_property("crashes", 1)
-
-
 # Whatever stops the writing of a release or of a file, what was there stays whole.
 
 
@@ -438,27 +341,6 @@ def test_what_a_killed_run_left_is_put_back_and_cleared_away(tmp_path):
         release(tmp_path / "out", key="k2")
     assert contents(tmp_path / "out") == before
     assert os.listdir(tmp_path) == ["out"]
-
-
-def slow_release(directory):
-    def waits(item):
-        time.sleep(0.05)
-        return answers(item)
-
-    release(Path(directory), answers=waits)
-
-
-def test_twins_wait_for_each_other(tmp_path):
-    context = multiprocessing.get_context("fork")
-    runs = [context.Process(target=slow_release, args=(str(tmp_path / "out"),)) for _ in range(4)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join(30)
-    assert [run.exitcode for run in runs] == [0] * 4
-    release(tmp_path / "alone")
-    assert contents(tmp_path / "out") == contents(tmp_path / "alone")
-    assert sorted(os.listdir(tmp_path)) == ["alone", "out"]
 
 
 def test_the_manifest_is_written_last(tmp_path, monkeypatch):

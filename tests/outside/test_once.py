@@ -627,34 +627,3 @@ def test_a_command_disturbed_at_any_call_loses_nothing_and_the_next_completes_it
         assert done.code != 0 or committed
         check_completed(forks, working, committed)
     record_property("crashes", crashed)
-
-
-@pytest.mark.parametrize(
-    ("times", "large"),
-    [
-        pytest.param(3, False, id="a few"),
-        pytest.param(25, False, id="many", marks=pytest.mark.slow),
-        pytest.param(10, True, id="many large", marks=pytest.mark.slow),
-    ],
-)
-def test_a_command_killed_at_a_random_moment_loses_nothing(
-    working_town, forks, times, large, record_property
-):
-    working, again = working_town
-    before = contents("release")
-    to_files = (
-        "import dpquery.measurement.ledger.ledger as module\nmodule.LARGE = 0" if large else ""
-    )
-    job = command(working, *LATER, before=to_files)
-    begun = time.monotonic()
-    forks.run(job)
-    lasts = time.monotonic() - begun
-    killed = 0
-    for _ in range(times):
-        again()
-        (done,) = forks.run(job, kill_after=lasts * secrets.randbelow(1000) / 1000)
-        assert done.code in {0, -9}
-        killed += done.code == -9
-        check_completed(forks, working, check_left_behind(before))
-    assert killed > 0 or times < 10
-    record_property("crashes", killed)

@@ -1,18 +1,16 @@
 """A release is charged once and is whole or not there, however and whenever its run ends."""
 
-import errno
 import json
 import os
 import re
 import sqlite3
-import stat
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from town import ANY_PLAN, CSV, SPEC, contents, ended, kinds, ok, refused, renew, run, spent, start
+from town import ANY_PLAN, CSV, SPEC, contents, kinds, ok, refused, renew, run, spent
 
 EARLIER = ("release", "data.csv", "--epsilon", "0.5")
 LATER = ("release", "data.csv", "--epsilon", "1", "--replace")
@@ -32,25 +30,13 @@ def dies_renaming(name):
     real = pathlib.Path.rename
     pathlib.Path.rename = lambda self, to: die() if self.name == name else real(self, to)
 """
-CURATOR, WRITE = "dpquery.measurement.curator", "dpquery.releases.folder.write"
+CURATOR = "dpquery.measurement.curator"
 MOMENTS = {
     "before the charge": f"dies({CURATOR!r}, 'check_header')",
-    "inside the charge's transaction": "dies('dpquery.measurement.ledger.store', 'seal')",
-    "after the charge": f"dies({CURATOR!r}, 'tabulate')",
     "while counting": "dies('dpquery.measurement.counting.tabulate', 'RecordTally.marginals')",
-    "before the draw": f"dies({CURATOR!r}, 'draw')",
-    "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
     "inside the commit's transaction": "dies('dpquery.measurement.ledger.store', 'Store.put')",
-    "after the commit": "dies('dpquery.mechanisms.linear', 'reconstruct')",
-    "while writing the tables": f"dies({WRITE!r}, 'errors_table')",
-    "before the manifest": f"dies({WRITE!r}, 'manifest_text')",
-    "before the swap": f"dies({WRITE!r}, '_put_in_place')",
     "inside the swap": "dies_renaming('new')",
 }
-EVERY_DAY = {"before the charge", "while counting", "inside the commit's transaction"}
-EVERY_DAY |= {"inside the swap"}
-UNCHARGED = {"before the charge", "inside the charge's transaction"}
-COMMITTED = {"after the commit", *list(MOMENTS)[8:]}
 
 
 @pytest.fixture
@@ -78,13 +64,7 @@ def is_whole(folder="release"):
     return manifest
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        moment if moment in EVERY_DAY else pytest.param(moment, marks=pytest.mark.slow)
-        for moment in MOMENTS
-    ],
-)
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
     released, forks, moment, record_property
 ):
@@ -93,9 +73,9 @@ def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
     assert killed.code == -9, killed
     record_property("crashes", 1)
     assert killed.out == killed.err == ""
-    charged = "0.5" if moment in UNCHARGED else "1.5"
+    charged = "0.5" if moment == "before the charge" else "1.5"
     assert spent() == charged
-    assert kinds().count("commit") == 1 + (moment in COMMITTED)
+    assert kinds().count("commit") == 1 + (moment == "inside the swap")
     if moment == "inside the swap":
         assert contents(".release.writing/old") == before
     else:
@@ -104,15 +84,6 @@ def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
     assert spent() == "1.5"
     assert kinds().count("reserve") == kinds().count("commit") == 2
     assert is_whole()["guarantee"]["epsilon"] == 1
-    tidy(released)
-
-
-@pytest.mark.nightly
-def test_a_run_killed_inside_the_swap_gives_the_earlier_release_back(released, forks):
-    before = contents("release")
-    assert forks.ended(*LATER, code=f"{KILLER}\n{MOMENTS['inside the swap']}").code == -9
-    ok(*EARLIER)
-    assert contents("release") == before
     tidy(released)
 
 
@@ -131,121 +102,6 @@ def test_a_release_killed_four_times_is_given_up_and_anew_is_paid_anew(town, mon
     ok("ledger", "abandon", key)
     ok(*LATER)
     assert spent() == "2"
-
-
-@pytest.mark.slow
-def test_twins_at_once_are_one_charge_and_the_same_files(town):
-    folders = ("a", "release", "release")
-    runs = [start(*EARLIER, "--out", folder) for folder in folders]
-    assert [ended(run).code for run in runs] == [0] * len(runs)
-    assert kinds() == ["register", "reserve", "commit"]
-    assert contents("a") == contents("release")
-    is_whole()
-    tidy(town)
-
-
-@pytest.mark.nightly
-def test_of_two_releases_at_once_that_only_one_can_be_paid_for_one_succeeds(town):
-    runs = [
-        start("release", "data.csv", "--epsilon", "3", "--release-number", n, "--out", f"r{n}")
-        for n in (1, 2)
-    ]
-    done = [ended(run) for run in runs]
-    assert sorted(ended_run.code for ended_run in done) == [0, 3], done
-    assert spent() == "3"
-    won = 1 if done[0].code == 0 else 2
-    is_whole(f"r{won}")
-    assert not Path(f"r{3 - won}").exists()
-
-
-def full_disk(*_, **__):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "place",
-    [f"{WRITE}.pq.ParquetWriter.write_batch", f"{WRITE}.os.fsync", f"{WRITE}.Path.write_text"],
-)
-def test_a_full_disk_while_writing_leaves_the_earlier_release_and_the_retry_is_free(
-    released, monkeypatch, place
-):
-    before = tidy(released)
-    commit = kinds().count("commit")
-    ok(*LATER, "--out", "elsewhere")  # the ledger writes to the same disk: it has had its turn
-    with monkeypatch.context() as patch:
-        patch.setattr(place, full_disk)
-        failed = run(*LATER)
-    assert failed.code == 70
-    assert "the disk is full" in failed.err
-    assert "it costs nothing" in failed.err
-    after = tidy(released)
-    assert {name: after[name] for name in before} == before
-    ok(*LATER)
-    assert spent() == "1.5"
-    assert kinds().count("commit") == commit + 1
-    assert contents("release") == contents("elsewhere")
-
-
-@pytest.mark.parametrize("said", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, None])
-def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch, said):
-    before = tidy(released)
-
-    def full(*_, **__):
-        if said is None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        failure = sqlite3.OperationalError("database or disk is full")
-        failure.sqlite_errorcode = said
-        raise failure
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dpquery.measurement.ledger.store._LEAST_ROOM", 2**80)  # a full disk
-        patch.setattr("dpquery.measurement.ledger.store.Store.append", full)
-        failed = run(*LATER)
-    assert failed.code == 4
-    assert "no room" in failed.err
-    assert tidy(released) == before
-    assert spent() == "0.5"
-    ok(*LATER)
-    assert spent() == "1.5"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "place",
-    [f"{CURATOR}.tabulate", "dpquery.mechanisms.linear.measured_values", f"{WRITE}.errors_table"],
-)
-def test_an_interrupt_says_what_became_of_the_charge_and_leaves_nothing_half_done(
-    released, monkeypatch, place
-):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    before = tidy(released)
-    with monkeypatch.context() as patch:
-        patch.setattr(place, interrupt)
-        stopped = run(*LATER)
-    assert stopped.code == 130
-    assert "the same command again is free" in stopped.err
-    assert tidy(released) == before
-    ok(*LATER)
-    assert spent() == "1.5"
-    is_whole()
-
-
-def test_an_interrupted_plan_leaves_the_earlier_plan(town, monkeypatch):
-    before = contents(".")
-    Path("workload.yaml").write_text(SPEC.replace("weight: 2", "weight: 3"))
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    for place in ("dpquery.planning.search.select", "dpquery.commands.plan.write_plan"):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, interrupt)
-            assert run("plan", "workload.yaml").code == 130
-    assert Path("dpquery.plan").read_bytes() == before["dpquery.plan"]
-    assert set(contents(".")) == set(before)
 
 
 def test_the_same_release_needs_neither_the_data_nor_money(released):
@@ -284,13 +140,6 @@ def test_another_release_number_draws_fresh_noise_and_pays(released):
     assert sum(a != b for a, b in zip(first, second, strict=True)) > len(first) / 2
 
 
-def test_a_spec_that_differs_in_labels_alone_is_the_same_measurement(released):
-    Path("workload.yaml").write_text(SPEC.replace("1: North", "1: Nord"))
-    ok("plan", "workload.yaml")
-    ok(*EARLIER)
-    assert spent() == "0.5"
-
-
 def test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published(released):
     elsewhere = Path("quite_another_place")
     elsewhere.mkdir()
@@ -326,11 +175,6 @@ def test_the_same_release_on_another_ledger_is_other_noise_of_the_same_size(
     for name, table in first.items():
         assert table.column("std_error") == second[name].column("std_error")
         assert table.column("estimate") != second[name].column("estimate")
-
-
-def test_the_ledger_is_for_its_owner_alone(released):
-    for path in (Path("state"), *Path("state").rglob("*")):
-        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
 def test_the_ledger_on_disk_holds_the_noisy_measurement_and_public_facts_only(released):
@@ -515,21 +359,6 @@ def test_a_plan_of_another_ledger_is_not_charged_without_the_parent_it_names(wav
         "0",
         "1",
     }
-
-
-@pytest.mark.nightly
-def test_a_parent_changes_no_key_so_that_what_was_measured_before_stays_free(waves):
-    Path("alone.yaml").write_text(SPEC.replace("id: town", "id: early"))
-    ok("plan", "alone.yaml", "--out", "early.plan")
-    ok(*publish("early", "1"))
-    under = WAVES["wave-1"].replace("id: wave-1", "id: early")
-    Path("alone.yaml").write_text(under)
-    refused("plan", "alone.yaml", "--out", "early.plan", code=5)
-    ok("plan", "alone.yaml", "--out", "early.plan", "--change-cap")
-    before = json.loads(ok("ledger", "status", "--json").out)
-    assert [account["spent"] for account in before] == ["1", "0", "0", "1"]
-    ok(*publish("early", "1", "--replace"))
-    assert json.loads(ok("ledger", "status", "--json").out) == before
 
 
 @pytest.mark.nightly

@@ -263,21 +263,6 @@ def test_all_queries_can_be_measured_at_once(rap_town):
     assert "nothing was charged" in ok(*RELEASE).err
 
 
-@pytest.mark.nightly
-def test_plan_release_report_answer_and_synthetic_follow_each_other(rap_town):
-    spec = MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
-    Path("workload.yaml").write_text(spec)
-    ok("plan", "workload.yaml", "--mechanism", "rap", "--epsilon", "0.1")
-    done = ok("release", "data.csv", "--epsilon", "0.1")
-    assert "simulated on 3 made-up populations" in done.out
-    assert "simulated, not measured" in ok("error-report").out
-    Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
-    assert "no error bars" in ok("answer", "release", "more.yaml").out
-    ok("synthetic", "--rows", "10")
-    assert len(pd.read_csv("synthetic.csv")) == 10
-    assert ok("ledger", "verify", "--releases", "release").out.startswith("ok")
-
-
 def test_the_linear_strategy_can_be_asked_for(rap_town):
     document = json.loads(ok(*RELEASE, "--mechanism", "linear", "--json").out)
     assert document["mechanism"] == "linear"
