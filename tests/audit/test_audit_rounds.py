@@ -79,9 +79,6 @@ def failed(town, folder, size=SMALL):
     return {finding.claim for finding in findings if not finding.passed}
 
 
-# What passes.
-
-
 @pytest.mark.slow
 def test_a_sound_product_passes(record_property):
     findings = list(rap_checks.rap(QUICK))
@@ -476,9 +473,6 @@ def test_the_law_is_that_of_the_budget(town, tmp_path):
         left -= spent.rho
 
 
-# What whole runs show of neighbours.
-
-
 @pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("town", TOWNS)
@@ -502,9 +496,6 @@ def test_no_event_of_whole_runs_distinguishes_neighbours_better_than_is_claimed(
     # most of it must be, or the test could not see a run that costs twice as much.
     spread = float(ratios[0].std()) / math.sqrt(runs)
     assert 0.3 * rho < ratios[0].mean() < rho + 6 * spread
-
-
-# What fails.
 
 
 def claims_that_fail(town, folder, runs=60):

@@ -153,8 +153,6 @@ def test_a_text_of_the_data_is_shown_as_a_text(here):
         assert text in shown
 
 
-# ------------------------------------------------------------------------------------ no trace
-
 LISTENS = """
 import os, sys
 seen = os.open(os.environ["SEEN"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -61,9 +61,6 @@ def mended(folder, spec, result):
     return load_spec(folder / "mended.yaml")
 
 
-# -------------------------------------------------------------------------- the four cases
-
-
 def test_a_survey_says_how_many_are_left_out_and_for_which_column(tmp_path):
     result = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}")
     records = result.records
@@ -234,7 +231,7 @@ def test_a_file_of_another_kind_says_how_to_name_it(tmp_path, content, word):
     assert result.records is None
 
 
-# -------------------------------------------------------------- what it says is what a release does
+# What it says is what a release does.
 
 
 def records_of(path, spec):
@@ -287,9 +284,6 @@ def test_whatever_the_lines_as_many_are_kept_as_a_release_counts(place, lines, o
     assert all(column.alone <= column.records for column in records.columns)
 
 
-# ------------------------------------------------------------------------------ bounded memory
-
-
 def test_too_many_texts_are_forgotten_but_not_the_common_ones():
     counts = TextCounts(most=100)
     for number in range(10_000):
@@ -322,9 +316,6 @@ def test_of_too_many_persons_a_part_is_followed_with_all_their_rows():
     ((rows, persons),) = result.persons
     assert rows == 3
     assert 0.7 * 20_000 < persons < 1.3 * 20_000
-
-
-# ------------------------------------------------------------------------------ what is odd
 
 
 def test_malformed_lines_are_counted_named_and_placed(tmp_path):

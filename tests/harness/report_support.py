@@ -82,7 +82,7 @@ def release(
     return load_report(folder)
 
 
-# ------------------------ A release with an item of every shape, and what stands in its pictures
+# A release with an item of every shape, and what stands in its pictures.
 
 STATES = "Alabama, Alaska, Arizona, Arkansas, California, Colorado, Connecticut, Delaware, Florida"
 SHAPES = f"""\

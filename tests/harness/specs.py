@@ -280,7 +280,7 @@ def strategies(compiled):
     }
 
 
-# ------------ records in any kind of source, and the slow count that all of them must agree with
+# Records in any kind of source, and the slow count that all of them must agree with.
 
 # Specs to count under, an oracle that reads line by line, and lines of every kind.
 

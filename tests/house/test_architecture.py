@@ -167,9 +167,6 @@ def test_every_rule_has_a_planted_offence() -> None:
     assert {rule for rule, _, _ in PLANTED} == set(RULES)
 
 
-# ------------------------------------------------------------------- the package as a whole
-
-
 def made_up(sources: dict[str, str]) -> tuple[Module, ...]:
     return tuple(Module.of(path, source) for path, source in sources.items())
 

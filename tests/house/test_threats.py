@@ -40,9 +40,6 @@ CODE, TEST = re.compile(r"`([\w.]+)`"), re.compile(r"`(test_\w+\.py)::(\w+)`")
 QUOTED, PART = re.compile(r"documented: “(.+?)”"), re.compile(r"`audit:(\w+)`")
 
 
-# ------------------------------------------------------------------------------------ the table
-
-
 def rows(text):
     """The cells of each row of the table, by the row's number."""
     lines = re.findall(r"^\| (\d+) \|(.+)\|$", text, re.MULTILINE)
@@ -120,7 +117,7 @@ def test_a_false_entry_is_found(old, new, expected):
     assert any(expected in mistake for mistake in mistakes(text.replace(old, new)))
 
 
-# --------------------------------------------------------- rows whose test has no better place
+# Rows whose test has no better place.
 
 
 @pytest.mark.parametrize("separator", [b";", b"\t", b"|", b" "])

@@ -109,9 +109,6 @@ def test_every_round_is_drawn_at_the_scale_of_all_its_queries(data, monkeypatch)
     assert max(one_round.std for one_round in outcome.rounds) > question.rounds.std_bounds[0]
 
 
-# What can be seen.
-
-
 @pytest.mark.parametrize("spec", [SPEC, DECLARED])
 def test_a_committed_vector_is_laid_out_as_documented(data, spec):
     question = ask(TWO, spec=spec)
@@ -258,9 +255,6 @@ MANY = [
 ]
 
 
-# What it costs.
-
-
 @pytest.mark.parametrize(("spec", "settings"), MANY)
 def test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction(spec, settings):
     split = ask(settings, spec=spec).rounds
@@ -353,9 +347,6 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
             assert replace or (moved >= 0).all()  # which one-sided draws rely on
             worst = max(worst, int(np.abs(moved).max()))
     assert worst == limit
-
-
-# What is refused, and when.
 
 
 @pytest.mark.parametrize(

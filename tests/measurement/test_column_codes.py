@@ -340,7 +340,7 @@ def test_floats_and_whole_numbers_are_themselves(value, count):
         assert of_float(below) < of_float(value) < of_float(above)
 
 
-# -------- values coded many at a time have the codes of the exact rule, which is their slow twin
+# Values coded many at a time have the codes of the exact rule, which is their slow twin.
 
 FORMATS = ("", "%d.%m.%y", "%m/%d/%Y %I:%M %p", "%H%M%S %Y%m%d", "%d-%b-%Y %H:%M:%S", "%B %Y %H")
 DATES = [
@@ -462,8 +462,6 @@ def test_few_values_and_many_have_the_same_codes(monkeypatch):
         monkeypatch.setattr(column_codes, "_FEW", 0)
 
 
-# ------------------------------------------------------------------------------------ typed values
-
 WIDE = st.integers(-(2**63), 2**63 - 1)
 NEAR = st.sampled_from([float(text) for text in BOUNDS]) | st.integers(-5, 1501).map(float)
 FLOATS = st.floats() | NEAR | NEAR.map(lambda value: math.nextafter(value, math.inf)) | st.none()
@@ -526,9 +524,6 @@ def test_times_that_no_calendar_has_are_outside(unit):
         column = Column("c", kind, "drop")
         expected = [code_of(column)(text) for text in texts_of(times, ".").to_pylist()]
         assert ColumnCodes(column).of(times).tolist() == expected
-
-
-# ----------------------------------------------------------------------- what the fast way rests on
 
 
 @fast

@@ -47,9 +47,6 @@ def discovery(privacy=PERSONS, *, epsilon="0.2", delta="1e-8", max_values=1, sou
     return Discovery(spec_of(privacy), max_values, Fraction(epsilon), Fraction(delta), sought)
 
 
-# ------------------------------------------------------------------- the guarantee, by brute force
-
-
 def outcomes(count, scale, threshold, far=12):
     """The law of what is published of one value: nothing first, then its noisy numbers from the
     threshold on, the last of them with all that lie beyond."""
@@ -145,9 +142,6 @@ def test_noisy_numbers_have_the_law_of_the_noise_and_pass_the_threshold_as_often
         assert chi_square(*pooled(counted, masses * len(pairs))) > 1e-8
 
 
-# ------------------------------------------------------------------------- numbers of persons
-
-
 def counted_in(tmp_path, rows, *, max_values, privacy=PERSONS, head="id,job", sought="values"):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
@@ -190,7 +184,7 @@ def test_one_person_more_moves_as_many_values_as_count_by_one(
     assert moved.keys() <= held
 
 
-# ------------------------------------------------- numbers, and rows of persons, by public classes
+# Numbers, and rows of persons, by public classes.
 
 SOME = (
     "3",
@@ -375,9 +369,6 @@ def test_a_value_is_a_text_that_a_list_can_hold_in_one_spelling(field, value):
 
 def test_decimals_are_one_value_whatever_their_mark_in_a_file_with_commas():
     assert {value_of(text, ",") for text in (b"1,5", b"1.5", b"01,50")} == {"1.5"}
-
-
-# ------------------------------------------------------------------------------------ the charge
 
 
 @pytest.fixture

@@ -163,9 +163,6 @@ def test_by_spark_connect_specs_of_chance_are_counted_alike(tmp_path, count):
     assert done.returncode == 0, done.stderr
 
 
-# ------------------------------------------------------------------------------------ a server
-
-
 @pytest.fixture(scope="module")
 def server():
     with postgres_running():

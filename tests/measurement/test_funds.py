@@ -489,7 +489,7 @@ def test_a_beginning_of_several_keys_gives_none_up(ledger_path):
         assert ledger.abandon("ab" * 8) == keys[1]  # the other one is not unfinished any more
 
 
-# ---------------------------------------------------- no adaptive adversary gets more than the cap
+# No adaptive adversary gets more than the cap.
 
 ORDERS = 1 + np.geomspace(1e-4, 1e4, 400)
 

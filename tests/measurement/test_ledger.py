@@ -313,7 +313,7 @@ def test_noise_of_before_there_was_a_choice_was_drawn_by_opendp():
     assert state.entries["k"].source == "OpenDP"
 
 
-# ------ runs at once never pass a cap or lose a charge, and releases testify to what was charged
+# Runs at once never pass a cap or lose a charge, and releases testify to what was charged.
 
 REAL = pytest.mark.parametrize(
     "real",
@@ -457,9 +457,6 @@ def test_a_twin_of_a_killed_run_waits_and_then_goes_on_with_its_reservation(
     assert kinds().count("reserve") == kinds().count("commit") == 1
     assert contents("r1") == contents("b")
     record_property("races", len(done))
-
-
-# ------------------------------------------------------------------------- who may change a ledger
 
 
 def test_only_planning_creates_a_ledger(tmp_path):

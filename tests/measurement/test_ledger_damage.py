@@ -455,7 +455,7 @@ def test_another_database_is_no_ledger(tmp_path, record_property):
     record_property("bad inputs", len(scripts))
 
 
-# --------------------- a release testifies to what was charged, whatever became of the ledger
+# A release testifies to what was charged, whatever became of the ledger.
 
 RELEASE = ("release", "data.csv", "--epsilon", "0.5")
 

@@ -37,9 +37,6 @@ def test_a_price_is_one_of_the_parents_currency_and_unit_too():
             check_price(account, price(), parent=replace(parent, cap=other))
 
 
-# What is charged.
-
-
 def test_every_charge_of_a_dataset_is_its_parents_too_in_one_event(panel):
     with opened(panel) as ledger:
         before = ledger.head().seq
@@ -94,9 +91,6 @@ def test_a_run_that_never_finished_stays_charged_to_both_and_is_continued_free(p
         assert spent_by(ledger) == {"panel": 2, "wave-1": 2, "wave-2": 0}
         release_of(ledger, "wave-1", "b")
         assert spent_by(ledger) == {"panel": 3, "wave-1": 3, "wave-2": 0}
-
-
-# What is on record.
 
 
 def test_registering_again_changes_nothing_and_any_difference_is_a_conflict(panel):

@@ -303,7 +303,7 @@ def test_an_odd_place_for_a_ledger_is_refused_in_our_words(town, command):
     assert "release" not in set(contents(".")) - before
 
 
-# ------- any history of a ledger agrees with a plain model of it, and the model notices mistakes
+# Any history of a ledger agrees with a plain model of it, and the model notices mistakes.
 
 DATASETS = st.sampled_from(["people", "others"])
 KEYS = st.sampled_from(["k1", "k2", "k3"])

@@ -190,7 +190,7 @@ def test_the_integers_of_a_factor_are_the_same_however_they_are_held():
     assert {factor_key(Dense(other)) for other in others} == {factor_key(Dense(matrix))}
 
 
-# --- every field of every dataclass that a release is charged for ---
+# Every field of every dataclass that a release is charged for.
 
 # What is not in the key, and why.
 LEFT_OUT = {

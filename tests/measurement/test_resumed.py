@@ -68,9 +68,6 @@ ASKED = {
 each_mechanism = pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 
 
-# When it is charged.
-
-
 def test_a_refused_run_charges_nothing_and_opens_nothing(data, monkeypatch):
     path = open_ledger(data.parent, ask())
     before = spent_on(path)
@@ -99,9 +96,6 @@ def test_the_charge_is_durable_before_the_data_is_read(data, monkeypatch):
     ((spent, kinds),) = seen
     assert kinds[-1] == "reserve"
     assert spent == math.ceil(question.guarantee.amount * 10**18) == spent_on(path)[0]
-
-
-# Once, and only once.
 
 
 @each_mechanism
@@ -202,9 +196,6 @@ def test_the_levels_of_earlier_rounds_are_taken_from_what_was_committed(data):
     assert levels[5:] == list(range(1, len(levels) - 4))
     spent = question.rounds.first_rho + sum(each.spent.rho for each in outcome.rounds)
     assert spent + question.rounds.closing_rho == question.guarantee.amount
-
-
-# Damage.
 
 
 def flipped(bit):
@@ -427,9 +418,6 @@ def test_a_run_that_could_not_be_given_up_keeps_its_parts(data, monkeypatch):
             ledger.abandon(question.key)
     assert part.read_bytes() == before
     assert spent_on(path)[1] == ["register", "reserve"]
-
-
-# Names.
 
 
 @pytest.mark.parametrize("asked", [ask, ask_tables])

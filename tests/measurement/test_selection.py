@@ -476,9 +476,6 @@ def test_distances_are_the_same_however_many_tables_are_compared_at_once(
     assert distances(exact.__getitem__, model.__getitem__, sizes) == expected
 
 
-# What may be measured.
-
-
 def tables_of_spec(text):
     return candidate_tables(compile_spec(parse(text, name="town.yaml", files={})).workload)
 

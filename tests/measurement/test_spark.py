@@ -61,8 +61,6 @@ def both(table, folder, spec, subsets, number=3):
     )
 
 
-# ---------------------------------------------------------------------------------- rows on Spark
-
 NOON = datetime.datetime(2024, 2, 29, 12, 30)
 VALUES = {
     "int8": (pa.int8(), [1, -1, None]),
@@ -165,8 +163,6 @@ def test_no_rows_are_no_counts(spark, tmp_path):
         assert_equal(found, expected)
 
 
-# ------------------------------------------------------------------------------- persons on Spark
-
 PANEL = pa.table(
     {
         "age": [k % 8 for k in range(960)],
@@ -232,8 +228,6 @@ def test_one_person_more_moves_no_table_by_more_than_max_rows(spark, tmp_path):
     less = PANEL.filter(pa.compute.not_equal(PANEL["id"], PANEL["id"][0]))
     assert max(moved(with_all, both(shuffled(less), tmp_path / "less", spec, ALL)[0])) <= 8
 
-
-# ---------------------------------------------------------------------- refused before the charge
 
 AGE = spec_of(single("age", Integers(0, 9)))
 
@@ -344,9 +338,6 @@ def test_a_spark_that_cannot_start_is_refused_before_the_charge(monkeypatch):
     monkeypatch.setattr(spark_session, "_started", fails)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     assert "could not be started; it needs Java 17" in refusal("spark:a.parquet")
-
-
-# ------------------------------------------------------------------------------- whole commands
 
 
 @pytest.fixture

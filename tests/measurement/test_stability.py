@@ -293,8 +293,6 @@ def test_one_person_moves_every_table_by_max_rows_at_most(tmp_path, record_prope
     fuzz(persons(tmp_path), record_property, examples=examples)
 
 
-# The same in other sources.
-
 NAMES = damage.HEADER.decode().strip().split(",")
 PLAIN_HEADER = [name for name, content in SMALL.items() if content.startswith(damage.HEADER)]
 COMMA = Dialect(b",", b'"', False)

@@ -35,9 +35,6 @@ from dpquery.spec.spec import Rows
 ALL = [SPEC, REPLACE, DECLARED, PERSON]
 
 
-# What it costs.
-
-
 def spent_by(levels, budget):
     """The rho of all parts of a run whose levels rise where they are told to."""
     left, level, total = budget.rounds_rho, 0, budget.first_rho + budget.closing_rho
@@ -188,9 +185,6 @@ def test_of_more_items_than_eight_the_distance_is_measured_together():
     assert 1 not in replace(rounds, candidates=replace(candidates, asked=((),))).sizes
 
 
-# What is refused, and when.
-
-
 def test_noise_that_cannot_be_drawn_and_sums_are_refused_from_public_inputs():
     with pytest.raises(SpecError, match="smaller epsilon"):
         ask_tables(epsilon=10**8)
@@ -289,9 +283,6 @@ def tables_of_rows(question, rows=ROWS):
     }
 
 
-# The total.
-
-
 def test_a_total_is_estimated_from_all_first_tables_unless_it_is_declared(data):
     question = ask_tables()
     outcome = question.rounds.measured(measured(data, question).values)
@@ -311,9 +302,6 @@ def test_a_declared_number_that_is_not_exact_is_weighed_with_the_noisy_one():
     steps = np.zeros(11, dtype=np.int64)
     for rows, total in ((Rows(1000, exact=False), pytest.approx(1000, rel=0.02)), (None, 1)):
         assert ask_tables(epsilon="0.0001", rows=rows).rounds.decoded([steps]).total == total
-
-
-# What can be seen.
 
 
 def test_a_committed_vector_is_laid_out_as_documented(data):

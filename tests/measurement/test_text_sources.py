@@ -64,9 +64,6 @@ def replaced(spec, file):
     return replace(spec, file=file)
 
 
-# ------------------------------------------------------------------------------ one line a record
-
-
 @FUZZ
 @given(
     body=MESSY, file=st.sampled_from(DIALECTS), width=st.integers(1, 3), piece=st.integers(1, 60)
@@ -129,8 +126,6 @@ def test_a_decimal_comma_makes_a_point_no_number(tmp_path):
     assert tables[1,].tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 1]
     assert tables[2,].tolist() == [2, 1, 0]
 
-
-# --------------------------------------------------------------------------- line feeds in quotes
 
 TEXTS = st.lists(st.sampled_from(['"', ",", "\n", "\r\n", "\r", "a", "1", " ", "M"]), max_size=6)
 ROWS = st.lists(st.tuples(*[TEXTS.map("".join)] * 2).filter(any), max_size=8)
@@ -242,8 +237,6 @@ def test_memory_stays_bounded_within_a_quote_that_never_ends():
         list(text_files.chunks(Endless(), 2**18, dialect_of(QUOTED)))
 
 
-# -------------------------------------------------------------------------------------- encodings
-
 LETTERS = Categorical(("Ä", "é€", "x"), ("1", "2", "3"))
 ENCODED = [
     *(("utf-8", "utf-8"), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le")),
@@ -319,8 +312,6 @@ def test_utf_16_of_an_odd_length_is_an_error_after_the_header(tmp_path):
         tabulate(path, spec=spec, subsets=[()])
 
 
-# ----------------------------------------------------------------------------------- what is said
-
 HEADERS = [
     (b"sex;age;x\n", FileFormat(), 'delimiter: ";"'),
     (b"sex\tage\n", FileFormat(delimiter=";"), "delimiter: tab"),
@@ -366,9 +357,6 @@ def test_a_packed_file_that_is_cut_or_changed_is_an_error_at_its_end(tmp_path, s
     path.write_bytes(b"sex\nyes\n")
     with pytest.raises(DataError, match="not a header"):
         check_header(path, spec)
-
-
-# ---------------------------------------------------------------------------------- several files
 
 
 @pytest.fixture

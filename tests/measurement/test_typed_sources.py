@@ -112,8 +112,6 @@ def test_numbers_have_the_decimal_mark_that_the_spec_declares():
     assert texts_of(pa.array(["1.5"]), ",") == [b"1.5"]
 
 
-# -------------------------------------------------------------------------- rows as those of a CSV
-
 KINDS = {"sex": pa.string(), "age": pa.int32(), "income": pa.float64(), "w": pa.bool_()}
 KINDS |= {"b": pa.dictionary(pa.int8(), pa.string()), "extra": pa.string()}
 FREE = st.text(st.sampled_from('MF Än",\n\r\0;'), max_size=4)
@@ -236,8 +234,6 @@ def test_a_table_in_parts_of_every_kind_is_one_table(tmp_path):
     with pytest.raises(DataError, match="named twice"):
         check_header([*locations, locations[-1]], spec)
 
-
-# ---------------------------------------------------------------------- refused before the charge
 
 AGE = spec_of(single("age", Integers(0, 1)))
 NESTED = [

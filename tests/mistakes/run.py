@@ -69,9 +69,6 @@ Tests = Mapping[str, tuple[float, frozenset[str]]]
 Done = subprocess.CompletedProcess[str]
 
 
-# --- what tests execute ---------------------------------------------------------------------------
-
-
 def executed() -> Tests:
     """Return the CPU seconds of every test, and the functions of the product that it enters."""
     lines = [line for file in MAP.glob("*.jsonl") for line in file.read_text().splitlines()]
@@ -146,9 +143,6 @@ def near(base: str) -> int:
         return 0
     of_others = [test for test in tests if test.partition("::")[0] not in files]
     return pytest.main(["-q", "-m", "not slow", *files, *of_others])
-
-
-# --- mistakes -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -227,9 +221,6 @@ def unknown_names(source: str) -> set[str]:
             if symbol.is_global() and symbol.is_referenced()
         }
     return used - known
-
-
-# --- copies ---------------------------------------------------------------------------------------
 
 
 def original(folder: Path, *, compiled: Sequence[str] = ("dpquery",)) -> Path:
@@ -356,9 +347,6 @@ def _run_here(folder: Path, program: str, arguments: list[str], printed: Sequenc
     settings.register_profile("mistake", phases=phases, report_multiple_bugs=False)
     settings.load_profile("mistake")  # that it fails is enough: no smaller example is looked for
     sys.exit(importlib.import_module(program).main())
-
-
-# --- trying mistakes ------------------------------------------------------------------------------
 
 
 @dataclass

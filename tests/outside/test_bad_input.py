@@ -15,9 +15,6 @@ from town import ANY_PLAN, CSV, PERSON_SPEC, SPEC, kinds, ok, refused, run, spen
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
 
-# ------------------------------------------------------------------------------------- the spec
-
-
 @pytest.fixture(autouse=True)
 def tried(record_property):
     """Count what was tried: every test here tries one bad input at least."""
@@ -55,9 +52,6 @@ def test_ranges_too_many_to_be_held_are_refused_with_their_number(town):
 
 def test_a_plan_that_cannot_be_written_is_a_message(town):
     assert "nowhere/x.plan" in refused("plan", "workload.yaml", "--out", "nowhere/x.plan", code=2)
-
-
-# ---------------------------------------------------------------------------------- the options
 
 
 @pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "1e400", "1e-400", "one", "", "1e7"])
@@ -130,9 +124,6 @@ def test_a_sweep_that_is_no_list_of_epsilons_is_refused_with_the_form(town, swee
 
 def test_epsilon_has_no_default(town):
     assert "--epsilon" in refused("release", "data.csv", code=2)
-
-
-# ------------------------------------------------------------------------------------- the data
 
 
 @pytest.mark.parametrize(
@@ -240,9 +231,6 @@ def test_an_epsilon_that_leaves_no_noise_to_draw_is_refused_before_anything_is_c
     assert kinds() == ["register"]
 
 
-# ----------------------------------------------------------------------------- the release folder
-
-
 def test_another_release_in_the_folder_is_kept_unless_replace_is_given(town):
     ok(*RELEASE)
     other = ("release", "data.csv", "--epsilon", "0.5")
@@ -287,9 +275,6 @@ def test_error_report_on_a_damaged_release_says_so(town):
         assert "damaged" in refused("error-report", code=2)
         path.write_bytes(whole)
     ok("error-report")
-
-
-# ----------------------------------------------------------------------------------- the ledger
 
 
 def test_a_ledger_that_does_not_know_the_dataset_is_refused(town):

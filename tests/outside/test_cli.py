@@ -534,9 +534,6 @@ def test_four_values_are_all_shown(town):
     assert "N, E, S, W " in ok("plan", "workload.yaml", *QUICK, "--why").out
 
 
-# Specs to start from.
-
-
 @pytest.mark.parametrize("text", [SHORT_STARTER, STARTER])
 def test_what_init_writes_is_valid_by_the_schema_it_writes(text):
     jsonschema.validate(yaml.safe_load(text), schema())

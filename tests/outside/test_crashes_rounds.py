@@ -270,9 +270,6 @@ def test_a_run_that_is_killed_every_time_draws_nothing_again(towns, kind, record
 # Whatever stops the writing of a release or of a file, what was there stays whole.
 
 
-# ------------------------------------------------------------------------------- a folder
-
-
 def failing(problem, *, after):
     left = itertools.count()
 
@@ -353,9 +350,6 @@ def test_the_manifest_is_written_last(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", noted)
     release(tmp_path / "out")
     assert order[-1] == ("release.json", 5)
-
-
-# ------------------------------------------------------------------------------- one file
 
 
 def fail_halfway(path):

@@ -397,7 +397,7 @@ def test_what_cannot_be_drawn_is_refused_and_nothing_is_written(town, monkeypatc
     assert "draws for fewer items with --items" in refused("replicates", "--out", "other", code=2)
 
 
-# --------------------------- A real data set end to end: errors and intervals mean what they say
+# A real data set end to end: errors and intervals mean what they say.
 
 ROOT = Path(__file__).parents[2]
 ADULT = ROOT.parent / "shared" / "data" / "adult.csv"
@@ -498,7 +498,7 @@ def test_two_releases_of_adult_err_about_as_predicted(folder):
     check(*compared, rmse_within=0.15, coverage_within=0.04)
 
 
-# ------------------------------ answers of random specs, against least squares written out densely
+# Answers of random specs, against least squares written out densely.
 
 RELEASES = 200
 SLICES = """\

@@ -211,9 +211,6 @@ def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
     record_property("bad inputs", tried)
 
 
-# --------------------------------------------------------------------- from the command line
-
-
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
 
@@ -269,9 +266,6 @@ def test_words_of_a_plan_never_reach_the_terminal_as_commands(town):
     plan["spec"]["text"] = "dataset: ["
     Path("dpquery.plan").write_text(json.dumps(plan))
     assert "\x1b" not in refused(*RELEASE, code=2)
-
-
-# ---------------------------------------------------------- small files, unreasonable demands
 
 
 def wide_spec(domain, workload):
@@ -392,7 +386,7 @@ def test_a_plan_that_is_no_file_is_refused_at_once(town, kind):
     assert "dpquery.plan cannot be read" in said.err
 
 
-# ----- whatever is typed after a command: exit 2 or another documented code, and no file is lost
+# Whatever is typed after a command: exit 2 or another documented code, and no file is lost.
 
 NUMBERS = (
     "nan", "-1", "0x1", "1e400", "1e-400", "", "٣", "1/3", "--", "true", "9" * 5000, "1e7",

@@ -190,9 +190,6 @@ def test_every_fact_of_a_manifest_may_be_anything(released, kind, record_propert
     record_property("bad inputs", tried)
 
 
-# -------------------------------------------------------------------------- outside the folder
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
@@ -241,9 +238,6 @@ def test_errors_of_a_rehearsal_are_never_negative(released, figure):
     done = run("error-report", "bad")
     assert done.code == 2
     assert f"its rap.simulated.{figure} is none" in done.err
-
-
-# ---------------------------------------------------------------------------- what is shown
 
 
 DRAWN = {"small", "circle", "rect", "path", "h4", "ul", "li", "details", "summary"}
@@ -299,9 +293,6 @@ def test_words_of_a_folder_are_never_markup_nor_commands(released, kind):
     assert not set(Path("page.html").read_text()) & set("\x1b\x9b\u202e")
     if Path("answers/statement.md").exists():
         assert not set(Path("answers/statement.md").read_text()) & set("<\x1b\x9b\u202e")
-
-
-# ---------------------------------------------------------- small files, unreasonable demands
 
 
 def bomb_values(kind):
@@ -421,7 +412,7 @@ def test_figures_too_small_to_be_drawn_and_numbers_that_are_missing_are_refused(
         assert "damaged" in done.err
 
 
-# -------------------- any bytes as the data: released, or refused for their header, in known words
+# Any bytes as the data: released, or refused for their header, in known words.
 
 DECLARED = "age|sex|region|income|name"
 HINTS = (

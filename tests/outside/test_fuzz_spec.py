@@ -284,9 +284,6 @@ def test_the_schema_knows_what_goes_with_a_sample(validator, threshold):
 WORKLOADS = sorted((Path(__file__).parents[2] / "workloads").glob("*.yaml"))
 
 
-# ------------------------------------------------------------------------------ bytes
-
-
 def mutants_of(texts, count, seed):
     draw = chance(seed)
     for _ in range(count):
@@ -314,8 +311,6 @@ def test_damaged_bytes_of_specs_are_read_or_refused_by_place(tmp_path, record_pr
 def test_damaged_bytes_of_every_workload_are_read_or_refused(workload, tmp_path, record_property):
     check_bytes([workload.read_bytes()], 40, tmp_path, record_property)
 
-
-# -------------------------------------------------------------------- what YAML makes possible
 
 HEAD = SPEC.split("workload:")[0]
 YAML = {
@@ -390,8 +385,6 @@ def test_a_spec_that_is_no_file_is_refused_at_once(town, kind):
         assert "odd.yaml cannot be read" in said.err
 
 
-# ---------------------------------------------------------- few bytes, unreasonable demands
-
 WIDE = "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\ndomain:\n"
 ZIP = f"{WIDE}  zip: {{range: [0, 999999]}}\nworkload:\n"
 
@@ -450,9 +443,6 @@ def test_very_many_groups_and_ranges_are_numbered_at_once(town, what):
     first_and_last = {(max(0, -((30 - code) // 3)), code // 3) for code in range(59_998)}
     at_the_end = {-((30 - code) // 3) for code in range(59_998, 60_028)}
     assert int(classes.max()) + 1 == len(first_and_last | at_the_end) + 1
-
-
-# --------------------------------------------------------------------------- questions
 
 
 def test_damaged_questions_are_answered_or_refused_by_place(town, record_property):

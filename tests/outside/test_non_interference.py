@@ -332,9 +332,6 @@ def failed_alike(content=None, *, charged):
     return done.err
 
 
-# --------------------------------------------------------------------- found before the charge
-
-
 def test_every_file_without_a_header_is_refused_in_the_same_words(town, record_property):
     messages = {name: failed_alike(own, charged=False) for name, own in NO_HEADERS.items()}
     assert "is empty" in messages.pop("nothing")  # as its size says
@@ -386,9 +383,6 @@ def test_what_is_no_regular_file_is_refused_without_waiting_for_it(town, record_
 def test_a_file_that_may_not_be_read_is_refused(town, monkeypatch):
     opened_by_tabulate(monkeypatch, fails(PermissionError(13, CANARY, CANARY)))
     assert "may not be read by you" in failed_alike(charged=False)
-
-
-# --------------------------------------------------------------------- found after the charge
 
 
 class Breaking(io.FileIO):
@@ -522,9 +516,6 @@ def test_a_line_without_an_end_takes_no_memory(town):
         file.write(PLAIN)
         file.truncate(2**26)  # holes: read as NUL
     ok(*RELEASE)
-
-
-# --------------------------------------------------------------------- errors of our own
 
 
 FAILURES = [

@@ -153,8 +153,6 @@ curator.draw = spill
     assert holding(left_behind(place), *counts_of(MANY)) == ["tmp/spilt.npy"]
 
 
-# ------------------------------------------------------------------------- what Python is told
-
 PLACES = [Path(folder) for folder in ("/tmp", "/var/tmp", "/dev/shm") if Path(folder).is_dir()]  # noqa: S108
 LOUD = {"PYTHONWARNINGS": "always", "PYTHONFAULTHANDLER": "1", "PYTHONDEVMODE": "1"}
 ENVIRONMENTS = {
@@ -210,8 +208,6 @@ def test_whatever_python_is_told_it_says_nothing_of_the_data(
     assert not holding(new_files(before))
     record_property("neighbours", len(results) - 1)
 
-
-# ------------------------------------------------------------------------- the terminal
 
 SLOW = """
 import time

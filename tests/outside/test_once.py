@@ -350,7 +350,7 @@ def test_a_release_at_a_larger_delta_than_declared_says_so(here):
     assert "delta 1e-5 is above the 1e-6 that the spec declares" in run(*gaussian, 1e-5).err
 
 
-# ------------ killed before any of its system calls, or refused any of them, a run loses nothing
+# Killed before any of its system calls, or refused any of them, a run loses nothing.
 
 needs_a_compiler = pytest.mark.skipif(failing_calls() is None, reason="needs cc, on Linux")
 

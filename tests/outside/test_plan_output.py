@@ -397,7 +397,7 @@ def test_what_is_neither_plan_nor_spec_is_refused(town, name, content, message):
     assert message in refused("compare", "dpquery.plan", name, code=2)
 
 
-# ----------- the commands as Python functions: light to import, and the same as the command line
+# The commands as Python functions: light to import, and the same as the command line.
 
 VISITS = """
 dataset: {id: visits, version: 1}

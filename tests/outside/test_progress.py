@@ -80,9 +80,6 @@ def test_a_process_of_its_own_reports_to_nobody(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-# ------------------------------------------------------------------------- stages of a longer work
-
-
 def test_shares_of_stages_are_of_the_whole_and_never_fall():
     lines = []
     with reporting(lines.append), stage("", 0.5, 1.0):
@@ -153,9 +150,6 @@ def test_commands_say_in_words_what_they_do_with_shares_and_nothing_of_the_recor
     for command in ("release", "answer"):
         assert first[command] == more[command]
         assert [line.done for line in first[command]] == [line.done for line in more[command]]
-
-
-# ------------------------------------------------------------------------------ shares never fall
 
 
 def test_the_share_of_a_work_never_falls_and_is_one_at_most():

@@ -317,9 +317,6 @@ def test_later_answers_have_extra_columns_too_whatever_the_release_has(town):
     assert "did you mean 'consistent'?" in wrong
 
 
-# ------------------------------------------------------------------------- graphical model
-
-
 @pytest.mark.skipif(find_spec("mbi") is not None, reason="the extra mbi is installed")
 def test_a_graphical_model_without_the_extra_is_refused_before_the_charge(town):
     message = refused(*RELEASE, "--also", "graphical", code=2)

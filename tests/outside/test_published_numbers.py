@@ -140,8 +140,6 @@ def released(name, epsilon, number):
     return ok(*asked(name, epsilon, number))
 
 
-# ---------------------------------------------------------- covariances, and tables that agree
-
 INTERCHANGEABLE = """\
 dataset: {id: areas}
 privacy: {unit: row, delta: 1e-9}

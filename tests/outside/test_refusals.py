@@ -318,7 +318,7 @@ def test_a_mistake_is_met_with_place_cause_and_remedy(released, files, command, 
     assert charges() == 1
 
 
-# ----- A plan is input from outside: whatever it holds, it is refused before anything is charged
+# A plan is input from outside: whatever it holds, it is refused before anything is charged.
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 

@@ -190,9 +190,6 @@ def test_the_ledger_on_disk_holds_the_noisy_measurement_and_public_facts_only(re
         assert set(json.loads(line)) <= allowed
 
 
-# ------------------------------------------------------------------- what the parts say of errors
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("place", "noise"),

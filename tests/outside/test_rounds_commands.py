@@ -88,9 +88,6 @@ def compiled():
     return compile_spec(spec())
 
 
-# ------------------------------------------------------------------------------- either
-
-
 @pytest.mark.nightly
 def test_what_is_preferred_is_released_without_being_asked_for(kind):
     done = ok(*RELEASE, "--json")
@@ -227,9 +224,6 @@ def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, u
     assert "nothing was charged" in ok(*RELEASE).err
 
 
-# ------------------------------------------------------------------------------- RAP alone
-
-
 def test_another_release_number_pays_and_draws_afresh(rap_town):
     ok(*RELEASE)
     ok(*RELEASE, "--release-number", "2", "--out", "second")
@@ -305,9 +299,6 @@ def test_relaxed_rows_that_would_not_fit_are_refused_before_anything_is_charged(
     with mock.patch("dpquery.measurement.rounds.queries.MAX_RAP_FIT_NUMBERS", 2**20 * 12):
         assert "relaxed rows" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]
-
-
-# ------------------------------------------------------------------------------- tables alone
 
 
 def test_the_manifest_and_the_statement_say_what_was_chosen_and_measured(town):

@@ -79,8 +79,6 @@ def test_a_value_that_no_line_can_hold_is_refused_by_its_label():
         code_texts(column)
 
 
-# ------------------------------------------------------------------------------- the records
-
 DOMAIN = Domain(
     (
         Attribute("age", (Column("age", Integers(0, 9), "drop"),)),
@@ -236,9 +234,6 @@ def test_another_file_in_the_way_is_kept(tmp_path):
         written(path)
     assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
     assert path.read_text() == "precious"
-
-
-# ------------------------------------------------------------------------------- the command
 
 
 @pytest.fixture(scope="module")

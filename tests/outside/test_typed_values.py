@@ -48,9 +48,6 @@ DAYS = [
 ]
 
 
-# ------------------------------------------------------------------------------- periods
-
-
 @pytest.mark.parametrize("by", PERIOD_KINDS)
 def test_periods_are_those_of_pandas(by):
     periods = pd.DatetimeIndex(DAYS).to_period(FREQUENCY[by])
@@ -91,9 +88,6 @@ def test_periods_reach_to_both_ends_of_the_calendar(by):
 )
 def test_what_is_no_period_is_none(text):
     assert named_period(text) is None
-
-
-# ------------------------------------------------------------------------------- formats
 
 
 FORMATS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d%b%Y", "%B %d, %Y", "%d-%b-%y"]
@@ -151,9 +145,6 @@ def test_reading_is_total(text, written, day):
         assert isinstance(date_format.read(written), date | None)
         again = date_format.read(date_format.write(day))
         assert again is None or again.month in (day.month, 1)
-
-
-# ------------------------------------------------------------------------------- columns
 
 
 def dates(by, first=date(2012, 12, 5), last=date(2014, 2, 10), text=""):
@@ -454,8 +445,6 @@ def written_arrow(path, table, *, stream=False):
     return path
 
 
-# ---------------------------------------------------------------------------- times with a zone
-
 BERLIN_NIGHTS = ["2019-12-31 23:30", "2020-01-01 00:30", "2020-01-31 23:59:59", "2020-02-01"]
 
 
@@ -534,7 +523,7 @@ def test_moments_of_a_database_are_refused_before_the_charge(tmp_path, how):
     assert "charge stands" not in str(refused.value)
 
 
-# ------------------------------------------------------------ values that their type does not allow
+# Values that their type does not allow.
 
 
 def raw(kind, numbers, size):
@@ -629,8 +618,6 @@ def test_an_arrow_file_whose_offsets_are_damaged_is_still_refused(tmp_path):
     with pytest.raises(DataError, match="could not be read to its end"):
         released(tmp_path, tmp_path / "d.arrow")
 
-
-# ------------------------------------------------------------ times of databases
 
 MOMENTS = ["2001-01-01", "2001-01-31 23:59:59", "1999-12-31", "infinity", "-infinity", None]
 

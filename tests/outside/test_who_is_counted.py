@@ -331,9 +331,6 @@ def test_identity_shows_rising_codes_and_as_many_as_it_says():
     assert len(own) == len(shown)
 
 
-# Beginning to end.
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder of one's own with a ledger; the working directory."""
@@ -441,7 +438,7 @@ def test_a_threshold_over_twenty_columns_is_answered_from_their_table(tmp_path):
     assert exact(data, parse(one_item(domain, union), name="w", files={})) == expected
 
 
-# ---------------------- rows are one person's where their ids would be one value, in whatever type
+# Rows are one person's where their ids would be one value, in whatever type.
 
 WORKLOAD = ["{name: t, product: {x: identity}}", "{name: n, product: {}}"]
 

@@ -38,9 +38,6 @@ def estimates_alone(monkeypatch):
     monkeypatch.setattr(MechanismRequest, "compared", ("rap",))
 
 
-# The choice.
-
-
 @pytest.mark.slow
 def test_the_choice_goes_both_ways_with_relaxed_rows(small, monkeypatch):
     monkeypatch.setattr(runs, "RapProjection", RapProjection)
@@ -164,8 +161,6 @@ def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
     assert error_words(rap).endswith("RMSE 1 and largest error 1 in 1 run on it")
 
 
-# Where nothing is rehearsed.
-
 UNBIASED = REHEARSAL_SPEC.replace("prefer: closest\n", "")
 WITHOUT = {
     "no rows": REHEARSAL_SPEC.replace(", rows: about 2000", "").replace("prefer: closest\n", ""),
@@ -224,9 +219,6 @@ def test_unbiased_answers_are_never_traded_for_rap(small):
     assert plan("--epsilon", "0.01", "--mechanism", "rap")["rap"]["preferred"] is True
 
 
-# The figures of both sides.
-
-
 @pytest.mark.nightly
 def test_a_weighted_rmse_is_called_so_where_items_weigh_differently(small):
     def shown():
@@ -261,9 +253,6 @@ def test_the_linear_figures_are_those_of_the_better_selection(small, epsilon, no
     else:  # takes more of the budget than RAP does, and is set beside it for as much
         assert shown["rap"]["linear_rmse"] > figures["weighted_rmse"]
     assert shown["rap"]["linear_max_error"] > figures["max_std_error"]
-
-
-# The plan file.
 
 
 def test_a_plan_with_a_rehearsal_is_read_as_it_was_written(town):

@@ -84,9 +84,6 @@ def _dense(strategy, workload):
     return dense_strategy(strategy.measurements), dense_workload(workload)[0]
 
 
-# The populations.
-
-
 def test_attributes_of_a_tree_follow_an_earlier_one_in_their_share_of_the_records():
     rng = np.random.default_rng(3)
     codes = AttributeTree((0.0, 1.0, 0.5), (1.0,)).draw((6, 3, 2, 6), 40_000, rng)
@@ -116,9 +113,6 @@ def test_a_public_file_gives_any_table(small):
     assert whole.shape == COMPILED.workload.shape_of_domain
     assert np.array_equal(whole.sum(axis=(1, 2, 3)), proxy.table((0,)))
     assert whole.sum() == proxy.records == 1500
-
-
-# The rehearsal.
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -185,9 +179,6 @@ def test_what_is_simulated_on_a_public_file_is_what_a_release_of_it_errs(small):
         errors.append(math.sqrt(np.mean(squares)))
     # The file has three quarters of the declared rows: its release errs a little less.
     assert 0.5 * best["rmse"] < np.mean(errors) * 4 / 3 < 2 * best["rmse"]
-
-
-# The plan and the release.
 
 
 def test_the_closest_answers_are_a_column_of_the_release(small):
@@ -421,7 +412,7 @@ def test_simulated_errors_are_shown_with_how_far_off_they_were_on_data():
         assert 0.78 <= np.mean([low - 0.05 <= each < high + 0.05 for each in off]) <= 0.95
 
 
-# ------------- what is too large to be rehearsed is judged on a part of it, in time, and says so
+# What is too large to be rehearsed is judged on a part of it, in time, and says so.
 
 
 def wide_spec(attributes, values=3, ways=2):

@@ -49,9 +49,6 @@ def stage():
     ).rap
 
 
-# Time.
-
-
 def test_of_a_mechanism_that_was_asked_for_the_first_run_is_finished_once(stage, monkeypatch):
     limited, ends = dataclasses.replace(stage, end=-1.0), []
 
@@ -77,9 +74,6 @@ def test_what_has_lost_already_is_not_run_again(stage, monkeypatch, errors, runs
     monkeypatch.setattr(simulated_runs, "_run", run)
     done = simulated_runs.rehearse(stage, None, seeds=range(3), lost=1.25)
     assert (len(done.runs), done.stopped) == (runs, False)
-
-
-# The search.
 
 
 @pytest.mark.parametrize("start", [(16, 1), (1, 1), (8, 8), (4, 20)])
@@ -187,9 +181,6 @@ def test_a_search_that_was_not_finished_is_told(small, monkeypatch):
     assert "the search for RAP's settings was not finished" in seen["remark"]
 
 
-# One run.
-
-
 def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
     blocks = COMPILED.workload.blocks
     weights = tuple(float(k + 1) for k in range(len(blocks)))
@@ -263,9 +254,7 @@ def test_the_rule_measures_more_where_there_is_more_signal():
     assert not few.adaptive
 
 
-# ------- what stands in for the data is public: a file, an earlier release, or the default prior
-
-# The three kinds.
+# What stands in for the data is public: a file, an earlier release, or the default prior.
 
 
 def answers_of(codes, rows):
@@ -496,9 +485,6 @@ def test_tables_of_every_value_are_found_in_what_was_released(predicates, subset
     assert values == subset
     if subset:
         assert np.array_equal(table, counts)
-
-
-# Records drawn from tables.
 
 
 def test_records_follow_the_tables_they_are_drawn_from():

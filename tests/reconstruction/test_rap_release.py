@@ -114,9 +114,6 @@ def release(folder, rap=RAP):
     return load_report(folder)
 
 
-# --------------------------------------------------------------------- the release room
-
-
 def test_answers_without_errors_have_null_columns_and_say_so_in_their_flag(tmp_path):
     release(tmp_path / "out")
     for item in ITEMS:
@@ -273,9 +270,6 @@ def test_the_page_draws_estimates_without_intervals_and_no_chart_of_errors(tmp_p
     drawn = {item.name: item.cells for item in report.items}
     assert np.isnan(drawn["pyramid"].low).all()
     assert not drawn["pyramid"].error_bars
-
-
-# --------------------------------------------------------------------- relaxed rows
 
 
 def test_relaxed_rows_are_read_by_name_in_one_line(tmp_path):

@@ -165,9 +165,6 @@ def test_of_whole_runs_they_are_unbiased_and_their_intervals_cover(epsilon):
     assert (np.abs(errors) < 1.959964).mean() == pytest.approx(0.95, abs=0.015)
 
 
-# In a release.
-
-
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbiased") / "town"

@@ -58,9 +58,6 @@ def cells(path):
         return list(csv.reader(file))
 
 
-# ------------------------------------------------------------------------------------- the files
-
-
 def test_the_same_release_gives_the_same_bytes_and_is_left_as_it_is(town):
     before, first = contents("release"), contents("package")
     ok("package", "--out", "again", *BOTH)
@@ -118,9 +115,6 @@ def test_no_cell_is_a_formula(template):
     texts = [cell for path in paths for row in cells(path) for cell in row]
     assert [text for text in texts if FORMULA.match(text) and not NUMBER.fullmatch(text)] == []
     assert {"'=1+1", "'@SUM(A1)", "'+49 30", "'-x", "'-2 to -1", "'=odd name", "-2"} <= {*texts}
-
-
-# ---------------------------------------------------------------------------------- the metadata
 
 
 def test_every_cell_is_as_the_data_package_says(template, described):
@@ -267,9 +261,6 @@ def test_to_is_included_and_below_is_not(template):
     assert "income_to" not in names
 
 
-# ------------------------------------------------------------------------------------- the pages
-
-
 class Tags(HTMLParser):
     """Counts what a page opens and closes, and what it would load or run."""
 
@@ -322,9 +313,6 @@ def test_the_registry_entry_is_one(template):
 
 
 # Where a package may go, what it may be made of, and what does not depend on what it says.
-
-
-# ------------------------------------------------------------------------------- what is refused
 
 
 def test_what_is_in_the_way_is_kept(town):
@@ -381,9 +369,6 @@ def test_columns_of_lists_are_no_package(town):
     lists = table.set_column(0, table.schema.field(0).name, pa.array([[1.0]] * len(table)))
     pq.write_table(lists, path, compression="snappy")
     assert "is damaged" in refused("package", "--out", "other", "--also", "csv", code=2)
-
-
-# ------------------------------------------------------------------------------ what depends on it
 
 
 def test_about_changes_no_plan_no_number_and_no_key(template, tmp_path):

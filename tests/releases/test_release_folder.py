@@ -333,9 +333,6 @@ def test_a_description_cannot_break_the_statement():
 
 # Every query of an item is one row: declared labels in domain order, and the error it is worth.
 
-
-# ------------------------------------------------------------------------------- the slow twin
-
 MONDAYS = [date(2012, 12, 24), date(2012, 12, 31), date(2013, 1, 7), date(2013, 1, 14)]
 
 
@@ -436,9 +433,6 @@ def rows_of(item, rows=1 << 18):
     return pa.Table.from_batches(batches, columns.schema)
 
 
-# ------------------------------------------------------------------------------- rows and labels
-
-
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_labels_agree_with_a_row_by_row_twin(item):
     rows = rows_of(item).to_pylist()
@@ -494,9 +488,6 @@ def test_answers_of_the_wrong_tables_are_refused():
     for wrong in (list(answers(item))[:-1], list(answers(item))[::-1]):
         with pytest.raises(ValueError, match="no answers for table"):
             list(layout(item, DOMAIN).batches(iter(wrong)))
-
-
-# ------------------------------------------------------------------------------- errors
 
 
 def test_relative_errors_and_flags_follow_the_convention():

@@ -35,9 +35,6 @@ def item(report, name):
     return next(item for item in report.items if item.name == name)
 
 
-# ------------------------------------------------------------------------------- figures
-
-
 def test_items_come_in_spec_order_with_their_errors(report):
     assert [item.name for item in report.items] == [item.name for item in ITEMS]
     assert report.queries == sum(item.size for item in ITEMS)
@@ -109,9 +106,6 @@ def test_the_terminal_gets_rows_and_a_headline(report):
     text = "\n".join(headline(report))
     for words in ("people, version 7", "ε = 1 at δ = 1e-9", "at most 1.250 times the least error"):
         assert words in text
-
-
-# ------------------------------------------------------------------------------- damage
 
 
 def test_a_folder_that_is_no_release_is_told_apart(tmp_path):
@@ -232,9 +226,6 @@ def test_a_damaged_manifest_says_which_fact_is_wrong(tmp_path, place, value, fac
         load_report(tmp_path / "out")
 
 
-# ------------------------------------------------------------------------------- the page
-
-
 def test_the_page_needs_no_network_and_no_script(report):
     text = page(report)
     assert re.findall(r"https?:|//\w|@import|url\(|<script|<link|<img|<iframe", text) == []
@@ -286,9 +277,6 @@ def test_a_page_without_a_curve_has_no_empty_section(tmp_path):
     assert "Error against privacy" not in text
     assert "<h2>All items</h2>" in text
     assert 'href="#curve"' not in text
-
-
-# ------------------------------------------------------------------------------- scales
 
 
 @pytest.mark.parametrize("values", [[0.0], [5.0], [-3.0, 9.0], [-2e9, -1e9], [1e-9, 2e-9]])
@@ -352,7 +340,7 @@ def test_the_curve_marks_this_release():
     assert "this release" in chart
 
 
-# ---------- the page of the report: what it calls things, what stands first, what its links hold
+# The page of the report: what it calls things, what stands first, what its links hold.
 
 SPEC = """\
 about: {title: "Who <lives> where", contact: "a@b.example", period: "2025", area: "Here"}

@@ -53,9 +53,6 @@ def item_of(report, name):
     return next(item for item in report.items if item.name == name)
 
 
-# ------------------------------------------------------------------------------- kinds
-
-
 def test_every_shape_has_its_kind_of_picture(report, parts):
     assert [item.name for item in report.items] == [*parts] == [*KINDS_OF_SHAPES]
     kinds = {name: re.search(r'data-kind="([^"]+)"', part)[1] for name, part in parts.items()}
@@ -91,9 +88,6 @@ def test_sums_are_drawn_in_their_unit_and_thresholds_say_what_is_counted(parts):
     assert "Counted are records that meet any of the conditions." in parts["either"]
 
 
-# ------------------------------------------------------------------------------- texts
-
-
 def test_texts_of_an_axis_are_different_inside_and_apart_in_the_narrowest_window(report):
     text = page(report)
     axes = level_axes(text)
@@ -127,9 +121,6 @@ def test_days_are_marked_from_a_week_to_centuries():
 
 def test_close_marks_differ():
     assert [tick.text for tick in written([1.00001, 1.00002])] == ["1.00001", "1.00002"]
-
-
-# ------------------------------------------------------------------------------- honesty
 
 
 def value_of(part):
@@ -256,9 +247,6 @@ def test_without_error_bars_no_interval_is_drawn_and_the_page_says_so(report):
     part = articles(replace(report, items=(bare,)))["hours"]
     assert "band" not in part.replace("the band", "")
     assert "This release has no error bars" in part
-
-
-# ------------------------------------------------------------------------------- access
 
 
 def test_everything_can_be_reached_and_read_without_a_picture(report):

@@ -217,9 +217,6 @@ def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPa
     assert message.startswith("w.yaml:15:23: this makes 30 tables or more")
 
 
-# Files.
-
-
 def test_files_outside_the_folder_are_never_read(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("a\n")
     folder = tmp_path / "specs"

@@ -56,9 +56,6 @@ def tables(item: str) -> tuple[Table, ...]:
     return workload(f"  - {{name: it, {item}}}\n").items[0].tables
 
 
-# Predicate sets, as sets of codes.
-
-
 SETS = [
     ("sex", "identity", [[0], [1]]),
     ("state", "identity", [[0], [1], [2], [3]]),
@@ -135,9 +132,6 @@ def test_conditions_are_labelled_in_declared_words(condition: str, label: str) -
     ((_, predicates),) = table(f"product: {{}}, where: {{{condition}}}").where
     assert isinstance(predicates, GroupSet)
     assert [name for name, _ in predicates.groups] == [label]
-
-
-# Items.
 
 
 def test_axes_are_in_domain_order_and_bare_totals_are_summed_out() -> None:

@@ -448,7 +448,7 @@ def test_budgets_over_moves_are_proven_optimal():
         assert budgets.bound <= budgets.loss <= budgets.bound * 1.001
 
 
-# -------- goals: the least score is found to a certificate, and is never worse than without them
+# Goals: the least score is found to a certificate, and is never worse than without them.
 
 SHAPE = (4, 3, 2)
 GOAL_WORKLOAD = Workload(

@@ -166,7 +166,7 @@ def test_exact_counts_come_back(kind, seed):
         assert elsewhere.encode() == strategy.encode()
 
 
-# ------------- promises of strategy selection on random schemas and random mixtures of questions
+# Promises of strategy selection on random schemas and random mixtures of questions.
 
 checked = settings(max_examples=25)
 
@@ -345,7 +345,7 @@ def test_a_single_total_costs_one_unit_of_noise(noise):
     assert selection.bound.loss == pytest.approx(1.0)
 
 
-# ------- what is summed for all tables at once equals the sum of each; a hundred attributes work
+# What is summed for all tables at once equals the sum of each; a hundred attributes work.
 
 twenty_seeds = pytest.mark.parametrize("seed", range(20))
 
@@ -520,7 +520,7 @@ def test_a_hundred_attributes_and_all_their_three_way_tables_reach_the_bound():
     assert same.weights == strategy.weights
 
 
-# -------- what the search chooses can be read back from a plan: one set of limits holds for both
+# What the search chooses can be read back from a plan: one set of limits holds for both.
 
 FLAGS = (2,) * 14
 WORKLOAD = Workload(FLAGS, tuple(marginal(FLAGS, [i]) for i in range(14)), (1.0,) * 14)
