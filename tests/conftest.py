@@ -117,6 +117,14 @@ def forks():
 
 
 @pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """An empty folder; the working directory, with a ledger's place in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    return tmp_path
+
+
+@pytest.fixture
 def town(planned_town, tmp_path, monkeypatch):
     """A folder of one's own with spec, plan, data and ledger; the working directory."""
     return _move_in(tmp_path / "town", planned_town, monkeypatch)

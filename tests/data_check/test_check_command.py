@@ -35,13 +35,11 @@ ANSI = re.compile(r"\x1b\[[\d;]*m")  # what rich adds at a terminal: bold and it
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(own_folder):
     """A folder with a survey and its spec; the working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("workload.yaml").write_text(SURVEY)
     Path("data.csv").write_text(f"id,sex,happy\n{SURVEY_ROWS}")
-    return tmp_path
+    return own_folder
 
 
 def at_terminal():

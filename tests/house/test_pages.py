@@ -532,9 +532,7 @@ def test_every_showcase_has_records_a_spec_a_make_target_and_a_row_of_the_page(s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWCASES)
-def test_a_showcase_runs_from_its_records_to_the_package(showcases, name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def test_a_showcase_runs_from_its_records_to_the_package(showcases, name, own_folder):
     showcases.RECORDS[name]().to_csv("records.csv", index=False)
     file = WORKLOADS / f"{name}.yaml"
     spec = load_spec(file)

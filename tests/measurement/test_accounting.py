@@ -568,42 +568,6 @@ def test_zcdp_costs_at_most_a_quarter_more_noise_than_the_exact_law_allows(recor
     record_property("conversions", len(MANY_EPSILONS[3:]) * len(MANY_DELTAS))
 
 
-def ignores_delta(rho, delta):
-    return epsilon_of(rho, Fraction(1, 2))
-
-
-def outside_the_range(rho, delta):
-    alpha = 1 / (1 + math.sqrt(-math.log(delta) / rho))
-    return alpha * float(rho) - math.log(alpha * delta) / abs(alpha - 1)
-
-
-@pytest.mark.parametrize(
-    ("faults", "planted"),
-    [
-        pytest.param(epsilon_faults, lambda r, d: epsilon_of(r * Fraction(99, 100), d), id="1 %"),
-        pytest.param(epsilon_faults, ignores_delta, id="delta ignored"),
-        pytest.param(epsilon_faults, outside_the_range, id="alpha below 1"),
-        pytest.param(epsilon_faults, lambda r, d: epsilon_of(r / 2, d), id="half of rho"),
-        pytest.param(rho_faults, lambda e, d: _largest_rho(e, d) * Fraction(101, 100), id="1 % up"),
-        pytest.param(rho_faults, lambda e, d: _largest_rho(e, d) * Fraction(99, 100), id="1 % low"),
-        pytest.param(rho_faults, lambda e, d: _largest_rho(e, Fraction(1, 2)), id="any delta"),
-        pytest.param(scale_faults, lambda b, s: noise_scale(b, s) * (1 - 1e-9), id="scale short"),
-        pytest.param(scale_faults, lambda b, s: noise_scale(b, s) * 1.01, id="scale wasteful"),
-        pytest.param(
-            single_release_faults, lambda b, s: noise_scale(b, s) / math.sqrt(2), id="/2 dropped"
-        ),
-        pytest.param(
-            pure_faults, lambda budget: math.floor(budget.amount**2 / 4 * UNIT), id="a quarter"
-        ),
-        pytest.param(
-            pure_faults, lambda spent: math.floor(spent.amount**2 * UNIT * 99 / 200), id="1 % less"
-        ),
-    ],
-)
-def test_a_planted_mistake_is_found(faults, planted):
-    assert next(faults(planted), None) is not None
-
-
 @pytest.mark.parametrize("rows", [1, 5, 40])
 @pytest.mark.parametrize("delta", [Fraction(1, 10**4), Fraction(1, 10**9)])
 def test_a_cap_filled_by_laplace_releases_at_their_own_cost_holds_by_the_exact_accountant(

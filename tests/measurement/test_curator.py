@@ -123,12 +123,10 @@ def test_a_file_that_is_not_what_was_written_is_refused(tmp_path, damage):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    plan_town(tmp_path, GAUSSIAN_SPEC)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def folder(own_folder):
+    plan_town(own_folder, GAUSSIAN_SPEC)
     ok("release", "data.csv", "--epsilon", "1", "--out", "release")
-    return tmp_path / "release"
+    return own_folder / "release"
 
 
 @pytest.mark.nightly

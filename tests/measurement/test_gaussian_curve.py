@@ -152,30 +152,6 @@ def test_pure_noise_costs_the_least_mu_whose_curve_lies_below_randomised_respons
     assert list(pure_faults(squared_mu_of_pure)) == []
 
 
-UP = Fraction(1, UNIT)
-
-
-@pytest.mark.parametrize(
-    ("faults", "planted"),
-    [
-        pytest.param(curve_faults, lambda e, d: squared_mu_of(e, d) + UP, id="a unit too much"),
-        pytest.param(curve_faults, lambda e, d: squared_mu_of(e, d) - UP, id="a unit too little"),
-        pytest.param(curve_faults, lambda e, d: squared_mu_of(e, Fraction(1, 2)), id="any delta"),
-        pytest.param(
-            curve_faults,
-            lambda e, d: 2 * guarantee("gaussian", epsilon=max(e, Fraction(1)), delta=d).amount,
-            id="by way of zCDP",
-        ),
-        pytest.param(epsilon_faults, lambda m, d: epsilon_of_gdp(m * m, d), id="mu for mu^2"),
-        pytest.param(epsilon_faults, lambda m, d: epsilon_of_gdp(m, d) - 2 * UP, id="rounded down"),
-        pytest.param(pure_faults, lambda e: squared_mu_of_pure(e) - UP, id="pure rounded down"),
-        pytest.param(pure_faults, lambda e: squared_mu_of_pure(e) / 4, id="half of mu"),
-    ],
-)
-def test_a_planted_mistake_is_found(faults, planted):
-    assert next(faults(planted), None) is not None
-
-
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "1", "4"])
 @pytest.mark.parametrize("delta", ["1e-6", "1e-9"])
 def test_sigma_is_that_of_dp_accounting_and_at_least_what_opendp_asks(epsilon, delta):

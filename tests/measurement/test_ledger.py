@@ -371,10 +371,8 @@ def test_six_twins_are_one_charge_and_the_same_bytes(town, forks, record_propert
 
 
 def test_of_two_caps_declared_at_once_one_is_on_record_and_the_other_is_told(
-    tmp_path, forks, monkeypatch, record_property
+    own_folder, forks, record_property
 ):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     caps = ("3", "5", "3", "5")
     for number, cap in enumerate(caps):
         Path(f"w{number}.yaml").write_text(SPEC.replace("{epsilon: 4}", f"{{epsilon: {cap}}}"))

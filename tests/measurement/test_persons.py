@@ -499,13 +499,11 @@ def panel(path, persons=545, years=8):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(own_folder):
     """A folder of one's own with a panel, a spec and a ledger; the working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    panel(tmp_path / "panel.csv")
-    (tmp_path / "workload.yaml").write_text(HEAD + ITEMS)
-    return tmp_path
+    panel(own_folder / "panel.csv")
+    (own_folder / "workload.yaml").write_text(HEAD + ITEMS)
+    return own_folder
 
 
 @pytest.mark.nightly

@@ -408,11 +408,9 @@ EPSILON, DELTA = Fraction(1), Fraction(1, 10**6)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def folder(own_folder):
     Path("people.csv").write_bytes(CSV)
-    return tmp_path
+    return own_folder
 
 
 def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent="", name="town", text=SPEC):

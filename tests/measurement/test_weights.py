@@ -215,13 +215,6 @@ def moved(strategy, mechanism, before, after):
     return total
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "ledger.db"))
-    return tmp_path
-
-
 DERIVED = """\
 workload:
   - {name: sexes, product: {sex: identity+total}}
@@ -234,7 +227,7 @@ derived:
 """
 
 
-def test_counts_sums_and_what_is_derived_are_weighted(here):
+def test_counts_sums_and_what_is_derived_are_weighted(own_folder):
     text = SMALL[: SMALL.index("workload")] + DERIVED
     text = text.replace("at_most: 2.5, step: 0.1", "at_most: 50, step: 0.5, total: 90000")
     Path("workload.yaml").write_text(text.replace("epsilon: 1000", "epsilon: 1000000"))
@@ -273,7 +266,7 @@ def test_counts_sums_and_what_is_derived_are_weighted(here):
     assert "one record adds at most 3 times its weight either way" in statement
 
 
-def test_errors_go_with_the_cap_and_not_with_the_step(here):
+def test_errors_go_with_the_cap_and_not_with_the_step(own_folder):
     errors = []
     for cap in ("at_most: 2, step: 1", "at_most: 2, step: 0.01", "at_most: 8, step: 0.01"):
         Path("workload.yaml").write_text(SMALL.replace("at_most: 2.5, step: 0.1", cap))
@@ -282,7 +275,7 @@ def test_errors_go_with_the_cap_and_not_with_the_step(here):
     assert errors == pytest.approx([2 * math.sqrt(2)] * 2 + [8 * math.sqrt(2)])
 
 
-def test_plan_says_what_the_cap_and_the_sample_mean(here):
+def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     public = "at_most: 100, total: 50000, effective: 400"
     text = SMALL.replace("at_most: 2.5, step: 0.1", public).replace(
         "id: sample", "id: sample, rows: about 1000"
@@ -300,7 +293,7 @@ def test_plan_says_what_the_cap_and_the_sample_mean(here):
     assert "; answers have a sampling_std from about these sizes on: all 3,400" in words
 
 
-def test_mechanisms_that_count_records_refuse_weights(here):
+def test_mechanisms_that_count_records_refuse_weights(own_folder):
     text = SMALL.replace("unit: row", "unit: row, delta: 1e-9").replace("epsilon: 1000", "rho: 1")
     Path("workload.yaml").write_text(text.replace("id: sample", "id: sample, rows: about 90"))
     for mechanism in ("rap", "adaptive"):
@@ -308,7 +301,7 @@ def test_mechanisms_that_count_records_refuse_weights(here):
         assert "counts each record as one; leave `weight` out" in message
 
 
-def test_a_check_counts_what_is_cut_off_by_weight(here):
+def test_a_check_counts_what_is_cut_off_by_weight(own_folder):
     Path("workload.yaml").write_text(SMALL)
     Path("data.csv").write_text("sex,age,wt\nF,1,10\nM,2,2\nM,0,\nF,0,abc\nM,0,0.3\nM,1,0\n")
     done = run("check", "data.csv", "workload.yaml", "--to-pipe")
@@ -370,7 +363,9 @@ def columns_of(path):
 
 
 @pytest.mark.parametrize("mechanism", ["adaptive", "rap"])
-def test_a_release_says_what_weights_do_not_go_with_and_which_count_as_nothing(here, mechanism):
+def test_a_release_says_what_weights_do_not_go_with_and_which_count_as_nothing(
+    own_folder, mechanism
+):
     Path("workload.yaml").write_text(SAMPLE)
     Path("data.csv").write_text("sex,age,wt\nF,1,-2\nM,2,many\nF,3,\n")
     ok("plan", "workload.yaml", "--epsilon", "1", "--time-limit", "0")
@@ -384,7 +379,7 @@ def test_a_release_says_what_weights_do_not_go_with_and_which_count_as_nothing(h
 
 
 @pytest.mark.parametrize("inverse", [False, True])
-def test_the_error_of_the_sample_is_that_of_squared_weights(here, inverse):
+def test_the_error_of_the_sample_is_that_of_squared_weights(own_folder, inverse):
     """Of weights that are one over chances, less the weights."""
     sex, age, taken = released_sample(5000, weight="inclusion: true, " * inverse)
     added = taken**2 - taken * inverse
@@ -429,7 +424,7 @@ def test_the_error_of_the_sample_is_that_of_squared_weights(here, inverse):
     assert not re.search(r"(?<!weighted )\bcounts?\b(?! as its)", re.sub("href=.*?>", "", page))
 
 
-def test_shares_means_and_ratios_have_the_error_of_the_sample(here):
+def test_shares_means_and_ratios_have_the_error_of_the_sample(own_folder):
     """By Taylor linearisation: of y over x the squares of w (y - R x), over the square of x."""
     sex, age, w = released_sample(20000)
     other = np.ones(len(w))
@@ -460,7 +455,7 @@ def test_shares_means_and_ratios_have_the_error_of_the_sample(here):
 
 
 @pytest.mark.parametrize("weighted", ["with the sample's error", "without it", "not"])
-def test_the_pages_of_a_package_say_what_is_counted_and_whose_error_is_told(here, weighted):
+def test_the_pages_of_a_package_say_what_is_counted_and_whose_error_is_told(own_folder, weighted):
     """quality.md, both code books, datapackage.json, registry.yaml and statement.md are read."""
     text = SAMPLE.replace("epsilon: 1000", "epsilon: 1000000")
     weight = re.search(r", weight: {.*?}", text)[0] if "weight:" in text else ""
@@ -504,7 +499,7 @@ def test_the_pages_of_a_package_say_what_is_counted_and_whose_error_is_told(here
     assert ("the error of the noise alone: that of the sample" in said) is told
 
 
-def test_what_noise_hides_of_the_sample_is_null_and_said_so(here):
+def test_what_noise_hides_of_the_sample_is_null_and_said_so(own_folder):
     released_sample(0.01, records=30)
     file = columns_of("release/by_age.parquet")
     hidden = np.isnan(file["sampling_std"])
@@ -535,7 +530,7 @@ def test_what_public_numbers_let_expect_says_which_sums_of_squares_are_told(effe
     assert np.allclose(both.total_high, 50 + np.hypot(30, 19.59964))
 
 
-def test_squares_take_a_tenth_and_the_charge_is_the_whole(here):
+def test_squares_take_a_tenth_and_the_charge_is_the_whole(own_folder):
     """Of epsilon under Laplace noise, of squared mu under Gaussian noise, to the unit."""
     released_sample(2)
     facts = json.loads(Path("release/release.json").read_text())
@@ -552,7 +547,7 @@ def test_squares_take_a_tenth_and_the_charge_is_the_whole(here):
     assert moves[1] == pytest.approx(25 * moves[0], rel=1e-3)  # in steps of 0.1, up to 2.5
 
 
-def test_a_manifest_that_says_other_noise_of_squares_is_not_answered_from(here):
+def test_a_manifest_that_says_other_noise_of_squares_is_not_answered_from(own_folder):
     released_sample(5000)
     path = Path("release/release.json")
     facts = json.loads(path.read_text())
@@ -609,7 +604,7 @@ def population(rng, people, most):
     [(0.5, 300_000, 200, ""), (2, 300_000, 200, ""), (30, 9_000, 20, ", inclusion: true")],
 )
 def test_intervals_of_sample_and_noise_cover_the_population(
-    here, epsilon, people, most, inclusion, record_property
+    own_folder, epsilon, people, most, inclusion, record_property
 ):
     """400 samples of one population by unequal chances, each released once; one of most of it."""
     words = f"at_most: {most}, total: {people}, effective: 4000, design_effect: 1{inclusion}"
@@ -627,9 +622,9 @@ def test_intervals_of_sample_and_noise_cover_the_population(
     for _ in range(400):
         drawn = rng.random(chance.size) < chance
         columns = {name: values[drawn] for name, values in named.items()}
-        pq.write_table(pa.table(columns), here / "sample.parquet")
+        pq.write_table(pa.table(columns), own_folder / "sample.parquet")
         counted = tabulate(
-            here / "sample.parquet",
+            own_folder / "sample.parquet",
             spec=spec,
             subsets=query.subsets,
             classes=query.compiled.classes,

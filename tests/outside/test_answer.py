@@ -465,37 +465,6 @@ def test_any_question_is_answered_from_the_relaxed_rows(released):
         assert set(frame["flag"]) == {"no error bars"}
 
 
-def test_a_question_of_a_release_of_rap_asked_again_has_its_own_answers(released):
-    ok("answer", "release", "workload.yaml")
-    for item in load_spec(Path("workload.yaml")).items:
-        before, again = (
-            pq.read_table(f"{folder}/{item.name}.parquet") for folder in ("release", "answers")
-        )
-        assert before.equals(again), item.name
-
-
-def test_the_folder_is_told_from_a_release_and_says_that_there_are_no_error_bars(released):
-    assert "no error bars" in ok("answer", "release", "more.yaml").out
-    first = contents("answers")
-    ok("answer", "release", "more.yaml")
-    assert contents("answers") == first
-    assert "relaxed_rows.parquet" not in first
-    facts = json.loads(first["release.json"])
-    assert facts["answered"]["charged"] == "0"
-    assert facts["rap"]["simulated"] is None
-    statement = " ".join(first["statement.md"].decode().split())
-    assert "asked later" in statement
-    assert "There are no error bars" in statement
-    assert "no error bars" in ok("error-report", "answers").out
-
-
-@pytest.mark.parametrize("option", ["--also", "--confidence"])
-def test_what_belongs_to_error_bars_is_refused(released, option):
-    value = "integer" if option == "--also" else "0.9"
-    message = refused("answer", "release", "more.yaml", option, value, code=2)
-    assert f"leave {option} out" in message
-
-
 def test_relaxed_rows_that_are_missing_or_damaged_are_refused(released):
     Path("release/relaxed_rows.parquet").write_bytes(b"PAR1")
     refused("answer", "release", "more.yaml", code=2)

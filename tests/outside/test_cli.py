@@ -42,19 +42,17 @@ def outputs(folder):
 
 @pytest.mark.nightly
 def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_bytes(
-    tmp_path, planned_town, monkeypatch
+    own_folder, planned_town
 ):
     for name in ("workload.yaml", "data.csv"):
-        (tmp_path / name).write_bytes((planned_town / name).read_bytes())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+        (own_folder / name).write_bytes((planned_town / name).read_bytes())
     commands = ("plan workload.yaml", "release data.csv --epsilon 1", "error-report")
     first = [ended(start(*command.split())) for command in commands]
     assert [done.code for done in first] == [0, 0, 0], first
-    written = outputs(tmp_path)
+    written = outputs(own_folder)
     assert {"dpquery.plan", "release/release.json", "report.html"} <= set(written)
     again = [ok(*command.split()) for command in commands]
-    assert outputs(tmp_path) == written
+    assert outputs(own_folder) == written
     assert [without_room(done.out) for done in again] == [without_room(done.out) for done in first]
     assert ["nothing was charged" in done.err for done in (first[1], again[1])] == [False, True]
     assert spent() == "1"
@@ -212,11 +210,9 @@ def test_the_version_is_printed():
     assert ok("--version").out.startswith("dpquery ")
 
 
-def test_init_writes_a_spec_that_plans_and_never_overwrites(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def test_init_writes_a_spec_that_plans_and_never_overwrites(own_folder):
     ok("init")
-    assert {"workload.yaml", "workload.schema.json"} == set(contents(tmp_path))
+    assert {"workload.yaml", "workload.schema.json"} == set(contents(own_folder))
     again = run("init")
     assert again.code == 5
     assert "workload.yaml exists" in again.err
@@ -224,7 +220,7 @@ def test_init_writes_a_spec_that_plans_and_never_overwrites(tmp_path, monkeypatc
     nowhere = run("init", "nowhere/third.yaml")
     assert nowhere.code == 2
     assert "nowhere/third.yaml cannot be written" in nowhere.err
-    assert json.loads((tmp_path / "workload.schema.json").read_text()) == json.loads(
+    assert json.loads((own_folder / "workload.schema.json").read_text()) == json.loads(
         ok("schema").out
     )
 

@@ -31,13 +31,11 @@ ALONE = "nobody-else-9f3a"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(own_folder):
     """A folder with a spec whose list of values is still to be found, and its data."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("workload.yaml").write_text(SPEC)
     write_data([(i, JOBS[i % len(JOBS)]) for i in range(4000)] + [(4000, ALONE)])
-    return tmp_path
+    return own_folder
 
 
 def write_data(rows, name="data.csv"):

@@ -566,19 +566,3 @@ def test_any_header_is_read_or_refused_without_being_shown(data_tried, examples,
 @some_or(150, some=12)
 def test_no_bytes_below_a_good_header_make_a_release_fail(data_tried, examples, record_property):
     fuzz(data_tried, BODIES, record_property, examples=examples, code=0)
-
-
-@pytest.mark.parametrize(
-    ("place", "leak"),
-    [
-        ("dpquery.measurement.counting.tally.ColumnCodes", ValueError(CANARY)),
-        ("dpquery.measurement.counting.text_files.csv.reader", RuntimeError(CANARY)),
-    ],
-)
-def test_a_run_that_falls_over_a_file_is_found(data_tried, monkeypatch, place, leak):
-    def fails(*_, **__):
-        raise leak
-
-    monkeypatch.setattr(place, fails)
-    with pytest.raises(AssertionError):
-        data_tried(PLAIN)

@@ -8,27 +8,21 @@ import gzip
 import io
 import os
 import resource
-import shutil
 import socket
-import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from damage import CANARY, FILES, HEADER, NO_HEADERS, PLAIN, WITHOUT_REGION
-from interference_support import FIXED, Step, fails, fixed_draw, fixed_select, observe, planned_once
+from interference_support import FIXED, Step, fails, observe, planned_once
 from town import CSV, contents, kinds, ok, renew, run, spent
 
 from dpquery import release
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting import text_files
-from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.rounds.run import GRID_BITS
-from dpquery.progress import reporting
 
 CURATOR = "dpquery.measurement.curator"
 ALSO = "--also nonnegative --also consistent --also thresholded:1.5 --also integer"
@@ -177,109 +171,6 @@ def test_whatever_the_data_of_all_wild_files_everything_is_the_same(
 ):
     steps = (SCENARIOS | LONG_SCENARIOS)[scenario]
     record_property("neighbours", assert_the_same(seen, steps, steps[-1], capfd))
-
-
-def counting(leak):
-    """A tabulate that hands the number of records on to a leak."""
-
-    def leaking(*arguments, **settings):
-        tables = tabulate(*arguments, **settings)
-        leak(int(next(iter(tables.values())).sum()))
-        return tables
-
-    return leaking
-
-
-def appending(place, what):
-    """A function that adds the size of the data file to the text that the one at a place makes."""
-    module, _, name = place.rpartition(".")
-    real = getattr(import_module(module), name)
-    return lambda *given: real(*given) + what(Path("data.csv").stat().st_size)
-
-
-def shown_to_a_pipe():
-    return reporting(lambda line: print(line, file=sys.stderr))
-
-
-def made_and_removed(records):
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(b"%d" % records)
-
-
-def in_another_order(answers, **_):
-    return np.roll(fixed_draw(answers), int(answers.sum()))
-
-
-def named_after(size, kind):
-    return f"{kind} {size} {Path('data.csv').stat().st_size}"
-
-
-WRITE, ADAPTIVE = "dpquery.releases.folder.write", "dpquery.measurement.rounds.queries"
-TABULATE = f"{CURATOR}.tabulate"
-WARMED = []
-LEAKS = {
-    "none": {},
-    "noise that hides nothing": {f"{CURATOR}.draw": lambda answers, **_: answers},
-    "values in an order of the data's": {f"{CURATOR}.draw": in_another_order},
-    "a count on stdout": {TABULATE: counting(print)},
-    "a count past Python": {TABULATE: counting(lambda n: os.write(2, b"%d" % n))},
-    "a count as exit code": {TABULATE: counting(sys.exit)},
-    "a file": {TABULATE: counting(lambda n: Path(f"home/{n}").touch())},
-    "a cache": {TABULATE: counting(lambda n: Path("tmp/cache").write_text(str(n)))},
-    "a temporary file, gone again": {TABULATE: counting(lambda n: n and made_and_removed(n))},
-    "the mode of a file": {TABULATE: counting(lambda n: Path("home").chmod(0o700 + n % 8))},
-    "the age of the data": {TABULATE: counting(lambda _: shutil.copystat("data.csv", "more.yaml"))},
-    "a copy of the data": {TABULATE: counting(lambda _: shutil.copy("data.csv", "home"))},
-    "the size in the manifest": {
-        f"{WRITE}.manifest_text": appending(f"{WRITE}.manifest_text", lambda size: f"{size}\n")
-    },
-    "the size in the statement": {
-        f"{WRITE}.statement": appending(f"{WRITE}.statement", lambda size: f"{size} bytes\n")
-    },
-    "the size in a Parquet file": {
-        f"{WRITE}._metadata": lambda *_: {"size": str(Path("data.csv").stat().st_size)}
-    },
-    "the size in the ledger": {f"{CURATOR}.source": named_after},
-    "progress in a pipe": {
-        "dpquery.cli.commands.shown_progress": shown_to_a_pipe,
-        "dpquery.measurement.counting.tabulate._CHUNK": 16,
-    },
-}
-RAP_LEAKS = {
-    "a total without noise": {
-        f"{ADAPTIVE}.RapRounds.first": lambda rounds, exact, _: (
-            exact(rounds.first_blocks[0]) << GRID_BITS
-        )
-    },
-    "queries chosen without chance": {
-        f"{ADAPTIVE}.select_queries": lambda differences, **given: fixed_select(
-            differences, **given
-        )[np.argsort(differences(0)[:3])]
-    },
-}
-
-
-@pytest.mark.parametrize("leak", LEAKS)
-def test_a_planted_leak_is_seen(seen, monkeypatch, capfd, leak):
-    steps = SHORT[::2]
-    if not WARMED:  # what is imported or remembered once is no leak
-        WARMED.append(seen(PLAIN, "rows", steps))
-    for place, leaking in LEAKS[leak].items():
-        monkeypatch.setattr(place, leaking)
-    plain = seen(PLAIN, "rows", steps)
-    codes = [ended.code for ended in plain.done]
-    assert codes == [0, 0] or "exit code" in leak  # it is no mere crash
-    found = list(differences(seen, ("rows", steps), ["canaries"], capfd, plain))
-    assert bool(found) == bool(LEAKS[leak])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("leak", RAP_LEAKS)
-def test_a_planted_leak_of_rap_is_seen(seen, monkeypatch, capfd, leak):
-    for place, leaking in RAP_LEAKS[leak].items():
-        monkeypatch.setattr(place, leaking)
-    assert seen(PLAIN, "RAP", SHORT[:1]).done[0].code == 0
-    assert list(differences(seen, ("RAP", SHORT[:1]), ["empty", "one person"], capfd))
 
 
 def test_every_combination_asked_for_has_a_row_whoever_is_in_it(town):

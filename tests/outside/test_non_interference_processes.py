@@ -137,22 +137,6 @@ def test_a_release_killed_before_any_call_leaves_nothing_of_the_data(
     record_property("crashes", len(moments))
 
 
-def test_a_trace_that_a_killed_process_left_would_be_found(template, place, forks):
-    environment = make_ready(place, template("rows"), ALIKE)
-    spills = """
-import numpy
-import dpquery.measurement.curator as curator
-def spill(answers, **_):
-    numpy.save("tmp/spilt.npy", answers)
-    import os, signal
-    os.kill(os.getpid(), signal.SIGKILL)
-curator.draw = spill
-"""
-    (killed,) = forks.run(job(place, COMMANDS["rows"][0], environment, before=spills))
-    assert killed.code == -9
-    assert holding(left_behind(place), *counts_of(MANY)) == ["tmp/spilt.npy"]
-
-
 PLACES = [Path(folder) for folder in ("/tmp", "/var/tmp", "/dev/shm") if Path(folder).is_dir()]  # noqa: S108
 LOUD = {"PYTHONWARNINGS": "always", "PYTHONFAULTHANDLER": "1", "PYTHONDEVMODE": "1"}
 ENVIRONMENTS = {

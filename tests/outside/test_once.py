@@ -35,12 +35,10 @@ workload:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(own_folder):
     """A folder of one's own with a ledger, which `plan` makes, and some records."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("d.csv").write_text("x\n" + "a\nb\na\n" * 20)
-    return tmp_path
+    return own_folder
 
 
 def planned(name, *options, file="s.yaml", out="dpquery.plan", parent=""):

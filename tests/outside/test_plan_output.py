@@ -371,11 +371,9 @@ def test_what_is_printed_says_which_plan_is_which(two):
 
 
 @pytest.mark.slow
-def test_a_plan_that_prefers_rap_is_said_to(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    plan_town(tmp_path, MIXED_SPEC)
-    rehearse(tmp_path / "dpquery.plan")
+def test_a_plan_that_prefers_rap_is_said_to(own_folder):
+    plan_town(own_folder, MIXED_SPEC)
+    rehearse(own_folder / "dpquery.plan")
     done = ok("compare", "dpquery.plan", "dpquery.plan")
     assert done.out.count("prefers RAP, whose errors depend on the records") == 2
 
@@ -432,14 +430,12 @@ NOT_FOR_A_RELEASE = (
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(own_folder):
     """A folder with a spec, data and later questions, where the default names are."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("workload.yaml").write_text(VISITS)
     Path("later.yaml").write_text(LATER)
     Path("data.csv").write_text("age,sex\n" + "0,F\n1,<b>M\n3,F\n" * 50)
-    return tmp_path
+    return own_folder
 
 
 def loaded_by(statement):

@@ -103,9 +103,7 @@ def progress_of(work):
 
 
 @pytest.fixture
-def lines_of_commands(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def lines_of_commands(own_folder):
     Path("workload.yaml").write_text(GAUSSIAN_SPEC)
 
     def run_all(rows, folder):

@@ -144,11 +144,9 @@ def test_later_questions_have_rules_of_their_own(town):
 
 
 @pytest.mark.slow
-def test_a_rule_on_errors_leaves_out_answers_whose_errors_are_not_known(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    plan_town(tmp_path, MIXED_SPEC + RULES)
-    rehearse(tmp_path / "dpquery.plan")
+def test_a_rule_on_errors_leaves_out_answers_whose_errors_are_not_known(own_folder):
+    plan_town(own_folder, MIXED_SPEC + RULES)
+    rehearse(own_folder / "dpquery.plan")
     ok(*RELEASE, "--mechanism", "rap")
     for item in read_manifest(Path("release")).items:
         table = pq.read_table(f"release/{item.file}")
@@ -261,16 +259,14 @@ def test_a_release_without_extra_columns_does_not_speak_of_them(town):
     assert "beside the estimates" not in ok("error-report").out
 
 
-def test_ranges_that_overlap_and_cells_beside_them_are_sums_of_one_table(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def test_ranges_that_overlap_and_cells_beside_them_are_sums_of_one_table(own_folder):
     spec = (
         "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\n"
         "other: drop\ndomain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\n"
         "workload:\n  - {name: wide, ranges: {age: {width: 2}}}\n"
         "  - {name: cells, product: {age: identity, sex: identity}}\n"
     )
-    plan_town(tmp_path, spec, *ANY)
+    plan_town(own_folder, spec, *ANY)
     ok(*RELEASE, *parsed_columns("consistent", "integer", "nonnegative"))
     wide, cells = table("wide"), table("cells")
     for column in ("consistent", "integer"):

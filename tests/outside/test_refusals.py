@@ -31,12 +31,10 @@ workload:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(own_folder):
     """A folder of one's own with a spec."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("s.yaml").write_text(SPEC)
-    return tmp_path
+    return own_folder
 
 
 def charges():

@@ -51,13 +51,11 @@ DELTA = Fraction("1e-6")
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(own_folder):
     """A folder of one's own with a spec and data; the working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("workload.yaml").write_text(SPEC)
     Path("data.csv").write_text("age,sex\n1,F\n2,M\n")
-    return tmp_path
+    return own_folder
 
 
 def plan(*arguments, text=None):

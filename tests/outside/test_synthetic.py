@@ -286,12 +286,10 @@ def test_as_many_records_are_made_as_the_release_says_there_are(released):
     assert "synthetic.csv holds something else" in refused("synthetic", "--rows", "7", code=5)
 
 
-def test_persons_of_their_own_can_be_released_again(tmp_path, monkeypatch):
-    plan_town(tmp_path, PERSON_SPEC)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def test_persons_of_their_own_can_be_released_again(own_folder):
+    plan_town(own_folder, PERSON_SPEC)
     rehearse()
-    (tmp_path / "data.csv").write_text("age,sex,region,income,name\n" + "1,F,1,5,p\n" * 2)
+    (own_folder / "data.csv").write_text("age,sex,region,income,name\n" + "1,F,1,5,p\n" * 2)
     ok("release", "data.csv", "--epsilon", "1")
     ok("synthetic", "--rows", "50")
     ok("release", "synthetic.csv", "--epsilon", "1", "--release-number", "2", "--out", "second")

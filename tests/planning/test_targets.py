@@ -42,10 +42,8 @@ def with_targets(*texts):
 @pytest.mark.parametrize("text", [SPEC, GAUSSIAN_SPEC], ids=["laplace", "both"])
 @pytest.mark.parametrize("targets", [TARGETS, ("*: rmse <= 20",)], ids=["two", "every item"])
 def test_the_least_epsilon_meets_every_target_and_one_per_cent_less_does_not(
-    tmp_path, monkeypatch, text, targets
+    own_folder, text, targets
 ):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("workload.yaml").write_text(text)
     report = planned(*with_targets(*targets))
     assert all(target["met"] and target["reached"] <= target["target"] for target in named(report))
@@ -201,9 +199,7 @@ def refused(*targets, options=(), text=DERIVED_SPEC):
 
 
 @pytest.fixture(autouse=True)
-def _place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def _place(own_folder, monkeypatch):
     monkeypatch.setattr(runs, "MOST_TRIALS", 100)
 
 

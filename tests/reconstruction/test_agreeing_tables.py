@@ -317,11 +317,9 @@ def test_tables_with_ranges_and_groups_add_up_and_margins_err_no_more_than_estim
         assert np.cumsum(first[:2, :-1].sum(axis=0)) == pytest.approx(third.sum(axis=1), abs=near)
 
 
-def test_a_release_has_a_table_with_both_margins_in_whole_numbers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def test_a_release_has_a_table_with_both_margins_in_whole_numbers(own_folder):
     plan_town(
-        tmp_path,
+        own_folder,
         "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\nother: drop\n"
         "domain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\nworkload:\n"
         "  - {name: both, product: {age: identity+total, sex: identity+total}}\n",

@@ -243,9 +243,7 @@ derived:
 
 
 @pytest.fixture(params=["laplace", "gaussian"])
-def noise(request, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "ledger.db"))
+def noise(request, own_folder):
     Path("workload.yaml").write_text(SPEC)
     Path("areas.csv").write_text(
         "state,county,tract\n" + "".join(f"S{k // 16},C{k // 4},T{k}\n" for k in range(64))

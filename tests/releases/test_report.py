@@ -487,9 +487,7 @@ derived:
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("level", [0.95, 0.8])
-def test_what_stands_behind_the_sign_is_half_of_the_interval(tmp_path, monkeypatch, noise, level):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def test_what_stands_behind_the_sign_is_half_of_the_interval(own_folder, noise, level):
     Path("s.yaml").write_text(WORDS_SPEC)
     Path("d.csv").write_text("x\n" + "a\nb\nc\nd\nd\ne\n" * 90)
     assert run("plan", "s.yaml", "--time-limit", 1).code == 0
@@ -511,9 +509,7 @@ def test_what_stands_behind_the_sign_is_half_of_the_interval(tmp_path, monkeypat
     assert f"half of the {100 * level:g} % interval" in printed
 
 
-def test_a_share_that_nothing_is_known_of_is_not_seven_hundred_points(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+def test_a_share_that_nothing_is_known_of_is_not_seven_hundred_points(own_folder):
     Path("s.yaml").write_text(WORDS_SPEC)
     Path("d.csv").write_text("x\na\nb\n")
     assert run("plan", "s.yaml", "--time-limit", 1).code == 0

@@ -332,15 +332,13 @@ def test_what_was_released_before_keeps_its_key_and_other_noise_has_another(nois
 
 
 @pytest.mark.nightly
-def test_a_release_of_a_plan_of_before_is_free_and_answers_as_it_did(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    plan_town(tmp_path, GAUSSIAN_SPEC)
-    plan = unhashed((tmp_path / "dpquery.plan").read_text())
+def test_a_release_of_a_plan_of_before_is_free_and_answers_as_it_did(own_folder):
+    plan_town(own_folder, GAUSSIAN_SPEC)
+    plan = unhashed((own_folder / "dpquery.plan").read_text())
     assert {selection["record_change"] for selection in plan["selections"]} == {"moves"}
     for selection in plan["selections"]:
         del selection["record_change"]
-    (tmp_path / "old.plan").write_text(json.dumps(with_true_figures(plan)))
+    (own_folder / "old.plan").write_text(json.dumps(with_true_figures(plan)))
     older = ("release", "data.csv", "--epsilon", "1", "--noise", "gaussian", "--plan", "old.plan")
     ok(*older, "--out", "first")
     before = spent()
@@ -349,7 +347,7 @@ def test_a_release_of_a_plan_of_before_is_free_and_answers_as_it_did(tmp_path, m
     ok("release", "data.csv", "--epsilon", "1", "--noise", "gaussian", "--out", "moved")
     assert spent() > before
     scale = {
-        folder: json.loads((tmp_path / folder / "release.json").read_text())["noise"]["scale"]
+        folder: json.loads((own_folder / folder / "release.json").read_text())["noise"]["scale"]
         for folder in ("first", "again", "moved")
     }
     assert scale["first"] == scale["again"] > 1.2 * scale["moved"]
@@ -357,11 +355,9 @@ def test_a_release_of_a_plan_of_before_is_free_and_answers_as_it_did(tmp_path, m
         ok("answer", folder, "workload.yaml", "--out", f"{folder}-later")
 
 
-def test_a_plan_that_claims_what_its_spec_forbids_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    plan_town(tmp_path, GAUSSIAN_SPEC)
-    path = tmp_path / "dpquery.plan"
+def test_a_plan_that_claims_what_its_spec_forbids_is_refused(own_folder):
+    plan_town(own_folder, GAUSSIAN_SPEC)
+    path = own_folder / "dpquery.plan"
     plan = unhashed(path.read_text())
     for selection in plan["selections"]:
         selection["record_change"] = "moves within"
