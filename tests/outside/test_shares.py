@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from specs import unhashed
-from test_least_squares import simulated
 from town import ANY_PLAN, ok, refused, run
 
 from dpquery import plan as planned
@@ -27,10 +25,9 @@ from dpquery.planning import compare_mechanisms
 from dpquery.planning.figures import BudgetShares, prices
 from dpquery.planning.report import Trade, trade_of
 from dpquery.planning.search import PlanSearch, share_groups
-from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.releases.words import figure
 from dpquery.spec.parsing.read import parse
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.search.select import select, unchecked
 from dpquery.strategy.sensitivity import sensitivity
 
@@ -481,25 +478,6 @@ def test_no_item_errs_more_than_alone_with_its_share(noise):
         together = sum(error.blocks[place].total_squared for place in places)
         least = sum(block.total_squared for block in alone.best.error.blocks) / scale**2
         assert together <= least * 1.02
-
-
-@both_noises
-def test_simulated_releases_err_as_predicted(noise):
-    compiled, _, strategy = chosen(noise)
-    blocks, runs = compiled.workload.blocks, 300
-    x, rng = np.random.default_rng(5).integers(0, 30, 60), np.random.default_rng(6)
-    std = 3.0 * min(strategy.weights)
-    predicted = expected_error(strategy, compiled.workload)
-    unit = std / math.sqrt(squared_sensitivity(strategy))
-    squares = np.zeros(len(blocks))
-    for _ in range(runs):
-        estimates = reconstruct(strategy, simulated(strategy, x, std, rng))
-        for place, block in enumerate(blocks):
-            off = estimates.answer(block, place).ravel() - block.matvec(x)
-            squares[place] += float((off**2).sum()) / runs
-    expected = [unit**2 * block.total_squared for block in predicted.blocks]
-    np.testing.assert_allclose(squares, expected, rtol=0.2)
-    assert squares.sum() == pytest.approx(sum(expected), rel=0.1)
 
 
 def test_plan_prints_the_shares_and_release_carries_them_out(tmp_path):

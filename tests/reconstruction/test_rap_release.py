@@ -23,18 +23,16 @@ from dpquery.releases.manifest import (
     LedgerFacts,
     StrategyFacts,
     manifest_of,
-    manifest_text,
     read_manifest,
 )
 from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
-from dpquery.releases.report.figures import headline, load_report, to_json, to_rows
+from dpquery.releases.report.figures import headline, load_report
 from dpquery.releases.report.page import page
 from dpquery.releases.statement import statement
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.predicates import GroupSet, IdentitySet, PrefixSet, TotalSet
 from dpquery.spec.spec import Budget, Dataset, Item, Privacy, Spec, Table
 
-UNKNOWN = ["std_error", "ci_low", "ci_high", "rel_error"]
 DOMAIN = Domain(
     (
         Attribute("age", (Column("age", Integers(0, 29), "drop"),)),
@@ -114,18 +112,6 @@ def release(folder, rap=RAP):
     return load_report(folder)
 
 
-def test_answers_without_errors_have_null_columns_and_say_so_in_their_flag(tmp_path):
-    release(tmp_path / "out")
-    for item in ITEMS:
-        table = pq.read_table(tmp_path / "out" / f"{item.name}.parquet")
-        assert table["estimate"].null_count == 0
-        assert table["estimate"].to_pylist() == [
-            estimate for batch in answers(item) for estimate in batch.estimate
-        ]
-        assert [table[name].null_count for name in UNKNOWN] == [len(table)] * 4
-        assert set(table["flag"].to_pylist()) == {"no error bars"}
-
-
 def test_answers_with_errors_are_refused_in_a_release_without_and_the_other_way_round(tmp_path):
     spec = Spec(Dataset("people", "7"), Privacy(), Budget(), DOMAIN, ITEMS)
 
@@ -158,12 +144,6 @@ def test_the_manifest_holds_the_run_and_no_figure_that_nobody_knows(tmp_path):
     assert {raw["strategy"][name] for name in ("rmse", "max_std_error", "ratio")} == {None}
     assert read_manifest(tmp_path / "out") == manifest()
     assert "relaxed_rows.parquet" in manifest().files
-
-
-def test_a_release_by_least_squares_is_described_as_before():
-    facts = replace(manifest(), rap=None)
-    assert "rap" not in json.loads(manifest_text(facts))
-    assert facts.error_bars
 
 
 def test_the_statement_says_in_words_that_there_are_no_error_bars():
@@ -235,22 +215,6 @@ def test_the_statement_tells_what_was_declared_and_what_was_not_simulated():
     assert "declared number, 1,500, which was given a standard deviation of half" in text
 
 
-def test_the_report_calls_errors_unknown_and_simulated_ones_simulated(tmp_path):
-    report = release(tmp_path / "out")
-    assert report.rmse is None
-    assert report.flagged_share is None
-    assert {item.verdict for item in report.items} == {"unknown: no error bars"}
-    assert {len(row) for row in to_rows(report)} == {len(report.columns)}
-    text = "\n".join(headline(report))
-    assert "no error bars" in text
-    assert "simulated" in text
-    assert "expected" not in text
-    assert "measured: RMSE 31.4" in text
-    document = json.loads(json.dumps(to_json(report), allow_nan=False))
-    assert document["rmse"] is None
-    assert document["rap"]["simulated"]["rmse"] == 31.4
-
-
 def test_an_rmse_that_weighs_items_differently_is_called_weighted(tmp_path):
     report = release(tmp_path / "out", replace(RAP, simulated=replace(SIMULATED, weighted=True)))
     assert "measured: weighted RMSE 31.4 (spread 2.5) and largest" in "\n".join(headline(report))
@@ -281,18 +245,6 @@ def test_relaxed_rows_are_read_by_name_in_one_line(tmp_path):
     for attribute in ("age", "sex", "income", "home", "unasked"):
         names = [name for name in rows if name.startswith(f"{attribute}=")]
         assert rows[names].sum(axis=1).tolist() == [1, 1, 1]
-
-
-def test_relaxed_rows_come_back_bit_by_bit(tmp_path):
-    release(tmp_path / "out")
-    spec = replace(
-        CLASSES,
-        items=tuple(
-            Item(f"a{i}", (Table(((i, IdentitySet(n)),)),)) for i, n in enumerate(DOMAIN.shape)
-        ),
-    )
-    relaxed_rows = read_relaxed(tmp_path / "out", compile_spec(spec), digest=DIGEST)
-    assert relaxed_rows.values.tobytes() == relaxed().values.tobytes()
 
 
 def test_classes_are_named_by_their_values():

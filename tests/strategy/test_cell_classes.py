@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import bench_office
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from bench_office import OFFICE, office_spec
 from dense import classes_of_cells, dense_block, dense_strategy, dense_workload, random_workload
-from pinned import SHAPE, linear
 from scipy.optimize import check_grad
 from specs import put_true_figures, unhashed
 from town import ok, plan_town, refused, renew
@@ -28,10 +26,9 @@ from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.public_chance import public_generator
-from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.bounds import lower_bound
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
+from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.fixed_point import (
     TOTAL_SHARE,
     Optimum,
@@ -49,8 +46,6 @@ from dpquery.strategy.search.candidates import (
 )
 from dpquery.strategy.search.select import select
 from dpquery.strategy.sensitivity import sensitivity
-from dpquery.strategy.shapes.cells import CellClassesStrategy
-from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
 
 SLICES = """\
@@ -255,27 +250,6 @@ def test_every_office_spec_but_the_widest_is_proven_optimal(name):
     assert ratio <= NOT_AT_THE_BOUND.get(name, 1.001)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_simulated_errors_are_those_that_were_predicted(noise):
-    workload, rng = office("a dozen questions of two columns each"), np.random.default_rng(8)
-    selection = select(workload, noises=(noise,))[noise]
-    assert selection.best.name == "OPT_C"
-    strategy = selection.best.proposal.strategy
-    size = math.sqrt(squared_sensitivity(strategy))
-    scale = size / (math.sqrt(2) if noise == "laplace" else 1)
-    squares = np.zeros(len(workload.blocks))
-    for _ in range(600):
-        draw = getattr(rng, "laplace" if noise == "laplace" else "normal")
-        noisy = [draw(scale=scale, size=m.block.queries) for m in strategy.measurements]
-        estimates = reconstruct(strategy, noisy)
-        answers = [estimates.answer(block, k).item() for k, block in enumerate(workload.blocks)]
-        squares += np.array(answers) ** 2 / 600
-    predicted = [error.total_squared for error in selection.best.error.blocks]
-    assert squares == pytest.approx(predicted, rel=0.4)
-    assert squares.sum() == pytest.approx(sum(predicted), rel=0.15)
-
-
 def test_under_laplace_noise_the_search_starts_at_the_queries_too(monkeypatch):
     """Of 72 classes, by chance alone the error is 27 % above that from the queries."""
     domain = "a: {range: [0, 3]}, b: {range: [0, 15]}, c: boolean"
@@ -455,17 +429,3 @@ def test_prefixes_of_one_attribute_are_left_to_opt_0():
     workload = Workload((8,), (product((8,), {0: Prefix(8)}),), (1.0,))
     selection = select(workload, noises=("gaussian",))["gaussian"]
     assert selection.best.name != "OPT_C"
-
-
-def test_releases_of_different_classes_have_different_keys():
-    first, second = (
-        CellClasses(SHAPE, (0, 1), np.arange(16) // 8 if halves else np.arange(16) % 2)
-        for halves in (True, False)
-    )
-    inner = ProductStrategy("i", "laplace", (Identity(2),))
-    keys = {
-        linear(CellClassesStrategy("c", "laplace", classes, inner)).key
-        for classes in (first, second, replace(first, attributes=(0, 3)))
-    }
-    assert len(keys) == 3
-    assert linear(CellClassesStrategy("other", "laplace", first, inner)).key in keys

@@ -16,8 +16,7 @@ from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.progress import reporting
-from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.algebra.subsets import BlockSums, Lattice
+from dpquery.strategy.algebra.subsets import Lattice
 from dpquery.strategy.bounds import lower_bound, svd_bound
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize import opt_residual as opt_block_cores
@@ -31,7 +30,6 @@ from dpquery.strategy.optimize.opt_residual import (
 from dpquery.strategy.search import select as select_module
 from dpquery.strategy.search.candidates import Problem, residual_candidate
 from dpquery.strategy.search.select import select
-from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
@@ -216,26 +214,6 @@ def test_the_gradient_is_that_of_the_loss():
     assert difference < 1e-5 * np.linalg.norm(problem.loss(flat)[1])
 
 
-def test_block_sums_and_their_gradient_equal_loops():
-    blocks = BlockSums(gram(MIXED))
-    V, rng = gram(MIXED), np.random.default_rng(2)
-    c = np.append(rng.random(blocks.size - 1), 1.0)
-    expected = dict.fromkeys(blocks.subsets, 0.0)
-    for weight, index in zip(V.weights, V.index, strict=True):
-        used = tuple(i for i in range(3) if index[i])
-        for b in (b for k in range(len(used) + 1) for b in combinations(used, k)):
-            coefs = [c[blocks.places(i)[i in b]][index[i]] for i in used]
-            expected[b] += weight * math.prod(coefs)
-    assert blocks.sums(c) == pytest.approx(list(expected.values()))
-    by_sums = rng.random(len(blocks.subsets))
-    slope = blocks.gradient(c, by_sums)
-    for k in range(blocks.size - 1):
-        step = np.zeros(blocks.size)
-        step[k] = 1e-6
-        change = (blocks.sums(c + step) - blocks.sums(c - step)) @ by_sums / 2e-6
-        assert slope[k] == pytest.approx(change, abs=1e-6)
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised(seed):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
@@ -366,11 +344,6 @@ def test_blocks_with_cores_of_their_own_err_as_is_said_and_less_than_common_ones
     assert loss >= lower_bound(gram(WORKLOAD)).loss
 
 
-def test_the_sensitivity_is_that_of_the_longest_column(strategy):
-    squares = (dense_strategy(strategy.measurements).astype(object) ** 2).sum(axis=0)
-    assert sensitivity(strategy.measurements, "gaussian") == max(squares)
-
-
 @pytest.mark.nightly
 def test_a_core_beside_a_null_vector_is_the_best_there_is():
     rng = np.random.default_rng(5)
@@ -401,28 +374,6 @@ def test_whole_cores_have_the_null_vector_exactly_and_the_traces_nearly():
         again = B.T @ whole.T.astype(float) @ whole @ B
         again /= opt_block_cores._largest(axis.reader, again)
         assert axis.traces(again) == pytest.approx(axis.traces(C), rel=2e-3)
-
-
-def test_simulated_errors_are_those_predicted(strategy):
-    rng, trials = np.random.default_rng(7), 400
-    counts = rng.integers(0, 50, CORED)
-    noise = math.sqrt(sensitivity(strategy.measurements, "gaussian"))
-    exact = []
-    for rows in strategy.measurements:
-        beyond = tuple(i for i in range(3) if i not in rows.block.attributes)
-        exact.append(rows.weight * rows.block.apply(counts.sum(axis=beyond).astype(float)).ravel())
-    truth = [
-        block.apply(counts.sum(axis=tuple(i for i in range(3) if i not in block.attributes)))
-        for block in WORKLOAD.blocks
-    ]
-    squares = 0.0
-    for _ in range(trials):
-        estimates = reconstruct(strategy, [y + noise * rng.normal(size=y.shape) for y in exact])
-        for k, block in enumerate(WORKLOAD.blocks):
-            error = estimates.answer(block, k) - truth[k]
-            squares += WORKLOAD.weights[k] * float((error**2).sum())
-    rmse = math.sqrt(squares / trials / weighted_queries(WORKLOAD))
-    assert rmse == pytest.approx(expected_error(strategy, WORKLOAD).weighted_rmse, rel=0.05)
 
 
 def test_a_plan_holds_it_and_the_audit_reads_the_same_rows(strategy):

@@ -9,24 +9,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from dense import coefficients, dense_block, dense_strategy, dense_workload, random_axis
+from dense import dense_strategy, dense_workload, random_axis
 from specs import put_true_figures, unhashed
 from town import ok, plan_town, refused
 
 import dpquery.audit.dense_strategy as audit
 import dpquery.strategy.search.candidates as orbits_search
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.measurement.release_key import _factor, key_text
 from dpquery.operators.blocks import marginal
 from dpquery.operators.cells import BETWEEN, OrbitRows
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.gram import gram
 from dpquery.plan_file.plan import decode_strategy
-from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.read import load_spec, parse
 from dpquery.strategy.algebra.orbits import orbits_of
-from dpquery.strategy.algebra.query_powers import expand
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
+from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.fixed_point import cells_optimum
 from dpquery.strategy.optimize.opt_orbits import component_gram, components, orbits_optimum
 from dpquery.strategy.search.candidates import NoGainError, Problem, orbits_candidate
@@ -132,32 +129,6 @@ def test_codes_of_an_orbit_are_measured_alike(areas):
         assert len(set(alike.tolist())) == 1
 
 
-def test_variances_are_those_of_least_squares_row_by_row(areas):
-    workload, proposal = areas
-    for block in workload.blocks:
-        C = coefficients(proposal.strategy, dense_block(block).astype(float))
-        stated = expand(proposal.strategy.variances(block, position=None), block.row_shape)
-        exact = (C**2).sum(axis=1)
-        assert stated.ravel() == pytest.approx(exact, rel=1e-6, abs=0)  # they are tiny
-
-
-def test_noise_in_the_estimates_is_what_is_stated(areas):
-    workload, proposal = areas
-    strategy = proposal.strategy
-    (rows,) = strategy.measurements
-    answers = [
-        [
-            reconstruct(strategy, [unit]).answer(block, k).ravel()
-            for unit in np.eye(rows.block.queries)
-        ]
-        for k, block in enumerate(workload.blocks)
-    ]
-    for block, columns in zip(workload.blocks, answers, strict=True):
-        exact = (np.array(columns) ** 2).sum(axis=0)
-        stated = expand(strategy.variances(block, position=None), block.row_shape)
-        assert stated.ravel() == pytest.approx(exact, rel=1e-6, abs=0)  # they are tiny
-
-
 def test_what_was_not_measured_has_no_answer(areas):
     workload, proposal = areas
     cells = marginal(workload.shape_of_domain, (0, 1, 2))
@@ -171,29 +142,6 @@ def test_the_longest_column_is_no_longer_than_promised(areas):
     assert squared <= (1 << 2 * orbits_search.ORBIT_BITS) * (1 + 1e-6)
 
 
-def test_simulated_errors_are_those_that_were_predicted(areas):
-    workload, proposal = areas
-    rng, strategy = np.random.default_rng(7), proposal.strategy
-    scale = math.sqrt(squared_sensitivity(strategy))
-    squares = np.zeros(len(workload.blocks))
-    for _ in range(400):
-        noisy = [rng.normal(scale=scale, size=m.block.queries) for m in strategy.measurements]
-        estimates = reconstruct(strategy, noisy)
-        squares += [
-            (estimates.answer(block, k) ** 2).sum() / 400 for k, block in enumerate(workload.blocks)
-        ]
-    predicted = [error.total_squared for error in expected_error(strategy, workload).blocks]
-    assert squares == pytest.approx(predicted, rel=0.2)
-
-
-@pytest.mark.parametrize("change", ["moves within", "moves"])
-def test_replaced_records_move_answers_no_further_than_is_charged(areas, change):
-    measurements = areas[1].strategy.measurements
-    A = dense_strategy(measurements)
-    farthest = max(((A[:, [j]] - A) ** 2).sum(axis=0).max() for j in range(A.shape[1]))
-    assert sensitivity(measurements, "gaussian", change) >= farthest
-
-
 def test_wide_entries_have_exact_norms():
     rng = np.random.default_rng(3)
     axes = [random_axis(rng, 5), random_axis(rng, 6)]
@@ -203,16 +151,6 @@ def test_wide_entries_have_exact_norms():
     dense = np.array([[int(v) for v in row] for row in rows.dense()], dtype=object)
     assert rows.exact_norms(2) == (dense**2).sum(axis=0).tolist()
     assert rows.exact_norms(1) == abs(dense).sum(axis=0).tolist()
-
-
-def test_keys_tell_orbits_and_cores_apart(areas):
-    rows = areas[1].strategy.rows
-    moved = [*rows.axes]
-    moved[0] = type(moved[0])(np.roll(moved[0].place, 1))
-    b, core = next(iter(rows.cores.items()))
-    others = [OrbitRows(moved, rows.cores), OrbitRows(rows.axes, rows.cores | {b: core + 1})]
-    assert len({key_text(_factor(factor)) for factor in (rows, *others)}) == 3
-    assert len({factor.key for factor in (rows, *others)}) == 3
 
 
 def test_what_cannot_be_better_ends_with_a_bound(small):
