@@ -465,8 +465,9 @@ def lint_command(
             read[str(path)] = spec = load_spec(path)
             if spec.derived:
                 from dpquery.commands.plan import check_derived
+                from dpquery.planning.report import compile_countable
 
-                check_derived(spec)
+                check_derived(spec, compile_countable(spec))
         except SpecError as error:
             mistakes.append(str(error))
     if mistakes:

@@ -149,6 +149,7 @@ def plan(
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, rows, out)
     spec, counted, compiled = _counted_spec(as_path(spec_path), ledger, request)
+    check_derived(spec, compiled)
     at_delta = spec.privacy.delta if named_delta is None else within_reason(named_delta, spec)
     judged_on = JudgedOn(spec, compiled, rows=rows, proxy=request.proxy)
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
@@ -179,13 +180,12 @@ def plan(
     return replace(report, new=new)
 
 
-def check_derived(spec: Spec) -> None:
-    """Refuse derived items that `plan` would refuse, by the candidates that it finds at once.
+def check_derived(spec: Spec, compiled: CompiledSpec) -> None:
+    """Refuse derived items of what nobody would measure, by the candidates that are found at once.
 
     Raises:
         SpecError: a derived item is made of what they would not hold.
     """
-    compiled = compile_countable(spec)
     try:
         tables_of_derived(spec, compiled.classes, compiled.workload.blocks, None)
     except SpecError:
