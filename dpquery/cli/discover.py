@@ -191,13 +191,15 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
     from dpquery.reconstruction.discovered import edge_text
     from dpquery.releases.words import percent
 
-    column, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
+    header, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
+    column = _in_yaml(done.query.spec.domain.attributes[0].name)
+    of = f"column: {header}, " * (column != header)
     if best := done.least_regret:
         what = f"{best.max_rows:,} may have {math.ceil(best.regret * 10) / 10:.3g} times the least"
         if done.best_max_rows is None:
             return f"no max_rows is named, as even {what} error; a larger --epsilon tells more"
         what = f"{best.max_rows:,} loses least" if best.regret < _NO_MORE else f"{what} error"
-        unit = f"unit: {{person: {column}, max_rows: {best.max_rows}}}"
+        unit = f"unit: {{person: {header}, max_rows: {best.max_rows}}}"
         return f"in the privacy of {spec}, where max_rows {what}:\n  {unit}"
     if done.query.sought == "numbers" and done.numbers is not None:
         if (most := done.numbers.most_outside) > _MOST_OUTSIDE:
@@ -207,13 +209,13 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
             )
         low, high = done.numbers.whole_range
         edges = ", ".join(map(edge_text, done.numbers.edges))
-        of_whole = f"\n  {column}: {{range: [{low}, {high}], other: show}}"
+        of_whole = f"\n  {column}: {{{of}range: [{low}, {high}], other: show}}"
         whole = all(edge.denominator == 1 for edge in done.numbers.edges)
         listed = whole and 0 < high - low < _MOST_VALUES
         told = "bins or, if there are no decimals, a range" if listed else "bins"
         return (
             f"in the domain of {spec}, {told}:\n"
-            f"  {column}: {{bins: [{edges}], other: show}}{of_whole * listed}"
+            f"  {column}: {{{of}bins: [{edges}], other: show}}{of_whole * listed}"
         )
     if not done.values:
         nothing = "no value has so many with its noise, and no spec can take an empty list"
@@ -226,7 +228,7 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
     file = Path(inside).name if outside else Path(inside).as_posix()
     return (
         f"in the domain of {spec} (all other values are then counted together), and plan it"
-        f"{outside}:\n  {column}: {{values_file: {_in_yaml(file)}, other: show}}"
+        f"{outside}:\n  {column}: {{{of}values_file: {_in_yaml(file)}, other: show}}"
     )
 
 

@@ -210,7 +210,7 @@ def _wanted(release: Release, names: Sequence[str]) -> list[Item | DerivedItem]:
 def _beside(answers: pa.Table, noise: Singles) -> pa.Table:
     """Return the labels and estimates of an item with a column for each draw."""
     labels = answers.column_names[: answers.column_names.index(ESTIMATE)]
-    table, digits = answers.select([*labels, ESTIMATE]), len(str(len(noise)))
+    table, digits = answers.select([*labels, ESTIMATE]), max(3, len(str(len(noise))))
     for k, draw in enumerate(noise, start=1):
         table = table.append_column(f"noise_{k:0{digits}}", pa.array(draw, from_pandas=True))
     return table.replace_schema_metadata(None)

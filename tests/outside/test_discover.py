@@ -52,6 +52,17 @@ def status():
     return json.loads(ok("ledger", "status", "--json").out)[0]
 
 
+def test_what_is_to_be_pasted_has_the_name_that_the_spec_has(here):
+    named = "  trade: {column: job, values_file: job.csv, other: show}"
+    Path("workload.yaml").write_text(
+        SPEC.replace("  job: {values_file: job.csv, other: show}", named).replace(
+            "{job: ", "{trade: "
+        )
+    )
+    assert named in ok(*COMMAND).out
+    ok("plan", "workload.yaml", "--epsilon", 1, "--time-limit", 0)
+
+
 def test_values_are_found_written_planned_with_and_released(here):
     done = ok(*COMMAND)
     assert "town is new in this ledger" in done.err

@@ -347,7 +347,7 @@ def test_neither_the_data_nor_the_noisy_values_decide_the_draws(town):
         written.append([pq.read_table(f"{name}.replicates/{item}.parquet") for item in ("ages",)])
     for one, other in zip(*written, strict=True):
         assert one.column_names == other.column_names
-        for column in ("noise_1", "noise_2", "noise_3"):
+        for column in ("noise_001", "noise_002", "noise_003"):
             assert one[column].equals(other[column])
         assert not one["estimate"].equals(other["estimate"])
 
@@ -364,10 +364,10 @@ def test_files_hold_the_labels_and_estimates_of_the_release_and_the_same_command
         of_release = pd.read_parquet(f"release/{name}.parquet")
         table = pd.read_parquet(f"replicates/{name}.parquet")
         labels = list(of_release.columns[: list(of_release.columns).index("estimate") + 1])
-        assert list(table.columns) == [*labels, *(f"noise_{k:02}" for k in range(1, 13))]
+        assert list(table.columns) == [*labels, *(f"noise_{k:03}" for k in range(1, 13))]
         pd.testing.assert_frame_equal(table[labels], of_release[labels])
         in_csv = pd.read_csv(f"replicates/{name}.csv")
-        assert in_csv.noise_07.to_numpy() == pytest.approx(table.noise_07, rel=1e-5)
+        assert in_csv.noise_007.to_numpy() == pytest.approx(table.noise_007, rel=1e-5)
     done = replicates("release", items=["ages"], draws=12, out="one")
     assert done.files == ("ages.parquet",)
     of_all = pd.read_parquet("replicates/ages.parquet")

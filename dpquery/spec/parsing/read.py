@@ -30,7 +30,7 @@ from dpquery.spec.parsing.sections import (
     publication_rules,
     read_impossible,
 )
-from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, read_yaml
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode, read_yaml
 from dpquery.spec.problems import Problems, UnreadableError, nearest, not_read, quoted
 from dpquery.spec.spec import Spec
 from dpquery.untrusted.files import OTHER_TEXT, kind_of, read_outside, seems_to_be
@@ -78,8 +78,9 @@ def load_for_column(path: Path, column: str) -> Spec:
 
 
 def _for_column(text: str, name: str, column: str, problems: Problems) -> Spec:
-    root = read_document(text, name, problems, SpecFields)
+    root, called = read_document(text, name, problems, SpecFields), column
     if isinstance(root, MapNode):
+        called = _called(column, root)
         kept = [entry for entry in root.entries if entry[0].text in _WithoutDomain.fields]
         root = MapNode(root.place, tuple(kept))
     given = _WithoutDomain.read(root, problems)
@@ -88,9 +89,18 @@ def _for_column(text: str, name: str, column: str, problems: Problems) -> Spec:
     budget = budget_of(given.budget)
     dataset, file = dataset_of(given.dataset, problems), file_of(given.file)
     check_currency(given.dataset, dataset, budget)
-    attribute = Attribute(column, (Column(column, Categorical((), ())),))
-    domain = Domain((attribute,))
+    domain = Domain((Attribute(called, (Column(column, Categorical((), ())),)),))
     return Spec(dataset, privacy, budget, domain, (), file, prefer=given.prefer)
+
+
+def _called(column: str, root: MapNode) -> str:
+    """Return what the domain of a spec calls a column: its header unless it has a name for it."""
+    domain = {key.text: node for key, node in root.entries}.get("domain")
+    for name, declared in domain.entries if isinstance(domain, MapNode) else ():
+        for key, header in declared.entries if isinstance(declared, MapNode) else ():
+            if key.text == "column" and isinstance(header, TextNode) and header.text == column:
+                return name.text
+    return column
 
 
 def beside(path: Path) -> Callable[[str], str]:
