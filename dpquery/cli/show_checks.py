@@ -471,6 +471,7 @@ def _weights_grid(found: WeightsFound) -> Grid:
                 f"{records:,}",
                 f"{cut:,.0f}",
                 percent(cut / total) if total else "",
+                f"{found.effective(cap):,.0f}",
                 f"{figure(cap / declared)} times",
                 "as declared" if cap == declared else "the largest" if cap == largest else "",
             )
@@ -478,15 +479,19 @@ def _weights_grid(found: WeightsFound) -> Grid:
         if cap >= max(declared, largest):
             break
     notes = [
-        f"an effective sample of {found.effective:,.0f} records, by unequal weights alone; it and "
-        "the sum are private, and no `effective` or `total` of a spec"
+        "effective samples are by unequal weights alone; they and sums are private, and no "
+        "`effective` or `total` of a spec"
     ]
+    if found.small:
+        half = f"{float(found.declared.step) / 2:g}"
+        notes.append(f"{count(found.small, 'weight')} of 0 or more, but below {half}, taken for 0")
     if odd := found.counting_none:
         texts = ", ".join(f"{_shown(text)} ({number:,})" for text, number in odd[:_COMMONEST])
         what = count(sum(n for _, n in odd), "weight")
         notes.append(f"{what} below 0, or no number, taken for 0: {texts}")
-    columns = ("at_most", "records above", "weight cut off", "of the sum", "noise", "")
-    title = f"weights in `{found.declared.name}`: {total:,.0f} in all"
+    amounts = ("weight cut off", "of the sum", "effective sample")
+    columns = ("at_most", "records above", *amounts, "noise", "")
+    title = f"weights in `{found.declared.name}`: {total:,.0f} in all, before any is cut off"
     return Grid(title, columns, tuple(rows), tuple(notes), caps.index(declared))
 
 

@@ -187,7 +187,7 @@ def _derived_row(item: DerivedWorth) -> tuple[str, ...]:
         filter(None, (item.kind, worst * (item.rows > 1), _lost(item.lost, item.rows)))
     )
     if item.kind == "merged":
-        missed = f"{item.lost:,} too noisy even so" if item.lost else "if as large as expected"
+        missed = f"{item.lost:,} still too noisy" if item.lost else "if as large as expected"
         expect = f"{count(item.rows, 'row')} by merging (--why), {missed}"
     return f"{item.name}", f"{item.rows:,}", f"about {typical}{unit}" * bool(known), "", "", expect
 
@@ -240,13 +240,16 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
             if weight.design_effect is not None:
                 size = item.sampled_from(weight.ratio_of_squares, cap)
                 told.append(f"{item.name} {rounded(float(f'{size:.2g}'))}")
-    if not compared:
-        return [("weights", lost)]
-    words = f"what noise adds to the error of a simple sample of {weight.effective:,} records, in "
-    words += f"cells of average size: {', '.join(compared)}"
+    words = []
+    if compared:
+        of = f"what noise adds to the error of a simple sample of {weight.effective:,} records"
+        words.append(f"{of}, in cells of average size: {', '.join(compared)}")
     if told:
-        words += f"; answers have a sampling_std from about these sizes on: {', '.join(told)}"
-    return [("weights", lost), ("sample", words)]
+        words.append(f"answers have a sampling_std from about these sizes on: {', '.join(told)}")
+    sums = [item.name for item in report.spec.items if item.summed is not None]
+    if sums and weight.design_effect is not None:
+        words.append(f"sums ({', '.join(sums)}) have one only beside a table by what they add up")
+    return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)
 
 
 def _next_words(report: PlanReport, files: PlanFiles) -> str:

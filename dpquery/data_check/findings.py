@@ -206,21 +206,26 @@ class WeightsFound:
         return float(self.weights @ self.records)
 
     @property
+    def small(self) -> int:
+        """How many records have a weight that counts as 0, being below half a step."""
+        return int(self.records[self.weights < float(self.declared.step) / 2].sum())
+
+    @property
     def weightless(self) -> int:
         """How many records count as 0."""
-        small = self.weights < float(self.declared.step) / 2
-        return int(self.records[small].sum()) + sum(number for _, number in self.counting_none)
+        return self.small + sum(number for _, number in self.counting_none)
 
     def cut_off(self, at_most: float) -> tuple[float, int]:
         """Return what a cap takes of that, and of how many records."""
         beyond = np.maximum(self.weights - at_most, 0.0)
         return float(beyond @ self.records), int(self.records[beyond > 0].sum())
 
-    @property
-    def effective(self) -> float:
-        """The effective number of records: the square of the sum over the sum of squares."""
-        squares = float(self.weights**2 @ self.records)
-        return self.total**2 / squares if squares else 0.0
+    def effective(self, at_most: float) -> float:
+        """Return the square of the sum under a cap over the sum of squares, all on the grid."""
+        step = float(self.declared.step)
+        counted = step * np.floor(np.minimum(self.weights, at_most) / step + 0.5)
+        squares = float(counted**2 @ self.records)
+        return float(counted @ self.records) ** 2 / squares if squares else 0.0
 
 
 @dataclass(frozen=True)

@@ -291,6 +291,12 @@ def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     Path("workload.yaml").write_text(text.replace("at_most: 100", "at_most: 100, design_effect: 1"))
     words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
     assert "; answers have a sampling_std from about these sizes on: all 3,400" in words
+    assert "only beside a table" not in words
+    summed = ", {name: ages, sum: {of: age, by: {sex: identity}}}]"
+    asked = Path("workload.yaml").read_text().rstrip().removesuffix("]") + summed
+    Path("workload.yaml").write_text(asked)
+    words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
+    assert "; sums (ages) have one only beside a table by what they add up" in words
 
 
 def test_mechanisms_that_count_records_refuse_weights(own_folder):
@@ -307,9 +313,12 @@ def test_a_check_counts_what_is_cut_off_by_weight(own_folder):
     done = run("check", "data.csv", "workload.yaml", "--to-pipe")
     words = " ".join(done.out.split())
     assert done.code == 1
-    assert "weights in `wt`: 12 in all" in words
+    assert "weights in `wt`: 12 in all, before any is cut off" in words
     assert "every record is counted, all 6 of them, but for 3 whose weight is taken for 0" in words
-    assert re.search(r"2\.5 1 8 61 % 1 times as declared", words)  # 7.5 of 12.3 of one record
+    # 7.5 of 12.3 of one record; 4.8^2 / 10.34 by what counts, 12.3^2 / 104.09 by what is written
+    assert re.search(r"2\.5 1 8 61 % 2 1 times as declared", words)
+    assert re.search(r" 10 0 0 0 % 1 4 times the largest", words)
+    assert "1 weight of 0 or more, but below 0.05, taken for 0 2 weights below 0" in words
     assert '2 weights below 0, or no number, taken for 0: "" (1), "abc" (1)' in words
 
 
