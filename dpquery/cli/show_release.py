@@ -294,10 +294,9 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         budget = taken_words(measured.charged, account, pure=measured.pure, parent=parent)
     grows = growth_words(account, parent)
     when = "now" if done.free else "after it"
-    weight, untold, counted = done.spec.privacy.weight, _UNTOLD, ""
+    weight, untold, counted = done.manifest.privacy.weight, _UNTOLD, ""
     if weight is not None:
-        untold += _UNTOLD_WEIGHTS
-        counted = f"; records count by {weight.name}, as {float(weight.at_most):g} at most"
+        untold, counted = untold + _UNTOLD_WEIGHTS, f"; {weight.clause}"
     facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *_merged_lines(done)))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "

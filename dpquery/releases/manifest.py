@@ -93,6 +93,11 @@ class WeightFacts:
     inclusion: Annotated[bool, UNWRITTEN] = False  # whether it is one over the chance to be drawn
 
     @property
+    def clause(self) -> str:
+        """The same in a clause."""
+        return f"records count by {one_line(self.column)}, as {self.at_most:,.9g} at most"
+
+    @property
     def words(self) -> str:
         """The same in a sentence without its full stop, and what it leaves out."""
         counts = weight_words(one_line(self.column), self.at_most, self.step)

@@ -338,7 +338,7 @@ class DerivedFacts:
             return ""
         return (
             f"{percent(self.missed)} of the rows that are printed are less precise than was asked, "
-            "being too few even so or fewer than expected"
+            "because nothing is left to add to them, or they have fewer records than expected"
         )
 
 

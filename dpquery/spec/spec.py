@@ -476,10 +476,10 @@ class Spec:
     def remarks(self) -> list[str]:
         """What may not have been meant."""
         return [*doubts(self.domain)] + [
-            f"{d.name} is merged as if all rows of {d.items[0]} were of one size, so that small "
-            "ones stay too noisy; add `sizes: FILE`, a CSV file with the item's attributes and "
-            "`size`, from a census, or the item's file in another release (`dpquery package "
-            "--also csv`)"
+            f"{d.name} is merged as if all rows of {d.items[0]} but those of `other` were of one "
+            "size, so that small ones stay too noisy; add `sizes: FILE`, a CSV file with the "
+            "item's attributes and `size`, from a census, or the item's file in another release "
+            "(`dpquery package --also csv`)"
             for d in self.derived
             if isinstance(d.statistic, MergedRows) and d.statistic.presumed
         ]

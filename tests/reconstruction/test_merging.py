@@ -413,10 +413,11 @@ def test_plan_report_package_and_replicates_have_them(noise):
     assert "rows by merging (--why), if as large as expected" in seen
     why = ok("plan", "workload.yaml", "--epsilon", "0.3", "--time-limit", "0", "--why").out
     assert re.search(r"few adds up [0-9]+-[0-9]+, [FM] \([0-9]+\); .*in few.map.csv of the", why)
-    told = re.findall(r"(\w+) is merged as if all rows of (\w+) were of one size", seen)
+    told = re.findall(r"(\w+) is merged as if all rows of (\w+) but those of `other`", seen)
     assert told == [("few", "ages"), ("places", "areas")], "no file says how large their rows are"
     assert (
-        "few is merged as if all rows of ages were of one size" in ok("lint", "workload.yaml").out
+        "few is merged as if all rows of ages but those of `other` were of one size"
+        in ok("lint", "workload.yaml").out
     )
     release = released(noise)
     rows = len(release.table("few"))
@@ -424,7 +425,8 @@ def test_plan_report_package_and_replicates_have_them(noise):
     facts = {each["name"]: each for each in manifest["derived"]}
     assert facts["few"]["rows"] == rows
     assert facts["few"]["definition"] == (
-        "ages, added up over age up to a relative error of 0.2, as if all rows were of one size"
+        "ages, added up over age up to a relative error of 0.2, as if all rows but those of "
+        "`other` were of one size"
     )
     assert facts["sized"]["definition"].endswith(", by sizes.csv")
     cells = release.table("few").cells
@@ -480,7 +482,7 @@ def test_merged_rows_are_published_by_the_rules_of_their_item(noise):
         ("over: age, rel_error: 0.2}}", "over: sex, rel_error: 0.2}}",
          "the values of 'sex' have neither an order nor a hierarchy"),
         ("of: ages, over: age, rel_error: 0.2}}", "of: bands, over: age, rel_error: 0.2}}",
-         "'bands' has no row for every value of 'age' alone; ask for `age: identity`"),
+         "'bands' does not have one row for each value of 'age'; ask for `age: identity`"),
         (", rel_error: 0.2}}", ", rel_error: 0}}", "rel_error is '0'; expected a share above 0"),
         (", rel_error: 0.2}}", "}}", "merged needs the key 'rel_error'; add it"),
         (", rows: about 2000", "", "how large rows are to be expected is not known; say `rows:"),

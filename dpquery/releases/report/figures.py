@@ -510,6 +510,8 @@ def headline(report: Report) -> list[str]:
     notes += [f"{name} and means of it: {words}" for name, words in roundings(manifest.items)]
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
+    weight = manifest.privacy.weight
+    later += "" if weight is None else f"; {weight.clause}"
     return [
         f"{manifest.dataset.id}, version {manifest.dataset.version}: "
         f"{count(report.queries, 'answer')} in {count(len(report.items), 'item')}{later}",

@@ -491,8 +491,9 @@ class _Reader:
             )
         if not isinstance(dict(table.axes).get(index), IdentitySet):
             raise given.over.mistake(
-                f"{quoted(name)} has no row for every value of {quoted(attribute.name)} alone; ask "
-                f"for `{attribute.name}: identity` in an item of the workload and name that"
+                f"{quoted(name)} does not have one row for each value of "
+                f"{quoted(attribute.name)}; ask for `{attribute.name}: identity` in an item of the "
+                "workload and name that"
             )
         if table.summed is not None:
             raise given.of.mistake(f"{quoted(name)} is a sum; name an item that counts records")
@@ -514,7 +515,8 @@ class _Reader:
                 "values"
             )
         sizes = self._sizes(given, table)
-        expected = "as if all rows were of one size" if given.sizes is None else f"by {given.sizes}"
+        even = "as if all rows but those of `other` were of one size"
+        expected = even if given.sizes is None else f"by {given.sizes}"
         words = (
             f"{name}, added up over {attribute.name} up to a relative error of "
             f"{given.rel_error:g}, {expected}"
