@@ -125,15 +125,31 @@ def own_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def town(planned_town, tmp_path, monkeypatch):
-    """A folder of one's own with spec, plan, data and ledger; the working directory."""
-    return _move_in(tmp_path / "town", planned_town, monkeypatch)
+def move_in(tmp_path, monkeypatch):
+    """The function that makes a copy of a planned folder the working directory."""
+    from town import renew
+
+    def moved(template):
+        folder = tmp_path / "town"
+        renew(folder, template)
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "nowhere"))
+        return folder
+
+    return moved
 
 
 @pytest.fixture
-def gaussian_town(planned_gaussian_town, tmp_path, monkeypatch):
+def town(planned_town, move_in):
+    """A folder of one's own with spec, plan, data and ledger; the working directory."""
+    return move_in(planned_town)
+
+
+@pytest.fixture
+def gaussian_town(planned_gaussian_town, move_in):
     """The same, with Gaussian noise to choose."""
-    return _move_in(tmp_path / "town", planned_gaussian_town, monkeypatch)
+    return move_in(planned_gaussian_town)
 
 
 @pytest.fixture
@@ -179,14 +195,4 @@ def _planned(tmp_path_factory, spec="SPEC"):
 
     folder = tmp_path_factory.mktemp("planned") / "town"
     town.plan_town(folder, getattr(town, spec))
-    return folder
-
-
-def _move_in(folder, template, monkeypatch):
-    from town import renew
-
-    renew(folder, template)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "nowhere"))
     return folder

@@ -451,17 +451,6 @@ def test_every_way_to_write_a_number_has_the_code_of_the_rule(kind, mark):
     assert ColumnCodes(column, mark).of(pa.array(texts, pa.binary())).tolist() == expected
 
 
-@fast
-def test_few_values_and_many_have_the_same_codes(monkeypatch):
-    texts = [f"{k / 8:.{k % 5}f}".encode() for k in range(-400, 400)]
-    for kind in KINDS:
-        codes = ColumnCodes(Column("c", kind, "count"), ".")
-        many = codes.of(pa.array(texts, pa.binary()))
-        monkeypatch.setattr(column_codes, "_FEW", len(texts))
-        assert codes.of(pa.array(texts, pa.binary())).tolist() == many.tolist()
-        monkeypatch.setattr(column_codes, "_FEW", 0)
-
-
 WIDE = st.integers(-(2**63), 2**63 - 1)
 NEAR = st.sampled_from([float(text) for text in BOUNDS]) | st.integers(-5, 1501).map(float)
 FLOATS = st.floats() | NEAR | NEAR.map(lambda value: math.nextafter(value, math.inf)) | st.none()

@@ -352,13 +352,3 @@ def test_the_bound_for_all_queries_at_once_holds_for_every_neighbour(replace):
         bound = _joint(workload, replace=replace)
         assert worst <= bound <= len(rows)
         assert replace or bound == worst
-
-
-def test_families_that_take_thresholds_for_products_would_be_caught():
-    shape = (3, 4, 2)
-    block = Block(shape, (0, 1), (Identity(3), Identity(4)), (True, True), 1)
-    workload = Workload(shape, (block,), (1.0,))
-    places = np.array([[0, 0], [0, 5]])
-    rows = np.stack([workload.matvec(cell) for cell in CELL_VECTORS], axis=1)[[0, 5]]
-    assert worst_move(rows, replace=False, records=1) == 2
-    assert family_sizes(workload, places) == [1, 1]

@@ -12,7 +12,7 @@ import pytest
 from dense import dense_block, dense_strategy
 from rounds import MIXED_SPEC, rehearse, relaxed_of
 from specs import strategies, unhashed, with_true_figures
-from town import ANY_PLAN, contents, kinds, ok, plan_town, refused, renew
+from town import ANY_PLAN, contents, kinds, ok, plan_town, refused
 
 from dpquery.commands import answer
 from dpquery.operators.compile import compile_questions, compile_spec
@@ -433,9 +433,8 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def released(template, tmp_path, monkeypatch):
-    renew(tmp_path / "town", template)
-    monkeypatch.chdir(tmp_path / "town")
+def released(template, move_in):
+    move_in(template)
     shutil.rmtree("state")
     Path("data.csv").unlink()
 
@@ -511,10 +510,8 @@ def test_values_that_nothing_measured_tells_apart_are_equally_likely_and_said_to
     assert spread_evenly(merged, halves, halves) is merged
 
 
-def test_a_rap_release_says_what_it_guesses(template, tmp_path, monkeypatch):
-    renew(tmp_path / "town", template)
-    monkeypatch.chdir(tmp_path / "town")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
+def test_a_rap_release_says_what_it_guesses(template, move_in, monkeypatch):
+    move_in(template)
     text = Path("workload.yaml").read_text()
     head = text[: text.index("workload:")]
     Path("few.yaml").write_text(head + BANDS_OF_RAP)

@@ -96,8 +96,7 @@ def test_json_output_is_json_and_nothing_else(released, command):
     assert json.loads(ok(*command.split()).out)
 
 
-def test_docs_prints_where_the_pages_are_and_each_of_them(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_docs_prints_where_the_pages_are_and_each_of_them(own_folder):
     place, names = ok("docs").out.splitlines()
     assert names.split(", ") == sorted(page.stem for page in Path(place).glob("*.md"))
     assert ok("docs", "epsilon").out == Path(place, "epsilon.md").read_text()
@@ -347,8 +346,7 @@ def test_columns_are_named_one_by_one_or_with_commas(town):
     )
 
 
-def test_a_dry_run_and_lint_leave_no_trace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_and_lint_leave_no_trace(own_folder):
     Path("workload.yaml").write_text(SPEC)
     ok("plan", "workload.yaml", *QUICK, "--ledger", "l.db")
     assert ok("lint", "workload.yaml").out == "workload.yaml: 51 answers in 3 tables, no mistakes\n"
@@ -536,8 +534,7 @@ def test_what_init_writes_is_valid_by_the_schema_it_writes(text):
     parse(text, name="workload.yaml", files={})
 
 
-def test_init_writes_few_lines_or_all(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_init_writes_few_lines_or_all(own_folder):
     ok("init")
     assert 15 <= len(Path("workload.yaml").read_text().splitlines()) <= 25
     ok("init", "full.yaml", "--full")
@@ -581,16 +578,14 @@ CSVW = {
         ({"fields": [{"name": "x"}]}, ["first_column"]),
     ],
 )
-def test_a_code_book_becomes_a_domain(tmp_path, monkeypatch, book, columns):
-    monkeypatch.chdir(tmp_path)
+def test_a_code_book_becomes_a_domain(own_folder, book, columns):
     Path("book.json").write_text(json.dumps(book))
     ok("init", "--from", "book.json")
     spec = parse(Path("workload.yaml").read_text(), name="workload.yaml", files={})
     assert [attribute.name for attribute in spec.domain.attributes] == columns
 
 
-def test_labels_are_read_and_no_rows(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_labels_are_read_and_no_rows(own_folder, monkeypatch):
     Path("survey.sav").write_bytes(b"$FL2")
     asked = []
 
@@ -613,7 +608,6 @@ def test_labels_are_read_and_no_rows(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "said"), [("sex,age\n", "is no JSON"), ("[]", "describes no column")]
 )
-def test_what_is_no_code_book_is_refused(tmp_path, monkeypatch, content, said):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_no_code_book_is_refused(own_folder, content, said):
     Path("book.json").write_text(content)
     assert said in refused("init", "--from", "book.json", code=2)

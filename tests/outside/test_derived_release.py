@@ -111,25 +111,24 @@ AMONG = [
 ]
 
 
-def test_shares_are_of_those_with_an_answer_unless_rows_say_otherwise(tmp_path, monkeypatch):
+def test_shares_are_of_those_with_an_answer_unless_rows_say_otherwise(own_folder):
     """Half of 2012 is blank: among all, trust falls from 46 to 38 %; among answers it rises."""
-    monkeypatch.chdir(tmp_path)
     items = [
         f"  - {{name: s{k}, share: {{of: {of}, within: [year]{among}}}}}\n"
         for k, (of, among, _, _) in enumerate(AMONG)
     ]
-    (tmp_path / "w.yaml").write_text(ASKED + "".join(items))
+    (own_folder / "w.yaml").write_text(ASKED + "".join(items))
     rows = [
         f"{year},{text},{text}"
         for year, sizes in TRUST.items()
         for text, size in zip(("yes", "no", ""), sizes, strict=True)
         for _ in range(size)
     ]
-    (tmp_path / "data.csv").write_text("year,trust,asked\n" + "\n".join(rows) + "\n")
+    (own_folder / "data.csv").write_text("year,trust,asked\n" + "\n".join(rows) + "\n")
     plan("w.yaml", time_limit=0.1, ledger_path="l.db")
     made = release("data.csv", epsilon=100000, ledger_path="l.db")
     defined = {item["name"]: item["definition"] for item in json.loads(
-        (tmp_path / "release" / "release.json").read_text())["derived"]}  # fmt: skip
+        (own_folder / "release" / "release.json").read_text())["derived"]}  # fmt: skip
     for k, (of, _, declared, words) in enumerate(AMONG):
         table = Release(made.directory).table(f"s{k}")
         column = "asked" if of == "shown" else "trust"
@@ -438,8 +437,7 @@ def test_a_forged_derived_item_is_refused(folder, tmp_path, change):
         load_report(tmp_path)
 
 
-def test_lint_refuses_a_mean_of_what_no_item_counts_as_plan_does(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_lint_refuses_a_mean_of_what_no_item_counts_as_plan_does(own_folder):
     sums = "  - {name: years, sum: {of: age, by: {sex: identity}}}\n"
     sums += "  - {name: ages, product: {age: identity}}\n"
     counts = "  - {name: persons, product: {sex: identity, age: identity}}\n"
@@ -454,9 +452,7 @@ def test_lint_refuses_a_mean_of_what_no_item_counts_as_plan_does(tmp_path, monke
     ok("plan", "workload.yaml", "--time-limit", "0", "--dry-run")
 
 
-def test_a_sum_whose_squares_are_not_measured_says_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+def test_a_sum_whose_squares_are_not_measured_says_so(own_folder):
     head = (
         "dataset: {id: sample, version: 1}\nbudget: {epsilon: 1000}\nprivacy: {unit: row, weight: "
     )

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import FILES, SMALL, slow_but
+from damage import FILES, SMALL
 from interference_support import FIXED, Step, observe
-from test_release_protocol import KILLER
 from town import contents, ok, refused, renew, run
 
 import dpquery
@@ -107,36 +106,6 @@ def test_the_same_again_is_free_and_of_the_same_bytes_whatever_became_of_the_dat
     assert [event["kind"] for event in events] == ["register", "reserve", "commit"]
     assert events[1]["details"] == {"version": "1", "discover": "job"}
     assert events[1]["native"]["threshold"] == "1/200000000"
-
-
-COMMANDS = "dpquery.commands.discover"
-MOMENTS = {
-    "before the charge": "dies('dpquery.measurement.curator', 'check_header')",
-    "after the charge": "dies('dpquery.measurement.curator', 'count_values')",
-    "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
-    "inside the commit": "dies('dpquery.measurement.ledger.store', 'Store.put')",
-    "after the commit": f"dies({COMMANDS!r}, 'found')",
-    "before the file": f"dies({COMMANDS!r}, 'replace_file')",
-}
-
-
-@pytest.mark.parametrize("moment", slow_but(MOMENTS, "after the draw", "before the file"))
-def test_a_run_that_is_killed_is_completed_by_the_next_and_charged_once(
-    here, forks, moment, record_property
-):
-    killed = forks.ended(*COMMAND, code=f"{KILLER}\n{MOMENTS[moment]}")
-    assert killed.code == -9, killed
-    record_property("crashes", 1)
-    assert not Path("job.csv").exists()
-    charged = "0" if moment == "before the charge" else "5e-9"
-    assert status()["discoveries"]["spent"] == charged
-    done = ok(*COMMAND)
-    assert ("nothing was charged" in done.err) == (moment in [*MOMENTS][4:])
-    assert len(written()) == len(JOBS)
-    assert status()["discoveries"]["spent"] == "5e-9"
-    events = [event["kind"] for event in json.loads(ok("ledger", "history", "--json").out)]
-    assert events.count("reserve") == events.count("commit") == 1
-    assert not [name for name in contents(".") if "pending" in name or name.startswith(".")]
 
 
 def test_a_cap_on_record_is_changed_by_a_discovery_whose_spec_names_a_file_to_be_found(here):

@@ -298,10 +298,9 @@ def test_columns_that_know_no_facts_are_refused(tmp_path):
         ("", {"mechanism": "rap"}, "RAP knows no public facts; leave"),
     ],
 )
-def test_rap_and_guesses_are_refused(tmp_path, monkeypatch, change, options, message):
+def test_rap_and_guesses_are_refused(own_folder, change, options, message):
     head = HEAD.replace("{id: town}", "{id: town, rows: about 1500}")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "workload.yaml").write_text(
+    (own_folder / "workload.yaml").write_text(
         head + change + IMPOSSIBLE + ITEMS.split("  - {name: h")[0]
     )
     with pytest.raises(SpecError, match=message):
@@ -439,8 +438,7 @@ def test_too_many_pieces_are_refused(monkeypatch):
         compile_spec(parse(HEAD + IMPOSSIBLE + ITEMS, name="w.yaml", files={}))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "workload.yaml").write_text(HEAD + KNOWN)
+def test_a_file_that_is_not_there_is_named(own_folder):
+    (own_folder / "workload.yaml").write_text(HEAD + KNOWN)
     message = refused("plan", "workload.yaml", "--ledger", "l.db", code=2)
     assert "r.csv cannot be read" in message

@@ -78,11 +78,8 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def released(template, tmp_path, monkeypatch):
-    renew(tmp_path / "town", template)
-    monkeypatch.chdir(tmp_path / "town")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
-    return tmp_path / "town"
+def released(template, move_in):
+    return move_in(template)
 
 
 def fresh(kind):

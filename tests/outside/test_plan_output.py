@@ -134,14 +134,13 @@ def test_the_epsilon_of_a_target_that_is_offered_is_about_what_this_plan_would_n
     )
 
 
-def test_the_sample_takes_sixteen_lines_at_most(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_sample_takes_sixteen_lines_at_most(own_folder):
     quick = ("--time-limit", "0", "--ledger", "l.db", "--rows", "50000", "--dry-run")
     shown = ok("plan", SAMPLE, *quick).out.splitlines()
     unfinished = [line for line in shown if line.startswith("note")]
     assert len([line for line in shown if line]) - len(unfinished) <= 16
     assert "4 others (--why)" in "\n".join(shown)
-    assert list(tmp_path.iterdir()) == []
+    assert list(own_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from rounds import MIXED_SPEC, rehearse
 from specs import unhashed
-from town import ANY, ANY_PLAN, SPEC, contents, ok, plan_town, refused, renew, spent
+from town import ANY, ANY_PLAN, SPEC, contents, ok, plan_town, refused, spent
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.manifest import read_manifest
@@ -122,12 +122,6 @@ def test_an_item_has_its_own_rules_or_those_of_the_spec(tmp_path, monkeypatch):
         )
         assert ("`published` in `pairs`, `ages`: the estimate, rounded to" in statement) == bool(k)
         assert "protect nobody" in statement
-
-
-def test_a_release_without_rules_does_not_speak_of_them(town):
-    ok(*RELEASE)
-    assert "published" not in Path("release/release.json").read_text()
-    assert "`published`" not in Path("release/statement.md").read_text()
 
 
 def test_later_questions_have_rules_of_their_own(town):
@@ -252,13 +246,6 @@ def test_the_manifest_and_the_statement_name_the_columns_in_order(town):
     assert [column["name"] for column in as_json["extra"]] == ["thresholded", "consistent"]
 
 
-def test_a_release_without_extra_columns_does_not_speak_of_them(town):
-    ok(*RELEASE)
-    assert "extra" not in json.loads(Path("release/release.json").read_text())
-    assert "Post-processing: none. Estimates" in Path("release/statement.md").read_text()
-    assert "beside the estimates" not in ok("error-report").out
-
-
 def test_ranges_that_overlap_and_cells_beside_them_are_sums_of_one_table(own_folder):
     spec = (
         "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\n"
@@ -371,10 +358,8 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def among_others(template, tmp_path, monkeypatch):
-    renew(tmp_path / "town", template)
-    monkeypatch.chdir(tmp_path / "town")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
+def among_others(template, move_in):
+    move_in(template)
 
 
 among_files = pytest.mark.usefixtures("among_others")

@@ -40,9 +40,7 @@ derived:
 
 
 @pytest.fixture
-def planned(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+def planned(own_folder):
     Path("population.csv").write_text("region,population\nN,5000\nS,20000\nW,300\n")
     rng = np.random.default_rng(0)
     rows = [f"{rng.integers(900)},{rng.choice(list('NSW'))},{rng.integers(10)}" for _ in range(999)]
@@ -114,9 +112,7 @@ workload: [{{name: people, product: {{sex: identity}}}}]
 """
 
 
-def test_as_many_more_releases_fit_as_is_said_where_a_parent_has_less_left(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
+def test_as_many_more_releases_fit_as_is_said_where_a_parent_has_less_left(own_folder):
     Path("data.csv").write_text("sex\nF\nM\n")
     for name in ("spring", "autumn"):
         Path(f"{name}.yaml").write_text(PANEL.format(name=name))
@@ -160,11 +156,9 @@ derived:
 
 
 def test_a_difference_and_a_total_of_two_rows_have_the_errors_of_one_covariance(
-    tmp_path, monkeypatch
+    own_folder, monkeypatch
 ):
     """Var(M - F) + Var(M + F) = 2 Var(M) + 2 Var(F), whatever the strategy."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
     monkeypatch.setattr("dpquery.strategy.search.candidates.FEW_CELLS", 1)
     Path("data.csv").write_text("area,age,sex\n1,2,F\n")
     Path("workload.yaml").write_text(INTERCHANGEABLE)
@@ -216,10 +210,8 @@ def spread(component, names, over):
 
 
 @pytest.fixture
-def apart(tmp_path, monkeypatch):
+def apart(own_folder, monkeypatch):
     """A planned folder whose tables are fitted by their components, not as one joint table."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "l.db"))
     monkeypatch.setattr("dpquery.reconstruction.joint_counts.MAX_JOINT_COUNTS", 0)
     rng = np.random.default_rng(1)  # half of the cells are empty, all margins of one attribute full
     drawn = [(a, "xyz"[rng.integers(3)]) for a in rng.choice(["x", "y"], 900)]
@@ -365,12 +357,11 @@ TABLE = "f29c16dce5fb54a71b0dd04bcb31418a04acbe1d5247bee5c4dcefd40e575b7a"
 
 
 @pytest.fixture
-def ledger(tmp_path, monkeypatch):
+def ledger(own_folder):
     """The ledger, beside the plan, in the working directory."""
-    monkeypatch.chdir(tmp_path)
     shutil.copy(GOLDEN / "plan_gdp.json", "dpquery.plan")
     Path("town.csv").write_bytes(CSV)
-    path = tmp_path / "state" / "ledger.db"
+    path = own_folder / "state" / "ledger.db"
     path.parent.mkdir(mode=0o700)
     with closing(sqlite3.connect(path)) as database:
         database.executescript((GOLDEN / "ledger_gdp.sql").read_text())

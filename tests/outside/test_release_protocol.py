@@ -262,11 +262,9 @@ def planned(tmp_path_factory):
 
 
 @pytest.fixture
-def waves(planned, tmp_path, monkeypatch):
+def waves(planned, move_in):
     """Two waves of a panel, planned; the working directory."""
-    renew(tmp_path / "waves", planned)
-    monkeypatch.chdir(tmp_path / "waves")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "waves" / "state" / "ledger.db"))
+    move_in(planned)
 
 
 def publish(name, epsilon, *more):

@@ -57,27 +57,20 @@ def templates(tmp_path_factory):
 
 
 @pytest.fixture(params=KINDS)
-def kind(request, templates, tmp_path, monkeypatch):
+def kind(request, templates, move_in):
     """A kind whose plan lies in the working folder, beside data and a ledger."""
-    moved_to(tmp_path / "town", templates / request.param, monkeypatch)
+    move_in(templates / request.param)
     return KINDS[request.param]
 
 
 @pytest.fixture
-def rap_town(templates, tmp_path, monkeypatch):
-    return moved_to(tmp_path / "town", templates / "rap", monkeypatch)
+def rap_town(templates, move_in):
+    return move_in(templates / "rap")
 
 
 @pytest.fixture
-def town(templates, tmp_path, monkeypatch):
-    return moved_to(tmp_path / "town", templates / "adaptive", monkeypatch)
-
-
-def moved_to(folder, template, monkeypatch):
-    renew(folder, template)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
-    return folder
+def town(templates, move_in):
+    return move_in(templates / "adaptive")
 
 
 def spec():
@@ -203,14 +196,13 @@ def test_at_another_epsilon_nothing_is_simulated(kind):
 @pytest.mark.nightly(daily="person-rap")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("unit", ["person", "replace"])
-def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, unit, name):
-    plan_town(tmp_path / "made", PERSON_SPEC if unit == "person" else REPLACE_SPEC, *ANY)
-    place = moved_to(tmp_path / "town", tmp_path / "made", monkeypatch)
+def test_persons_and_replaced_records_are_protected_too(own_folder, unit, name):
+    plan_town(own_folder, PERSON_SPEC if unit == "person" else REPLACE_SPEC, *ANY)
     KINDS[name].rehearse()
     if unit == "person":
         head, *lines = CSV.splitlines()
         named = [head + b",name", *(b"%s,p%d" % (line, k % 3) for k, line in enumerate(lines))]
-        (place / "data.csv").write_bytes(b"\n".join(named) + b"\n")
+        Path("data.csv").write_bytes(b"\n".join(named) + b"\n")
     ok(*RELEASE)
     run = KINDS[name].run()
     if unit == "replace":

@@ -150,14 +150,6 @@ def test_records_read_by_our_own_reader_have_the_answers_of_the_relaxed_rows(tmp
     assert max(distances(path, rows, records)) < 2
 
 
-def test_attributes_that_follow_each_other_within_a_row_would_be_noticed(tmp_path, monkeypatch):
-    plain = PublicChance.order
-    monkeypatch.setattr(PublicChance, "order", lambda self, name, codes: plain(self, "one", codes))
-    rows = relaxed()
-    path = written(tmp_path / "s.csv", rows=rows)
-    assert max(distances(path, rows, 5000)) > 4
-
-
 def test_one_relaxed_row_gives_its_distributions_to_within_a_record():
     rows = RelaxedRows((3, 2), np.array([[0.25, 0.0, 0.75, 0.4, 0.6]], dtype=np.float32))
     classes = (np.arange(3), np.arange(2))

@@ -2,11 +2,9 @@
 
 import io
 import itertools
-import random
 import sqlite3
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -293,21 +291,6 @@ def csv_of(folder, texts, name="d.csv"):
     return folder / name
 
 
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [
-        ("", [0, 1, 0, 0]),
-        (f", number: {GERMAN}", [0, 0, 0, 1]),
-        (", number: {sign: '%'}", [0, 1, 0, 0]),
-    ],
-)
-def test_one_point_is_decimal_or_thousand_as_declared(tmp_path, number, expected):
-    plan_of(tmp_path, f"{{bins: {EDGES}{number}}}")
-    tables = released(tmp_path, csv_of(tmp_path, ["1.234"]))
-    assert counts(tables["t"]) == expected
-    assert counts(tables["n"]) == [1]
-
-
 READ = {
     GERMAN: {
         "1.234": 1234, "1.234,5": 1234.5, "-1.234": -1234, "1234": 1234, "0,5": 0.5, "12.34": None,
@@ -342,32 +325,6 @@ def test_numbers_are_read_as_they_are_declared_and_nothing_else_is_one(tmp_path,
         values = list(READ[number].values())
         assert found[::2] == [times * values.count(value) for value in known]
         assert counts(tables["n"]) == [times * len(texts)]
-
-
-def written(value, thousands, decimal, sign):
-    """A number as a person of some country writes it."""
-    whole, _, after = f"{abs(value)}".partition(".")
-    groups = f"{int(whole):,}".replace(",", thousands)
-    text = ("-" if value < 0 else "") + groups + (decimal + after if after else "")
-    return f"{text} {sign}" if sign else text
-
-
-def test_random_numbers_in_random_formats_are_counted_as_a_recount_says(tmp_path):
-    rng = random.Random(3)  # noqa: S311 - made-up rows
-    for thousands, decimal, sign in ((".", ",", "€"), (",", ".", ""), ("'", ".", "%")):
-        place = tmp_path / f"{ord(thousands)}"
-        place.mkdir()
-        edges = [-100000, -10, 0, 0.5, 999.5, 1000, 54321.25, 10**7]
-        number = {"thousands": thousands, "decimal": decimal} | ({"sign": sign} if sign else {})
-        plan_of(place, yaml.safe_dump({"bins": edges, "number": number}, default_flow_style=True))
-        values = [
-            Decimal(rng.randrange(-(10**7), 10**9)).scaleb(-rng.randrange(4)) for _ in range(300)
-        ]
-        values = [Decimal(f"{value:f}") for value in values]
-        texts = [written(value, thousands, decimal, sign) for value in values]
-        bounds = [Decimal(str(edge)) for edge in edges]
-        expected = [sum(low <= value < high for value in values) for low, high in pairwise(bounds)]
-        assert counts(released(place, csv_of(place, texts))["t"]) == expected
 
 
 def test_typed_numbers_are_themselves(tmp_path):

@@ -290,9 +290,8 @@ def test_hostile_closest_answers_are_refused_before_anything_is_charged(town, ho
 
 
 @pytest.mark.nightly
-def test_a_sparse_table_of_many_columns_has_a_figure(tmp_path, monkeypatch):
+def test_a_sparse_table_of_many_columns_has_a_figure(own_folder):
     """Raking its rows again and again made margins that nothing can be divided by."""
-    monkeypatch.chdir(tmp_path)
     sizes = {"a": 8, "b": 2, "c": 4, "d": 5, "e": 4}
     asked = ", ".join(f"{name}: identity" for name in sizes)
     groups = "{1: [1], 2: [2], few: [[3, 4]], some: [[5, 11]], many: [12], blank: [other]}"

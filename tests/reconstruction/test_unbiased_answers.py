@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from rounds import MIXED, MIXED_SPEC, REPLACE_SPEC, ROW_SPEC, rehearse_tables
 from specs import unhashed
-from town import ANY, contents, ok, plan_town, refused, renew
+from town import ANY, contents, ok, plan_town, refused
 
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import guarantee, unit_variance
@@ -174,16 +174,9 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def town(template, tmp_path, monkeypatch):
-    return moved_to(tmp_path / "town", template, monkeypatch)
-
-
-def moved_to(folder, template, monkeypatch):
-    renew(folder, template)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+def town(template, move_in):
+    move_in(template)
     ok("release", "data.csv", "--epsilon", "1")
-    return folder
 
 
 def test_a_release_has_them_where_a_measured_table_holds_the_row(town):
@@ -231,11 +224,11 @@ def test_later_questions_have_them_too(town):
     assert contents("answers") == before
 
 
-def test_questions_that_tell_more_values_apart_have_none(tmp_path, monkeypatch):
+def test_questions_that_tell_more_values_apart_have_none(own_folder):
     head = ROW_SPEC[: ROW_SPEC.index("workload:")]
-    plan_town(tmp_path / "made", f"{head}workload:\n{MIXED}", *ANY)
-    rehearse_tables(tmp_path / "made" / "dpquery.plan")
-    moved_to(tmp_path / "town", tmp_path / "made", monkeypatch)
+    plan_town(own_folder, f"{head}workload:\n{MIXED}", *ANY)
+    rehearse_tables(own_folder / "dpquery.plan")
+    ok("release", "data.csv", "--epsilon", "1")
     Path("finer.yaml").write_text("workload:\n  - {name: incomes, product: {income: identity}}\n")
     ok("answer", "release", "finer.yaml", "--out", "finer")
     finer = read_manifest(Path("finer"))
@@ -245,10 +238,10 @@ def test_questions_that_tell_more_values_apart_have_none(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_a_declared_number_of_records_has_no_error(tmp_path, monkeypatch):
-    plan_town(tmp_path / "made", REPLACE_SPEC)
-    rehearse_tables(tmp_path / "made" / "dpquery.plan")
-    moved_to(tmp_path / "town", tmp_path / "made", monkeypatch)
+def test_a_declared_number_of_records_has_no_error(own_folder):
+    plan_town(own_folder, REPLACE_SPEC)
+    rehearse_tables(own_folder / "dpquery.plan")
+    ok("release", "data.csv", "--epsilon", "1")
     whole = pd.read_parquet("release/whole.parquet").iloc[0]
     assert whole["unbiased"] == pytest.approx(6, abs=1e-3)
     assert whole["unbiased_std_error"] < 1e-3

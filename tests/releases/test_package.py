@@ -16,7 +16,7 @@ import pytest
 import yaml
 from release_parts import ABOUT, BOTH, REGISTRY, SPEC, make_town, packed_once
 from rounds import MIXED_SPEC, rehearse
-from town import contents, ok, refused, renew
+from town import contents, ok, refused
 
 from dpquery import package, release
 from dpquery.exceptions import SpecError
@@ -39,11 +39,8 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def town(template, tmp_path, monkeypatch):
-    renew(tmp_path / "town", template)
-    monkeypatch.chdir(tmp_path / "town")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
-    return tmp_path / "town"
+def town(template, move_in):
+    return move_in(template)
 
 
 @pytest.fixture
@@ -405,11 +402,10 @@ def test_about_changes_no_plan_no_number_and_no_key(template, tmp_path):
     assert done.free
 
 
-def test_a_release_without_error_bars_says_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_release_without_error_bars_says_so(own_folder):
     Path("workload.yaml").write_text(MIXED_SPEC)
     Path("data.csv").write_text("age,sex,region,income\n0,F,1,5\n2,M,2,15\n")
-    ledger = ("--ledger", tmp_path / "ledger.db")
+    ledger = ("--ledger", own_folder / "ledger.db")
     ok("plan", "workload.yaml", "--time-limit", "0", *ledger)
     rehearse(Path("dpquery.plan"))
     ok("release", "data.csv", "--epsilon", "1", *ledger)
@@ -422,11 +418,10 @@ def test_a_release_without_error_bars_says_so(tmp_path, monkeypatch):
         package("nowhere")
 
 
-def test_numbered_rows_come_with_the_lists_that_say_what_they_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_numbered_rows_come_with_the_lists_that_say_what_they_are(own_folder, monkeypatch):
     monkeypatch.setattr("dpquery.plan_file.plan.MAX_LABELLED_TABLES", 2)
-    make_town(tmp_path / "town", SPEC)
-    done = package(tmp_path / "town" / "release", also=BOTH[1:])
+    make_town(own_folder / "town", SPEC)
+    done = package(own_folder / "town" / "release", also=BOTH[1:])
     assert {"pairs.csv", "pairs.tables.csv", "pairs.labels.csv"} <= set(done.files)
     with Path("package", "pairs.labels.csv").open(newline="") as file:
         lines = [line for line in csv.DictReader(file) if line["label"] == "[10, 20.5)"]

@@ -431,16 +431,6 @@ def test_nothing_overlaps_is_cut_off_or_scrolls(browser, text, tmp_path, width):
 
 
 @pytest.mark.slow
-def test_the_check_sees_what_overlaps_and_what_scrolls(browser, text, tmp_path):
-    broken = text.replace(" font-size: 12px;\n  padding-right: 18px", " font-size: 40px;")
-    assert broken != text
-    assert any("stands on" in fault for fault in measured(browser, tmp_path, broken, 800)["faults"])
-    wide = text.replace(".panel { min-width: 0; }", ".panel { min-width: 700px; }")
-    seen = measured(browser, tmp_path, wide, 400)
-    assert any("wide" in fault for fault in seen["faults"])
-
-
-@pytest.mark.slow
 def test_it_can_be_printed(browser, text, tmp_path):
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     target = tmp_path / "page.pdf"

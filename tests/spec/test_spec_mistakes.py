@@ -266,31 +266,6 @@ def test_mistakes_in_a_value_list_name_its_lines() -> None:
 # Whatever the text, nothing but a SpecError comes out.
 
 
-def survives(text: str) -> None:
-    try:
-        parse(text, name="w.yaml", files={})
-    except SpecError as error:
-        message = str(error)
-    else:
-        return
-    assert message.startswith("w.yaml:")
-
-
-def test_any_text_raises_nothing_but_spec_errors() -> None:
-    hypothesis = pytest.importorskip("hypothesis")
-    strategies = hypothesis.strategies
-    yaml_text = strategies.text(strategies.sampled_from("[]{},:-&*!|>'\"#%@`?\n\t ab1.~<\\\x85"))
-
-    @hypothesis.settings(derandomize=True, max_examples=60, database=None)
-    @hypothesis.given(strategies.one_of(strategies.text(), yaml_text))
-    def check(text: str) -> None:
-        survives(text)
-        survives(BASE.replace("identity", text))
-        survives(BASE.replace("Male", text))
-
-    check()
-
-
 # A file of questions, about a release.
 
 MISTAKES = {

@@ -364,12 +364,11 @@ def test_sums_have_no_consistent_answers_but_counts_beside_them_do():
     assert not query_structure(replace(hours.tables[0], summed=None)).reason
 
 
-def test_rap_is_not_compared_for_sums_and_says_why(tmp_path, monkeypatch):
+def test_rap_is_not_compared_for_sums_and_says_why(own_folder):
     text = SPEC.replace("version: 1", "version: 1, rows: about 300")
     text = text.replace("{unit: row}", "{unit: row, delta: 1e-6}")
     text = text.replace("1000000}", "100, delta: 1e-4}")
-    (tmp_path / "workload.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
+    (own_folder / "workload.yaml").write_text(text)
     options = ["--mechanism", "rap", "--ledger", "ledger.db"]
     message = refused("plan", "workload.yaml", *options, code=2)
     assert "RAP answers counts, and the item 'hours' is a sum" in message

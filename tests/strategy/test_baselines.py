@@ -420,9 +420,8 @@ def test_where_the_plan_decides_each_noise_is_priced_in_what_it_is_cheapest_in()
         assert offers._offer(chosen[noise]).shares.spec.accounting == CHEAPEST[noise]
 
 
-def test_a_plan_leaves_searches_out_and_says_so_unless_both_are_asked_for(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "town.yaml").write_text(SPEC)
+def test_a_plan_leaves_searches_out_and_says_so_unless_both_are_asked_for(own_folder):
+    (own_folder / "town.yaml").write_text(SPEC)
     reports = [
         plan("town.yaml", ledger_path="l.db", epsilon="0.2", time_limit=0, search_both=both)
         for both in (False, True)

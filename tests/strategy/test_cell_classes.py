@@ -12,7 +12,7 @@ from bench_office import OFFICE, office_spec
 from dense import classes_of_cells, dense_block, dense_strategy, dense_workload, random_workload
 from scipy.optimize import check_grad
 from specs import put_true_figures, unhashed
-from town import ok, plan_town, refused, renew
+from town import ok, plan_town, refused
 
 import dpquery.audit.dense_strategy as audit
 import dpquery.strategy.search.candidates as candidates
@@ -289,10 +289,8 @@ def planned_slices(tmp_path_factory):
 
 
 @pytest.fixture
-def sliced(planned_slices, tmp_path, monkeypatch):
-    renew(tmp_path / "slices", planned_slices)
-    monkeypatch.chdir(tmp_path / "slices")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "slices" / "state" / "ledger.db"))
+def sliced(planned_slices, move_in):
+    move_in(planned_slices)
     plan = unhashed(Path("dpquery.plan").read_text())
     (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
     assert selection["strategy"]["shape"] == "cell-classes"

@@ -256,10 +256,8 @@ def test_the_audit_reads_the_same_rows_from_a_plan_of_orbits(areas):
     assert np.array_equal(A, dense_strategy(areas[1].strategy.measurements))
 
 
-def test_a_release_of_orbits_has_its_answers_and_answers_again(tmp_path, monkeypatch, areas):
-    plan_town(tmp_path / "areas", AREAS)
-    monkeypatch.chdir(tmp_path / "areas")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "areas" / "state" / "ledger.db"))
+def test_a_release_of_orbits_has_its_answers_and_answers_again(own_folder, areas):
+    plan_town(own_folder, AREAS)
     plan = unhashed(Path("dpquery.plan").read_text())
     (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
     selection["strategy"] = encoded_areas(areas)

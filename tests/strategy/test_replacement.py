@@ -25,7 +25,7 @@ from dpquery.measurement.noise.calibration import (
     sound_change,
     steps,
 )
-from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.blocks import product
 from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Centered, Dense, Identity, total
@@ -35,7 +35,6 @@ from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
-from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.strategy import WeightedBlock
 
@@ -165,21 +164,6 @@ def test_cells_cost_the_root_of_two_and_no_more():
     assert moved.scale / plain.scale == pytest.approx(math.sqrt(2), rel=1e-12)
 
 
-def test_columns_of_opposite_signs_cost_twice_their_length():
-    strategy = ProductStrategy("signs", "gaussian", (Dense(np.array([[1, -1], [0, 0]])),))
-    norm = sensitivity(strategy.measurements, "gaussian")
-    assert sensitivity(strategy.measurements, "gaussian", "moves within") == 4 * norm
-
-
-def test_a_record_that_may_leave_moves_more_than_any_that_stays():
-    A = Dense(np.array([[9, 9, 9], [1, 0, 0], [0, 1, 0], [0, 0, 1]]))
-    strategy = ProductStrategy("level", "gaussian", (A,))
-    within = sensitivity(strategy.measurements, "gaussian", "moves within")
-    weight = strategy.measurements[0].weight
-    assert within == 2 * weight**2
-    assert sensitivity(strategy.measurements, "gaussian", "moves") == 82 * weight**2
-
-
 @noises
 def test_what_no_replaced_record_moves_takes_the_noise_of_one_that_leaves(noise):
     for shape, factors in (((4,), {}), ((1,), {0: Identity(1)}), ((3,), {0: total(3)})):
@@ -293,14 +277,6 @@ def audited(measurement):
     return DenseRows(
         measurement.weight, block.attributes, matrices, block.counted, at_least, class_of
     )
-
-
-def test_a_threshold_counts_the_rows_that_two_records_share():
-    shape = (3, 4)
-    block = Block(shape, (0, 1), (Identity(3), Identity(4)), (True, True), 1)
-    strategy = DirectStrategy("any", "gaussian", Workload(shape, (block,), (1.0,)), (5,))
-    A = dense_strategy(strategy.measurements)
-    assert sensitivity(strategy.measurements, "gaussian", "moves within") == lengths(A, 2)[1]
 
 
 KEYS = {
