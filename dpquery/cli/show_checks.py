@@ -20,7 +20,7 @@ from dpquery.data_check.findings import (
     WeightsFound,
     written_out,
 )
-from dpquery.releases.words import count, figure, percent
+from dpquery.releases.words import count, figure, in_full, percent
 from dpquery.spec.columns import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.problems import nearest
 from dpquery.spec.spec import FileFormat
@@ -467,7 +467,7 @@ def _weights_grid(found: WeightsFound) -> Grid:
         cut, records = found.cut_off(cap)
         rows.append(
             (
-                f"{cap:g}",
+                in_full(cap),
                 f"{records:,}",
                 f"{cut:,.0f}",
                 percent(cut / total) if total else "",
@@ -483,7 +483,7 @@ def _weights_grid(found: WeightsFound) -> Grid:
         "`effective` or `total` of a spec"
     ]
     if found.small:
-        half = f"{float(found.declared.step) / 2:g}"
+        half = in_full(float(found.declared.step) / 2)
         notes.append(f"{count(found.small, 'weight')} of 0 or more, but below {half}, taken for 0")
     if odd := found.counting_none:
         texts = ", ".join(f"{_shown(text)} ({number:,})" for text, number in odd[:_COMMONEST])

@@ -20,6 +20,7 @@ from dpquery.releases.statement import sure_percent
 from dpquery.releases.words import (
     count,
     figure,
+    in_full,
     percent,
     rounded,
     rows_counted,
@@ -230,8 +231,8 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
     total, records, cap = worth.items[0].records, report.records, float(weight.at_most)
     mean = f", {rounded(cap * records / total)} times the mean" if total and records else ""
     lost = (
-        f"{cap:g} at most{mean}: half of that halves the noise. What larger ones lose by it is "
-        "missing from every answer, and in no interval; dpquery check counts it"
+        f"{in_full(cap)} at most{mean}: half of that halves the noise. What larger ones lose by it "
+        "is missing from every answer, and in no interval; dpquery check counts it"
     )
     compared, told = [], []
     for item in worth.items:

@@ -35,7 +35,7 @@ from dpquery.releases.manifest_facts import (
     derived_facts,
     item_facts,
 )
-from dpquery.releases.words import one_line, weight_words
+from dpquery.releases.words import in_full, one_line, weight_words
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.fields import IDENTIFIER
 from dpquery.spec.problems import near_in_folder, quoted
@@ -95,7 +95,7 @@ class WeightFacts:
     @property
     def clause(self) -> str:
         """The same in a clause."""
-        return f"records count by {one_line(self.column)}, as {self.at_most:,.9g} at most"
+        return f"records count by {one_line(self.column)}, as {in_full(self.at_most)} at most"
 
     @property
     def words(self) -> str:

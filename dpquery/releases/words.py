@@ -46,6 +46,15 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def in_full(value: float) -> str:
+    """Return a declared number with all its digits, thousands separated.
+
+    >>> in_full(1136869.5), in_full(0.05)
+    ('1,136,869.5', '0.05')
+    """
+    return f"{value:,.12g}"
+
+
 def rounded(value: float) -> str:
     """Return a figure as it is spoken of: two digits of it below 100, whole numbers above.
 
@@ -129,8 +138,9 @@ def weight_words(column: str, at_most: float, step: float) -> str:
 what is no number, or below 0.05, as 0
     """
     return (
-        f"A record counts as its number in `{column}`, rounded to a multiple of {step:g}: one "
-        f"above {at_most:g} as {at_most:g}, and what is no number, or below {step / 2:g}, as 0"
+        f"A record counts as its number in `{column}`, rounded to a multiple of {in_full(step)}: "
+        f"one above {in_full(at_most)} as {in_full(at_most)}, and what is no number, or below "
+        f"{in_full(step / 2)}, as 0"
     )
 
 
