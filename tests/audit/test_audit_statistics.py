@@ -334,13 +334,6 @@ FEWER = Size(draws=5_000, replicates=300, releases=12, quick=True)
 
 
 @pytest.mark.slow
-def test_a_release_that_fails_in_another_process_is_no_sign_of_health(monkeypatch):
-    planned = replace(planned_case(ROWS, replace(FEWER)), plan=b"no plan")
-    with pytest.raises(ValueError, match="ended in another process with 2"):
-        two_processes(planned)
-
-
-@pytest.mark.slow
 def test_one_of_two_processes_that_fails_is_no_sign_of_health(monkeypatch):
     real, folders = end_to_end._released, []
 

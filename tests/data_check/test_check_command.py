@@ -177,11 +177,6 @@ def test_a_check_opens_no_ledger_and_writes_no_file(town, monkeypatch, tmp_path)
     assert contents(tmp_path / "town") == before
 
 
-def test_a_check_needs_no_ledger_and_makes_none(here):
-    assert at_terminal().code == 1
-    assert not (here / "state").exists()
-
-
 def test_a_check_loads_neither_ledger_nor_noise_and_a_release_loads_no_check(town):
     code = (
         "import sys\nfrom unittest import mock\nfrom dpquery.cli.app import main\n"

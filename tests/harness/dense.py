@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import reduce
 from itertools import combinations, product
 
 import numpy as np
@@ -104,6 +105,23 @@ def dense_workload(workload):
     W = np.vstack([dense_block(block) for block in workload.blocks])
     sizes = [block.shape[0] for block in workload.blocks]
     return W, np.repeat(workload.weights, sizes)
+
+
+def dense_gram(workload):
+    W, w = dense_workload(workload)
+    return W.T @ (w[:, None] * W)
+
+
+def kron(matrices):
+    return reduce(np.kron, matrices, np.eye(1))
+
+
+def sensitivity_of(A, noise):
+    return np.abs(A).sum(axis=0).max() if noise == "laplace" else np.linalg.norm(A, axis=0).max()
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
 
 
 def dense_strategy(measurements):

@@ -4,7 +4,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
-from dense import dense_workload, random_workload
+from dense import dense_gram, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.rounds.queries import _clashes, _joint, _slack, family_sizes, squared_move
@@ -31,11 +31,6 @@ from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, W
 from dpquery.strategy.search.select import select
 
 seeds = pytest.mark.parametrize("seed", range(40))
-
-
-def dense_gram(workload):
-    W, w = dense_workload(workload)
-    return W.T @ (w[:, None] * W)
 
 
 @seeds

@@ -425,15 +425,6 @@ def test_plan_says_why_tables_cannot_be_rehearsed(town, old, new, words):
     assert words in said
 
 
-def test_plan_says_that_one_table_leaves_nothing_to_adapt_to(town):
-    text = MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
-    start = text.index("workload:")
-    one = "workload:\n  - {name: one, product: {age: identity, sex: identity}}\n"
-    Path("one.yaml").write_text(text[:start] + one)
-    said = refused("plan", "one.yaml", "--mechanism", "adaptive", code=2)
-    assert "there is nothing to adapt to; take --mechanism linear" in said
-
-
 def hostile(change):
     document = unhashed(Path("dpquery.plan").read_text())
     change(document)

@@ -177,6 +177,8 @@ def test_the_statement_says_in_words_that_there_are_no_error_bars():
         "measured too: 1,234",
         "dpquery synthetic",
         "`relaxed_rows.parquet`: 3 relaxed rows",
+        # How much noise a round takes follows from its choices: how many one record can answer.
+        "noisy measurements, which of them were made and with how much noise, and its",
     ):
         assert words in text, words
     for words in ("noise interval", "unbiased", "standard error of that noise", "expected RMSE"):
@@ -199,12 +201,6 @@ def test_the_statement_of_later_answers_says_what_was_measured_and_what_was_read
         assert "read off its `relaxed_rows.parquet`, which was computed from its noisy" in text
         assert "that was asked for was measured" not in text
     assert "Every count that the release was made for was measured with noise, once" in text
-
-
-def test_the_statement_counts_among_what_is_noisy_which_counts_were_chosen():
-    """How much noise a round takes follows from its choices: how many one record can answer."""
-    text = " ".join(statement(manifest(RAP)).split())
-    assert "noisy measurements, which of them were made and with how much noise, and its" in text
 
 
 def test_one_round_and_one_count_are_one():

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 
@@ -236,17 +235,6 @@ def test_numbered_items_are_drawn_like_labelled_ones(report, tmp_path):
     assert 'data-kind="extremes"' in part
     assert "pairs.labels.parquet" in part
     assert faults(part) == []
-
-
-def test_without_error_bars_no_interval_is_drawn_and_the_page_says_so(report):
-    item = item_of(report, "hours")
-    unknown = replace(
-        item.cells, low=np.full(24, np.nan), high=np.full(24, np.nan), flagged=np.zeros(24, bool)
-    )
-    bare = replace(item, cells=unknown, flagged_share=None)
-    part = articles(replace(report, items=(bare,)))["hours"]
-    assert "band" not in part.replace("the band", "")
-    assert "This release has no error bars" in part
 
 
 def test_everything_can_be_reached_and_read_without_a_picture(report):

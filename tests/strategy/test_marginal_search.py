@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from dense import MIXED, core_beside, dense_strategy, dense_workload, random_workload
+from dense import MIXED, core_beside, dense_strategy, dense_workload, random_workload, rng
 from scipy.optimize import check_grad
 
 from dpquery.audit.dense_strategy import _strategy_rows
@@ -34,10 +34,6 @@ from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
 
 seeds = pytest.mark.parametrize("seed", range(8))
-
-
-def rng(seed=0):
-    return np.random.default_rng(seed)
 
 
 def marginals(shape, subsets, weights=None):

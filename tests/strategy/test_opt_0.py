@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from dense import random_block_p_identity
+from dense import random_block_p_identity, rng
 from scipy.linalg import qr
 from scipy.optimize import check_grad
 
@@ -66,10 +66,6 @@ SOLVED = [
     Prefix(150),
 ]
 solved = pytest.mark.parametrize("factor", SOLVED, ids=lambda factor: str(factor.key))
-
-
-def rng(seed=0):
-    return np.random.default_rng(seed)
 
 
 def workload_of(*factors):

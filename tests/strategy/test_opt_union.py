@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dense import analytic_gaussian_sigma, dense_strategy, dense_workload, random_workload
+from dense import (
+    analytic_gaussian_sigma,
+    dense_gram,
+    dense_strategy,
+    dense_workload,
+    kron,
+    random_workload,
+    rng,
+    sensitivity_of,
+)
 
 from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
@@ -44,29 +53,9 @@ noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 STD = {"laplace": math.sqrt(2), "gaussian": analytic_gaussian_sigma(1.0, 1e-6)}
 
 
-def rng(seed=0):
-    return np.random.default_rng(seed)
-
-
-def sensitivity_of(A, noise):
-    return np.abs(A).sum(axis=0).max() if noise == "laplace" else np.linalg.norm(A, axis=0).max()
-
-
-def dense_gram(workload):
-    W, w = dense_workload(workload)
-    return W.T @ (w[:, None] * W)
-
-
 def dense_loss(A, workload):
     """tr((A'A)^+ V)."""
     return np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ dense_gram(workload))
-
-
-def kron(matrices):
-    out = np.eye(1)
-    for matrix in matrices:
-        out = np.kron(out, matrix)
-    return out
 
 
 def union_case():

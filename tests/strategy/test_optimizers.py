@@ -4,7 +4,17 @@ import math
 
 import numpy as np
 import pytest
-from dense import MIXED, dense_strategy, dense_workload, random_block, random_workload
+from dense import (
+    MIXED,
+    dense_gram,
+    dense_strategy,
+    dense_workload,
+    kron,
+    random_block,
+    random_workload,
+    rng,
+    sensitivity_of,
+)
 from scipy.optimize import check_grad
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
@@ -41,29 +51,9 @@ GRAMS = {
 grams = pytest.mark.parametrize("V", GRAMS.values(), ids=GRAMS)
 
 
-def rng(seed=0):
-    return np.random.default_rng(seed)
-
-
-def sensitivity_of(A, noise):
-    return np.abs(A).sum(axis=0).max() if noise == "laplace" else np.linalg.norm(A, axis=0).max()
-
-
 def dense_loss(A, V, noise):
     """sensitivity^2 tr((A'A)^+ V)."""
     return sensitivity_of(A, noise) ** 2 * np.trace(np.linalg.pinv(A.T @ A, rcond=1e-13) @ V)
-
-
-def dense_gram(workload):
-    W, w = dense_workload(workload)
-    return W.T @ (w[:, None] * W)
-
-
-def kron(matrices):
-    out = np.eye(1)
-    for matrix in matrices:
-        out = np.kron(out, matrix)
-    return out
 
 
 @pytest.mark.parametrize("p", [1, 3])
