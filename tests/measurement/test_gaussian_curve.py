@@ -371,33 +371,23 @@ def test_blocks_apart_and_together_are_both_bounds_and_the_smaller_counts():
     assert kappa(40, 41.0) + kappa(1, 41.0) <= rho < 1.9 * kappa(40, 41.0)
 
 
-def test_a_release_is_charged_what_its_noise_costs_under_the_key_that_it_had(tmp_path):
+def test_a_release_costs_what_its_noise_does_and_one_of_an_earlier_version_stays_free(tmp_path):
     question = ask(SPEC.replace("{epsilon: 4}", "{epsilon: 10, delta: 1e-6}"))
     rho = question.guarantee.rho
     assert Fraction(1, 5) < rho < Fraction(1, 4)  # a third and two thirds of epsilon 1, and not 1/2
     without = replace(question.mechanism, guarantee=replace(question.guarantee, rho=None))
-    assert replace(question, mechanism=without).key == question.key
+    older = replace(question, mechanism=without)
+    assert older.key == question.key
     data = tmp_path / "data.csv"
     data.write_text("age,sex,pay\n0,F,5\n1,M,15\n")
-    with Ledger.open(tmp_path / "state" / "ledger.db", create=True) as ledger:
-        ledger.register("town", budget_cap(question.spec.budget, question.spec.privacy))
-        measure(data, question, ledger=ledger)
-        assert measure(data, question, ledger=ledger).stored
-        assert ledger.status()[0].account.spent == math.ceil(rho * UNIT)
-
-
-def test_a_release_of_an_earlier_version_keeps_its_charge_and_is_free(tmp_path):
-    question = ask(SPEC.replace("{epsilon: 4}", "{epsilon: 10, delta: 1e-6}"))
-    unpriced = replace(question.mechanism, guarantee=replace(question.guarantee, rho=None))
-    data = tmp_path / "data.csv"
-    data.write_text("age,sex,pay\n0,F,5\n1,M,15\n")
-    with Ledger.open(tmp_path / "state" / "ledger.db", create=True) as ledger:
-        ledger.register("town", budget_cap(question.spec.budget, question.spec.privacy))
-        first = measure(data, replace(question, mechanism=unpriced), ledger=ledger)
-        again = measure(data, question, ledger=ledger)
-        assert again.stored
-        assert (again.values == first.values).all()
-        assert ledger.status()[0].account.spent == UNIT // 2
+    for earlier, spent in ((question, math.ceil(rho * UNIT)), (older, UNIT // 2)):
+        with Ledger.open(tmp_path / f"{spent}" / "ledger.db", create=True) as ledger:
+            ledger.register("town", budget_cap(question.spec.budget, question.spec.privacy))
+            first = measure(data, earlier, ledger=ledger)
+            again = measure(data, question, ledger=ledger)
+            assert again.stored
+            assert (again.values == first.values).all()
+            assert ledger.status()[0].account.spent == spent
 
 
 @pytest.mark.parametrize("shift", [0, 3])
