@@ -464,7 +464,7 @@ def lint_command(
         try:
             read[str(path)] = spec = load_spec(path)
             if spec.derived:
-                from dpquery.commands.plan import check_derived
+                from dpquery.mechanisms.content import check_derived
                 from dpquery.planning.report import compile_countable
 
                 check_derived(spec, compile_countable(spec))

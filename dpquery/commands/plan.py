@@ -31,13 +31,12 @@ from dpquery.commands.defaults import (
     RELEASE_PATH,
     TIME_LIMIT,
 )
-from dpquery.exceptions import SpecError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.mechanisms.content import check_told_apart, tables_of_derived
+from dpquery.mechanisms.content import check_derived, check_told_apart, tables_of_derived
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
     PLAN_MARK,
@@ -75,7 +74,7 @@ from dpquery.releases.manifest import refuse_second_ledger
 from dpquery.spec.parsing.read import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.spec.spec import Accounting, Spec
-from dpquery.strategy.search.select import Selection, unchecked
+from dpquery.strategy.search.select import Selection
 from dpquery.strategy.strategy import Noise, Objective
 from dpquery.untrusted.files import check_place, replace_file
 from dpquery.version import __version__
@@ -178,21 +177,6 @@ def plan(
     new = _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return replace(report, new=new)
-
-
-def check_derived(spec: Spec, compiled: CompiledSpec) -> None:
-    """Refuse derived items of what nobody would measure, by the candidates that are found at once.
-
-    Raises:
-        SpecError: a derived item is made of what they would not hold.
-    """
-    try:
-        tables_of_derived(spec, compiled.classes, compiled.workload.blocks, None)
-    except SpecError:
-        check_told_apart(spec, compiled.classes)
-        quick = PlanSearch(spec, compiled, _noises(spec), OBJECTIVE, DEFAULT_SEED, 0, 1, unchecked)
-        with threadpool_limits(1):
-            _check_held(spec, compiled, quick.best(()))
 
 
 def _check_held(spec: Spec, compiled: CompiledSpec, selections: Mapping[Noise, Selection]) -> None:

@@ -12,7 +12,7 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.operators.blocks import Block
-from dpquery.operators.compile import compile_questions, merged_codes
+from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
 from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, has_own_sizes, with_sample
@@ -25,6 +25,7 @@ from dpquery.releases.tables.long_table import DerivedTable, derived_table
 from dpquery.spec.columns import Domain
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import DerivedItem, Item, MergedRows, Spec, Table
+from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.strategy import Noise, Strategy
 
 
@@ -84,14 +85,12 @@ NO_DERIVED = (
 
 
 def tables_of_derived(
-    spec: Spec, classes: tuple[Ints, ...], planned: Sequence[Block], strategy: Strategy | None
+    spec: Spec, classes: tuple[Ints, ...], planned: Sequence[Block], strategy: Strategy
 ) -> KnownTables:
     """Return the operators of all tables that derived items are made of.
 
-    Without a strategy those of the plan's workload alone are known.
-
     Raises:
-        SpecError: a derived item is made of what the release does not hold: says what to ask for.
+        SpecError: derived items are made of what the strategy does not hold: says what to ask for.
     """
     check_told_apart(spec, classes)
     tables = list(dict.fromkeys(t for item in spec.derived for t in item.statistic.tables))
@@ -100,16 +99,30 @@ def tables_of_derived(
     asked = replace(spec, items=(Item("derived", tuple(tables)),))
     blocks = compile_questions(asked, classes).workload.blocks
     known = dict(zip(tables, zip(blocks, positions_of(blocks, planned), strict=True), strict=True))
+    mistakes: dict[str, str] = {}
     for item in spec.derived:
         for table in item.statistic.tables:
             block, position = known[table]
-            if position is None and (strategy is None or not strategy.supports(block)):
-                raise SpecError(
+            if position is None and not strategy.supports(block):
+                line = (
                     f"{item.place}: {quoted(item.name)} is made of "
-                    f"{_in_words(table, spec.domain)}, which the measurements do not hold; "
+                    f"{_in_words(table, spec.domain)}, which nothing that is measured tells; "
                     f"{_asked_for(item, table, spec.domain)}"
                 )
+                mistakes.setdefault(item.name, line)
+    if mistakes:
+        raise SpecError("\n".join(mistakes.values()))
     return known
+
+
+def check_derived(spec: Spec, compiled: CompiledSpec) -> None:
+    """Refuse derived items of what no item tells, before a strategy is looked for.
+
+    Some strategies would hold it all the same, with any error and at the items' cost.
+    """
+    workload = compiled.workload
+    asked = DirectStrategy("Workload", "gaussian", workload, (1,) * len(workload.blocks))
+    tables_of_derived(spec, compiled.classes, workload.blocks, asked)
 
 
 def derived_answers(
@@ -167,14 +180,13 @@ def check_told_apart(spec: Spec, classes: tuple[Ints, ...]) -> None:
 
 def _asked_for(item: DerivedItem, table: Table, domain: Domain) -> str:
     """Return how to have a table measured; of a mean, also what else makes it known."""
-    asked = f"name: {item.name}_of, {_as_item(table, domain)}"
-    words = [f"add `- {{{asked}}}` to the workload and plan again"]
+    words = [f"add {_added(item, table, domain)} to the workload and plan again"]
     summed = item.statistic.tables[0].summed
     if item.statistic.kind == "mean" and summed is not None:
         attribute = domain.attributes[summed.attribute]
         named = quoted(attribute.name)
         counted = f"count records without a value of {named} too, which add 0 to the sum, by naming"
-        words.insert(0, f"{counted} the item that counts its records with `count:`")
+        words += [f"{counted} the item that counts its records with `count:`"]
         if not attribute.columns[0].drops:
             without = "which leaves records without a value of it out of every table"
             words += [f"give {named} `other: drop`, {without}"]
@@ -187,9 +199,13 @@ def _in_words(table: Table, domain: Domain) -> str:
     return f"{what} by {' x '.join(names)}" if names else f"{what} of all records"
 
 
-def _as_item(table: Table, domain: Domain) -> str:
+def _added(item: DerivedItem, table: Table, domain: Domain) -> str:
     """Return the item to ask for, but for its conditions, which are written as they were."""
-    sets = ", ".join(f"{domain.attributes[i].name}: identity" for i in table.attributes)
-    if table.summed is None:
-        return f"product: {{{sets}}}"
-    return f"sum: {{of: {domain.attributes[table.summed.attribute].name}, by: {{{sets}}}}}"
+    totals = {i for i, asked in table.axes if asked.kind in {"summed", "bounded"}}
+    sets = ", ".join(
+        f"{domain.attributes[i].name}: identity{'+total' * (i in totals)}" for i in table.attributes
+    )
+    product = f"product: {{{sets}}}"
+    if table.summed is not None:
+        product = f"sum: {{of: {domain.attributes[table.summed.attribute].name}, by: {{{sets}}}}}"
+    return f"`- {{name: {item.name}_of, {product}}}`"

@@ -349,7 +349,9 @@ def test_a_mean_that_takes_blanks_for_nought_is_refused_with_both_remedies(tmp_p
     with pytest.raises(SpecError) as refused:
         plan(tmp_path / "w.yaml", mechanism="linear", time_limit=0.1, **paths)
     assert "w.yaml:11:5: 'mean' tells '0' from 'other' of 'hours'" in str(refused.value)
-    assert "by naming the item that counts its records with `count:`; or add" in str(refused.value)
+    assert "; add `- {name: mean_of, product: {" in str(refused.value)
+    assert "; or count records without a value of 'hours' too, which add 0" in str(refused.value)
+    assert "by naming the item that counts its records with `count:`; or" in str(refused.value)
     assert "or give 'hours' `other: drop`, which leaves" in str(refused.value)
 
 
