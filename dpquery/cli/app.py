@@ -268,9 +268,9 @@ def _interrupted() -> str:
 
 
 def _charged() -> str:
-    if "".join(sys.argv[1:2]) in _WRITTEN_LAST:
-        return "nothing was charged"
-    return "if `dpquery ledger status` has it charged, the same command again is free"
+    if "".join(sys.argv[1:2]) in {"release", "discover"}:
+        return "if `dpquery ledger status` has it charged, the same command again is free"
+    return "nothing was charged"
 
 
 def _fail(message: str, code: int) -> None:

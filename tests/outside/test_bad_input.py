@@ -324,12 +324,16 @@ def test_an_interrupted_command_says_what_it_left(town, monkeypatch):
     monkeypatch.setattr("dpquery.planning.search.select", interrupted)
     said = refused("plan", "workload.yaml", code=130)
     assert "interrupted; nothing was charged and no plan was written" in said
-    monkeypatch.setattr("dpquery.measurement.curator.tabulate", interrupted)
-    stopped = run(*RELEASE)
+    with monkeypatch.context() as patched:
+        patched.setattr("dpquery.measurement.curator.tabulate", interrupted)
+        stopped = run(*RELEASE)
     assert "if `dpquery ledger status` has it charged" in stopped.err
     assert "the same command again is free" in stopped.err
     assert Path("dpquery.plan").read_bytes() == planned
     assert not Path("release").exists()
+    ok(*RELEASE)
+    monkeypatch.setattr("dpquery.commands.others.write_package", interrupted)
+    assert refused("package", code=130) == "dpquery: interrupted; nothing was charged\n"
 
 
 def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
