@@ -333,7 +333,7 @@ def test_an_interrupted_command_says_what_it_left(town, monkeypatch):
     assert not Path("release").exists()
     ok(*RELEASE)
     monkeypatch.setattr("dpquery.commands.others.write_package", interrupted)
-    assert refused("package", code=130) == "dpquery: interrupted; nothing was charged\n"
+    assert refused("package", code=130) == "dpquery: interrupted; nothing was charged"
 
 
 def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
