@@ -28,7 +28,8 @@ from dpquery.releases.words import (
     within,
 )
 from dpquery.spec.numbers import power
-from dpquery.spec.spec import Spec
+from dpquery.spec.predicates import with_values
+from dpquery.spec.spec import Quantiles, Spec
 
 BEYOND_BUDGET = (
     "the targets cost more than the whole budget: no release meets all of them; ask for less, or "
@@ -392,6 +393,11 @@ def _counts_words(spec: Spec) -> str:
     if names["show"]:
         shown = f"an undeclared value of {named(names['show'])}"
         words.append(f"{shown} has a row other in tables by single values")
+    over = [d.statistic.attribute for d in spec.derived if isinstance(d.statistic, Quantiles)]
+    if blank := [
+        a.name for i, a in enumerate(spec.domain.attributes) if i in over if with_values(a)
+    ]:
+        words.append(f"quantiles of {named(blank)} are of declared values alone")
     if spec.privacy.person is not None:
         words.append(f"records without {spec.privacy.person} are in no table")
         words.append(rows_counted(spec.privacy.max_rows, keep=spec.privacy.keep).lower())
@@ -402,7 +408,7 @@ def _counts_words(spec: Spec) -> str:
 
 
 def _bin_words(spec: Spec) -> Iterator[str]:
-    """Yield what no error says of sums over bins, and of means that are made of them."""
+    """Yield what no error says of sums, and of means that are made of them."""
     attributes = spec.domain.attributes
     for item in spec.items:
         summed = item.summed

@@ -222,6 +222,7 @@ def quotient_rows(
     # Of a row over itself nothing is uncertain, but its last digits.
     certain = std_error <= CERTAIN * np.abs(estimate)
     estimate = np.where(certain, np.round(estimate, 9), estimate)
+    std_error = np.where(certain, 0.0, std_error)
     low, high = (np.where(certain, estimate, ends) for ends in (low, high))
     estimate, std_error, low, high = (
         np.where(lost, np.nan, values) for values in (estimate, std_error, low, high)

@@ -1,6 +1,6 @@
 """What the manifest says of items, of RAP runs and of public facts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import NormalDist
@@ -9,7 +9,7 @@ from typing import Annotated
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.reconstruction.checks import LEAST_CHANCE
 from dpquery.releases.words import count, figure, one_line, percent, rounded
-from dpquery.spec.columns import Domain
+from dpquery.spec.columns import PERSON_ROWS, Domain
 from dpquery.spec.parsing.item_fields import NAME
 from dpquery.spec.spec import Item, PublicationRules, Spec
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, UNWRITTEN, Count, Matching, Within
@@ -37,7 +37,7 @@ class SummedFacts:
     largest: Count
     # what a record adds whose text is not declared; None where such records are dropped
     other: int | None
-    # what no error says of a sum over bins, in words; left out of the file elsewhere
+    # what no error says of a sum over bins, or of one with `other`; left out of the file elsewhere
     rounding: Annotated[str, UNWRITTEN] = ""
     # whether each record adds that times its weight; left out of the file where none has one
     weighted: Annotated[bool, UNWRITTEN] = False
@@ -52,13 +52,23 @@ class SummedFacts:
         return f"sums of {self.of}: {most}{other}{rounding}"
 
 
-def amount_words(summed: SummedFacts | None, *, weighted: bool) -> str:
+def units_counted(columns: Collection[str]) -> str:
+    """Return what a file with these columns counts."""
+    if PERSON_ROWS not in columns:
+        return "records"
+    return "records or persons" if "table" in columns else "persons"
+
+
+def amount_words(
+    summed: SummedFacts | None, *, weighted: bool, columns: Collection[str] = ()
+) -> str:
     """Return what an answer is: a count, or a sum of what, and whether of weighted records.
 
-    >>> amount_words(None, weighted=True)
-    'weighted count'
+    >>> amount_words(None, weighted=True), amount_words(None, weighted=False, columns={PERSON_ROWS})
+    ('weighted count', 'count of persons')
     """
-    return "weighted " * weighted + ("count" if summed is None else f"sum of {summed.of}")
+    of = f" of {units_counted(columns)}" * (PERSON_ROWS in columns)
+    return "weighted " * weighted + (f"count{of}" if summed is None else f"sum of {summed.of}")
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,7 @@ def over_units(items: Sequence[ItemFacts]) -> str:
 
 
 def roundings(items: Sequence[ItemFacts]) -> list[tuple[str, str]]:
-    """Return the items that sum over bins, each with what no error says of its sums."""
+    """Return the items of whose sums no error says all, each with what it leaves out."""
     summed = [(item.name, item.summed.rounding) for item in items if item.summed]
     return [(name, words) for name, words in summed if words]
 
@@ -281,11 +291,6 @@ READING_DERIVED = """\
 Derived items are made from the noisy answers alone and take no budget. Their intervals hold with \
 the noise of all answers together: adding up squares of `std_error` of answers would not, since \
 answers share noise. A row that is lost in noise has no estimate, and `reason` says why."""
-
-QUANTILES_IN_BINS = (
-    "A quantile of values in bins is interpolated within its bin, as if values were spread evenly "
-    "there: its interval is of that figure, and says nothing of how the values lie in the bin."
-)
 
 
 @dataclass(frozen=True)

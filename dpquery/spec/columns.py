@@ -210,9 +210,8 @@ class Bins(_Kind):
 
         Numbers that lie outside their bins are in another unit, and say no distance.
 
-        >>> print(Bins((0.0, 10.0, 50.0)).rounding_words([5, 20]))
-        a record adds one number for its bin, up to 30 from its own (in 10 to 50); no interval \
-includes this
+        >>> Bins((0.0, 10.0, 50.0)).rounding_words([5, 20])
+        'a record adds one number for its bin, up to 30 from its own (in 10 to 50)'
         """
         places = list(zip(self.edges, numbers, self.edges[1:], strict=False))
         inside, distance = all(low <= number <= high for low, number, high in places), ""
@@ -220,7 +219,7 @@ includes this
             far, low, high = max((max(at - low, high - at), low, high) for low, at, high in places)
             where = f"in {_number(low)} to {_number(high)}"
             distance = f", up to {_number(far)} from its own ({where})"
-        return f"a record adds one number for its bin{distance}; no interval includes this"
+        return f"a record adds one number for its bin{distance}"
 
 
 @dataclass(frozen=True)

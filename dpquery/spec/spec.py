@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from dpquery.spec.columns import Attribute, Bins, Column, Domain, doubts
+from dpquery.spec.columns import Attribute, Bins, Column, Domain, Integers, doubts
 from dpquery.spec.numbers import power
 from dpquery.spec.predicates import PredicateSet
 
@@ -56,9 +56,12 @@ class SummedValues:
         return max(map(abs, self.values))
 
     def rounding_words(self, attribute: Attribute) -> str:
-        """Say what the sum leaves out, where the attribute has bins; nothing where it has none."""
-        kind = attribute.columns[0].kind
-        return kind.rounding_words(self.values) if isinstance(kind, Bins) else ""
+        """Say what the sum leaves out: places in bins, and numbers that one number stands for."""
+        kind, other = attribute.columns[0].kind, self.values[attribute.length :]
+        words = [kind.rounding_words(self.values)] if isinstance(kind, Bins) else []
+        if any(other) and isinstance(kind, Bins | Integers):
+            words.append(f"a record beyond {kind.words} adds {other[0]:,}, however far")
+        return f"{'; '.join(words)}; no interval includes this" if words else ""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ MORE = """\
 HEAD = WITHOUT.replace(
     "workload:\n", "  day: {date: {from: 2020-01, to: 2020-06, by: month}}\nworkload:\n"
 )
-HEAD = HEAD.replace(", delta: 1e-9", "")
+HEAD = HEAD.replace(", delta: 1e-9", "").replace("80, 160]", "80, 160], other: show")
 HEAD = HEAD.replace("derived:\n", "  - {name: seen, product: {day: identity}}\nderived:\n")
+WHOM = "of the records with a declared value of income"
 PEOPLE = "region,population\nS,2000\nN,1000\nW,4000\nelsewhere,7\n"
 
 
@@ -195,8 +196,10 @@ def test_the_page_shows_derived_items_and_shares_and_ratios_in_percent(folder):
     assert "<svg" in sections["shares"]
     assert "<svg" not in sections["days"]  # dates are listed
     assert "2020-03-01" in sections["days"]
-    assert "interpolated within its bin" in sections["medians"]
-    assert "interpolated" not in sections["shares"]
+    assert WHOM in sections["medians"]
+    assert "interpolated within a bin" in sections["medians"]
+    assert "interpolated" not in sections["days"] + sections["shares"]
+    assert WHOM in (folder / "release" / "statement.md").read_text()
 
 
 def test_columns_of_attributes_have_one_type_in_all_files(folder):
@@ -224,7 +227,10 @@ def test_a_package_has_derived_items_with_the_meaning_of_their_columns(folder, t
         assert ("minimum" in error.get("constraints", {})) is limited  # null there, read as NaN
     quality = (tmp_path / "package" / "quality.md").read_text()
     assert "Derived from them: `shares`" in quality
-    assert "interpolated within its bin" in quality
+    assert WHOM in quality
+    assert WHOM in by_name["medians"]["description"]
+    (share,) = (f for f in by_name["medians"]["schema"]["fields"] if f["name"] == "quantile")
+    assert WHOM in share["description"]
 
 
 def test_covariances_of_a_release_have_its_squared_errors_on_the_diagonal(folder):

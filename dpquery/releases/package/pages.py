@@ -15,7 +15,7 @@ from html import escape
 
 from dpquery.releases.extra_columns import reading_sample
 from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
-from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, over_units, roundings
+from dpquery.releases.manifest_facts import over_units, roundings, units_counted
 from dpquery.releases.package.tables import PackagedTable
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.words import count, figure, without_controls
@@ -260,12 +260,14 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
     if manifest.derived:
         shown += f" Derived from them: {', '.join(f'`{item.name}`' for item in manifest.derived)}."
     sums, weight = [item.summed.words for item in manifest.items if item.summed], ""
-    counted = "Number of records"
+    columns = {"table"} | {field.name for table in items for field in table.fields}
+    counted = f"Number of {units_counted(columns)}"
     if manifest.privacy.weight is not None:
         weight, counted = f" {manifest.privacy.weight.words}.", "Weighted count of records"
     return {number: text for number, text in said.items() if text} | {
         "S.3.1": f"{about.description or ''} {shown}".strip(),
         "S.3.2": "The values of every column are listed in `codebook.md`.",
+        "S.3.4": " ".join(f"`{item.name}`: {item.words}." for item in manifest.derived) or OPEN,
         "S.3.5": f"Rows of the records of {manifest.dataset.id}. Protected: "
         f"{unit_words(manifest.privacy)}",
         "S.4": "; ".join([counted, *dict.fromkeys(sums)]) + ".",
@@ -351,8 +353,6 @@ def _of_derived(manifest: Manifest) -> Iterator[str]:
             "Shares, ratios and means divide noisy answers: nearly unbiased where the denominator "
             "stands out of its noise, and left empty where it does not."
         )
-    if "quantiles" in kinds:
-        yield QUANTILES_IN_BINS
 
 
 def _coherence(manifest: Manifest) -> str:

@@ -105,16 +105,8 @@ def _table_of_rows(
     with opened(path, rows=rows) as file:
         if isinstance(facts, ItemFacts):
             fields = item_fields(file.schema_arrow, facts, manifest, domain)
-            # where the spec has no words for it
-            by = [field.name for field in fields if field.key and field.name not in ANSWER_COLUMNS]
-            shows = f"By {', '.join(by)}" if by else "One number"
-            if facts.numbered:
-                shows = f"Rows by number: see {facts.name}.tables and {facts.name}.labels"
         else:
             fields = derived_item_fields(file.schema_arrow, facts, manifest, domain)
-            shows = f"Worked out as: {facts.words}"
-            if facts.merged is not None and facts.description:
-                shows = f"{facts.description}. {shows}"
         attributes = {} if domain is None else {a.name: a for a in domain.attributes}
         names = [field.name for field in file.schema_arrow if pa.types.is_dictionary(field.type)]
         values: dict[str, dict[str, None]] = {name: {} for name in names}  # in order
@@ -126,7 +118,29 @@ def _table_of_rows(
             for field in fields
         )
         unique = _is_unique(file, [field.name for field in fields if field.key])
-    return PackagedTable(facts.name, path, facts.description or shows, rows, fields, unique)
+    shows = _shows(facts, fields, [*values.get("query", ())])
+    return PackagedTable(facts.name, path, shows, rows, fields, unique)
+
+
+def _shows(
+    facts: ItemFacts | DerivedFacts, fields: tuple[FileField, ...], queries: list[str]
+) -> str:
+    """Return what a table shows, in words of the spec first; what it counts cannot be left out."""
+    said = [facts.description.rstrip(".")] if facts.description else []
+    if isinstance(facts, DerivedFacts):
+        return ". ".join([*said, f"Worked out as: {facts.words}"])
+    by = ", ".join(f.name for f in fields if f.key and f.name not in ANSWER_COLUMNS)
+    if len(queries) == 1:
+        (of,) = queries
+        meet = f"{of} the conditions" if of.endswith("of") else f"at least {of} conditions"
+        said.append(f"Records that meet {meet}, on {by}")
+    elif facts.numbered:
+        said = said or [f"Rows by number: see {facts.name}.tables and {facts.name}.labels"]
+    else:
+        said = said or [f"By {by}" if by else "One number"]
+    if facts.summed:
+        said.append(f"{facts.summed.words[:1].upper()}{facts.summed.words[1:]}")
+    return ". ".join(said)
 
 
 def _other_table(

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from dpquery.releases.manifest_facts import QUANTILES_IN_BINS, amount_words
+from dpquery.releases.manifest_facts import amount_words
 from dpquery.releases.report.answers import ItemCells
 from dpquery.releases.report.derived import PERCENT_KINDS, DerivedReport
 from dpquery.releases.report.figures import ItemReport
@@ -29,7 +29,7 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
     """Return the part of the page about an item, and its picture."""
     level = level_text(item.level)
     known = item.flagged_share is not None
-    unit = amount_words(item.summed, weighted=item.weighted)
+    unit = amount_words(item.summed, weighted=item.weighted, columns=item.columns)
     value = "published" if item.facts.published is not None else "estimate"
     noise = "noise " * (item.cells.total is None)
     intervals = f"with {level} {noise}intervals" if known else "without error bars"
@@ -61,8 +61,6 @@ def derived_section(
     """Return the part of the page about a derived item, and its picture."""
     facts, percent = item.facts, level_text(level)
     notes = [f"It is: {facts.words}.", *_published(item)]
-    if facts.kind == "quantiles":
-        notes.append(QUANTILES_IN_BINS)
     in_percent = facts.kind in PERCENT_KINDS
     if in_percent:
         notes.append("Figures are in percent here, and parts of one in the file.")

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-COUNTED, NO_UNIT, SHARE = "records", "", "ratio"
-"""The unit of a count; of what has none; of a ratio."""
+NO_UNIT, SHARE = "", "ratio"
+"""The unit of what has none; of a ratio."""
 AMOUNT = "{unit}"
-"""Stands for the unit of the item: records, or what is summed."""
+"""Stands for the unit of the item: what is counted, or what is summed."""
 LABEL = pa.dictionary(pa.int32(), pa.string())
 TEXT, INTEGER, LONG = pa.string(), pa.int32(), pa.int64()
 NUMBER, DAY = pa.float64(), pa.date32()

@@ -14,15 +14,14 @@ import pyarrow as pa
 
 from dpquery.releases.extra_columns import SAMPLING
 from dpquery.releases.manifest import Manifest
-from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts, SummedFacts, amount_words
-from dpquery.releases.tables.file_columns import (
-    AMOUNT,
-    ANSWER_COLUMNS,
-    COUNTED,
-    NO_UNIT,
-    SHARE,
-    FileColumn,
+from dpquery.releases.manifest_facts import (
+    DerivedFacts,
+    ItemFacts,
+    SummedFacts,
+    amount_words,
+    units_counted,
 )
+from dpquery.releases.tables.file_columns import AMOUNT, ANSWER_COLUMNS, NO_UNIT, SHARE, FileColumn
 from dpquery.releases.tables.item_table import ERROR_NAMES
 from dpquery.releases.tables.labels import is_binned
 from dpquery.spec.columns import Attribute, Bins, Dates, Domain, Integers
@@ -67,7 +66,7 @@ SAMPLED = {name: (f"{w[0].upper()}{w[1:]}", NO_UNIT) for name, w in SAMPLING.ite
 NO_SAMPLED = dict.fromkeys(SAMPLED, ("Empty: not worked out for quantiles", NO_UNIT))
 """The same of quantiles."""
 DERIVED_FIELDS: dict[str, tuple[str, str]] = {
-    "quantile": ("Which share of the {counted} lies below the estimate", SHARE),
+    "quantile": ("Which share lies below the estimate: {definition}", SHARE),
     "estimate": (
         "The {statistic}, from noisy answers{beyond}; empty where it is lost in noise",
         NO_UNIT,
@@ -99,15 +98,15 @@ def item_fields(
     known |= {} if manifest.error_bars else FITTED_FIELDS
     known |= {"flag": FACT_FLAG} if manifest.facts else {}
     known |= {column.name: (column.meaning, AMOUNT) for column in manifest.extra}
-    return _row_fields(schema, known, _words(facts.summed, manifest), domain)
+    return _row_fields(schema, known, _words(facts.summed, manifest, schema.names), domain)
 
 
 def derived_item_fields(
     schema: pa.Schema, facts: DerivedFacts, manifest: Manifest, domain: Domain | None
 ) -> tuple[FileField, ...]:
     """Return the columns of the file of a derived item."""
-    counted = COUNTED if manifest.privacy.weight is None else "weight"
-    words = _words(None, manifest) | {"statistic": facts.kind, "counted": counted, "beyond": ""}
+    words = _words(None, manifest, schema.names) | {"statistic": facts.kind, "beyond": ""}
+    words["definition"] = facts.definition
     known, words["std_error"] = DERIVED_FIELDS, "Standard error of its noise"
     if facts.kind in ("share", "ratio", "mean"):
         words["beyond"] = ": like its interval, it may pass what is possible"
@@ -146,7 +145,7 @@ def other_fields(
 ) -> tuple[FileField, ...]:
     """Return the columns of a file that is not an item's."""
     described = [columns[field.name] for field in schema]
-    words = _words(None, manifest)
+    words = _words(None, manifest, ())
     if any(item.summed for item in manifest.items):
         words["unit"] += ", or of what the item sums"
     pairs = zip(schema, described, strict=True)
@@ -164,12 +163,14 @@ def field_kind(kind: pa.DataType) -> FieldKind:
     return "date" if pa.types.is_date(kind) else "text"
 
 
-def _words(summed: SummedFacts | None, manifest: Manifest) -> dict[str, str]:
+def _words(
+    summed: SummedFacts | None, manifest: Manifest, columns: Sequence[str]
+) -> dict[str, str]:
     weight = manifest.privacy.weight
-    amount = amount_words(summed, weighted=weight is not None)
+    amount = amount_words(summed, weighted=weight is not None, columns=columns)
     units = [] if weight is None else [weight.column]
     units += [] if summed is None else [summed.of]
-    unit = " x ".join(units) or COUNTED
+    unit = " x ".join(units) or units_counted(columns)
     return {"amount": amount, "level": f"{100 * manifest.level:g} %", "unit": unit}
 
 

@@ -477,7 +477,14 @@ class _Reader:
         axes = tuple(sorted((*others, (index, prefix)), key=lambda axis: axis[0]))
         rows, cumulative = replace(table, axes=others), replace(table, axes=axes)
         probabilities = self._probabilities(given)
-        words = f"quantiles of {attribute.name} from {name}"
+        weight = "the weight of " * self.weighted
+        words = f"quantiles of {attribute.name} from {name}, of {weight}the records"
+        if with_values(attribute) is not None:
+            words += f" with a declared value of {attribute.name}"
+        if isinstance(attribute.columns[0].kind, Bins):
+            words += (
+                " (interpolated within a bin as if spread evenly there, which no interval includes)"
+            )
         return Quantiles(rows, index, cumulative, probabilities), words
 
     def _merged(self, given: MergedRowsFields) -> tuple[Statistic, str]:
