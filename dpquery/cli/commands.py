@@ -397,7 +397,7 @@ def synthetic_command(
     if as_json:
         print_json({"file": str(done.file), "records": done.records})
     else:
-        show(f"{done.file}: {count(done.records, 'synthetic record')}")
+        show(f"{done.file}: {count(done.records, 'synthetic record')}, in bins by their middles")
     say("nothing was charged: neither the data nor the ledger was opened")
 
 

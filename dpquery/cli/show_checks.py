@@ -343,9 +343,15 @@ def _values_grid(columns: Sequence[UndeclaredValues], total: int) -> Grid:
         if values.absent
     ]
     notes += [
-        f"`{values.column.name}`: is {_shown(text)} the declared {_shown(label)}?"
+        f"`{values.column.name}`: {values.unseen:,} of {values.column.length:,} values are in no "
+        "record"
         for values in columns
-        for label, text in values.misspelt.items()
+        if values.unseen
+    ]
+    notes += [
+        f"`{values.column.name}`: is {_shown(text)} the declared {_shown(code)}?"
+        for values in columns
+        for code, text in values.misspelt.items()
     ]
     if any(not values.complete for values in columns):
         notes.append("+: at least so many; there are too many different texts to count them all")

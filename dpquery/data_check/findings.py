@@ -141,15 +141,16 @@ class UndeclaredValues:
     commonest: tuple[tuple[str, int], ...]  # undeclared texts with their records, commonest first
     # whether these are all of them, and the counts exact; at least so many otherwise
     complete: bool
-    # labels of declared values that no record holds, for a list of values
+    # declared values that no record holds, by their codes, for a list of values
     absent: tuple[str, ...] = ()
+    unseen: int = 0  # how many of the whole numbers of a range no record holds
 
     @property
     def misspelt(self) -> dict[str, str]:
-        """Of the labels in `absent` those near an undeclared text, which may be meant, with it."""
+        """Of the codes in `absent` those near an undeclared text, which may be meant, with it."""
         texts = [text for text, _ in self.commonest]
-        near = {label: nearest(label, texts) for label in self.absent}
-        return {label: text for label, text in near.items() if text is not None}
+        near = {code: nearest(code, texts) for code in self.absent}
+        return {code: text for code, text in near.items() if text is not None}
 
     def decimals(self, mark: str) -> int:
         """Return how many records hold a number between two whole ones where these are declared.
@@ -407,8 +408,9 @@ class ColumnTally:
     def result(self) -> UndeclaredValues:
         """Return what was found."""
         absent: tuple[str, ...] = ()
-        if isinstance(self.column.kind, Categorical):
-            absent = tuple(self.column.label(int(code)) for code in np.flatnonzero(~self._seen))
+        places, kind = np.flatnonzero(~self._seen), self.column.kind
+        if isinstance(kind, Categorical):
+            absent = tuple(kind.values[place] for place in places)
         return UndeclaredValues(
             self._attribute.name,
             self.column,
@@ -418,6 +420,7 @@ class ColumnTally:
             self._texts.commonest(),
             self._texts.complete,
             absent,
+            len(places) * isinstance(kind, Integers),
         )
 
 

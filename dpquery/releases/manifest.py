@@ -455,7 +455,7 @@ def read_manifest(directory: Path) -> Manifest:
         version = text_of(version)[:40]
     except (FileNotFoundError, NotADirectoryError):
         # Unlike their methods, these take names that are too long for a file.
-        near = None if os.path.lexists(directory) else near_in_folder(directory)
+        near = None if os.path.lexists(directory) else near_in_folder(directory, folders=True)
         remedy = "run `dpquery release`, or name the folder that it wrote"
         remedy = remedy if near is None else f"did you mean {quoted(near)}?"
         if not os.path.lexists(directory):

@@ -17,6 +17,7 @@ _P = TypeVar("_P")
 
 _CODE = 32  # characters that take as much memory as a code
 _SHOWN = 100  # lines of one report; more is noise
+_OUTSIDE = " is outside "  # between a value and the attribute that does not hold it
 _LONGEST = 40  # characters of what was given that a message repeats
 _COMPARED = 1000  # names that are worth a search for the nearest one
 _MEANT = {
@@ -139,10 +140,24 @@ class Problems:
         if not self._noted:
             return
         ordered = sorted(self._noted, key=lambda problem: (problem[0].file != self._file, *problem))
-        lines = [f"{place}: {message}" for place, message in ordered[:_SHOWN]]
-        if len(ordered) > _SHOWN:
-            lines.append(f"{self._file}: and {len(ordered) - _SHOWN} more mistakes after these")
+        # values of one line that lie outside the same attribute are one mistake
+        joined: dict[tuple[object, ...], tuple[Place, list[str], str]] = {}
+        for place, message in ordered:
+            given, _, of = message.partition(_OUTSIDE)
+            key = (place.file, place.line, of) if of else (place, message)
+            joined.setdefault(key, (place, [], of))[1].append(given)
+        lines = [f"{place}: {_of_all(given, of)}" for place, given, of in joined.values()][:_SHOWN]
+        if len(joined) > _SHOWN:
+            lines.append(f"{self._file}: and {len(joined) - _SHOWN} more mistakes after these")
         raise SpecError("\n".join(lines))
+
+
+def _of_all(given: Sequence[str], outside: str) -> str:
+    """Return the message on what lies outside an attribute; any other is one text, and as it is."""
+    if len(given) == 1:
+        return f"{given[0]}{_OUTSIDE}{outside}" if outside else given[0]
+    *some, last = given if len(given) <= 12 else [*given[:11], f"{len(given) - 11} more"]
+    return f"{', '.join(some)} and {last} are outside {outside}"
 
 
 class _Collector(AbstractContextManager[None, bool]):
@@ -159,14 +174,15 @@ class _Collector(AbstractContextManager[None, bool]):
         return True
 
 
-def near_in_folder(path: Path) -> str | None:
+def near_in_folder(path: Path, *, folders: bool = False) -> str | None:
     """Return the name that may have been meant by a missing one of the same kind, if any.
 
-    A name without an ending is taken for a folder's if there is such.
+    A name without an ending is taken for a folder's if there is such; of folders no file is named.
     """
     try:
         with os.scandir(path.parent) as entries:
-            beside = [e.name for e in entries if e.is_file() or (not path.suffix and e.is_dir())]
+            fits = {True: folders or not path.suffix, False: not folders}
+            beside = [entry.name for entry in entries if fits[entry.is_dir()]]
     except (OSError, ValueError):
         beside = []
     if path.suffix:
@@ -264,4 +280,5 @@ def suggestion(name: str, known: Collection[str]) -> str:
     near = meant_by(name, known)
     if near is not None:
         return f"; did you mean {quoted(near)}?"
-    return f"; expected {listed([word[:_LONGEST] for word in known])}" if known else ""
+    names = [word[:_LONGEST] or "''" for word in known]
+    return f"; expected {listed(names)}" if known else ""

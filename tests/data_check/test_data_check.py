@@ -349,6 +349,12 @@ def test_a_header_that_repeats_or_lacks_a_column_is_named_and_the_rest_is_read(t
 def test_a_declared_value_that_no_record_holds_is_named(tmp_path):
     result = checked(tmp_path, SURVEY, "sex,happy\nf,1\nM,2\n")
     assert result.records.columns[0].absent == ("F",)
+    coded = SURVEY.replace("values: [F, M]", "values: {F: women, M: men}")
+    assert coded != SURVEY
+    columns = checked(tmp_path, coded, "sex,happy\nf,1\nM,2\n").records.columns
+    assert columns[0].absent == ("F",)  # by its code, which the records have
+    years = checked(tmp_path, PANEL, "nr,year,union\n1,1980,1\n").records.columns[0]
+    assert (years.column.name, years.unseen, years.absent) == ("year", 7, ())
 
 
 def test_a_long_list_is_not_written_again_and_what_is_no_number_widens_no_range(tmp_path):

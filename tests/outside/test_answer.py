@@ -390,7 +390,11 @@ def test_answers_to_other_questions_give_way_only_when_asked(more):
     ok("release", "data.csv", "--epsilon", "1")
     ok("answer", "release", "more.yaml")
     Path("more.yaml").write_text("workload: [{name: a, product: {age: prefix}}]")
-    assert "with --replace" in refused("answer", "release", "more.yaml", code=5)
+    message = refused("answer", "release", "more.yaml", code=5)
+    assert "answers holds answers to other questions: name a new folder" in message
+    assert "with --replace" in message
+    Path("releas.yaml").touch()  # nearer than the folder, but none
+    assert "did you mean 'release'?" in refused("answer", "relea", "more.yaml", code=2)
     ok("answer", "release", "more.yaml", "--replace")
     written = ["a.parquet", "errors.parquet", "release.json", "statement.md"]
     assert sorted(contents("answers")) == written

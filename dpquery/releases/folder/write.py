@@ -172,7 +172,7 @@ def told_of_disk(directory: Path, charge: str = PAID) -> Iterator[None]:
     except OSError as problem:
         reason = disk_words(problem)
         raise DpqueryError(
-            f"cannot write the release {directory}: {reason}; name another folder with --out, or "
+            f"cannot write {directory}: {reason}; name another folder with --out, or "
             f"put that right, and run again: an earlier one is as it was, and {charge}"
         ) from None
 
@@ -211,9 +211,10 @@ def check_target(directory: Path, *, key: str, replace: bool, paid: bool = False
         return
     if not replace:
         free = "; this one is paid for: the same command with another --out is free" * paid
+        held = "another release" if earlier.answered is None else "answers to other questions"
         raise PlanConflictError(
-            f"{directory} holds another release, which is kept: name a new folder with --out, or "
-            f"give that one up with --replace{free}"
+            f"{directory} holds {held}: name a new folder with --out, which keeps both, or replace "
+            f"what is there with --replace{free}"
         )
     refuse_foreign(directory, earlier.files)
     _check_writable(directory)  # a folder that may not be changed cannot be moved away either

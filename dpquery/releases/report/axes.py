@@ -101,10 +101,17 @@ def written(values: Sequence[float]) -> list[Tick]:
     ['0', '0.0005', '0.001']
     >>> [tick.text for tick in written([0.0, 250000.0, 500000.0])]
     ['0', '250,000', '500,000']
+    >>> [tick.text for tick in written([1980.0, 2000.0])]
+    ['1980', '2000']
     """
     several = range(3, 16)
+    years = all(abs(value) < 10_000 for value in values)  # or what may be: 1980, not 1,980
     digits = next((k for k in several if len({_text(v, k) for v in values}) == len(values)), 16)
-    return [Tick(value, _text(value, digits)) for value in values]
+    texts = (_text(value, digits) for value in values)
+    return [
+        Tick(value, text.replace(",", "") if years else text)
+        for value, text in zip(values, texts, strict=True)
+    ]
 
 
 def date_ticks(scale: Scale) -> list[Tick]:

@@ -146,7 +146,9 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
             return AllRangesSet(size, length)
         case _:
             levels = [level.name for level in attribute.levels]
-            hint = suggestion(word, (*SET_WORDS, *levels, *_BY_VALUE))
+            turned = "+".join(word.split("+")[::-1])
+            near = turned if turned in SET_WORDS else word
+            hint = suggestion(near, (*SET_WORDS, *levels, *_BY_VALUE))
             if _is_value(node, attribute, problems):
                 hint = f", but one of its values; write {{is: {word}}}"
             raise node.mistake(f"{quoted(word)} is not {what}{hint}")
