@@ -404,7 +404,7 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
     word = TextForm(f"a value of {name}").read(node, problems)
     match column.kind:
         case Integers(low=low, high=high):
-            if word[0] in "<>=":
+            if word.startswith(("<", ">", "=")):
                 raise node.mistake(
                     f"{quoted(word)} is no value of {name}; write a range, as in "
                     f"{{between: [{low}, {high}]}}"
