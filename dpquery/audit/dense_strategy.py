@@ -168,6 +168,9 @@ class DenseStrategy:
     classes: list[list[int]]  # the class of every code of every attribute
     rows: tuple[DenseRows, ...]  # what is measured, in order
     coarser: int = 0  # more bits of the grid, for answers that may be larger
+    # of parts that answer alone, how many of the rows' blocks each has and the places of the
+    # queries that it answers; none where all rows answer together
+    apart: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def length(self) -> int:
@@ -204,8 +207,18 @@ def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
     encoded = mapping(selection["strategy"])
     classes = classes_of(spec)
     shape = tuple(max(codes) + 1 for codes in classes)
-    rows = _strategy_rows(encoded, shape, queries_of(spec, classes))
-    return DenseStrategy(noise, shape, classes, tuple(rows))
+    queries, apart = queries_of(spec, classes), list[tuple[int, tuple[int, ...]]]()
+    rows = _strategy_rows(encoded, shape, queries)
+    if encoded["shape"] == "union":
+        pairs = zip(
+            map(mapping, list_of(encoded["parts"])), list_of(encoded["groups"]), strict=True
+        )
+        parts = [(part, tuple(_integers(group))) for part, group in pairs]
+        if any(part["shape"] != "product" for part, _ in parts):  # products are solved together
+            for part, group in parts:
+                served = [queries[place] for place in group]
+                apart.append((len(_strategy_rows(part, shape, served)), group))
+    return DenseStrategy(noise, shape, classes, tuple(rows), apart=tuple(apart))
 
 
 def _strategy_rows(

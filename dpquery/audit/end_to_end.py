@@ -289,12 +289,19 @@ def _estimates(releases: RepeatedReleases) -> Floats:
     """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
     strategy, noise = releases.planned.strategy, releases.planned.noise
     step = 2.0**strategy.shift * float(releases.planned.spec.privacy.step)
-    W = np.concatenate(
-        [_matrix(rows, strategy) for rows in queries_of(releases.planned.spec, strategy.classes)]
-    )
-    A = np.concatenate([_matrix(rows, strategy) for rows in strategy.rows])
-    peak = np.abs(A).max()
-    C = W @ np.linalg.pinv(A / peak, rcond=1e-10) * (step / peak)
+    W = [_matrix(rows, strategy) for rows in queries_of(releases.planned.spec, strategy.classes)]
+    A = [_matrix(rows, strategy) for rows in strategy.rows]
+    solved: list[Floats] = [np.zeros(0)] * len(W)  # of each block of queries, over all rows
+    first, before = 0, 0
+    for blocks, places in strategy.apart or ((len(A), range(len(W))),):
+        part = np.concatenate(A[first : first + blocks])
+        peak = np.abs(part).max()
+        inverse = np.linalg.pinv(part / peak, rcond=1e-10) * (step / peak)
+        after = strategy.length - before - len(part)
+        for place in places:
+            solved[place] = np.pad(W[place] @ inverse, ((0, 0), (before, after)))
+        first, before = first + blocks, before + len(part)
+    C = np.concatenate(solved)
     errors = noise.noise_std * np.sqrt((C**2).sum(axis=1))
     return np.stack([C @ releases.values[0].astype(np.float64), errors], axis=1)
 
