@@ -334,10 +334,6 @@ workload:
   - {name: ages, sum: {of: age, by: {sex: identity}}}
   - {name: elder, where: {age: {between: [2, 3]}}, product: {sex: identity}}
   - {name: younger, where: {age: {between: [0, 1]}}, product: {sex: identity}}
-"""
-
-
-SAMPLE += """\
 derived:
   - {name: women, share: {of: sexes}}
   - {name: of_an_age, share: {of: by_age, within: [age]}}
