@@ -397,7 +397,8 @@ def synthetic_command(
     if as_json:
         print_json({"file": str(done.file), "records": done.records})
     else:
-        show(f"{done.file}: {count(done.records, 'synthetic record')}, in bins by their middles")
+        middles = ", in bins by their middles" * done.binned
+        show(f"{done.file}: {count(done.records, 'synthetic record')}{middles}")
     say("nothing was charged: neither the data nor the ledger was opened")
 
 

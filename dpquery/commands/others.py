@@ -51,6 +51,7 @@ from dpquery.releases.folder.synthetic import write_synthetic
 from dpquery.releases.manifest import PLAN_FILE, read_manifest
 from dpquery.releases.package.write import PackageContent, left_out, parse_formats, write_package
 from dpquery.releases.words import count, html_table
+from dpquery.spec.columns import Bins
 from dpquery.spec.problems import not_read
 from dpquery.spec.spec import About, Spec
 from dpquery.untrusted.files import check_place
@@ -176,6 +177,7 @@ class SyntheticReport:
 
     file: Path
     records: int
+    binned: bool = False  # whether numbers in bins stand for these by their middles
 
     def table(self) -> "pd.DataFrame":
         """Return the records as a data frame."""
@@ -240,7 +242,8 @@ def synthesize(
             "disk; say how many to write with --rows"
         )
     write_synthetic(file, spec, compiled, rows, records=number, seed=seed)
-    return SyntheticReport(file, number)
+    binned = any(isinstance(c.kind, Bins) for a in spec.domain.attributes for c in a.columns)
+    return SyntheticReport(file, number, binned)
 
 
 @dataclass(frozen=True)
