@@ -1,4 +1,7 @@
-"""The screen of `plan`: what each table is worth before it is paid for, and what is next."""
+"""The screen of `plan`: what each table is worth before it is paid for, and what is next.
+
+`show_why` has the rest of it, `show_comparison` and `releases.words` what others print too.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

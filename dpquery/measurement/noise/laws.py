@@ -5,7 +5,8 @@ a real of density proportional to f(y), rounded: a whole answer plus rounded noi
 plus real noise, rounded, which is a mechanism and post-processing.
 
 To add a law, write its object here and enter it in LAWS; one with another f is a class below `Law`
-whose methods say otherwise. `bulk_noise` draws f, and the audit works every law out once more.
+whose methods say otherwise. `bulk_noise` draws f, `accounting` has prices in other currencies, and
+the audit works every law out once more.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Which picture an item has: one table of kinds, each with the shapes of answers that it fits.
 
 The first kind that fits is drawn; an item of several tables is split up, and each part chooses
-again. All answers can be drawn by the last kind, so that no item is left out.
+again. All answers can be drawn by the last kind, so that no item is left out. `marks` draws.
 """
 
 import math

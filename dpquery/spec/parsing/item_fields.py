@@ -1,6 +1,7 @@
 """The table of fields: items, derived items and publication.
 
-An entry here is as one in `fields`, which takes up all of these.
+An entry here is as one in `fields`, which takes up all of these. `items` makes tables of them, and
+`operators.compile` weighs these in the search.
 """
 
 from dataclasses import replace
