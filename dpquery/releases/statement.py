@@ -518,7 +518,7 @@ def _noise_words(manifest: Manifest) -> str:
         f"{tables_made(manifest)} computed from noisy measurements alone "
         f'(strategy "{one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
-        f"of scale {_scale(noise.scale)}{steps}{rounded} was added once; the sensitivity it hides "
+        f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides "
         f"is {_sensitivity(manifest)}{steps}. {_squares_words(manifest)}{_in_counts(manifest)}"
         "The noise comes from "
         f"{one_line(noise.source)}, which draws it "
@@ -535,12 +535,8 @@ def _squares_words(manifest: Manifest) -> str:
         return ""
     return (
         f"Sums of squared weights were measured likewise, in steps of 2^{squares.shift}, with "
-        f"noise of scale {_scale(squares.scale)} steps. "
+        f"noise of scale {squares.scale:.6g} steps. "
     )
-
-
-def _scale(scale: float) -> str:
-    return f"{scale:.6g}" if scale < 1e6 else f"{scale:,.0f}"
 
 
 def _in_counts(manifest: Manifest) -> str:
@@ -584,8 +580,8 @@ def _file_lines(manifest: Manifest) -> list[str]:
 
 def _sensitivity(manifest: Manifest) -> str:
     if manifest.guarantee.kind == "pure":
-        return f"{int(manifest.noise.sensitivity):,} (L1)"
-    return f"the square root of {int(manifest.noise.sensitivity):,} (L2)"
+        return f"{manifest.noise.sensitivity} (L1)"
+    return f"the square root of {manifest.noise.sensitivity} (L2)"
 
 
 def _factor(factor: float) -> str:

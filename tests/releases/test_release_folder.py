@@ -316,7 +316,7 @@ def test_the_statement_says_what_the_noise_comes_to_in_counts():
     coarse = replace(facts.noise, scale=3.3e8, shift=59, sensitivity="16")
     text = " ".join(statement(replace(facts, strategy=strategy, noise=coarse)).split())
     assert "of each measurement, taken in steps of 2^59, noise of the discrete Gaussian" in text
-    assert "of scale 330,000,000 steps was added once" in text
+    assert "of scale 3.3e+08 steps was added once" in text
     assert "are 31.7 (root mean square) and 220.2 at most" in text
     fine = replace(facts.noise, shift=0)
     text = " ".join(statement(replace(facts, strategy=strategy, noise=fine)).split())
