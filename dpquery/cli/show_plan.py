@@ -253,7 +253,8 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         words.append(f"answers have a sampling_std from about these sizes on: {', '.join(told)}")
     sums = [item.name for item in report.spec.items if item.summed is not None]
     if sums and weight.design_effect is not None:
-        words.append(f"sums ({', '.join(sums)}) have one only beside a table by what they add up")
+        of = f"sums ({', '.join(sums)}) and what is made of them have one only"
+        words.append(f"{of} beside a table by single values or bins of what they add up")
     return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)
 
 

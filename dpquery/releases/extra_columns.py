@@ -18,8 +18,8 @@ small cells they tend to err less than `estimate`, in sums of many cells they ca
 column."""
 
 SAMPLING = {
-    "sampling_std": "standard error of the sample; empty where noise hides the sum of squared "
-    "weights",
+    "sampling_std": "standard error of the sample; empty where the sum of squared weights that it "
+    "needs is not measured, or hidden by noise",
     "total_std": "standard error of sample and noise together; empty likewise",
     "total_low": "lower end of the interval of both; empty likewise",
     "total_high": "upper end of the interval of both; empty likewise",

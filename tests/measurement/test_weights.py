@@ -296,7 +296,7 @@ def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     asked = Path("workload.yaml").read_text().rstrip().removesuffix("]") + summed
     Path("workload.yaml").write_text(asked)
     words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
-    assert "; sums (ages) have one only beside a table by what they add up" in words
+    assert "; sums (ages) and what is made of them have one only beside a table by single" in words
 
 
 def test_mechanisms_that_count_records_refuse_weights(own_folder):

@@ -309,8 +309,8 @@ def _accuracy(manifest: Manifest) -> str:
 def _sampling(manifest: Manifest) -> str:
     if words := reading_sample(manifest):
         return (
-            "All but quantiles have it beside them, in `sampling_std`, which is empty where noise "
-            f"hides the sum of squared weights that it needs. {words}"
+            "All but quantiles have it beside them, in `sampling_std`, which is empty where the "
+            f"sum of squared weights that it needs is not measured, or hidden by noise. {words}"
         )
     if manifest.privacy.weight is not None:
         return "Records have weights, as those of a sample; no error in the tables is of sampling."
