@@ -207,18 +207,28 @@ def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
     encoded = mapping(selection["strategy"])
     classes = classes_of(spec)
     shape = tuple(max(codes) + 1 for codes in classes)
-    queries, apart = queries_of(spec, classes), list[tuple[int, tuple[int, ...]]]()
-    rows = _strategy_rows(encoded, shape, queries)
-    if encoded["shape"] == "union":
-        pairs = zip(
-            map(mapping, list_of(encoded["parts"])), list_of(encoded["groups"]), strict=True
-        )
-        parts = [(part, tuple(_integers(group))) for part, group in pairs]
-        if any(part["shape"] != "product" for part, _ in parts):  # products are solved together
-            for part, group in parts:
-                served = [queries[place] for place in group]
-                apart.append((len(_strategy_rows(part, shape, served)), group))
-    return DenseStrategy(noise, shape, classes, tuple(rows), apart=tuple(apart))
+    queries = queries_of(spec, classes)
+    if encoded["shape"] != "union":
+        return DenseStrategy(noise, shape, classes, (*_strategy_rows(encoded, shape, queries),))
+    parts = _rows_of_parts(encoded, shape, queries)
+    rows = tuple(block for _, blocks in parts for block in blocks)
+    kinds = {mapping(part)["shape"] for part in list_of(encoded["parts"])}
+    apart = tuple((len(blocks), group) for group, blocks in parts)  # products are solved together
+    return DenseStrategy(noise, shape, classes, rows, apart=() if kinds == {"product"} else apart)
+
+
+def _rows_of_parts(
+    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[tuple[tuple[int, ...], list[DenseRows]]]:
+    """Return for every part the places of the queries that it serves, and what it measures."""
+    parts = []
+    listed = (list_of(encoded[key]) for key in ("weights", "parts", "groups"))
+    for weight, raw, group in zip(*listed, strict=True):
+        places = tuple(_integers(group))
+        measured = _strategy_rows(mapping(raw), shape, [queries[place] for place in places])
+        weighed = [replace(rows, weight=int(str(weight)) * rows.weight) for rows in measured]
+        parts.append((places, weighed))
+    return parts
 
 
 def _strategy_rows(
@@ -252,15 +262,8 @@ def _strategy_rows(
         case "coarser":
             return _rows_over_codes(encoded, shape, queries)
         case "union":
-            listed = (list_of(encoded[key]) for key in ("weights", "parts", "groups"))
-            rows_of_parts = []
-            for weight, raw, group in zip(*listed, strict=True):
-                served = [queries[place] for place in _integers(group)]
-                rows_of_parts += [
-                    replace(rows, weight=int(str(weight)) * rows.weight)
-                    for rows in _strategy_rows(mapping(raw), shape, served)
-                ]
-            return rows_of_parts
+            parts = _rows_of_parts(encoded, shape, queries)
+            return [rows for _, of_part in parts for rows in of_part]
         case "marginals":
             matrices = {i: _matrix({"kind": "identity", "n": n}) for i, n in enumerate(shape)}
             raw_factors = (list_of(pair) for pair in list_of(encoded["factors"]))
