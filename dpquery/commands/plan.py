@@ -36,7 +36,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.mechanisms.content import check_derived, check_told_apart, tables_of_derived
+from dpquery.mechanisms.content import check_derived, tables_of_derived
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import (
     PLAN_MARK,
@@ -148,7 +148,6 @@ def plan(
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, rows, out)
     spec, counted, compiled = _counted_spec(as_path(spec_path), ledger, request)
-    check_derived(spec, compiled)
     at_delta = spec.privacy.delta if named_delta is None else within_reason(named_delta, spec)
     judged_on = JudgedOn(spec, compiled, rows=rows, proxy=request.proxy)
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
@@ -255,7 +254,7 @@ def _counted_spec(
     counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
     spec = spec if counted is None else spec.counted_in(counted.accounting)
     compiled = compile_countable(spec)
-    check_told_apart(spec, compiled.classes)
+    check_derived(spec, compiled)
     return spec, counted, compiled
 
 

@@ -163,6 +163,7 @@ def noise_of(
     sizes = {item.name: item.size for item in items}
     sizes |= {name: len(rows.estimate) for name, rows in figures.items()}
     noise = {name: np.empty((draws, size), np.float32) for name, size in sizes.items()}
+    published = {table: joint.estimate(table) for table in of_derived}
     together = max(1, DRAWN_TOGETHER // sum(table.size for table in tables))
     for start in range(0, draws, together):
         part = range(start, min(start + together, draws))
@@ -171,7 +172,7 @@ def noise_of(
         further = {table: answers - without[table] for table, answers in drawn.items()}
         for item in items:
             noise[item.name][at] = np.concatenate([further[t] for t in item.tables], axis=1)
-        noisy = {table: joint.estimate(table) + further[table] for table in of_derived}
+        noisy = {table: answers + further[table] for table, answers in published.items()}
         for name, of in figures.items():
             values = estimates_of(derived[name].statistic, joint, spec.domain, noisy, level=LEVEL)
             noise[name][at] = np.where(of.certain, 0.0, values - of.estimate)

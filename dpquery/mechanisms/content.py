@@ -92,7 +92,7 @@ def tables_of_derived(
     Raises:
         SpecError: derived items are made of what the strategy does not hold: says what to ask for.
     """
-    check_told_apart(spec, classes)
+    _check_told_apart(spec, classes)
     tables = list(dict.fromkeys(t for item in spec.derived for t in item.statistic.tables))
     if not tables:
         return {}
@@ -155,7 +155,7 @@ def derived_answers(
     return tuple(tables_made)
 
 
-def check_told_apart(spec: Spec, classes: tuple[Ints, ...]) -> None:
+def _check_told_apart(spec: Spec, classes: tuple[Ints, ...]) -> None:
     """Refuse derived items that tell values apart which the release counts as one.
 
     No strategy changes that, so that it can be said before one is looked for.
