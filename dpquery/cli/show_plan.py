@@ -399,7 +399,7 @@ def _counts_words(spec: Spec) -> str:
         words.append(f"{shown} has a row other in tables by single values")
     over = [d.statistic.attribute for d in spec.derived if isinstance(d.statistic, Quantiles)]
     if blank := [
-        a.name for i, a in enumerate(spec.domain.attributes) if i in over if with_values(a)
+        a.name for i, a in enumerate(spec.domain.attributes) if i in over and with_values(a)
     ]:
         words.append(f"quantiles of {named(blank)} are of declared values alone")
     if spec.privacy.person is not None:

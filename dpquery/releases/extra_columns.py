@@ -82,7 +82,7 @@ def with_sampling(manifest: Manifest, reasons: Mapping[str, str]) -> Manifest:
         return manifest
     empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
     columns = (
-        ColumnFacts(name, name, words, () if "likewise" in words else empty)
+        ColumnFacts(name, name, words, empty if name == "sampling_std" else ())
         for name, words in SAMPLING.items()
     )
     return replace(manifest, extra=(*manifest.extra, *columns))

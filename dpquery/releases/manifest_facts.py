@@ -11,7 +11,7 @@ from dpquery.reconstruction.checks import LEAST_CHANCE
 from dpquery.releases.words import count, figure, one_line, percent, rounded
 from dpquery.spec.columns import PERSON_ROWS, Domain
 from dpquery.spec.parsing.item_fields import NAME
-from dpquery.spec.spec import Item, PublicationRules, Spec
+from dpquery.spec.spec import Item, MergedRows, PublicationRules, Spec
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, UNWRITTEN, Count, Matching, Within
 
 Digest = Annotated[str, Matching("[0-9a-z]{1,64}")]
@@ -357,7 +357,7 @@ def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:
             item.statistic.kind,
             item.definition,
             item.description,
-            published=getattr(item.statistic, "publish", None),
+            published=item.statistic.publish if isinstance(item.statistic, MergedRows) else None,
         )
         for item in spec.derived
     )

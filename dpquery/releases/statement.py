@@ -518,8 +518,8 @@ def _noise_words(manifest: Manifest) -> str:
         f"{tables_made(manifest)} computed from noisy measurements alone "
         f'(strategy "{one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
-        f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides "
-        f"is {_sensitivity(manifest)}{steps}. {_squares_words(manifest)}{_in_counts(manifest)}"
+        f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
+        f"{_sensitivity(manifest)}{steps}. {_squares_words(manifest)}{_in_counts(manifest)}"
         "The noise comes from "
         f"{one_line(noise.source)}, which draws it "
         "exactly, in whole numbers, from a cryptographic random generator: no "

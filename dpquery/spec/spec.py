@@ -385,9 +385,7 @@ class MergedRows:
     rows: Table  # the table; it asks for single values of the attribute
     attribute: int  # index of the attribute: an ordered one, or one with a hierarchy
     rel_error: float  # the most that a standard error may be of its sum
-    sizes: tuple[
-        float, ...
-    ]  # expected number of records of each row; of estimates it may be below 0
+    sizes: tuple[float, ...]  # expected records of each row; those of estimates may be below 0
     presumed: bool = False  # whether these are equal shares, for want of a file
     publish: PublicationRules | None = None  # of the item that has the rows
 

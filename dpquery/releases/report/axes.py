@@ -105,11 +105,11 @@ def written(values: Sequence[float]) -> list[Tick]:
     ['1980', '2000']
     """
     several = range(3, 16)
-    years = all(abs(value) < 10_000 for value in values)  # or what may be: 1980, not 1,980
+    are_small = all(abs(value) < 10_000 for value in values)  # 1980 may be a year, 1,980 is none
     digits = next((k for k in several if len({_text(v, k) for v in values}) == len(values)), 16)
     texts = (_text(value, digits) for value in values)
     return [
-        Tick(value, text.replace(",", "") if years else text)
+        Tick(value, text.replace(",", "") if are_small else text)
         for value, text in zip(values, texts, strict=True)
     ]
 
