@@ -148,18 +148,6 @@ def scaled_total(counted, rounds):
     return rounds.decoded([np.array([counted * STEPS])]).total
 
 
-def test_a_clear_total_is_kept_and_without_a_signal_it_is_the_declared_one():
-    declared = Rows(48_842, exact=False)
-    clear, hidden = (ask(epsilon=epsilon, rows=declared).rounds for epsilon in ("0.1", "1e-6"))
-    for counted in (30_000, 48_842, 70_000):
-        assert abs(scaled_total(counted, clear) - counted) < clear.first_std / 100
-    for off in (-3, 0, 3):
-        counted = round(48_842 + off * hidden.first_std)
-        scaled = scaled_total(counted, hidden)
-        assert scaled == pytest.approx(48_842, rel=0.05)
-    assert scaled_total(48, ask(spec=DECLARED).rounds) == 48
-
-
 def test_a_run_goes_on_from_the_total_that_its_release_has(data):
     seen = []
     spec = SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
@@ -303,13 +291,6 @@ def test_a_total_is_measured_unless_records_are_replaced_and_their_number_is_dec
     assert question.rounds.total == 48
     assert (question.rounds.total_rho, question.rounds.first_std) == (0, 0)
     assert () not in question.subsets
-
-
-def test_a_person_pays_for_all_rows():
-    row, person = ask(spec=SPEC).rounds, ask(spec=PERSON).rounds
-    assert person.first_std == pytest.approx(3 * row.first_std, rel=1e-12)
-    assert person.std_bounds == pytest.approx([3 * bound for bound in row.std_bounds], rel=1e-12)
-    assert float(row.rate / person.rate) == pytest.approx(3, rel=1e-12)
 
 
 def test_a_total_takes_as_much_as_one_more_query_and_at_least_a_twentieth():

@@ -16,12 +16,11 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from dense import budget_for, cdf, cells, chi_square, counts, p_of_counts
-from scipy.stats import binom, chi2, norm
+from dense import cdf, cells, chi_square, counts, p_of_counts
+from scipy.stats import binom, norm
 
 from dpquery.measurement.noise import bulk_noise
 from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, SlowSampler, _Proposals
-from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
 from dpquery.measurement.noise.laws import LAWS
 
 NOISES = ("laplace", "gaussian", "rounded")
@@ -188,23 +187,6 @@ def test_neighbours_in_a_sample_are_independent(noise, scale):
             assert 2 * norm.sf(abs(z)) > STRICT
 
 
-@pytest.mark.nightly
-@pytest.mark.statistical
-@pytest.mark.parametrize("scale", [2.7, 1000.3])
-@pytest.mark.parametrize("noise", DISCRETE)
-def test_both_sources_draw_from_one_law(noise, scale):
-    sizes = BULK_ABOVE // 2, 12 * BULK_ABOVE
-    rare, many = (
-        draw(np.zeros(n, np.int64), budget=budget_for(noise, scale), sensitivity=1, scale=scale)
-        for n in sizes
-    )
-    table = np.array([counts(cells(scale), rare), counts(cells(scale), many)], float)
-    table = table[:, table.sum(axis=0) > 100]
-    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
-    statistic = ((table - expected) ** 2 / expected).sum()
-    assert chi2.sf(statistic, table.shape[1] - 1) > STRICT
-
-
 def test_two_samplers_share_nothing_and_no_draw_is_repeated():
     samples = [BulkSampler(LAWS["laplace"], 2.0**50).sample(40_000) for _ in range(2)]
     assert np.unique(np.concatenate(samples)).size > 79_995
@@ -216,18 +198,6 @@ def test_the_thresholds_are_right_to_the_last_bit(noise, scale):
     law = BlockLaw.of(LAWS[noise], scale)
     for bits in (16, 64, 192):
         assert law.thresholds(bits) == twin_thresholds(law, bits)
-
-
-@pytest.mark.parametrize("noise", DISCRETE)
-def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(noise):
-    law = BlockLaw.of(LAWS[noise], 7.3)
-    assert law.bits == 0
-    shares = np.array(law.thresholds(64)) / 2.0**64
-    below = 2 * cdf(noise, 7.3, np.arange(law.blocks + 1)) - 1
-    if noise == "laplace":
-        np.testing.assert_allclose(shares, below, rtol=1e-12)
-    # The tail's weight counts the proposals that it refuses: a share of less than exp(-18).
-    np.testing.assert_allclose(shares, below, rtol=math.exp(-18))
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.3, 100.1, 1e9])

@@ -309,21 +309,6 @@ ANY = st.one_of(
 )
 
 
-@given(ANY, st.sampled_from([".", ","]))
-def test_what_one_kind_reads_as_a_number_every_kind_does(text, mark):
-    for value in (0, 1, 10):
-        near = (value - 1.0, float(value), value + 0.5)
-        equal = [
-            code_of(Column("c", Integers(value, value), "drop"), mark)(text) == 0,
-            code_of(Column("c", Categorical(("x", f"{value}.0"), ("", "")), "drop"), mark)(text)
-            == 1,
-            code_of(Column("c", Boolean((f"0{value}",), ("x",)), "drop"), mark)(text) == 1,
-        ]
-        binned = code_of(Column("c", Bins(near), "drop"), mark)(text)
-        assert len(set(equal)) == 1
-        assert binned == 1 or not equal[0]
-
-
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False))
 def test_numbers_have_the_order_of_what_they_write(a, b):
     exact = [number(str(value)) for value in (a, b)]
@@ -547,18 +532,6 @@ def test_midnight_is_of_the_same_day(text, texts):
     )
     for before, after in zip(texts, replaced.to_pylist(), strict=True):
         assert dates.read(before) == dates.read(after)
-
-
-@fast
-def test_of_many_times_few_texts_are_left():
-    moments = [datetime(2013, 1, 1) + timedelta(seconds=97 * k) for k in range(2000)]
-    days = {moment.date() for moment in moments}
-    for text in FORMATS:
-        if (rule := DateFormat(text).midnight) is None:
-            continue
-        written = pa.array([str(own) if not text else own.strftime(text) for own in moments])
-        left = pa.compute.replace_substring_regex(written, *rule).unique()
-        assert len(left) <= len(days)
 
 
 @fast

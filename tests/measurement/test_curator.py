@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from specs import unhashed
-from town import CSV, GAUSSIAN_SPEC, contents, ok, plan_town
+from town import GAUSSIAN_SPEC, ok, plan_town
 
 from dpquery.exceptions import DataError, SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee
@@ -140,21 +139,6 @@ def test_a_release_holds_its_plan_and_the_noisy_values_that_the_ledger_holds(fol
     with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
         (commit,) = [e.as_json() for e in ledger.history() if e.as_json()["kind"] == "commit"]
         assert (commit["sha256"], commit["size"]) == (facts["measurements"], len(values))
-
-
-@pytest.mark.nightly
-def test_a_release_from_before_is_completed_by_the_next_run_which_is_free(folder):
-    whole = contents(folder)
-    facts = unhashed(whole["release.json"])
-    del facts["measurements"]
-    (folder / "release.json").write_text(json.dumps(facts))
-    for name in ("measurements.parquet", "release.plan"):
-        (folder / name).unlink()
-    ok("error-report", "release")
-    Path("data.csv").unlink()
-    ok("release", "data.csv", "--epsilon", "1", "--out", "release", "--same")
-    assert contents(folder) == whole
-    Path("data.csv").write_bytes(CSV)
 
 
 # Exact answers against Python's own integers, and very many tables counted together.

@@ -24,7 +24,7 @@ from dpquery.measurement.counting import persons, value_counts
 from dpquery.measurement.counting.tabulate import count_values
 from dpquery.measurement.counting.value_counts import ValueCounts, value_of
 from dpquery.measurement.curator import measure
-from dpquery.measurement.discovery import Discovery, found, noisy_pairs
+from dpquery.measurement.discovery import Discovery, noisy_pairs
 from dpquery.measurement.gdp import epsilon_of_gdp
 from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.ledger import Ledger
@@ -384,25 +384,6 @@ def town(tmp_path):
 def account(ledger, name="town"):
     (status,) = [each for each in ledger.status() if each.account.dataset == name]
     return status.account
-
-
-def test_a_discovery_is_charged_once_to_the_unit_and_again_free(town):
-    data, ledger = town
-    query = discovery()
-    first = measure(data, query, ledger=ledger)
-    values = dict(found(first.values))
-    assert set(values) == {"baker", "smith"}
-    assert abs(values["smith"] - 600) < 7 * query.mechanism.scale
-    charged = account(ledger)
-    assert charged.spent == first.charged == query.guarantee.amount * UNIT
-    assert charged.threshold == Fraction(1, 2 * 10**8)
-    assert charged.pure is None
-    assert list(values) == sorted(values)
-    data.unlink()
-    again = measure(data, discovery(), ledger=ledger)
-    assert again.stored
-    assert again.values.tobytes() == first.values.tobytes()
-    assert account(ledger) == charged
 
 
 @pytest.mark.parametrize("sought", ["values", "numbers", "rows"])

@@ -327,18 +327,6 @@ def test_a_status_fits_a_terminal_and_is_the_same_wherever_there_is_room(
             assert plain == piped.splitlines()
 
 
-def test_a_long_name_is_broken_on_a_narrow_terminal_and_nothing_is_cut(ledger_path, monkeypatch):
-    name = "a-register-of-everything-that-was-ever-counted-2024"
-    with opened(ledger_path) as ledger:
-        ledger.register(name, cap(4))
-        release(ledger, name, pure_release("0.3"))
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = ESCAPES.sub("", run("ledger", "status", terminal=True).out)
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "…" not in shown
-    assert "[#.......] 7.5 %  epsilon 3.7 of 4" in shown
-
-
 @pytest.mark.parametrize("kind", ["gdp", "zcdp"])
 def test_both_sums_are_said_while_all_releases_are_pure_and_which_one_decides(ledger_path, kind):
     with opened(ledger_path) as ledger:

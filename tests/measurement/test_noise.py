@@ -15,7 +15,7 @@ from test_bulk_noise import NOISES, Script, proposal, twin_thresholds
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
-from dpquery.measurement.noise import bulk_noise, exact_noise
+from dpquery.measurement.noise import bulk_noise
 from dpquery.measurement.noise import exact_noise as noise_module
 from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, LazyReal, SlowSampler
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
@@ -99,15 +99,6 @@ def test_no_answer_comes_back_as_it_was(size, monkeypatch):
         assert not np.count_nonzero(noisy == answers)  # a draw of zero: probability 2^-52
 
 
-@pytest.mark.usefixtures("either")
-def test_noise_is_added_to_each_answer_in_its_place():
-    answers = np.arange(5, dtype=np.int64) * 2**40
-    noisy = draw(answers, budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
-    assert noisy.dtype == np.int64
-    assert np.abs(noisy - answers).max() < 8 * 100  # beyond 100 scales: probability e^-100
-    assert not np.shares_memory(noisy, answers)
-
-
 @pytest.mark.parametrize("noise", ["laplace", "gaussian", "rounded"])
 def test_noise_far_out_in_the_tail_is_added_as_it_was_drawn(noise, monkeypatch):
     """No sample shows a tail that is cut off at some scales: a source returns it here."""
@@ -139,14 +130,6 @@ def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(noise, monkeypatch):
         noisy = draw(np.zeros(2000, np.int64), **settings)
     assert done == [f"drawing noise: {percent}%" for percent in (35, 70, 100)]
     assert np.unique(np.abs(noisy)).size > 1990  # nor is one chunk minus another
-
-
-@pytest.mark.usefixtures("either")
-@pytest.mark.parametrize("noise", ["gaussian", "rounded"])
-def test_two_draws_never_share_their_noise(noise):
-    zeros = np.zeros(500, np.int64)
-    settings = {"budget": budget_for(noise, 2.0**40), "sensitivity": 1, "scale": 2.0**40}
-    assert np.count_nonzero(draw(zeros, **settings) == draw(zeros, **settings)) < 5
 
 
 @pytest.mark.usefixtures("either")
@@ -260,15 +243,6 @@ def test_the_library_too_must_agree_to_the_budget(monkeypatch, charged):
         draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
 
 
-@pytest.mark.parametrize("version", ["0.14.1", "0.15.9", "0.9"])
-def test_an_old_library_is_refused(monkeypatch, version):
-    monkeypatch.setattr(
-        exact_noise, "installed", lambda name: version if name == "opendp" else "99.0"
-    )
-    with pytest.raises(DpqueryError, match="not trusted"):
-        draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
-
-
 def test_the_source_that_is_named_is_the_one_that_draws(monkeypatch):
     class Called(Exception):
         pass
@@ -282,13 +256,10 @@ def test_the_source_that_is_named_is_the_one_that_draws(monkeypatch):
     assert {source(BULK_ABOVE + 1, law) for law in LAWS.values()} == {bulk}
     assert source(1, LAWS["rounded"]) == bulk
     assert draw(np.zeros(BULK_ABOVE + 1, np.int64), **settings).size == BULK_ABOVE + 1
-    assert "OpenDP" in source(BULK_ABOVE, LAWS["laplace"])
+    library = f"OpenDP {importlib.metadata.version('opendp')}"
+    assert source(BULK_ABOVE, LAWS["laplace"]) == library
     with pytest.raises(Called):
         draw(np.zeros(BULK_ABOVE, np.int64), **settings)
-
-
-def test_the_library_is_named_with_its_version():
-    assert source(BULK_ABOVE, LAWS["gaussian"]) == f"OpenDP {importlib.metadata.version('opendp')}"
 
 
 # Rounded Gaussian noise: continuous noise whose bits are drawn as they are needed, and GDP.
@@ -386,16 +357,6 @@ def test_the_exponent_is_that_of_the_very_scale(noise, scale):
     law = BlockLaw.of(LAWS[noise], scale)
     for steps in (1, 7, law.start(law.blocks), Fraction(10, 3)):
         assert law.exponent(steps) == exponent(noise, scale, Fraction(steps) / 2**law.halvings)
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_a_step_is_rounded_to_one_integer_whatever_is_drawn_within_it(scale):
-    law = BlockLaw.of(LAWS["rounded"], scale)
-    steps = {*range(200), *range(law.start(law.blocks) - 50, law.start(law.blocks) + 50)}
-    for m in steps:
-        for f in (Fraction(0), Fraction(1, 2), 1 - Fraction(1, 2**70)):
-            y = (m + f) / 2**law.halvings
-            assert (m + law.half) >> law.halvings == math.floor(y + Fraction(1, 2))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -515,38 +476,6 @@ def test_the_variance_is_that_of_the_scale_and_a_twelfth(scale):
     assert stated == pytest.approx(math.sqrt(2 * (k**2.0 * mass).sum()), rel=2e-8)
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.5, 10.0, 100.0, 2.0**16])
-def test_an_interval_of_one_row_covers_as_the_normal_law_says_to_half_a_step(scale):
-    """Of one row alone, the coarsest case: sums of several rows take more values than it."""
-    std = LAWS["rounded"].std(scale)
-    for level in (0.5, 0.8, 0.9, 0.95, 0.99):
-        z = norm.ppf((1 + level) / 2)
-        covered = 2 * norm.cdf((math.floor(z * std) + 0.5) / scale) - 1
-        assert abs(covered - level) < 1.1 * norm.pdf(z) / scale
-
-
-def gaussian_delta(mu, epsilon):
-    """The curve of the Gaussian mechanism: the least delta at an epsilon [BW18]."""
-    return norm.sf(epsilon / mu - mu / 2) - np.exp(epsilon) * norm.sf(epsilon / mu + mu / 2)
-
-
-def delta_of(mass, shift, epsilon):
-    """The least delta of a law on -n, ..., n moved by a shift, by the sum over all values."""
-    moved = np.concatenate([np.zeros(shift), mass])
-    still = np.concatenate([mass, np.zeros(shift)])
-    return np.maximum(moved - math.exp(epsilon) * still, 0).sum()
-
-
 def rounded(scale):
     k = np.abs(np.arange(-math.ceil(38 * scale), math.ceil(38 * scale) + 1))
     return norm.sf((k - 0.5) / scale) - norm.sf((k + 0.5) / scale)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1.3, 2.0, 7.5, 100.0, 1024.0])
-@pytest.mark.parametrize("shift", [1, 2, 5])
-def test_rounded_noise_keeps_the_curve_of_the_gaussian_mechanism(scale, shift):
-    mass, mu = rounded(scale), shift / scale
-    for z in np.linspace(0, 6, 121):
-        epsilon = z * mu
-        bound = gaussian_delta(mu, epsilon)
-        assert delta_of(mass, shift, epsilon) <= bound * (1 + 1e-9) + 1e-15

@@ -1,7 +1,5 @@
 """A run of rounds is charged once, before the data is read, and goes on from sound parts alone."""
 
-import math
-import random
 import re
 import sqlite3
 
@@ -18,12 +16,9 @@ from rounds import (
     measured,
     open_ledger,
     spent_on,
-    write_csv,
 )
 
-from dpquery.exceptions import BudgetExceededError, DataError, LedgerError, SpecError
-from dpquery.measurement import curator
-from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.exceptions import LedgerError
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import MeasurementFile, PartialMeasurement, Store
 from dpquery.measurement.rounds.chance import ExactChance, differences_of
@@ -66,36 +61,6 @@ ASKED = {
     "adaptive": lambda public=None: ask_tables(start=public),
 }
 each_mechanism = pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-
-
-def test_a_refused_run_charges_nothing_and_opens_nothing(data, monkeypatch):
-    path = open_ledger(data.parent, ask())
-    before = spent_on(path)
-    monkeypatch.setattr(curator, "tabulate", nothing("opened"))
-    with pytest.raises(BudgetExceededError):
-        measured(data, ask(epsilon=11), path)
-    with pytest.raises(DataError):
-        measured(write_csv(data, header="age,sex,jobs"), ask(), path)
-    monkeypatch.setattr(curator, "check_table_sizes", raising(SpecError("large")))
-    with pytest.raises(SpecError):
-        measured(data, ask(), path)
-    assert spent_on(path) == before
-
-
-def test_the_charge_is_durable_before_the_data_is_read(data, monkeypatch):
-    question = ask()
-    path = open_ledger(data.parent, question)
-    seen = []
-
-    def reading(*arguments, **named):
-        seen.append(spent_on(path))
-        return tabulate(*arguments, **named)
-
-    monkeypatch.setattr(curator, "tabulate", reading)
-    measured(data, question, path)
-    ((spent, kinds),) = seen
-    assert kinds[-1] == "reserve"
-    assert spent == math.ceil(question.guarantee.amount * 10**18) == spent_on(path)[0]
 
 
 @each_mechanism
@@ -353,20 +318,6 @@ def test_committed_values_that_do_not_spend_the_charge_exactly_are_refused(data,
     record_property("bad inputs", len(bad))
 
 
-def test_values_of_any_kind_are_read_or_refused(record_property):
-    question, draw = ask_tables(), random.Random(3)  # noqa: S311 (no secret)
-    small = [*range(-2, 9), 2**62, -(2**63)]
-    for _ in range(400):
-        size = draw.randrange(80)
-        given = [draw.choice(small) for _ in range(size)]
-        try:
-            outcome = question.rounds.measured(np.array(given, dtype=np.int64))
-        except ValueError:
-            continue
-        assert outcome.finished
-    record_property("bad inputs", 400)
-
-
 def test_a_draft_that_is_cleared_in_part_has_lost_its_last_parts(data, monkeypatch):
     """Without the first ones the run would begin anew, and meet what an earlier one drew."""
     question, path, _, _ = begun(data)
@@ -388,20 +339,6 @@ def test_a_draft_that_is_cleared_in_part_has_lost_its_last_parts(data, monkeypat
                 draft.clear()
         left = ledger.draft(question.key).parts()
         assert [part.tolist() for part in left] == [part.tolist() for part in parts]
-
-
-def test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts(data):
-    question = ask(project=raising(RuntimeError("no fit")))
-    path = open_ledger(data.parent, question)
-    for _ in range(4):
-        with pytest.raises(RuntimeError):
-            measured(data, question, path)
-    with pytest.raises(BudgetExceededError, match="never finished"):
-        measured(data, question, path)
-    assert len(parts_in(path)) == 1
-    with Ledger.open(path, create=False) as ledger:
-        ledger.abandon(question.key)
-    assert not parts_in(path)
 
 
 def test_a_run_that_could_not_be_given_up_keeps_its_parts(data, monkeypatch):

@@ -80,25 +80,6 @@ def test_the_noise_of_every_part_costs_its_share_and_no_more(spec):
         assert cost <= rho <= cost * (1 + Fraction(1, 10**9))
 
 
-def test_a_level_higher_costs_four_times_as_much_for_half_the_noise():
-    budget = ask_tables().rounds
-    low, high = (budget.round(level, budget.rounds_rho) for level in (0, 1))
-    left = budget.guarantee.amount * Fraction(49, 50)  # the rest measures how far off it is
-    assert high.rho == 4 * low.rho == 4 * left / 48
-    assert budget.std(high) == pytest.approx(budget.std(low) / 2, rel=1e-12)
-    assert float(high.rate / low.rate) == pytest.approx(2, rel=1e-12)
-    assert budget.first_rho == 3 * low.measurement_rho
-    assert budget.first_std == pytest.approx(budget.std(low), rel=1e-12)
-
-
-def test_a_person_pays_for_all_rows_and_replacing_for_two_cells():
-    row, person, replaced = (ask_tables(spec).rounds for spec in (SPEC, PERSON, REPLACE))
-    assert person.first_std == pytest.approx(3 * row.first_std, rel=1e-12)
-    assert replaced.first_std == pytest.approx(math.sqrt(2) * row.first_std, rel=1e-12)
-    assert person.score_span == 3 * row.score_span
-    assert replaced.score_span == 2 * row.score_span
-
-
 @pytest.mark.parametrize("spec", ALL)
 def test_no_neighbour_moves_a_table_by_more_than_is_paid_for(spec):
     question = ask_tables(spec)

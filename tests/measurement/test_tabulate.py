@@ -9,14 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from dense import chi_square
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from specs import (
     FUZZ,
-    HEADER,
     LINE,
     NICE,
     assert_equal,
@@ -40,10 +37,8 @@ from dpquery.measurement.gdp import epsilon_of_gdp, squared_mu_of
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.plan_file.plan import plan_and_spec, read_plan
 from dpquery.progress import reporting
-from dpquery.spec.columns import Boolean, Categorical, Integers
+from dpquery.spec.columns import Boolean, Integers
 from dpquery.spec.spec import Budget, Dataset, Parent, Privacy
-
-SHARED = Path(__file__).resolve().parents[3] / "shared"
 
 
 @FUZZ
@@ -104,71 +99,6 @@ def test_classes_add_up_the_counts_of_their_codes(tmp_path, body, other):
             merged_cell = tuple(classes[i][c] for i, c in zip(subset, cell, strict=True))
             expected[merged_cell] += counts[cell]
         np.testing.assert_array_equal(merged[subset], expected)
-
-
-def test_persons_whose_names_look_alike_are_different_persons(tmp_path):
-    """Were two taken for one, the limit of the first would drop rows of the second."""
-    names = [b"a1", b"A1", b"\xc3\xa41", b"\xc3\x841", b"a01", b"a1x", b"a 1", b"1", b"1-0", b"1.1"]
-    body = b"".join(b"%s,%d\n" % (name, k) for k, name in enumerate(names))
-    for max_rows in (1, 2):
-        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows)
-        path, header = tmp_path / "f.csv", b"id,age"
-        for lines in (body, b"".join(reversed(body.splitlines(keepends=True)))):
-            counted = run(path, max_rows * lines, spec=spec, header=header, subsets=[(0,)])
-            assert counted[0,].tolist() == [max_rows] * len(names)
-
-
-BY_PERSON = st.lists(
-    st.tuples(st.sampled_from([b" p\t", *b"p q r s t u".split(), b"long " * 9, b"", b" "]), NICE),
-    max_size=25,
-)
-
-
-@settings(FUZZ, max_examples=60)
-@given(
-    rows=BY_PERSON,
-    max_rows=st.integers(1, 3),
-    chunk=st.integers(30, 400),
-    limit=st.integers(7, 20),
-    other=st.sampled_from(("count", "show", "drop")),
-)
-def test_of_every_person_at_most_max_rows_count_in_any_number_of_passes(
-    tmp_path, rows, max_rows, chunk, limit, other
-):
-    """All rows where there are no more; any where there are; the first on request."""
-    columns, header = attributes(other=other), b"id," + HEADER
-    body = b"\n".join(b",".join(row) for row in rows)
-
-    def counted(most, keep="random"):
-        spec = spec_of(*columns, person="id", max_rows=most, keep=keep)
-        options = {"spec": spec, "header": header}
-        file = tmp_path / "f.csv"
-        return run(file, body, chunk_bytes=chunk, memory=32 * limit, **options), options
-
-    found, options = counted(25)
-    every = slow_counts(body, **options)
-    assert_equal(found, every)
-    found, options = counted(max_rows, "first")
-    first = slow_counts(body, **options)
-    assert_equal(found, first)
-    found, _ = counted(max_rows)
-    assert found[()] == first[()]
-    assert all((found[subset] <= every[subset]).all() for subset in found)
-    joint = found[0, 1, 2, 3]
-    for subset, counts in found.items():  # the tables are those of one and the same rows
-        axes = tuple(i for i in range(4) if i not in subset)
-        np.testing.assert_array_equal(counts, joint.sum(axis=axes))
-
-
-@pytest.mark.statistical
-def test_the_rows_that_count_of_a_person_are_any_wherever_they_stand(tmp_path):
-    """10,000 persons of four rows, year by year: of each year a quarter of the rows counts."""
-    spec = spec_of(single("year", Integers(1, 4)), person="id")
-    body = b"".join(b"person %d,%d\n" % (k, year) for year in (1, 2, 3, 4) for k in range(10_000))
-    options = {"spec": spec, "header": b"id,year", "subsets": [(0,)], "chunk_bytes": 2**16}
-    found = run(tmp_path / "f.csv", body, **options)[0,]
-    assert found.sum() == 10_000
-    assert chi_square(found, np.full(4, 2500.0)) > 1e-9
 
 
 def test_codes_that_fill_many_words_come_back_from_them():
@@ -234,33 +164,10 @@ def test_a_chunk_never_grows_past_a_line_and_its_own_size():
     assert max(map(len, pieces)) <= text_files.MAX_LINE + 2**18
 
 
-def test_a_file_without_rows_counts_nothing(tmp_path):
-    spec = spec_of(*attributes(other="count"))
-    for body in (b"", b"\n", b"\r\n\n"):
-        completed = run(tmp_path / "f.csv", body, spec=spec)
-        assert all(not counts.any() for counts in completed.values())
-    (tmp_path / "g.csv").write_bytes(HEADER)
-    assert tabulate(tmp_path / "g.csv", spec=spec, subsets=[()])[()] == 0
-
-
-def test_the_total_counts_every_record_when_every_column_has_another_bin(tmp_path):
-    spec = spec_of(single("age", Integers(0, 1), other="count"))
-    completed = run(tmp_path / "f.csv", b"0\n7\n1,1\n", spec=spec, header=b"age", subsets=[()])
-    assert completed[()].shape == ()
-    assert completed[()] == 3
-
-
 def test_a_value_outside_a_column_that_no_subset_names_still_takes_the_record_out(tmp_path):
     spec = spec_of(single("a", Integers(0, 1)), single("b", Integers(0, 1)))
     completed = run(tmp_path / "f.csv", b"1,1\n1,7\n", spec=spec, header=b"a,b", subsets=[(0,)])
     assert completed[0,].tolist() == [0, 1]
-
-
-def test_a_quoted_comma_is_text(tmp_path):
-    spec = spec_of(single("c", Categorical(("a, b", 'c"d'), ("x", "y"))))
-    body = b'"a, b",1\r\n"c""d",2\r\n"a, b, 1\r\nc"d,4\n'
-    completed = run(tmp_path / "f.csv", body, spec=spec, header=b"c,n", subsets=[(0,)])
-    assert completed[0,].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -333,24 +240,6 @@ def test_a_large_sparse_table_is_counted_too(tmp_path):
         tmp_path / "f.csv", b"5,7\n5,7\n", spec=spec, header=b"a,b", subsets=[(0, 1), (1,)]
     )
     assert completed[0, 1][5, 7] == completed[0, 1].sum() == completed[1,][7] == 2
-
-
-def test_adult_equals_the_counts_of_pandas():
-    path = SHARED / "data" / "adult.csv"
-    if not path.exists():
-        pytest.skip("the Adult file is not beside the repository")
-    sizes = json.loads((SHARED / "data" / "adult-domain.json").read_text())
-    names = list(sizes)
-    spec = spec_of(*(single(name, Integers(0, size - 1)) for name, size in sizes.items()))
-    subsets = [s for r in range(3) for s in itertools.combinations(range(len(names)), r)]
-    counted = tabulate(path, spec=spec, subsets=subsets)
-    frame = pd.read_csv(path)
-    assert counted[()] == len(frame)
-    for subset in subsets[1:]:
-        counts = np.zeros([sizes[names[i]] for i in subset], np.int64)
-        for cell, count in frame[[names[i] for i in subset]].value_counts().items():
-            counts[cell] = count
-        np.testing.assert_array_equal(counted[subset], counts)
 
 
 def subsets_up_to(d, size):
@@ -544,16 +433,6 @@ def test_a_plan_looks_at_the_ledger_once_before_it_searches(folder, monkeypatch)
     opened.clear()
     planned()
     assert opened == [False, True, True]  # what is on record
-
-
-@pytest.mark.nightly
-def test_a_dataset_takes_the_currency_of_its_parent(folder):
-    parent = ", parent: {id: panel, budget: {epsilon: 8, delta: 1e-6}}"
-    planned(parent=parent)
-    assert currencies() == {"panel": "mu^2", "town": "mu^2"}
-    Path("state/ledger.db").rename("elsewhere.db")
-    planned(parent=parent.replace("1e-6}", "1e-6, accounting: zcdp}"))
-    assert currencies() == {"panel": "rho", "town": "rho"}
 
 
 @pytest.mark.nightly
