@@ -23,7 +23,6 @@ from dpquery.reconstruction.relaxed.rows import RelaxedRows, spread_evenly
 from dpquery.releases.folder.noisy_files import MeasurementLabel, values_digest, write_measurements
 from dpquery.spec.parsing.later_queries import load_questions
 from dpquery.spec.parsing.read import load_spec, parse
-from dpquery.strategy.shapes.direct import DirectStrategy
 
 MORE = """\
 workload:
@@ -268,24 +267,6 @@ def test_codes_that_were_counted_as_one_are_named(bands):
     assert "'grown'" not in message
 
 
-def test_refusals_of_both_kinds_come_at_once(bands):
-    Path("workload.yaml").write_text(BANDS + "  - {name: races, product: {race: identity}}\n")
-    ok(*ANY_PLAN, "workload.yaml")
-    workload = compile_spec(load_spec(Path("workload.yaml"))).workload
-    put(DirectStrategy("d", "laplace", workload, (1, 1)))
-    ok("release", "data.csv", "--epsilon", "1", "--out", "own")
-    Path("more.yaml").write_text(
-        "workload:\n"
-        "  - {name: young, product: {age: prefix}}\n"
-        "  - {name: pair, product: {age: {between: [0, 17]}, race: identity}}\n"
-        "  - {name: fine, product: {race: identity}}\n"
-    )
-    message = refused("answer", "own", "more.yaml", code=2)
-    assert "more.yaml:2:5: 'young' tells '0' from '1' of 'age'" in message
-    assert "more.yaml:3:5: 'pair': no measured table holds age x race together" in message
-    assert "'fine'" not in message
-
-
 def test_bands_of_the_release_can_be_joined(bands):
     Path("more.yaml").write_text(
         "workload:\n"
@@ -400,16 +381,6 @@ def test_answers_to_other_questions_give_way_only_when_asked(more):
     assert sorted(contents("answers")) == written
 
 
-def test_extra_columns_of_the_release_are_not_promised_for_the_answers(more):
-    ok("release", "data.csv", "--epsilon", "1", "--also", "nonnegative")
-    ok("answer", "release", "more.yaml")
-    facts = json.loads(Path("answers/release.json").read_text())
-    assert "extra" not in facts
-    assert facts["postprocessing"] == "none"
-    assert "nonnegative" not in pq.read_schema("answers/rich.parquet").names
-    ok("error-report", "answers")
-
-
 # Questions asked later of a RAP release: any at all, read off its relaxed rows, without errors.
 
 
@@ -466,13 +437,6 @@ def test_any_question_is_answered_from_the_relaxed_rows(released):
         )
         assert frame[["std_error", "ci_low", "ci_high", "rel_error"]].isna().all(axis=None)
         assert set(frame["flag"]) == {"no error bars"}
-
-
-def test_relaxed_rows_that_are_missing_or_damaged_are_refused(released):
-    Path("release/relaxed_rows.parquet").write_bytes(b"PAR1")
-    refused("answer", "release", "more.yaml", code=2)
-    Path("release/relaxed_rows.parquet").unlink()
-    refused("answer", "release", "more.yaml", code=2)
 
 
 BANDS_OF_RAP = """\

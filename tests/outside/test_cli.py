@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import types
-from contextlib import suppress
 from pathlib import Path
 
 import jsonschema
@@ -119,32 +118,6 @@ def test_tables_are_not_cut_and_have_no_colours_where_they_are_piped(released):
         assert "…" not in out
 
 
-@pytest.mark.nightly
-def test_no_color_is_honoured_on_a_terminal(released, monkeypatch):
-    pty = pytest.importorskip("pty")
-
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    colour = re.compile(f"{ESCAPE}\\[([0-9]+;)*[349][0-7]")
-    assert colour.search(_shown_on_a_terminal(pty))  # what is being done has a green sign before it
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not colour.search(_shown_on_a_terminal(pty))
-
-
-def _shown_on_a_terminal(pty):
-    reading, writing = pty.openpty()
-    command = [sys.executable, "-m", "dpquery", "plan", "workload.yaml", "--time-limit", "0"]
-    shown = b""
-    with subprocess.Popen(command, stdout=writing, stderr=writing) as process:
-        os.close(writing)
-        with suppress(OSError):  # how Linux says that the other end is closed
-            while part := os.read(reading, 65536):
-                shown += part
-    os.close(reading)
-    assert process.returncode == 0
-    return shown.decode()
-
-
 @pytest.mark.parametrize(
     ("shell", "code", "said"),
     [("> /dev/full", 70, "no space is left where something was to be written"), (">&-", 0, "")],
@@ -203,10 +176,6 @@ def test_no_progress_goes_to_a_pipe(town):
         assert [line.partition(" ")[0] for line in planned.splitlines()] == [begins] * bool(begins)
     assert "%" not in ok("answer", "release", "workload.yaml").err
     assert "%" not in ok("package", "release", "--also", "csv").err
-
-
-def test_the_version_is_printed():
-    assert ok("--version").out.startswith("dpquery ")
 
 
 def test_init_writes_a_spec_that_plans_and_never_overwrites(own_folder):

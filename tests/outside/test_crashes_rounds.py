@@ -23,7 +23,7 @@ from release_parts import answers, release
 from rounds import TWO, Frozen, Guess, ask, ask_tables, open_ledger, write_csv
 from town import contents
 
-from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
+from dpquery.exceptions import BudgetExceededError, DpqueryError, SpecError
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.admission import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
@@ -325,31 +325,6 @@ def test_an_interrupt_between_the_two_renames_is_undone(tmp_path, monkeypatch, s
         release(tmp_path / "out", key="k2", replace=True)
     assert contents(tmp_path / "out") == before
     assert os.listdir(tmp_path) == ["out"]
-
-
-def test_what_a_killed_run_left_is_put_back_and_cleared_away(tmp_path):
-    release(tmp_path / "out")
-    before = contents(tmp_path / "out")
-    workshop = tmp_path / ".out.writing"
-    (workshop / "new").mkdir(parents=True)
-    (workshop / "new" / "half.parquet").write_text("x")
-    (tmp_path / "out").rename(workshop / "old")
-    with pytest.raises(PlanConflictError, match="--replace"):
-        release(tmp_path / "out", key="k2")
-    assert contents(tmp_path / "out") == before
-    assert os.listdir(tmp_path) == ["out"]
-
-
-def test_the_manifest_is_written_last(tmp_path, monkeypatch):
-    order, write_text = [], Path.write_text
-
-    def noted(self, *args, **options):
-        order.append((self.name, len(list(self.parent.iterdir()))))
-        return write_text(self, *args, **options)
-
-    monkeypatch.setattr(Path, "write_text", noted)
-    release(tmp_path / "out")
-    assert order[-1] == ("release.json", 5)
 
 
 def fail_halfway(path):

@@ -149,14 +149,6 @@ def test_shares_of_declared_values_have_no_rows_for_others(item):
         parse(ASKED + share, name="w", files={})
 
 
-def test_the_folder_names_its_derived_items_and_the_report_says_so(folder):
-    manifest = json.loads((folder / "release" / "release.json").read_text())
-    derived = {item["name"]: item for item in manifest["derived"]}
-    assert derived["mean"]["kind"] == "mean"
-    assert derived["medians"]["rows"] == 6
-    assert "share of all with the same region" in derived["shares"]["definition"]
-
-
 def test_the_report_says_how_wide_derived_intervals_are(folder):
     report = load_report(folder / "release")
     for item in report.derived:
@@ -260,21 +252,6 @@ def test_answers_have_the_derived_items_of_the_release_byte_for_byte(folder):
         assert path.read_bytes() == (folder / "second" / path.name).read_bytes()
 
 
-@pytest.mark.slow
-def test_a_release_is_charged_alike_with_and_without_derived_items(folder):
-    """One that was made before is free when its spec has gained some."""
-    (folder / "plain.yaml").write_text(
-        HEAD.replace("epsilon: 4", "epsilon: 1000000").replace("derived:\n", "")
-    )
-    paths = {"plan_path": folder / "plain.plan", "ledger_path": folder / "ledger.db"}
-    plan(folder / "plain.yaml", mechanism="linear", time_limit=0.1, **paths)
-    plain = release(folder / "data.csv", epsilon=100000, out=folder / "plain", **paths)
-    derived = Release(folder / "release").facts
-    assert plain.free
-    assert plain.manifest.key == derived.key
-    assert '"derived"' not in (folder / "plain" / "release.json").read_text()
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -375,15 +352,6 @@ def test_means_that_no_strategy_can_hold_are_refused_before_one_is_looked_for(
     assert "w.yaml:11:5: 'mean_1' tells '0' from 'other' of 'hours'" in first
     assert "w.yaml:12:5: 'mean_2' tells '0' from 'other' of 'hours'" in second
     assert not (tmp_path / "p.plan").exists()
-
-
-def test_what_no_item_tells_apart_is_refused_with_what_to_ask_for(folder):
-    (folder / "odd.yaml").write_text(
-        "workload: [{name: half, product: {sex: identity}}]\n"
-        "derived:\n  - {name: one, quantiles: {of: sums, over: hours}}\n"
-    )
-    with pytest.raises(SpecError, match="no item of the workload is called 'sums'"):
-        answer(folder / "release", folder / "odd.yaml", out=folder / "odd")
 
 
 def test_a_difference_between_releases_has_the_noise_of_both(folder):

@@ -6,7 +6,6 @@ plan is accepted, its sensitivity is worked out again, column by column.
 
 import base64
 import json
-import os
 import zlib
 from fractions import Fraction
 from pathlib import Path
@@ -436,55 +435,9 @@ def test_wild_numbers_and_words_are_refused_and_nothing_is_charged(full_town, re
     record_property("bad inputs", tried)
 
 
-NO_PLACE = (".", "", "folder", "pipe", "..", "loop")
-KEPT = ("data.csv", "state/ledger.db", "workload.yaml", "release/release.json")
-WRITERS = {
-    "plan": (*PLANNED, "--out"),
-    "page": ("error-report", "release", "--html"),
-    "starter": ("init",),
-}
-
-
-@pytest.mark.parametrize("writer", WRITERS)
-def test_no_file_is_written_where_none_can_be(full_town, writer, record_property):
-    Path("folder").mkdir()
-    os.mkfifo("pipe")
-    Path("loop").symlink_to("loop")
-    for place in NO_PLACE:
-        done = run(*WRITERS[writer], place)
-        assert done.code == 2, (place, done)
-        assert done.err.startswith("dpquery: "), done
-    record_property("bad inputs", len(NO_PLACE))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("writer", ["plan", "page"])
-@pytest.mark.parametrize("place", KEPT)
-def test_a_file_of_another_kind_is_never_replaced(full_town, writer, place):
-    Path("link").symlink_to(place)
-    for path in (place, "link"):
-        assert "holds something else" in refused(*WRITERS[writer], path, code=5)
-
-
 def test_a_link_to_a_plan_is_written_through(full_town):
     Path("kept.plan").write_bytes(Path("dpquery.plan").read_bytes())
     Path("link.plan").symlink_to("kept.plan")
     ok(*PLANNED, "--seed", "5", "--out", "link.plan")
     assert Path("link.plan").is_symlink()
     assert json.loads(Path("kept.plan").read_text())["seed"] == 5
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("place", ["data.csv", ".", "", "link", "pipe", "release/x", "loop"])
-def test_a_release_and_answers_go_to_folders_of_their_own(full_town, place, record_property):
-    Path("folder").mkdir()
-    Path("link").symlink_to("folder")
-    Path("loop").symlink_to("loop")
-    os.mkfifo("pipe")
-    for command in ((*TYPED, "--epsilon", "0.5", "--out"), (*ANSWERED, "--out")):
-        if (command[0], place) == ("release", "release/x"):
-            continue  # a folder inside is another folder
-        done = run(*command, place)
-        assert done.code in (2, 5), done
-        assert done.err.startswith("dpquery: ")
-    record_property("bad inputs", 2)

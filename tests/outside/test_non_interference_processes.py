@@ -399,17 +399,6 @@ def failed(location, *, charged):
     return done.err
 
 
-@pytest.mark.nightly
-def test_a_packed_file_that_is_damaged_costs_once_and_goes_on_free(town_of, tmp_path):
-    town_of("zst")
-    content = content_of("zst", [*ROWS, SECRET] * 40_000, tmp_path / "made")
-    Path("data.csv.zst").write_bytes(content[: len(content) // 2])
-    assert "unpacks without an error" in failed("data.csv.zst", charged=True)
-    Path("data.csv.zst").write_bytes(content)
-    ok("release", "data.csv.zst", "--epsilon", "1")
-    assert spent() == "1"
-
-
 def test_quotes_that_do_not_pair_cost_once_and_go_on_free(town_of, tmp_path):
     form = "semicolons, line feeds in quotes"
     town_of(form)
@@ -439,26 +428,6 @@ def test_all_headers_are_checked_before_the_charge(town_of):
     assert spent() == "1"
 
 
-def test_a_file_that_appears_after_the_charge_with_another_header_costs_once(town_of, monkeypatch):
-    from dpquery.measurement.counting import tabulate as module
-
-    real = module.tabulate
-    town_of("zst")
-    Path("data").mkdir()
-    Path("data/a.csv").write_bytes(CSV)
-
-    def changed(*given, **named):
-        Path("data/b.csv").write_text(f"{CANARY}\n")
-        return real(*given, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dpquery.measurement.curator.tabulate", changed)
-        assert "b.csv: the header lacks" in failed("data", charged=True)
-    os.unlink("data/b.csv")
-    ok("release", "data", "--epsilon", "1")
-    assert spent() == "1"
-
-
 def test_a_release_in_python_takes_one_location_or_several(town_of):
     from dpquery import release
 
@@ -468,11 +437,3 @@ def test_a_release_in_python_takes_one_location_or_several(town_of):
     release(["a.csv", Path("b.csv")], epsilon=1)
     assert spent() == "1"
     assert release("a.csv", epsilon=1, replace=True).free
-
-
-def test_the_statement_and_the_ledger_name_no_source(town_of):
-    town_of("zst")
-    Path(f"{CANARY}.csv").write_bytes(CSV)
-    ok("release", f"{CANARY}.csv", "--epsilon", "1")
-    assert not re.search(CANARY, ok("ledger", "export").out)
-    assert not any(CANARY.encode() in own.read_bytes() for own in Path("release").rglob("*.*"))

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from rounds import MIXED_SPEC, rehearse
 from threadpoolctl import threadpool_info, threadpool_limits
-from town import SPEC, contents, ok, plan_town, refused, run
+from town import SPEC, contents, ok, refused, run
 
 import dpquery
 from dpquery import answer, compare, error_report, plan, release, synthesize
@@ -290,19 +289,6 @@ def test_why_says_how_far_answers_are_off_and_what_would_change_it(town):
     assert "a typical answer is off by" in text
 
 
-@pytest.mark.nightly
-def test_the_candidates_are_shown_on_request(town):
-    plain, full = lines_of("--why"), lines_of("--candidates")
-    assert "strategies compared" not in plain
-    (count,) = (line for line in plain if line.startswith("--candidates shows the"))
-    begin = full.index("strategies compared")
-    assert "x bound" in full[begin + 1]
-    rows = planned()["selections"][0]["candidates"]
-    assert figures(count) == [len(rows)]
-    shown = {row["name"] for row in rows if row["rmse"] is not None}
-    assert shown <= {line.split()[1] for line in full[begin + 2 :] if line}
-
-
 # Two plans side by side: the errors are those that each plan promises, and nothing is written.
 
 
@@ -367,14 +353,6 @@ def test_what_is_printed_says_which_plan_is_which(two):
     as_json = json.loads(ok("compare", "dpquery.plan", "other.plan", "--json").out)
     assert [one["name"] for one in as_json["first"]["items"]] == ["age_by_sex", "pairs", "ages"]
     assert as_json["second"]["name"] == "other.plan"
-
-
-@pytest.mark.slow
-def test_a_plan_that_prefers_rap_is_said_to(own_folder):
-    plan_town(own_folder, MIXED_SPEC)
-    rehearse(own_folder / "dpquery.plan")
-    done = ok("compare", "dpquery.plan", "dpquery.plan")
-    assert done.out.count("prefers RAP, whose errors depend on the records") == 2
 
 
 @pytest.mark.parametrize(

@@ -56,15 +56,6 @@ def test_a_reporter_that_raises_ends_the_work_and_is_gone():
     assert current_reporter() is before
 
 
-def test_a_reporter_can_add_to_the_lines_of_another():
-    lines = []
-    with reporting(lines.append):
-        reporter = current_reporter()
-        with reporting(lambda line: reporter(f"gaussian: {line}")):
-            report_progress("OPT_0")
-    assert lines == ["gaussian: OPT_0"]
-
-
 def test_another_thread_is_not_heard():
     lines = []
     with reporting(lines.append):

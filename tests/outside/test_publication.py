@@ -406,10 +406,11 @@ def test_the_sign_for_standard_output_is_no_name(command):
 
 
 @among_files
-@pytest.mark.parametrize("place", ["none/x", "data.csv/x", "state", "pipe", "/dev/null"])
+@pytest.mark.parametrize("place", ["none/x", "data.csv/x", "state", "pipe", "loop", "/dev/null"])
 @pytest.mark.parametrize("command", FILES)
 def test_a_place_where_no_file_can_be_is_refused(command, place):
     os.mkfifo("pipe")
+    Path("loop").symlink_to("loop")
     said = refused(*FILES[command], place, code=2)
     assert f"dpquery: {place} " in said
 

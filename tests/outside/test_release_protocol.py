@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sqlite3
 from contextlib import closing
 from importlib.metadata import version
@@ -10,33 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from town import ANY_PLAN, CSV, SPEC, contents, kinds, ok, refused, renew, run, spent
+from town import ANY_PLAN, CSV, SPEC, contents, ok, refused, renew, run, spent
 
 EARLIER = ("release", "data.csv", "--epsilon", "0.5")
 LATER = ("release", "data.csv", "--epsilon", "1", "--replace")
 
-KILLER = """\
-import os, pathlib, signal
-from importlib import import_module
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-def dies(module, name):
-    owner = import_module(module)
-    *path, last = name.split(".")
-    for part in path:
-        owner = getattr(owner, part)
-    setattr(owner, last, die)
-def dies_renaming(name):
-    real = pathlib.Path.rename
-    pathlib.Path.rename = lambda self, to: die() if self.name == name else real(self, to)
-"""
 CURATOR = "dpquery.measurement.curator"
-MOMENTS = {
-    "before the charge": f"dies({CURATOR!r}, 'check_header')",
-    "while counting": "dies('dpquery.measurement.counting.tabulate', 'RecordTally.marginals')",
-    "inside the commit's transaction": "dies('dpquery.measurement.ledger.store', 'Store.put')",
-    "inside the swap": "dies_renaming('new')",
-}
 
 
 @pytest.fixture
@@ -44,14 +22,6 @@ def released(town):
     """A town whose folder `release` holds an earlier release."""
     ok(*EARLIER)
     return town
-
-
-def tidy(folder):
-    """Files of a folder without the ledger, and what no finished run may leave."""
-    files = {name: data for name, data in contents(folder).items() if not name.startswith("state")}
-    left = [name for name in contents(folder) if re.search(r"writing|pending|\.dpquery", name)]
-    assert not left
-    return files
 
 
 def is_whole(folder="release"):
@@ -62,29 +32,6 @@ def is_whole(folder="release"):
         assert pq.read_table(Path(folder, item["file"])).num_rows == item["queries"]
     ok("error-report", folder)
     return manifest
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
-    released, forks, moment, record_property
-):
-    before = contents("release")
-    killed = forks.ended(*LATER, code=f"{KILLER}\n{MOMENTS[moment]}")
-    assert killed.code == -9, killed
-    record_property("crashes", 1)
-    assert killed.out == killed.err == ""
-    charged = "0.5" if moment == "before the charge" else "1.5"
-    assert spent() == charged
-    assert kinds().count("commit") == 1 + (moment == "inside the swap")
-    if moment == "inside the swap":
-        assert contents(".release.writing/old") == before
-    else:
-        assert contents("release") == before
-    ok(*LATER)
-    assert spent() == "1.5"
-    assert kinds().count("reserve") == kinds().count("commit") == 2
-    assert is_whole()["guarantee"]["epsilon"] == 1
-    tidy(released)
 
 
 def test_a_release_killed_four_times_is_given_up_and_anew_is_paid_anew(town, monkeypatch):
@@ -102,17 +49,6 @@ def test_a_release_killed_four_times_is_given_up_and_anew_is_paid_anew(town, mon
     ok("ledger", "abandon", key)
     ok(*LATER)
     assert spent() == "2"
-
-
-def test_the_same_release_needs_neither_the_data_nor_money(released):
-    before = tidy(released)
-    Path("data.csv").unlink()
-    ok(*EARLIER, "--release-number", "1")
-    assert contents("release")["release.json"] == before["release/release.json"]
-    Path("data.csv").mkdir()
-    ok(*EARLIER, "--out", "again")
-    assert contents("again") == contents("release")
-    assert spent() == "0.5"
 
 
 def test_a_release_names_what_drew_its_noise_and_goes_on_naming_it(town, monkeypatch):

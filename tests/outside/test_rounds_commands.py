@@ -262,11 +262,6 @@ def test_a_kind_of_noise_asks_for_a_linear_strategy(rap_town):
     assert (document["mechanism"], document["noise"]) == ("linear", "laplace")
 
 
-def test_a_plan_that_does_not_prefer_rap_releases_a_linear_strategy(rap_town):
-    rehearse(preferred=False)
-    assert json.loads(ok(*RELEASE, "--json").out)["mechanism"] == "linear"
-
-
 def test_a_linear_strategy_that_was_preferred_elsewhere_is_released_with_a_word(rap_town):
     rehearse(preferred=False)
     assert "compared" not in ok(*RELEASE).err

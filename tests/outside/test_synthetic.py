@@ -16,7 +16,7 @@ from rounds import MIXED_SPEC, PERSON_SPEC, rehearse, relaxed_of
 from specs import unhashed
 from town import contents, ok, plan_town, refused, renew
 
-from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.column_codes import code_of
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.operators.blocks import marginal
@@ -219,15 +219,6 @@ def test_every_record_has_a_person_of_its_own(tmp_path):
     assert len({row["who"] for row in rows}) == 500
 
 
-def test_another_file_in_the_way_is_kept(tmp_path):
-    path = tmp_path / "data.csv"
-    path.write_text("precious")
-    with pytest.raises(PlanConflictError, match="name another file, or move that one away"):
-        written(path)
-    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
-    assert path.read_text() == "precious"
-
-
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("released") / "town"
@@ -342,12 +333,3 @@ def test_relaxed_rows_of_another_release_are_refused(released):
     facts.write_text(json.dumps(old))
     for command in readers:
         assert "made by an older dpquery" in refused(*command, code=2)
-
-
-@pytest.mark.parametrize("rows", ["0", "-3", "many"])
-def test_a_number_of_records_that_is_none_is_refused(released, rows):
-    refused("synthetic", "--rows", rows, code=2)
-
-
-def test_a_folder_that_is_missing_is_named(released):
-    assert "is no folder" in refused("synthetic", "--out", "no/where.csv", code=2)

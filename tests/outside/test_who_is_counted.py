@@ -84,26 +84,6 @@ def survey(path, people=400):
     return rows, written(path, HEADER, rows, "a line that is no record", '"')
 
 
-def test_a_survey_with_blanks_and_text_answers_counts_everyone(tmp_path):
-    rows, path = survey(tmp_path / "survey.csv")
-    item = "union: [{product: {}}, {product: {happy: identity}}, {product: {year: identity+total}}]"
-    totals, happy, years = exact(path, read(one_item(SURVEY, item)))
-    assert totals == [len(rows) + 2]  # a line that is no record is someone too
-    assert happy == [sum(row[2] == word for row in rows) for word in ("very", "pretty", "not")]
-    assert years == [*(sum(row[0] == y for row in rows) for y in ("2016", "2018")), len(rows) + 2]
-
-
-def test_where_one_column_drops_its_strange_values_are_in_no_table(tmp_path):
-    rows, path = survey(tmp_path / "survey.csv")
-    domain = SURVEY.replace("[0, 89]}", "[0, 89], other: drop}")
-    totals, years = exact(
-        path, read(one_item(domain, "union: [{product: {}}, {product: {year: identity}}]"))
-    )
-    inside = [row for row in rows if row[3] == "40"]
-    assert totals == [len(inside)]  # malformed lines are out too
-    assert years == [sum(row[0] == y for row in inside) for y in ("2016", "2018")]
-
-
 # Every kind of predicate set against counting by the texts themselves.
 
 DECLARED = ("0", "1", "2", "3")
