@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 
 import baselines
 import numpy as np
@@ -18,13 +17,12 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.ledger.caps import declared_funds
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
-from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.plan import Plan, decode_strategy
 from dpquery.planning.accounting_choice import CHEAPEST, SHARES, Rivals
 from dpquery.planning.figures import BudgetShares, planned, prices
-from dpquery.spec.parsing.read import load_spec, parse
+from dpquery.spec.parsing.read import parse
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.search import closed_forms
 from dpquery.strategy.search.candidates import Problem
@@ -41,7 +39,6 @@ from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.version import __version__
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-STD = math.sqrt(2)  # of Laplace noise at epsilon 1
 
 
 def problem_of(workload, noise="laplace"):
@@ -101,26 +98,6 @@ def test_the_error_of_every_baseline_is_that_of_its_integer_matrix(seed, noise):
         )
 
 
-@pytest.mark.nightly
-@noises
-@pytest.mark.parametrize("kind", [Prefix, AllRanges])
-@pytest.mark.parametrize("n", [5, 8, 13])
-def test_the_error_of_every_hierarchy_is_that_of_its_integer_matrix(kind, n, noise):
-    shape = (n, 3)
-    blocks = (product(shape, {0: kind(n), 1: Identity(3)}), marginal(shape, [0]))
-    workload = Workload(shape, blocks, (1.0, 3.0))
-    proposals = every_baseline(workload, noise) | {
-        "OPT_H": closed_forms.opt_h(problem_of(workload, noise))
-    }
-    for name in ("H2", "HB", "OPT_H"):
-        proposal = proposals[name]
-        assert loss_of(proposal, workload) == pytest.approx(
-            dense_loss(proposal.strategy, workload), rel=1e-6
-        )
-        read = decode_strategy(proposal.strategy.encode(), noise=noise, workload=workload)
-        assert squared_sensitivity(read) == squared_sensitivity(proposal.strategy)
-
-
 CUBE = marginals_of((2, 2, 2), [(0,), (0, 1)])
 
 
@@ -163,42 +140,12 @@ def test_budgets_repay_where_tables_differ(pair, noise):
     assert loss_of(proposals[pair + "+"], workload) < loss_of(proposals[pair], workload) * 0.999
 
 
-def test_binary_attributes_have_the_hadamard_coefficients():
-    shape = (2, 2, 2)
-    proposal = baselines.fourier(problem_of(marginals_of(shape, [(0, 1), (1, 2)])))
-    rows = dense_strategy(proposal.strategy.measurements).astype(int)
-    assert len(rows) == 6  # the empty set, three single ones and two pairs
-    assert set(np.abs(rows).ravel().tolist()) == {int(np.abs(rows).max())}
-    assert np.array_equal(rows @ rows.T, np.diag(np.diag(rows @ rows.T)))
-
-
 def test_budgeted_fourier_is_optimal_for_marginals_under_gaussian_noise():
     workload = marginals_of((3, 2, 4), [(0, 1), (1, 2), (0,)])
     V = dense_workload(workload)[0]
     roots = np.sqrt(np.maximum(np.linalg.eigvalsh(V.T @ V), 0)).sum()
     proposal = closed_forms.budgeted_fourier(problem_of(workload, "gaussian"))
     assert loss_of(proposal, workload) == pytest.approx(roots**2 / 24, rel=1e-4)
-
-
-def test_the_data_cube_selection_covers_all_and_saves_budget():
-    sets = [a for k in range(6) for a in combinations(range(5), k)]
-    workload = marginals_of((50, 100, 7, 4, 2), sets)
-    problem = problem_of(workload)
-    chosen = baselines.data_cube(problem).strategy.weights
-    assert all(any(set(a) <= set(b) for b in chosen) for a in sets)
-    std = STD * expected_error(baselines.data_cube(problem).strategy, workload).rmse
-    assert std < STD * expected_error(baselines.marginals(problem).strategy, workload).rmse
-
-
-@pytest.mark.parametrize(
-    ("name", "published"), [("adult_marginals", 494.06), ("loans_small", 113.98)]
-)
-def test_the_published_figures_of_the_data_cube_selection_are_met(name, published):
-    """[HDMM18] Table 6; on Loans the greedy choice is a little better than theirs."""
-    path = Path(__file__).parents[2] / "workloads" / f"{name}.yaml"
-    workload = compile_spec(load_spec(path)).workload
-    strategy = baselines.data_cube(problem_of(workload)).strategy
-    assert STD * expected_error(strategy, workload).rmse == pytest.approx(published, rel=6e-3)
 
 
 def test_what_is_too_much_is_refused_with_a_reason():

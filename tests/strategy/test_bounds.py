@@ -3,22 +3,19 @@
 import math
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
-from dense import MIXED, dense_strategy, dense_workload, random_block, random_workload
+from dense import MIXED, dense_strategy, dense_workload, random_workload
 from scipy.optimize import check_grad, minimize
 
 import dpquery.strategy.bounds as lower_bounds
 import dpquery.strategy.root_trace as root_trace
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.plan_file.plan import decode_strategy
-from dpquery.spec.parsing.read import load_spec
 from dpquery.strategy.algebra.orbits import orbits_of
 from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.algebra.roots import root_nodes
@@ -32,7 +29,6 @@ from dpquery.strategy.minimax import (
     largest_standard_error,
     mixed,
     raised,
-    reached_figure,
     row_classes,
     score,
     tuning_workload,
@@ -91,33 +87,7 @@ def test_no_bound_is_claimed_where_none_can_be_computed():
     assert svd_bound(gram(Workload(shape, blocks, (1.0, 1.0)))) is None
 
 
-def test_a_bound_on_a_hundred_attributes_is_finite():
-    shape = (40,) * 100
-    blocks = tuple(marginal(shape, [i, i + 1]) for i in range(99))
-    bound = svd_bound(gram(Workload(shape, blocks, (1.0,) * 99)))
-    assert 1 < bound.loss < sum(block.shape[0] for block in blocks) * 99
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(6))
-def test_no_candidate_beats_the_bound(seed):
-    rng = np.random.default_rng(seed)
-    shape = tuple(rng.integers(1, 4, 3).tolist())
-    blocks = tuple(random_block(rng, shape) for _ in range(3))
-    workload = Workload(shape, blocks, (1.0, 3.0, 0.2))
-    weight = sum(w * block.shape[0] for w, block in zip(workload.weights, blocks, strict=True))
-    for selection in select(workload, noises=["laplace", "gaussian"]).values():
-        assert selection.bound.loss >= dense_svd_bound(workload) * (1 - 1e-9)
-        for candidate in selection.candidates:
-            if candidate.error is not None:
-                error = expected_error(candidate.proposal.strategy, workload)
-                assert error.weighted_rmse**2 * weight >= selection.bound.loss * (1 - 1e-9)
-
-
 # The dual bound is what it claims at every v, and no strategy is below it.
-
-
-ROOT = Path(__file__).parents[2]
 
 
 def pairs(shape, factor, *, width=2):
@@ -267,25 +237,6 @@ def test_a_bound_that_takes_too_long_is_not_claimed(monkeypatch):
     assert dual_bound(gram(Workload(shape, blocks, (1.0, 1.0)))) is None
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [
-        ("sf1", 1.903),
-        ("sf1plus", 2.114),
-        ("thresholds", 4.616),
-        pytest.param("sample_persons", 4.97, marks=pytest.mark.slow),
-        pytest.param("adult_prefix", 16.6, marks=pytest.mark.slow),
-        pytest.param("loans_small_prefix", 12.65, marks=pytest.mark.slow),
-    ],
-)
-def test_examples_that_are_neither_products_nor_marginals_have_a_bound(name, least):
-    workload = compile_spec(load_spec(ROOT / "workloads" / f"{name}.yaml")).workload
-    V = gram(workload)
-    assert svd_bound(V) is None
-    assert math.sqrt(lower_bound(V).loss / workload.shape[0]) > least
-
-
 # Strategies and bounds for records that are replaced, beside a search over all strategies.
 
 
@@ -424,17 +375,6 @@ def test_a_wide_domain_is_bound_by_what_holds_for_records_that_enter():
     entering = lower_bound(V).loss
     for change in ("moves", "moves within"):
         assert 1.3 * entering < lower_bound(V, change).loss < 2 * entering
-
-
-@pytest.mark.nightly
-@changes
-def test_the_largest_error_is_minimised_for_records_that_move_too(change):
-    plain = select(MIXED, noises=["gaussian"], change=change)["gaussian"]
-    tuned = select(MIXED, noises=["gaussian"], objective="max", change=change)["gaussian"]
-    assert largest_standard_error(MIXED)
-    assert tuned.best.error.max_std_error <= plain.best.error.max_std_error * (1 + 1e-9)
-    if tuned.score_bound is not None:
-        assert tuned.best.score**2 >= tuned.score_bound.loss * (1 - 1e-6)
 
 
 def test_budgets_over_moves_are_proven_optimal():
@@ -641,11 +581,3 @@ def test_reweighting_brings_the_largest_error_of_an_optimiser_down(noise):
     tuned = reweighted(goal, marginals_candidate, problem_of(workload, noise)).strategy
     before = expected_error(plain, workload).max_std_error
     assert expected_error(tuned, workload).max_std_error < 0.6 * before
-
-
-def test_a_figure_is_read_off_the_errors_of_its_blocks():
-    strategy = residual_minimax(GOAL, problem_of(GOAL_WORKLOAD)).strategy
-    error = expected_error(strategy, GOAL_WORKLOAD)
-    ratios = [reached_figure(limit, error, GOAL_WORKLOAD) / limit.target for limit in GOAL]
-    assert ratios == pytest.approx(dense_figures(strategy, GOAL_WORKLOAD, GOAL), rel=1e-6)
-    assert score(GOAL, error, GOAL_WORKLOAD) == max(ratios)

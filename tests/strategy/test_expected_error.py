@@ -1,6 +1,5 @@
 """Expected errors against the dense pseudo-inverse and against simulation."""
 
-import json
 import math
 import tracemalloc
 from fractions import Fraction
@@ -23,7 +22,6 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, Ones
 from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.plan import decode_strategy
 from dpquery.progress import reporting
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.spec import Privacy
@@ -263,11 +261,6 @@ def test_a_search_that_is_stopped_hands_over_the_best_it_has(noise, monkeypatch)
         assert whole[candidate.name].score * 0.99 < candidate.score < math.inf
 
 
-def test_nothing_is_stopped_where_there_is_time():
-    selection = select(WORKLOAD, noises=["gaussian"])["gaussian"]
-    assert not any(candidate.stopped for candidate in selection.candidates)
-
-
 def test_two_processes_find_what_one_finds_in_the_order_asked_for(monkeypatch):
     monkeypatch.setattr(module, "LONG_ATTRIBUTE", SHAPE[0] - 1)
     terms = {"noises": NOISES, "time_limit": 0, "reach": lambda *_: 0.5}
@@ -419,25 +412,6 @@ def test_a_column_on_the_grid_is_paid_for_wherever_its_answers_stand(shift):
         assert sum(m * m for m in moves) <= _on_grid(squared, size, shift, False) <= length**2
 
 
-def test_a_grid_of_two_steps_is_in_the_sensitivity_too():
-    strategy = MarginalsStrategy("m", "laplace", (3,), {(0,): 2**25})
-    mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=EPSILON)
-    assert (mechanism.shift, mechanism.sensitivity) == (1, 2**24 + 1)
-
-
-def test_the_grid_costs_next_to_nothing():
-    for noise, budget in (("laplace", EPSILON), ("gaussian", RHO)):
-        strategy = wide_product(noise)
-        mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
-        power = 1 if noise == "laplace" else 2
-        column = max(
-            sum(abs(int(v)) ** power for v in strategy.measurements[0].block.matvec(unit))
-            for unit in np.eye(24, dtype=np.int64)
-        )
-        assert mechanism.shift > 0
-        assert mechanism.sensitivity / (column / 2 ** (mechanism.shift * power)) < 1.0001
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_standard_deviation_that_is_stated_is_that_of_what_is_drawn(noise):
@@ -461,27 +435,3 @@ def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(epsilo
     strategy = MarginalsStrategy("m", "laplace", (3,), {(0,): 2**16})
     with pytest.raises(SpecError, match=f"ask for a {word} epsilon"):
         calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
-
-
-@pytest.mark.nightly
-def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
-    shape = (6, 4, 5, 3)
-    blocks = (
-        product(shape, {0: Prefix(6)}),
-        product(shape, {1: Prefix(4), 2: Prefix(5), 3: Prefix(3)}),
-    )
-    workload = Workload(shape, blocks, (1.0, 1.0))
-    for noise, budget in (("laplace", EPSILON), ("gaussian", RHO)):
-        (union,) = (
-            candidate.proposal
-            for candidate in select(workload, noises=(noise,))[noise].candidates
-            if candidate.name == "OPT_+"
-        )
-        encoded = json.loads(json.dumps(union.strategy.encode()))
-        strategy = decode_strategy(encoded, noise=noise, workload=workload)
-        mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
-        before = np.ones(shape, dtype=np.int64)
-        for cell in np.ndindex(shape):
-            after = before.copy()
-            after[cell] += 1
-            assert moves(strategy, mechanism, before, after) <= mechanism.sensitivity

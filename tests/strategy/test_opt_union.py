@@ -5,12 +5,10 @@ import math
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
 from dense import (
-    analytic_gaussian_sigma,
     dense_gram,
     dense_strategy,
     dense_workload,
@@ -30,7 +28,7 @@ from dpquery.operators.gram import gram, grams
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.read import load_spec, parse
+from dpquery.spec.parsing.read import parse
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_0 import opt_product
 from dpquery.strategy.optimize.opt_union import (
@@ -50,7 +48,6 @@ from dpquery.strategy.search.select import select
 from dpquery.strategy.sensitivity import factor_norms, sensitivity
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-STD = {"laplace": math.sqrt(2), "gaussian": analytic_gaussian_sigma(1.0, 1e-6)}
 
 
 def dense_loss(A, workload):
@@ -191,12 +188,6 @@ def test_blocks_that_ask_the_same_are_of_one_kind():
     assert group_by_kind(Workload(shape, blocks, (1.0, 1.0, 2.0, 1.0))) == ((0, 2), (1,), (3,))
 
 
-def test_groups_are_maximal_attribute_sets():
-    shape = (2,) * 3
-    blocks = tuple(marginal(shape, a) for a in ([0, 1], [1], [1, 2], []))
-    assert group_by_attributes(Workload(shape, blocks, (1.0,) * 4)) == ((0, 1, 3), (2,))
-
-
 def test_ten_thousand_tables_are_refused_in_no_time():
     shape = (2,) * 150
     blocks = tuple(marginal(shape, [i, j]) for i in range(150) for j in range(i))
@@ -210,12 +201,6 @@ def candidate(workload, noise):
     return union_candidate(problem).strategy
 
 
-def of_file(name, noise):
-    spec = load_spec(Path(__file__).parents[2] / "workloads" / f"{name}.yaml")
-    workload = compile_spec(spec).workload
-    return workload, candidate(workload, noise)
-
-
 @noises
 def test_the_strategy_is_the_same_every_time_and_survives_the_plan(noise):
     workload = union_case()
@@ -224,38 +209,6 @@ def test_the_strategy_is_the_same_every_time_and_survives_the_plan(noise):
     again = decode_strategy(first, noise=noise, workload=workload)
     error = expected_error(candidate(workload, noise), workload)
     assert expected_error(again, workload) == error
-
-
-@pytest.mark.slow
-def test_two_products_are_ahead_of_every_figure_known_for_sf1_under_gaussian_noise():
-    workload, strategy = of_file("sf1", "gaussian")
-    assert len(strategy.parts) == 2
-    assert strategy.joint is not None
-    assert STD["gaussian"] * expected_error(strategy, workload).rmse <= 8.64
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "noise", "best"),
-    [
-        ("sf1plus", "gaussian", 9.60),
-        ("adult_prefix", "gaussian", 88.95),
-        ("adult_prefix", "laplace", 495.0),
-        ("loans_small_prefix", "gaussian", 71.1),
-        ("loans_small_prefix", "laplace", 326.0),
-        ("sample_persons", "laplace", 43.3),
-    ],
-)
-def test_grouped_products_stay_where_they_have_been(name, noise, best):
-    workload, strategy = of_file(name, noise)
-    assert STD[noise] * expected_error(strategy, workload).rmse <= best
-
-
-def test_blocks_of_one_kind_need_no_union():
-    shape = (4, 3)
-    workload = Workload(shape, (product(shape, {0: Prefix(4), 1: Identity(3)}),) * 2, (1.0, 2.0))
-    with pytest.raises(UnsupportedWorkloadError, match="the same"):
-        candidate(workload, "gaussian")
 
 
 # Parts: items planned alone and side by side, over classes of their own; never worse than that.
@@ -412,18 +365,6 @@ def test_a_spread_factor_with_wide_entries_has_the_norms_of_its_columns(power):
     inner = Dense(np.array([[1, 2, 1 << 40], [1 << 38, 3, 5]]))
     dense = inner.dense().astype(object)[:, classes]
     assert factor_norms(Spread(inner, classes), power) == (abs(dense) ** power).sum(axis=0).tolist()
-
-
-LATER = {"OPT_C", "OPT_+"}  # which may be better still: their rows are solved together
-
-
-def test_a_plan_of_two_levels_is_better_than_all_but_rows_solved_together():
-    candidates = select(GEOGRAPHY, noises=["laplace"], items=ITEMS)["laplace"].candidates
-    problem = Problem(GEOGRAPHY, gram(GEOGRAPHY), "laplace", 0, items=ITEMS)
-    alone = expected_error(parts_candidate(problem).strategy, GEOGRAPHY).weighted_rmse
-    scores = {each.name: each.score for each in candidates}
-    assert alone < min(score for name, score in scores.items() if name not in LATER)
-    assert min(scores[name] for name in LATER) < alone
 
 
 def test_a_question_that_tells_codes_of_a_class_apart_has_no_answer():

@@ -11,7 +11,6 @@ from dense import (
     random_block,
     random_measured_factor,
     random_strategies,
-    random_workload,
 )
 
 import dpquery.strategy.algebra.joint_system as joint_module
@@ -32,7 +31,6 @@ from dpquery.spec.spec import Privacy
 from dpquery.strategy.algebra.joint_system import joint_system
 from dpquery.strategy.algebra.query_powers import joint_power_sums
 from dpquery.strategy.optimize.opt_0_laplace import p_identity
-from dpquery.strategy.search.select import select
 from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
@@ -174,23 +172,6 @@ def test_resolution_lifts_the_largest_entry_to_17_bits(entry):
     assert scale & (scale - 1) == 0
     assert entry * scale >= 1 << 16
     assert scale == 1 or entry * scale < 1 << 17
-
-
-@pytest.mark.parametrize("objective", ["rmse", pytest.param("max", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("seed", range(3))
-def test_every_candidate_has_the_sensitivity_of_what_it_measures(seed, noise, objective):
-    workload = random_workload(np.random.default_rng(seed), attributes=3, size=5)
-    for candidate in select(workload, noises=[noise], objective=objective)[noise].candidates:
-        if candidate.proposal is not None:
-            measured = candidate.proposal.strategy.measurements
-            assert sensitivity(measured, noise) == brute_force(measured, noise), candidate.name
-
-
-def test_a_single_total_has_the_sensitivity_of_its_weight():
-    block = product((5, 3), {})
-    assert sensitivity((WeightedBlock(7, block),), "laplace") == 7
-    assert sensitivity((WeightedBlock(7, block),), "gaussian") == 49
 
 
 # Hostile strategies of every shape: no neighbour moves the answers further than is paid for.

@@ -1,26 +1,17 @@
 """Trees of nested groups: their dense twins, the best weights, and what a plan makes of them."""
 
 import json
-import math
 from functools import cache
-from pathlib import Path
 
 import baselines
 import numpy as np
 import pytest
-from dense import (
-    analytic_gaussian_sigma,
-    dense_strategy,
-    nested,
-    random_factor,
-    random_tree,
-    rows_of,
-)
+from dense import dense_strategy, nested, random_factor, random_tree, rows_of
 from scipy.optimize import check_grad, minimize
 
 from dpquery.audit import dense_strategy as audit
-from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.exceptions import SpecError
+from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
@@ -39,7 +30,6 @@ from dpquery.strategy.optimize.opt_0 import opt_0, opt_product
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity
 from dpquery.strategy.optimize.opt_hierarchy import (
     best_level_weights,
-    branchings,
     level_traces,
     opt_hierarchy,
     tree_sizes,
@@ -440,9 +430,6 @@ def test_codes_that_are_in_no_set_have_no_tree():
 # Hierarchies: exact inverses, level weights, and the published figures.
 
 
-PUBLISHED = json.loads(
-    (Path(__file__).parents[1] / "reference" / "published.json").read_text(encoding="utf-8")
-)
 KINDS = {
     "all-range": AllRanges,
     "prefix": Prefix,
@@ -456,13 +443,6 @@ def problem_of(factor, noise):
     n = factor.shape[1]
     workload = Workload((n,), (product((n,), {0: factor}),), (1.0,))
     return Problem(workload, gram(workload), noise, seed=0)
-
-
-def rmse(build, factor, noise):
-    """RMSE at epsilon 1 and, for Gaussian noise, delta 1e-6, as published."""
-    problem = problem_of(factor, noise)
-    std = math.sqrt(2) if noise == "laplace" else analytic_gaussian_sigma(1.0, 1e-6)
-    return std * expected_error(build(problem).strategy, problem.workload).rmse
 
 
 @pytest.mark.parametrize(
@@ -480,30 +460,6 @@ def rmse(build, factor, noise):
 def test_impossible_hierarchies_are_refused(sizes, weights, complaint):
     with pytest.raises(ValueError, match=complaint):
         Hierarchy(6, sizes, weights)
-
-
-@noises
-@pytest.mark.parametrize("n", ["64", "256"])
-@pytest.mark.parametrize("kind", ["all-range", "prefix"])
-def test_the_published_figures_of_fixed_strategies_are_met(kind, n, noise):
-    rows = PUBLISHED["hdmm_table4_competitors"][kind][n]
-    factor = KINDS[kind](int(n))
-    names = {"H2": baselines.h2, "HB": baselines.hb}
-    if noise == "laplace":
-        for name, build in names.items():
-            assert rmse(build, factor, noise) == pytest.approx(rows[name], abs=0.006)
-        assert rmse(closed_forms.opt_h, factor, noise) <= rows["GreedyH"]
-
-
-@pytest.mark.nightly
-@noises
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [64, 100])
-def test_best_levels_are_no_worse_than_the_fixed_ones(kind, n, noise):
-    factor = KINDS[kind](n)
-    best = rmse(closed_forms.opt_h, factor, noise)
-    others = (baselines.h2, baselines.hb)
-    assert best <= min(rmse(rival, factor, noise) for rival in others) * 1.001
 
 
 @noises
@@ -536,31 +492,6 @@ def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkey
     assert level_traces(V, sizes)[7:] == pytest.approx(exact[7:])  # from the spans of 128 codes on
 
 
-@pytest.mark.nightly
-@noises
-def test_an_attribute_of_many_classes_needs_no_matrix_of_all_of_them(noise):
-    factor = Prefix(20_000)  # of whose square 3.2 GB would be needed
-    best = rmse(closed_forms.opt_h, factor, noise)
-    assert best < rmse(baselines.hb, factor, noise)
-    assert best < rmse(baselines.h2, factor, noise)
-
-
-@noises
-@pytest.mark.parametrize("kind", [Prefix, AllRanges])
-def test_the_level_loss_is_that_of_the_matrix_where_blocks_are_whole(kind, noise):
-    sizes, V = tree_sizes(16, 2), kind(16).gram()
-    T = level_traces(V, sizes)
-    weights, loss = best_level_weights(T, np.array(sizes, dtype=float), noise)
-    A = np.vstack(
-        [
-            w * np.kron(np.eye(16 // size), np.ones((1, size)))
-            for size, w in zip(sizes, weights, strict=True)
-        ]
-    )
-    norm = np.abs(A).sum(axis=0).max() if noise == "laplace" else np.linalg.norm(A, axis=0).max()
-    assert norm**2 * np.trace(np.linalg.inv(A.T @ A) @ V) == pytest.approx(loss, rel=1e-6)
-
-
 def test_descent_over_two_attributes_predicts_its_own_loss():
     shape = (8, 16)
     blocks = (product(shape, {0: Prefix(8), 1: AllRanges(16)}), product(shape, {1: Prefix(16)}))
@@ -573,23 +504,6 @@ def test_descent_over_two_attributes_predicts_its_own_loss():
         for weight, error_of_block in zip(workload.weights, error.blocks, strict=True)
     )
     assert total == pytest.approx(promised, rel=1e-3)
-
-
-def test_branchings_are_few_and_possible():
-    assert [baselines.best_branching(n) for n in (64, 256, 1024, 4096)] == [64, 16, 32, 16]
-    assert tree_sizes(1, 2) == (1,)
-    for n in (2, 3, 10, 1000, 65536):
-        branching = branchings(n)
-        assert 2 in branching
-        assert len(branching) < 40
-        assert all(2 <= b <= n for b in branching)
-
-
-def test_cells_alone_need_no_hierarchy():
-    workload = Workload((4, 3), (marginal((4, 3), [0, 1]),), (1.0,))
-    problem = Problem(workload, gram(workload), "laplace", seed=0)
-    with pytest.raises(UnsupportedWorkloadError, match="no attribute is asked for ranges"):
-        baselines.h2(problem)
 
 
 @pytest.mark.parametrize(
