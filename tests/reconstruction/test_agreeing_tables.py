@@ -444,23 +444,3 @@ def test_the_model_errs_less_than_least_squares_on_sparse_tables_and_is_one_tabl
         by_third = model.answer(marginal(SHAPE, (2, 3))).sum(axis=1)
         np.testing.assert_allclose(tables[1].sum(axis=0), by_third)
     assert squares[1] < 0.8 * squares[0]
-
-
-@needs_mbi
-def test_without_much_noise_the_model_has_the_counts():
-    rng = np.random.default_rng(3)
-    x = rng.poisson(200, SHAPE).astype(float)
-    noisy = noisy_answers(CHAIN, x, 20.0, rng)
-    model = fit_graphical(Measured(CHAIN, noisy, 20.0))
-    np.testing.assert_allclose(model.answer(marginal(SHAPE, (0, 2))), x.sum(axis=(1, 3)), atol=50)
-
-
-@needs_mbi
-def test_the_same_values_give_the_same_bytes():
-    rng = np.random.default_rng(4)
-    noisy = noisy_answers(CHAIN, rng.poisson(3, SHAPE).astype(float), 10.0, rng)
-    first, second = (
-        fit_graphical(Measured(CHAIN, noisy, 10.0)).answer(marginal(SHAPE, (2, 3)))
-        for _ in range(2)
-    )
-    assert first.tobytes() == second.tobytes()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dense import MIXED, random_strategies
+from dense import random_strategies
 from town import contents, ok, refused, spent
 
 import dpquery.reconstruction.checks as probes_module
@@ -34,7 +34,6 @@ from dpquery.reconstruction.relaxed.misfit import (
 )
 from dpquery.releases.folder.synthetic import rounded_records
 from dpquery.strategy.algebra.joint_system import joint_system
-from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.shapes.side_by_side import UnionStrategy
 from dpquery.strategy.shapes.splits import split_by
@@ -113,25 +112,12 @@ def test_exact_tables_are_met_and_more_measurements_move_the_model_there():
     assert max(np.abs(before.table(p) - margin_of(x, p)).max() for p in PAIRS) > 10.0
 
 
-def test_from_one_way_tables_alone_attributes_are_independent():
-    x = truth()
-    model = FittedRows(SHAPE, measure(x, ONES, 0.5), RECORDS)
-    expected = np.einsum("i,j,k->ijk", *(margin_of(x, one) for one in ONES)) / RECORDS**2
-    assert np.abs(model.table((0, 1, 2)) - expected).max() < 2.0
-
-
 def test_rows_start_at_the_one_way_tables():
     x = truth()
     model = FittedRows(SHAPE, measure(x, ONES, 0.5), RECORDS)
     far = FittedRows(SHAPE, [], RECORDS)
     assert model.steps < 20  # rows that start at even classes take 59
     assert np.abs(far.table((1,)) - RECORDS / 4).max() < RECORDS / 20
-
-
-def test_the_same_measurements_give_the_same_model():
-    measured = measure(truth(), ONES + PAIRS, 5.0)
-    first, second = (FittedRows(SHAPE, measured, RECORDS) for _ in range(2))
-    assert np.array_equal(first.table((0, 1, 2)), second.table((0, 1, 2)))
 
 
 def test_the_error_weighs_every_table_by_its_precision_and_its_gradient_is_its_slope():
@@ -160,16 +146,6 @@ def test_the_error_weighs_every_table_by_its_precision_and_its_gradient_is_its_s
         moved[place] = 1e-4
         slope = (dense(masses + moved) - dense(masses - moved)) / 2e-4
         assert misfit.gradient[place] / masses.shape[1] == pytest.approx(slope, abs=1e-4)
-
-
-def test_floats_of_numpy_are_totals_and_variances_too():
-    measured = [
-        MeasuredTable(t.attributes, t.values, np.float64(t.variance))
-        for t in measure(truth(), ONES + PAIRS, 5.0)
-    ]
-    plain = FittedRows(SHAPE, measure(truth(), ONES + PAIRS, 5.0), RECORDS)
-    model = FittedRows(SHAPE, measured, np.float64(RECORDS))
-    assert np.array_equal(model.table((0, 1)), plain.table((0, 1)))
 
 
 @pytest.mark.parametrize(
@@ -277,14 +253,6 @@ def test_a_run_selects_by_close_rows_and_releases_them_beside_rows_fitted_afresh
 
 
 # Strategies that do not give the answers they promise: plan drops them, release refuses them.
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(6))
-def test_sound_strategies_of_every_shape_pass(seed):
-    for strategy, workload in random_strategies(np.random.default_rng(seed), (3, 4, 2), "laplace"):
-        items = [range(place, place + 1) for place in range(len(workload.blocks))]
-        assert flaw_of(strategy, workload, items=items, noise_std=1e4) == "", strategy.name
 
 
 @pytest.mark.nightly(daily="10")
@@ -420,20 +388,6 @@ def test_what_is_no_number_is_seen(monkeypatch):
         lambda self, y: tuple(s.R[:, 0] * math.nan for s in self.stacks),
     )
     assert "floating-point numbers" in flaw_of_union()
-
-
-def test_a_flawed_candidate_gives_way_to_the_next_and_says_why():
-    sound = select(MIXED, noises=["gaussian"])["gaussian"]
-    name = sound.best.name
-
-    def flaw(strategy):
-        return "it is what the test drops" if strategy.name == name else ""
-
-    other = select(MIXED, noises=["gaussian"], flaw_of=flaw)["gaussian"]
-    assert other.best.name != name
-    assert other.best.score >= sound.best.score
-    (dropped,) = [candidate for candidate in other.candidates if candidate.name == name]
-    assert (dropped.proposal, dropped.reason) == (None, "left out: it is what the test drops")
 
 
 def test_a_triangle_that_cannot_be_solved_is_no_solution():

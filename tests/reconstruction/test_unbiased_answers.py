@@ -97,16 +97,6 @@ def test_tables_that_were_not_measured_have_none():
     assert not answers.holds(marginal(SHAPE, (0, 1, 2)))
 
 
-@pytest.mark.nightly
-def test_their_errors_are_those_of_many_measurements():
-    block, runs = BLOCKS[4], 2000
-    answers = [UnbiasedAnswers(SHAPE, measured(seed), None).answer(block) for seed in range(runs)]
-    exact = block.apply(sums(truth(), block.attributes)).ravel()
-    errors = np.stack([values - exact for values, _ in answers]) / answers[0][1]
-    assert np.abs(errors.mean(axis=0)).max() < 5 / math.sqrt(runs)
-    assert (errors**2).mean(axis=0) == pytest.approx(1, rel=0.2)
-
-
 RUN_SPEC = """
 dataset: {id: town, version: 1, rows: about 2000}
 privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
