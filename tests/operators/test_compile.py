@@ -5,34 +5,17 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from dense import (
-    coefficients,
-    dense_block,
-    dense_workload,
-    indicator_rows,
-    random_core,
-    random_measured_factor,
-)
+from dense import coefficients, dense_block, indicator_rows, random_core, random_measured_factor
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators import blocks
 from dpquery.operators import gram as gram_terms
-from dpquery.operators.blocks import (
-    Block,
-    Workload,
-    differences,
-    marginal,
-    node_weights,
-    threshold_nodes,
-    threshold_sum,
-    threshold_terms,
-)
+from dpquery.operators.blocks import Block, Workload, threshold_sum
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.compile import compile_spec, factor
 from dpquery.operators.factors import Groups, Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.columns import Attribute, Categorical, Column, Domain
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -225,25 +208,6 @@ def test_two_codes_share_a_class_exactly_when_no_query_tells_them_apart(seed):
         assert firsts == sorted(firsts)
 
 
-def test_a_condition_on_a_range_in_the_middle_leaves_two_classes():
-    table = Table((), ((0, IntervalSet(100, ((18, 64),))),))
-    compiled = compile_spec(spec_of([100], [Item("adults", (table,))]))
-    assert compiled.workload.shape_of_domain == (2,)
-    assert compiled.workload.blocks[0].matvec(np.array([30, 12])).tolist() == [12]
-
-
-def test_fixed_bands_are_planned_on_bands():
-    bands = IntervalSet(100, tuple((5 * k, 5 * k + 4) for k in range(20)))
-    compiled = compile_spec(spec_of([100], [Item("bands", (Table(((0, bands),)),))]))
-    assert compiled.workload.shape_of_domain == (20,)
-
-
-def test_an_attribute_that_no_query_looks_at_has_one_class():
-    table = Table(((0, IdentitySet(3)),))
-    compiled = compile_spec(spec_of([3, 10**6], [Item("one", (table,))]))
-    assert compiled.workload.shape_of_domain == (3, 1)
-
-
 @pytest.mark.parametrize(
     ("predicates", "kind"),
     [
@@ -260,14 +224,6 @@ def test_structure_survives_an_other_bin(predicates, kind):
     matrix = factor(predicates, np.arange(9))
     assert isinstance(matrix, kind)
     assert np.array_equal(matrix.dense(), indicator_rows(9, codes_of(predicates)))
-
-
-def test_equal_predicate_sets_share_one_operator():
-    ages = PrefixSet(50, 50)
-    tables = (Table(((0, ages),)), Table(((0, ages), (1, IdentitySet(2)))))
-    first, second = compile_spec(spec_of([50, 2], [Item("i", tables)])).workload.blocks
-    assert isinstance(first, Block)
-    assert first.factors[0] is second.factors[0]
 
 
 SHAPE = (2, 3, 2, 3)
@@ -304,26 +260,6 @@ def all_targets(shape, sets, r, weights=None):
 def records(count=40):
     rng = np.random.default_rng(5)
     return [tuple(int(rng.integers(n)) for n in SHAPE) for _ in range(count)]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("block", EVERY)
-def test_answers_count_the_records_that_meet_r_targets(block):
-    matrices, people = [factor.dense() for factor in block.factors], records()
-    x = np.zeros(SHAPE, dtype=np.int64)
-    for person in people:
-        x[person] += 1
-    expected = np.zeros(block.row_shape, dtype=np.int64)
-    for row in product(*(range(m) for m in block.row_shape)):
-        for person in people:
-            met = [
-                bool(F[j, person[i]]) for i, (F, j) in enumerate(zip(matrices, row, strict=True))
-            ]
-            fixed = all(m for m, counted in zip(met, block.counted, strict=True) if not counted)
-            hits = sum(m for m, counted in zip(met, block.counted, strict=True) if counted)
-            expected[row] += fixed and hits >= block.at_least
-    assert np.array_equal(block.matvec(x.ravel()).reshape(block.row_shape), expected)
-    assert np.array_equal(dense_block(block) @ x.ravel(), expected.ravel())
 
 
 @pytest.mark.parametrize("limit", [0, math.inf])
@@ -407,70 +343,6 @@ def test_every_row_has_the_variance_of_its_coefficients(noise):
             assert np.allclose(expected, variance, rtol=1e-7)
 
 
-@pytest.mark.parametrize("build", [marginals_candidate, residual_candidate])
-def test_answers_from_measurements_without_noise_are_the_truth(build):
-    x = np.random.default_rng(0).integers(0, 9, SHAPE)
-    blocks = tuple(block for block in EVERY if len(block.attributes) > 2)
-    workload = Workload(SHAPE, blocks, (1.0,) * len(blocks))
-    problem = Problem(workload, gram(workload), "gaussian", 0)
-    strategy = build(problem).strategy
-    answers = [
-        float(measurement.weight)
-        * measurement.block.matvec(x.ravel().astype(float))  # int64 would wrap
-        for measurement in strategy.measurements
-    ]
-    estimates = reconstruct(strategy, answers)
-    for position, block in enumerate(blocks):
-        computed = estimates.answer(block, position).ravel()
-        assert np.allclose(computed, dense_block(block) @ x.ravel(), atol=1e-6)
-
-
-def test_predicted_errors_are_those_of_simulated_noise():
-    shape, runs = (3, 2, 4), 2000
-    workload = all_targets(shape, [(0, 1, 2), (0, 2)], 2, (1.0, 3.0))
-    problem = Problem(workload, gram(workload), "gaussian", 0)
-    strategy = residual_candidate(problem).strategy
-    scale = math.sqrt(squared_sensitivity(strategy))
-    rng = np.random.default_rng(0)
-    errors = block_errors(strategy, workload)
-    squares = [[], []]
-    for _ in range(runs):
-        noise = [
-            scale * rng.normal(size=measurement.block.shape[0])
-            for measurement in strategy.measurements
-        ]
-        estimates = reconstruct(strategy, noise)
-        for position, block in enumerate(workload.blocks):
-            squares[position].append(float((estimates.answer(block, position) ** 2).sum()))
-    for squared, error in zip(squares, errors, strict=True):
-        spread = np.std(squared) / math.sqrt(runs)
-        assert abs(np.mean(squared) - error.total_squared) < 5 * spread
-        assert spread < 0.04 * error.total_squared
-
-
-def test_all_of_k_are_the_marginals():
-    workload = all_targets(SHAPE, [(0, 1, 3), (1, 2)], 2)
-    (first, second) = workload.blocks
-    assert second.is_product
-    assert not first.is_product
-    same = marginal(SHAPE, (1, 2))
-    x = np.arange(36)
-    assert np.array_equal(second.matvec(x), same.matvec(x))
-    assert second.terms == same.terms
-    one, other = (gram(Workload(SHAPE, (block,), (1.0,))) for block in (second, same))
-    assert workload_eigenvalues(one) == workload_eigenvalues(other)
-
-
-def test_any_of_k_are_all_records_but_those_that_meet_none():
-    x = np.random.default_rng(3).integers(0, 50, 36)
-    for kind in KINDS.values():
-        factors = tuple(kind(n) for n in SHAPE[:3])
-        any_of = Block(SHAPE, (0, 1, 2), factors, (True,) * 3, 1)
-        others = tuple(1 - factor.dense() for factor in factors)
-        none = np.einsum("ia,jb,kc,abc->ijk", *others, x.reshape(SHAPE).sum(axis=3))
-        assert np.array_equal(any_of.matvec(x), x.sum() - none.ravel())
-
-
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_thresholds_over_twelve_attributes_are_planned_in_closed_form(noise):
     shape = (2,) * 10 + (3, 3)
@@ -511,63 +383,11 @@ def test_eight_yes_or_no_targets_need_no_pairs_of_sets():
     assert largest_of(sums) == pytest.approx(hits.sum(), rel=1e-6)
 
 
-@pytest.mark.slow
-def test_one_threshold_of_yes_or_no_targets_costs_one_unit_of_noise():
-    shape = (2,) * 10
-    factors = tuple(Groups.of(((1,),), 2) for _ in shape)
-    block = Block(shape, tuple(range(10)), factors, (True,) * 10, 3)
-    selection = select(Workload(shape, (block,), (1.0,)), noises=["gaussian"])["gaussian"]
-    assert selection.best.error.rmse == pytest.approx(1.0, rel=1e-9)
-
-
-def test_a_majority_of_three_leaves_no_pair_of_two_valued_attributes():
-    workload = all_targets((2, 2, 2), [(0, 1, 2)], 2)
-    assert sorted(map(len, workload_eigenvalues(gram(workload)))) == [0, 1, 1, 1, 3]
-    for noise in ("gaussian", "laplace"):
-        selection = select(workload, noises=[noise])[noise]
-        W, _ = dense_workload(workload)
-        best = selection.best.proposal.strategy
-        C = coefficients(best, W, 0)
-        unit = squared_sensitivity(best) * (C**2).sum() / 8
-        assert selection.best.error.rmse**2 == pytest.approx(unit, rel=1e-6)
-
-
 def test_a_table_too_wide_for_any_strategy_is_refused_with_its_size():
     shape = (9,) * 9
     workload = all_targets(shape, [tuple(range(9))], 4)
     with pytest.raises(UnsupportedWorkloadError, match=r"OPT_R: a table of 3.9e\+08 cells"):
         select(workload, noises=["gaussian", "laplace"])
-
-
-@pytest.mark.parametrize("k", range(6))
-def test_differences_are_sums_of_signed_terms(k):
-    rng = np.random.default_rng(k)
-    levels = rng.random(k).tolist()
-    for beside, r in product(range(3), range(k + 3)):
-        if not min(1, k + beside) <= r <= k + beside:
-            continue
-        computed = differences(levels, r, beside=beside)
-        terms = threshold_terms((True,) * (k + beside), r)
-        for row, a in enumerate(product((False, True), repeat=k)):
-            for s in range(beside + 1):
-                beside_hold = [True] * s + [False] * (beside - s)
-                value = sum(
-                    coef
-                    * math.prod(p for p, x, y in zip(levels, mask, a, strict=False) if x and not y)
-                    for coef, mask in terms
-                    if all(y <= x for x, y in zip(mask, a, strict=False))
-                    and all(
-                        needed <= here for needed, here in zip(mask[k:], beside_hold, strict=True)
-                    )
-                )
-                assert computed[row, s] == pytest.approx(value, abs=1e-9)
-
-
-@pytest.mark.parametrize("k", range(13))
-def test_nodes_give_every_function_of_the_hits(k):
-    values = np.random.default_rng(k).normal(size=(3, k + 1))
-    powers = threshold_nodes(k)[None, :] ** np.arange(k + 1)[:, None]
-    assert np.allclose(node_weights(values) @ powers.T, values, atol=1e-9)
 
 
 def test_tails_are_exact_beyond_64_bits():

@@ -7,7 +7,7 @@ import pytest
 from dense import dense_gram, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.measurement.rounds.queries import _clashes, _joint, _slack, family_sizes, squared_move
+from dpquery.measurement.rounds.queries import _joint, family_sizes, squared_move
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Groups, Identity, Stacked, total
 from dpquery.operators.gram import (
@@ -28,7 +28,6 @@ from dpquery.operators.gram import (
 from dpquery.operators.inverses import inverse_times, inverse_trace, p_identity_inverse, quadratic
 from dpquery.operators.p_identity import PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
-from dpquery.strategy.search.select import select
 
 seeds = pytest.mark.parametrize("seed", range(40))
 
@@ -59,15 +58,6 @@ def test_term_traces_add_up_to_the_trace_against_a_product(seed):
     assert computed == pytest.approx(expected, abs=1e-9 * np.abs(big).sum() * V.trace)
 
 
-def test_every_threshold_of_four_attributes_has_its_gram():
-    shape = (2, 3, 1, 2)
-    factors = (Identity(2), Prefix(3), Identity(1), Identity(2))
-    for r in range(1, 5):
-        block = Block(shape, (0, 1, 2, 3), factors, (True,) * 4, r)
-        workload = Workload(shape, (block,), (1.0,))
-        assert np.allclose(gram(workload).dense(), dense_gram(workload))
-
-
 def test_equal_terms_are_merged():
     shape = (3, 4)
     blocks = (marginal(shape, [0]), marginal(shape, [0]), product(shape, {1: total(4)}))
@@ -82,19 +72,6 @@ def test_mixtures_are_recognised_at_any_scale():
     assert is_mixture(np.ones((1, 1)))
     assert is_mixture(2 * np.eye(3))
     assert not is_mixture(np.diag([1.0, 2.0, 1.0]))
-
-
-@pytest.mark.slow
-def test_an_attribute_of_a_million_values_costs_no_dense_matrix():
-    n = 1_000_000
-    both = Stacked((Identity(n), total(n)))
-    blocks = (product((n, 3), {0: both, 1: Prefix(3)}), marginal((n, 3), [0]))
-    workload = Workload((n, 3), blocks, (1.0, 1.0))
-    V = gram(workload)
-    assert V.trace == pytest.approx(2 * n * 6 + 3 * n)
-    selection = select(workload, noises=("laplace",))["laplace"]
-    names = {candidate.name for candidate in selection.candidates if candidate.proposal is not None}
-    assert names >= {"Identity", "Workload", "OPT_M"}
 
 
 def test_an_array_over_too_many_values_is_refused_before_memory_is():
@@ -296,21 +273,6 @@ def test_the_bound_holds_for_every_neighbour_by_brute_force(replace, records):
         assert worst <= sensitivity <= records**2 * len(places)
         exact, bound = exact + worst, bound + sensitivity
     assert bound <= (1.3 if replace else 1.1) * exact
-
-
-def test_queries_held_for_disjoint_share_no_record_and_those_of_products_are_all_found():
-    missed = 0
-    for seed in range(60):
-        workload, places, rows = selected(seed)
-        clashes, barred = _clashes(workload, places)
-        slack = np.array([_slack(workload.blocks[position]) for position, _ in places])
-        apart = (clashes > slack[:, None] + slack) | barred
-        truly = rows @ rows.T == 0
-        assert not (apart & ~truly).any()
-        whole = slack[:, None] + slack == 0
-        np.testing.assert_array_equal(apart[whole], truly[whole])
-        missed += (truly & ~apart).sum()
-    assert missed < 100
 
 
 def test_cells_of_one_marginal_count_once_and_twice_where_records_are_replaced():

@@ -2,7 +2,6 @@
 
 import json
 import re
-from time import process_time
 
 import numpy as np
 import pandas as pd
@@ -304,63 +303,6 @@ def test_items_of_very_many_tables_have_levels_in_their_labels():
         head.replace("[county, tract]", "[tract]") + "  - {name: a, product: {sex: identity}}\n"
     )
     assert labels_table(plain.items[0], plain.domain).schema == LABELS_SCHEMA
-
-
-@pytest.mark.slow
-def test_a_nation_of_74_000_tracts_is_planned_and_released_in_a_minute_each(tmp_path):
-    rng = np.random.default_rng(1)
-    county = np.sort(np.concatenate([np.arange(3200), rng.integers(0, 3200, 70_800)]))
-    state = np.sort(np.concatenate([np.arange(50), rng.integers(0, 50, 3150)]))[county]
-    codes = [
-        f"{s + 1:02d}{c:04d}{k:05d}" for k, (s, c) in enumerate(zip(state, county, strict=True))
-    ]
-    areas = pd.DataFrame(
-        {
-            "tract": codes,
-            "tract_label": [f"Census Tract {k}" for k in range(74_000)],
-            "county": [code[:6] for code in codes],
-            "county_label": [f"County {c}" for c in county],
-            "state": [code[:2] for code in codes],
-            "state_label": [f"State {s}" for s in state],
-        }
-    )
-    areas.to_csv(tmp_path / "areas.csv", index=False)
-    text = HEAD.replace(LISTS, "[state, county, tract]").replace(
-        "{unit: row}", "{unit: row, delta: 1e-9}"
-    )
-    text = text.replace("epsilon: 1000000", "epsilon: 4, delta: 1e-9").replace(
-        "[F, M]", "[F, M], other: drop"
-    )
-    text = text.replace("workload:", "  age: {range: [0, 7], other: drop}\nworkload:")
-    item = "{area: [total, state, county, tract], age: identity, sex: identity}"
-    (tmp_path / "w.yaml").write_text(f"{text}  - {{name: people, product: {item}}}\n")
-    picked = rng.integers(0, 74_000, 100_000)
-    records = pd.DataFrame(
-        {
-            "tract": areas["tract"].to_numpy()[picked],
-            "age": rng.integers(0, 8, 100_000),
-            "sex": np.array(["F", "M"])[rng.integers(0, 2, 100_000)],
-        }
-    )
-    records.to_csv(tmp_path / "data.csv", index=False)
-    places = {"plan_path": tmp_path / "dpquery.plan", "ledger_path": tmp_path / "ledger.db"}
-    started = process_time()
-    report = plan(tmp_path / "w.yaml", **places)
-    planned = process_time()
-    assert planned - started < 60
-    assert report.priced[0].selection.bound > 0.999 * report.priced[0].selection.figures.rmse
-    spare = (tmp_path / "dpquery.plan").stat().st_size - (tmp_path / "areas.csv").stat().st_size
-    assert spare < 1_000_000
-    done = release(tmp_path / "data.csv", epsilon=1, out=tmp_path / "release", **places)
-    assert process_time() - planned < 60
-    rows = done.table("people")
-    assert rows["area_level"].value_counts().to_dict() == {
-        "tract": 74_000 * 16,
-        "county": 3200 * 16,
-        "state": 50 * 16,
-    }
-    sums = rows.groupby("area_level", observed=True)["estimate"].sum()
-    assert np.allclose(sums, sums["state"], rtol=1e-9)
 
 
 # Mistakes in files of hierarchies, and in specs that ask by level, are named at their places.
