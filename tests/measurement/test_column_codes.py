@@ -2,7 +2,7 @@
 
 import math
 import random
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 
@@ -532,28 +532,3 @@ def test_midnight_is_of_the_same_day(text, texts):
     )
     for before, after in zip(texts, replaced.to_pylist(), strict=True):
         assert dates.read(before) == dates.read(after)
-
-
-@fast
-def test_many_distinct_values_seldom_need_the_rule(monkeypatch):
-    asked = []
-    rule = code_of
-    monkeypatch.setattr(
-        column_codes, "code_of", lambda *own: lambda text: asked.append(text) or rule(*own)(text)
-    )
-    numbers = [f"{k / 64:.6f}" for k in range(20_000)]
-    kinds = {
-        Bins((0.0, 1.0, 10.0, 1000.0)): numbers,
-        Integers(0, 99_999): [str(k) for k in range(20_000)],
-        Integers(0, 99_998): [f"{k}.0" for k in range(20_000)],
-        Categorical(("1", "2.5"), ("a", "b")): numbers,
-        Categorical(("North",), ("a",)): [f"Town {k}" for k in range(20_000)],
-        Dates(date(2013, 1, 1), date(2013, 12, 31), "day", DateFormat()): [
-            str(datetime(2013, 1, 1) + timedelta(seconds=k)) for k in range(20_000)
-        ],
-    }
-    for kind, texts in kinds.items():
-        codes = ColumnCodes(Column("c", kind, "drop"))
-        asked.clear()
-        codes.of(pa.array([text.encode() for text in texts], pa.binary()))
-        assert len(asked) < 20, kind

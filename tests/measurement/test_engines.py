@@ -1,6 +1,5 @@
 """One table has the same counts wherever it lies, and one refused is refused without its data."""
 
-import itertools
 import os
 import sqlite3
 import subprocess
@@ -34,7 +33,6 @@ from engines import (
     spec_by,
     table_of,
 )
-from pyarrow import csv
 from specs import ADBC, assert_equal, single, spec_of, write_adbc, write_duckdb
 from town import SPEC as TOWN
 from town import kinds, ok, plan_town, run, spent
@@ -45,7 +43,6 @@ from dpquery.measurement.counting import databases
 from dpquery.measurement.counting.databases import AdbcTable
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.spec.columns import Bins, Boolean, Categorical, Integers, person_rows
-from dpquery.spec.parsing.read import load_spec
 
 SUBSETS = [(), *((i,) for i in range(11)), (0, 1), (2, 3), (4, 7), (0, 3, 5), (6, 8, 9)]
 NUMBERED = "numbers of rows"
@@ -120,25 +117,6 @@ def test_sixty_specs_of_chance_are_counted_alike_in_every_place(name, tmp_path, 
     if name in NEEDED:
         request.getfixturevalue(NEEDED[name])
     check_many(ENGINES[name](made(), tmp_path), as_csv(made(), tmp_path))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", engines())
-def test_the_sample_has_the_same_counts_in_every_place(name, tmp_path, request):
-    if name in NEEDED:
-        request.getfixturevalue(NEEDED[name])
-    file = Path(__file__).parents[2] / "sample_data" / "persons.csv"
-    spec = load_spec(Path(__file__).parents[2] / "workloads" / "sample_persons.yaml")
-    names = [column.name for column in spec.domain.columns]
-    as_texts = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-    sample = csv.read_csv(file, convert_options=as_texts)[:3000]  # in groups of few rows below
-    location = ENGINES[name](sample, tmp_path)
-    check_header(location, spec)
-    subsets = [(), *itertools.combinations(range(len(spec.domain.shape)), 2)]
-    places = location, as_csv(sample, tmp_path)
-    found, expected = (tabulate(own, spec=spec, subsets=subsets) for own in places)
-    assert_equal(found, expected)
-    assert found[()] == 3000
 
 
 @SPARK

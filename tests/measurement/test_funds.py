@@ -409,26 +409,12 @@ def test_a_refusal_names_the_sum_that_was_closest_and_its_digits():
     assert "pure" not in str(refusal(full, gaussian_release(1)))
 
 
-def test_a_refused_release_has_exact_digits_on_request(ledger_path, town_of_two):
+def test_a_refused_release_has_exact_digits_on_request(town):
     refused = run("release", "data.csv", "--epsilon", "5")
     exact = run("release", "data.csv", "--epsilon", "5", "--exact")
     assert refused.code == exact.code
     assert "exactly" not in refused.err
     assert exact.err.replace("; exactly: epsilon 5 where 4 of 4 is left", "") == refused.err
-
-
-@pytest.fixture
-def town_of_two(ledger_path):
-    """A plan and data in the working directory."""
-    with open("workload.yaml", "w") as file:
-        file.write(
-            "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\n"
-            "domain: {sex: {values: [F, M]}}\n"
-            "workload: [{name: sexes, product: {sex: identity}}]\n"
-        )
-    with open("data.csv", "w") as file:
-        file.write("sex\nF\nM\n")
-    ok("plan", "workload.yaml", "--time-limit", "0")
 
 
 def test_the_end_of_what_can_be_asked_for_is_not_said_to_be_the_budgets():

@@ -160,20 +160,6 @@ def test_a_dataset_charged_before_brings_what_it_spent_to_its_parent(panel):
         ledger.register("wave-0", PANEL_CAP, parent=PANEL)
 
 
-def test_a_dataset_that_spent_more_than_its_parent_has_left_does_not_come_under_it(panel):
-    with opened(panel) as ledger:
-        ledger.register("wave-0", PANEL_CAP)
-        release_of(ledger, "wave-0", "a", 3 * UNIT)
-        ledger.register("panel", WHOLE)
-        release_of(ledger, "panel", "b", 8 * UNIT)
-        before = ledger.head()
-        with pytest.raises(
-            BudgetExceededError, match=r"on dataset 'wave-0' is 1\.5 times what is left o"
-        ):
-            ledger.change_cap("wave-0", PANEL_CAP, parent=PANEL)
-        assert ledger.head() == before
-
-
 def test_a_parent_has_no_parent(panel):
     above = ParentCap("everybody", WHOLE)
     with opened(panel) as ledger:

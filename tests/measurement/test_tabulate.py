@@ -349,17 +349,6 @@ def test_a_plan_with_gaussian_noise_counts_in_gdp_and_takes_the_noise_of_the_cur
     ok("answer", "release", "workload.yaml", "--out", "answers")
 
 
-@pytest.mark.nightly
-def test_what_plan_says_of_the_errors_is_what_the_release_has(folder):
-    planned()
-    figures = json.loads(ok("plan", "workload.yaml", "--epsilon", 1, "--json").out)
-    (gaussian,) = [one for one in figures["selections"] if one["noise"] == "gaussian"]
-    (best,) = [one for one in gaussian["candidates"] if one["name"] == gaussian["best"]]
-    assert released("gaussian")["strategy"]["rmse"] == pytest.approx(best["rmse"], rel=1e-6)
-    squared = squared_mu_of(EPSILON, DELTA) / squared_mu_of(Fraction(4), DELTA)
-    assert gaussian["budget_share"] == pytest.approx(float(squared))
-
-
 def test_the_spec_overrules_the_choice(folder):
     said = planned(budget="{epsilon: 4, delta: 1e-6, accounting: zcdp}")
     assert "losses are added up" not in said

@@ -232,28 +232,6 @@ def test_a_run_killed_at_any_step_goes_on_where_it_ended(
     record_property("crashes", len(tried))
 
 
-@pytest.mark.nightly
-@SOME
-def test_a_run_killed_three_times_over_goes_on_where_it_ended(
-    towns, monkeypatch, kind, step, record_property
-):
-    question, kills = kind.ask(), 0
-    moments = moments_of(kind, question, towns("whole", question), monkeypatch)
-    for number in range(48 // step):
-        folder = towns(f"killed-{number}", question)
-        kept = []
-        for _ in range(RETRIES):
-            kills += killed(kind, question, folder, 1 + secrets.randbelow(moments))
-            parts, committed = durable(question, folder)
-            values = np.concatenate([np.zeros(0, np.int64), *(parts or [])]).tolist()
-            if committed is not None:
-                values = committed.tolist()
-            assert values[: len(kept)] == kept
-            kept = values
-        ends_well(kind, question, folder, monkeypatch)
-    record_property("crashes", kills)
-
-
 def test_a_run_that_is_killed_every_time_draws_nothing_again(towns, kind, record_property):
     question = kind.ask()
     folder, seen = towns("killed", question), set()

@@ -30,7 +30,6 @@ from dpquery.reconstruction.derived import (
     limits_of,
     quantile_places,
     quotient_rows,
-    rows_in,
 )
 from dpquery.reconstruction.discovered import edge_text, found_numbers, max_rows_table
 from dpquery.reconstruction.intervals import (
@@ -254,35 +253,6 @@ def simulated_coefficients(simulated, table):
         for unit in np.eye(sum(sizes))
     )
     return np.array([one.answer(block, position).ravel() for one in estimates]).T
-
-
-@pytest.mark.parametrize("kind", [0, 1])
-def test_errors_are_those_of_the_joint_noise(kind):
-    """The ends of an interval are where n - t d is q of its standard deviations from zero."""
-    simulated = Simulated(strategies("gaussian")[kind])
-    given = simulated.rows(town(3000), public_generator(2), 60.0, level=0.9)
-    q, compared = float(ndtri(0.95)), 0
-    for item in simulated.spec.derived:
-        statistic, rows = item.statistic, given[item.name]
-        if statistic.kind == "quantiles":
-            continue
-        above, below = statistic.tables
-        n, d = (simulated.joint.estimate(table) for table in (above, below))
-        C, D = simulated_coefficients(simulated, above), simulated_coefficients(simulated, below)
-        if statistic.kind != "difference":
-            d, D = d[rows_in(above, below)], D[rows_in(above, below)]
-        for k, estimate in enumerate(rows.estimate):
-            for t in (rows.low[k], rows.high[k]):
-                off, t = (
-                    (n[k] - d[k] - t, 1.0)
-                    if statistic.kind == "difference"
-                    else (n[k] - t * d[k], t)
-                )
-                assert abs(off) == pytest.approx(q * 60 * np.linalg.norm(C[k] - t * D[k]))
-            t, scale = (1.0, 1.0) if statistic.kind == "difference" else (estimate, d[k])
-            assert rows.std_error[k] == pytest.approx(60 * np.linalg.norm(C[k] - t * D[k]) / scale)
-            compared += 1
-    assert compared == 17
 
 
 @pytest.mark.parametrize("interpolated", [False, True])

@@ -28,7 +28,6 @@ from dpquery.reconstruction.checks import tested_facts as given_tests
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Measured, reconstruct
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows, expand
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes import informed as informed_module
 from dpquery.strategy.shapes.cells import OrbitsStrategy
@@ -385,45 +384,6 @@ def simulated(strategy, x, std, rng):
     if strategy.noise == "laplace":
         return [each + rng.laplace(scale=std / math.sqrt(2), size=len(each)) for each in exact]
     return [each + rng.normal(scale=std, size=len(each)) for each in exact]
-
-
-@pytest.mark.parametrize("noise", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)])
-def test_simulated_releases_err_as_predicted_and_are_covered(noise):
-    """Root mean square error within 3 %, coverage of 95 % intervals, false alarms of the test."""
-    shape, blocks, facts, x = town()
-    workload = Workload(shape, blocks, (1.0,) * len(blocks))
-    best = select(workload, noises=[noise], time_limit=0.3)[noise].best.proposal.strategy
-    known = KnownAnswers("places", 2, blocks[2].matvec(x).astype(float))
-    answering = informed(best, PublicFacts(facts.impossible, (known,)), workload)
-    predicted = expected_error(answering, workload)
-    std = 20.0 * max(rows.weight for rows in best.measurements)
-    rng, squares, covered, rows, statistics = np.random.default_rng(7), 0.0, 0, 0, []
-    halves = []
-    for place, block in enumerate(blocks):
-        spread = std * np.sqrt(expand(answering.variances(block, position=place)).ravel())
-        halves.append(half_widths(answering, block, spread, position=place, level=0.95))
-    runs = 600
-    for _ in range(runs):
-        noisy = simulated(best, x, std, rng)
-        relied, tests = given_tests(answering, Measured(best, noisy, std))
-        assert not relied.left_out
-        statistics.append([test.chance for test in tests])
-        estimates = reconstruct(relied, noisy)
-        for place, (block, half) in enumerate(zip(blocks, halves, strict=True)):
-            off = estimates.answer(block, place).ravel() - block.matvec(x)
-            stated = answering.stated(block, place) > 0
-            assert not off[stated].any()
-            squares += float((off**2).sum())
-            covered += int((np.abs(off) <= half)[~stated].sum())
-            rows += int((~stated).sum())
-    unit = std / math.sqrt(squared_sensitivity(best))
-    assert math.sqrt(squares / runs / workload.shape[0]) == pytest.approx(
-        unit * predicted.rmse, rel=0.03
-    )
-    assert predicted.rmse < 0.9 * expected_error(best, workload).rmse
-    assert 0.94 <= covered / rows <= (0.97 if noise == "laplace" else 0.96)
-    for chances in np.array(statistics).T:
-        assert 0.02 < np.mean(chances < 0.1) < 0.15
 
 
 def test_the_reference_law_of_laplace_noise_is_that_of_its_squares():

@@ -269,17 +269,6 @@ def test_on_sparse_tables_every_column_errs_less_than_the_estimate_in_the_mean()
     assert whole < 1.1 * projected
 
 
-def test_prefixes_of_sparse_counts_err_less_when_they_are_made_consistent():
-    rng = np.random.default_rng(13)
-    sparse = table(PrefixSet(200, 200))
-    truth = np.cumsum(np.where(rng.random(200) < 0.05, 50, 0)).astype(float)
-    squares = np.zeros(2)
-    for _ in range(40):
-        given = answers(sparse, truth + rng.normal(0, 10, sparse.size), np.full(sparse.size, 10.0))
-        squares += [np.square(x - truth).mean() for x in (given.estimate, consistent(given))]
-    assert squares[1] < 0.5 * squares[0]
-
-
 def test_the_estimates_and_their_errors_stay_as_they_are():
     given = answers(table(IdentitySet(4)), [1.5, -2.0, 0.25, 7.0])
     before = [array.copy() for array in (given.estimate, given.std_error, given.half_width)]

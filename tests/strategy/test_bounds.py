@@ -31,7 +31,6 @@ from dpquery.strategy.minimax import (
     raised,
     row_classes,
     score,
-    tuning_workload,
 )
 from dpquery.strategy.optimize.fixed_point import move_budgets, moves_optimum
 from dpquery.strategy.optimize.opt_0 import opt_0
@@ -40,7 +39,6 @@ from dpquery.strategy.search.candidates import (
     goal_bound,
     marginals_candidate,
     residual_minimax,
-    reweighted,
 )
 from dpquery.strategy.search.select import select
 from dpquery.strategy.sensitivity import sensitivity
@@ -538,24 +536,6 @@ def test_a_weighted_workload_is_at_most_the_score_of_any_strategy(seed):
             assert total == pytest.approx(figure)
 
 
-def test_a_tuning_workload_keeps_every_block_in_its_place_and_weighs_its_queries():
-    goal = (Limit("sd", (0,), 2.0), Limit("rmse", (0, 3), 4.0))
-    shares = even_shares(goal, GOAL_WORKLOAD)
-    tuned = tuning_workload(GOAL_WORKLOAD, goal, shares)
-    assert [block.attributes for block in tuned.blocks] == [
-        block.attributes for block in GOAL_WORKLOAD.blocks
-    ]
-    assert [block.shape for block in tuned.blocks] == [
-        block.shape for block in GOAL_WORKLOAD.blocks
-    ]
-    exact, kept = (
-        gram(bounding_workload(GOAL_WORKLOAD, goal, shares)).dense(),
-        gram(tuned.select((0, 3))),
-    )
-    assert kept.dense() == pytest.approx(exact)
-    assert all(weight > 0 for weight in tuned.weights)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_classes_of_queries_expand_to_every_query(seed):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
@@ -567,17 +547,3 @@ def test_classes_of_queries_expand_to_every_query(seed):
         assert sum(len(count) for count in classes.counts) == sum(classes.shape)
         index = np.ix_(*classes.members) if classes.members else ()
         assert short[index] == pytest.approx(expand(terms, block.row_shape))
-
-
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_reweighting_brings_the_largest_error_of_an_optimiser_down(noise):
-    workload = Workload(
-        (6, 5, 4),
-        tuple(marginal((6, 5, 4), b) for b in [(), (0,), (0, 1), (1, 2), (0, 1, 2)]),
-        (1.0,) * 5,
-    )
-    goal = largest_standard_error(workload)
-    plain = marginals_candidate(problem_of(workload, noise)).strategy
-    tuned = reweighted(goal, marginals_candidate, problem_of(workload, noise)).strategy
-    before = expected_error(plain, workload).max_std_error
-    assert expected_error(tuned, workload).max_std_error < 0.6 * before

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from dense import MIXED, core_beside, dense_strategy, dense_workload, random_workload, rng
+from dense import MIXED, dense_strategy, dense_workload, random_workload, rng
 from scipy.optimize import check_grad
 
 from dpquery.audit.dense_strategy import _strategy_rows
@@ -338,23 +338,6 @@ def test_blocks_with_cores_of_their_own_err_as_is_said_and_less_than_common_ones
     assert loss == pytest.approx(block_cores(gram(WORKLOAD), common.cores).loss, rel=2e-3)
     assert loss < common.loss / 1.03
     assert loss >= lower_bound(gram(WORKLOAD)).loss
-
-
-@pytest.mark.nightly
-def test_a_core_beside_a_null_vector_is_the_best_there_is():
-    rng = np.random.default_rng(5)
-    spread = np.array([3, 1, 2, 5, 4])
-    core = core_beside(rng, spread).factor.dense().astype(float)
-    V = np.asarray(AllRanges(5).gram(), dtype=float)
-    axis = opt_block_cores._Axis.of(core, [V])
-    best = axis.traces(axis.best(np.ones(1), np.ones(5), 0.0)[0])[0]
-    for scale in (0.3, 0.03, 0.003):
-        for _ in range(300):
-            C = axis.best(np.ones(1), np.ones(5), 0.0)[0]
-            root = np.linalg.cholesky(C) + scale * rng.normal(size=C.shape) * np.sqrt(C.diagonal())
-            other = root @ root.T
-            other /= opt_block_cores._largest(axis.reader, other)
-            assert axis.traces(other)[0] >= best * (1 - 2 * opt_block_cores.CORE_GAP)
 
 
 def test_whole_cores_have_the_null_vector_exactly_and_the_traces_nearly():

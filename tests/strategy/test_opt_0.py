@@ -24,7 +24,6 @@ from dpquery.operators.inverses import (
     least_squares,
     quadratic,
 )
-from dpquery.operators.inverses import inverse_array as written
 from dpquery.operators.p_identity import BlockPIdentity, PIdentity
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Hierarchy
@@ -45,12 +44,7 @@ from dpquery.strategy.optimize.fixed_point import (
     optimum,
 )
 from dpquery.strategy.optimize.opt_0 import block_size, is_long_and_ordered, opt_0, two_scale_rows
-from dpquery.strategy.optimize.opt_0_laplace import (
-    best_p_identity,
-    p_identity,
-    p_identity_from,
-    p_identity_loss,
-)
+from dpquery.strategy.optimize.opt_0_laplace import p_identity, p_identity_loss
 from dpquery.strategy.optimize.opt_hierarchy import opt_hierarchy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.strategy import BITS, integer_factor
@@ -175,21 +169,6 @@ def test_eigenvectors_by_halves_equal_those_of_the_whole(n):
         assert np.sort(eigvalsh(M)) == pytest.approx(np.linalg.eigvalsh(M))
 
 
-@pytest.mark.parametrize("p", [1, 7])
-def test_a_large_p_identity_starts_from_its_halves(p):
-    V, said = gram_of(Prefix(301)), []
-    with reporting(said.append):
-        selection = opt_0(V, noise="laplace", rng=rng(), p=p, max_iterations=15)
-    assert selection.loss <= np.trace(array_of(V)) * (1 + 1e-9)
-    assert any("301 classes" in text for text in said)
-    assert any("151 classes" in text for text in said) == (p > 1)
-    A = selection.factor.dense()
-    assert np.abs(A).sum(axis=0) == pytest.approx(np.ones(301))
-    assert selection.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))))
-    again = opt_0(V, noise="laplace", rng=rng(), start=selection.state, max_iterations=5)
-    assert again.loss <= selection.loss * (1 + 1e-9)
-
-
 @pytest.mark.parametrize("scale", [1.0, 0.37])
 def test_the_optimum_over_orbits_is_that_over_codes(monkeypatch, scale):
     n = 40
@@ -237,23 +216,6 @@ def test_the_loss_over_orbits_is_that_over_codes_and_so_is_its_gradient():
     assert gradient == pytest.approx(summed, rel=1e-9)
     A = opt_0_laplace.p_identity(Theta[:, orbits.place]).dense()
     assert loss == pytest.approx(np.trace(np.linalg.inv(A.T @ A) @ array_of(V)), rel=1e-9)
-
-
-@pytest.mark.nightly(daily="sizes1")
-@pytest.mark.parametrize("sizes", [[60, 60, 60, 60], [200, 30, 10]])
-def test_a_p_identity_over_orbits_is_no_worse_than_one_over_codes(monkeypatch, sizes):
-    V = groups_with_codes(sizes, 1)
-    over_orbits = best_p_identity(V, 15, rng(), 100)
-    again = p_identity_from(V, over_orbits.state, 20)
-    monkeypatch.setattr(opt_0_laplace, "LEAST_IN_ORBITS", len(over_orbits.state.T) + 1)
-    over_codes = best_p_identity(V, 15, rng(), 100)
-    assert over_orbits.loss <= over_codes.loss * (1 + 1e-6)
-    A = over_orbits.factor.dense()
-    assert np.abs(A).sum(axis=0) == pytest.approx(np.ones(sum(sizes)))
-    inverse = np.linalg.inv(A.T @ A)
-    assert written(over_orbits.inverse) == pytest.approx(inverse, rel=1e-6, abs=1e-9)
-    assert over_orbits.loss == pytest.approx(np.trace(inverse @ array_of(V)), rel=1e-9)
-    assert again.loss <= over_orbits.loss * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -506,15 +468,6 @@ def test_codes_in_another_order_are_not_measured_by_blocks(monkeypatch):
     V = structured(Columns(Prefix(n), np.arange(n)[::-1]))
     chosen = opt_0(V, noise="laplace", rng=public_generator(0), max_iterations=2)
     assert isinstance(chosen.factor, PIdentity)
-
-
-def test_a_p_identity_of_many_codes_starts_from_blocks():
-    n = searches.LEAST_CODES
-    V = structured(Prefix(n))
-    first = two_scale_rows(V, public_generator(0))
-    chosen = opt_0(V, noise="laplace", rng=public_generator(0), max_iterations=5)
-    assert isinstance(chosen.factor, PIdentity)
-    assert chosen.loss < first.loss
 
 
 def test_a_plan_of_blocks_is_read_back_or_refused():

@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.cells import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity, Ones
-from dpquery.operators.gram import gram, grams
+from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
@@ -33,9 +32,6 @@ from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_0 import opt_product
 from dpquery.strategy.optimize.opt_union import (
     MAX_KINDS,
-    Pricing,
-    exponent,
-    greedy_groups,
     group_by_attributes,
     group_by_kind,
     opt_parts,
@@ -116,52 +112,6 @@ def test_no_other_split_of_the_budget_is_better(noise):
     for share in np.linspace(0.01, 0.99, 99):
         other = 1 - share if noise == "laplace" else math.sqrt(1 - share**2)
         assert losses[0] / share**2 + losses[1] / other**2 >= selection.loss * (1 - 1e-9)
-
-
-@noises
-@workloads
-def test_prices_are_losses_and_merging_stops_where_no_pair_gains(workload, noise):
-    prices, power = palettes(gram(workload), noise=noise, rng=rng()), exponent(noise)
-    terms = [(each.index, each.weights) for each in grams(workload, group_by_kind(workload))]
-    merged, priced = greedy_groups(
-        terms, workload.shape_of_domain, pricing=Pricing(prices), noise=noise, max_cells=1e9
-    )
-    kinds = group_by_kind(workload)
-
-    def price(members):
-        index = np.concatenate([terms[k][0] for k in members])
-        weights = np.concatenate([terms[k][1] for k in members])
-        return Pricing(prices).price(index[None], weights[None])[0][0]
-
-    for members, chosen in merged:
-        group = [j for k in members for j in kinds[k]]
-        picked = [each.factors[c] for each, c in zip(prices, chosen, strict=True)]
-        A = kron(
-            [
-                np.ones((1, n)) if f is None else f.factor.dense()
-                for f, n in zip(picked, workload.shape_of_domain, strict=True)
-            ]
-        )
-        assert price(members) == pytest.approx(dense_loss(A, workload.select(group)), rel=1e-4)
-    groups = [members for members, _ in merged]
-    assert sorted(k for members in groups for k in members) == list(range(len(terms)))
-    total = sum(price(members) ** power for members in groups)
-    assert priced == pytest.approx(total ** (1 / power))
-    assert total <= sum(price((k,)) ** power for k in range(len(terms))) * (1 + 1e-9)
-    for left, right in combinations(groups, 2):
-        apart = price(left) ** power + price(right) ** power
-        assert price(left + right) ** power >= apart * (1 - 1e-9) - 2e-6 * total
-
-
-def test_products_that_are_priced_far_above_the_best_are_given_up_for_gaussian_noise():
-    workload, loss = union_case(), {}
-    for noise in ("gaussian", "laplace"):
-        loss[noise] = opt_union(workload, noise=noise, rng=rng()).loss
-        near = opt_union(workload, noise=noise, rng=rng(), least_loss=loss[noise])
-        assert near.loss == loss[noise]
-    with pytest.raises(UnsupportedWorkloadError, match="cannot win"):
-        opt_union(workload, noise="gaussian", rng=rng(), least_loss=loss["gaussian"] / 2)
-    assert opt_union(workload, noise="laplace", rng=rng(), least_loss=0.0).loss == loss["laplace"]
 
 
 def test_tables_that_do_not_fit_are_not_merged():

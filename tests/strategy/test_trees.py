@@ -7,7 +7,7 @@ import baselines
 import numpy as np
 import pytest
 from dense import dense_strategy, nested, random_factor, random_tree, rows_of
-from scipy.optimize import check_grad, minimize
+from scipy.optimize import check_grad
 
 from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError
@@ -16,31 +16,19 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
 from dpquery.operators.inverses import inverse_gram, inverse_trace, least_squares
-from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix
 from dpquery.operators.trees import Hierarchy, Tree
 from dpquery.plan_file.plan import decode_strategy
 from dpquery.public_chance import public_generator
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.algebra.query_powers import expand
-from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.factor_json import pack
 from dpquery.strategy.optimize.fixed_point import fixed_point
 from dpquery.strategy.optimize.opt_0 import opt_0, opt_product
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity
-from dpquery.strategy.optimize.opt_hierarchy import (
-    best_level_weights,
-    level_traces,
-    opt_hierarchy,
-    tree_sizes,
-)
-from dpquery.strategy.optimize.opt_tree import (
-    AlikeSets,
-    NestedSets,
-    TreeLoss,
-    level_weights,
-    opt_tree,
-)
+from dpquery.strategy.optimize.opt_hierarchy import level_traces, opt_hierarchy, tree_sizes
+from dpquery.strategy.optimize.opt_tree import AlikeSets, NestedSets, TreeLoss, opt_tree
 from dpquery.strategy.search import closed_forms
 from dpquery.strategy.search.candidates import Problem, product_candidate
 from dpquery.strategy.sensitivity import factor_norms, sensitivity
@@ -213,24 +201,6 @@ def test_codes_that_no_query_holds_leave_the_bound_what_it_is():
     assert trees[1].loss == pytest.approx(trees[0].loss, rel=1e-3)
     assert trees[1].bound == pytest.approx(trees[0].bound, rel=1e-3)
     assert trees[1].bound <= trees[1].loss <= 1.001 * trees[1].bound
-
-
-def test_where_all_sets_of_a_level_are_alike_the_weights_have_a_closed_form():
-    V, _ = nested(np.random.default_rng(0), ((3, 3), (4, 4), (5, 5)), (1, 2, 0.5, 3))
-    kinds = AlikeSets.of(NestedSets.of(V))
-    assert [len(weights) for weights in kinds.weights] == [1, 1, 1, 1]
-    squares = level_weights(kinds, "gaussian")
-    closed = TreeLoss(kinds)(squares)[0] * float(np.sum(squares))
-    bound = svd_bound(gram_of(V))
-    assert closed == pytest.approx(bound.loss)
-    assert opt_tree(NestedSets.of(V), "gaussian").loss == pytest.approx(closed, rel=1e-6)
-
-
-def gram_of(V):
-    """A Gram over one attribute."""
-    factors = [(V.mixture.a, Identity(V.n)), (V.mixture.b, total(V.n)), *V.terms]
-    blocks = tuple(product((V.n,), {0: factor}) for _, factor in factors)
-    return gram(Workload((V.n,), blocks, tuple(weight for weight, _ in factors)))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -430,15 +400,6 @@ def test_codes_that_are_in_no_set_have_no_tree():
 # Hierarchies: exact inverses, level weights, and the published figures.
 
 
-KINDS = {
-    "all-range": AllRanges,
-    "prefix": Prefix,
-    "width32": lambda n: WidthRanges(n, 32),
-    "wide": lambda n: WidthRanges(n, min(300, n // 2)),
-    "groups": lambda n: Groups.of(tuple(tuple(range(k, n, 7)) for k in range(7)), n),
-}
-
-
 def problem_of(factor, noise):
     n = factor.shape[1]
     workload = Workload((n,), (product((n,), {0: factor}),), (1.0,))
@@ -460,36 +421,6 @@ def problem_of(factor, noise):
 def test_impossible_hierarchies_are_refused(sizes, weights, complaint):
     with pytest.raises(ValueError, match=complaint):
         Hierarchy(6, sizes, weights)
-
-
-@noises
-@pytest.mark.parametrize("seed", range(4))
-def test_level_weights_are_as_good_as_any_that_a_descent_finds(noise, seed):
-    rng, sizes = np.random.default_rng(seed), np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-    T = np.sort(rng.exponential(sizes))[::-1]
-
-    def loss(x):
-        weights = np.exp(x - x.max())
-        norm = weights.sum() ** 2 if noise == "laplace" else weights @ weights
-        return norm * np.sum((T - np.append(T[1:], 0)) / np.cumsum(weights**2 * sizes))
-
-    weights, least = best_level_weights(T, sizes, noise)
-    assert least == pytest.approx(loss(np.log(weights)), rel=1e-6)
-    starts = rng.normal(scale=3, size=(10, 5))
-    bounds = [(-12, 12)] * 5
-    others = [minimize(loss, start, method="L-BFGS-B", bounds=bounds).fun for start in starts]
-    assert least <= min(others) * (1 + 1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [512, 1000])
-def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkeypatch):
-    V = problem_of(KINDS[kind](n), "laplace").gram.matrices[0][1]
-    sizes = tree_sizes(n, 2)
-    exact = level_traces(V, sizes)
-    monkeypatch.setattr("dpquery.strategy.optimize.opt_hierarchy.MAX_DENSE_TREE_CLASSES", 1)
-    assert level_traces(V, sizes) == pytest.approx(exact, rel=0.02)
-    assert level_traces(V, sizes)[7:] == pytest.approx(exact[7:])  # from the spans of 128 codes on
 
 
 def test_descent_over_two_attributes_predicts_its_own_loss():
