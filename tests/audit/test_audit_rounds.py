@@ -48,7 +48,6 @@ from dpquery.audit.towns import (
     ALL_QUERIES_AT_ONCE,
     ANSWERED,
     DECLARED,
-    EPSILON,
     KINDS,
     TOWNS,
     Bench,
@@ -392,28 +391,6 @@ def test_one_sided_draws_under_replace_are_seen(tmp_path, monkeypatch):
 def test_rows_of_a_person_that_are_ignored_are_seen_by_the_neighbours_too(tmp_path, plant):
     plant(no_person)
     assert failed(PERSONS, tmp_path, LARGE) >= {CHARGE, FIGURES, NOISE, SHARP_SELECTIONS, APART}
-
-
-@pytest.mark.slow
-def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
-    """What the audit takes for synthetic counts is what the curator was told."""
-    bench, answers = Bench.of(ROWS, tmp_path / "town"), []
-
-    class Listening(ShiftedFit):
-        def answers(self, position):
-            answers.append(super().answers(position))
-            return answers[-1]
-
-    def listening(_):
-        return Listening(ROWS.start)
-
-    heard = dataclasses.replace(bench, query=dataclasses.replace(bench.query, start=listening))
-    runs = rap_checks.rap_runs(heard, "data.csv", 1)
-    for number in range(2):
-        assert any(
-            np.rint(answer).tolist() == runs.synthetic[0, number, :4].tolist() for answer in answers
-        )
-    assert float(bench.query.guarantee.epsilon) == EPSILON
 
 
 # The audit of adaptive measurement passes what is sound, and mistakes planted here fail it.

@@ -24,7 +24,6 @@ from dpquery import exceptions
 from dpquery.limits import MAX_LABELLED_TABLES
 from dpquery.releases.tables.long_table import AXES_SCHEMA, EDGES_SCHEMA, long_layout
 from dpquery.spec.parsing.read import load_spec
-from dpquery.spec.predicates import GroupSet, IdentitySet
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "dpquery" / "docs"
@@ -427,7 +426,6 @@ def test_workloads_that_stand_for_published_ones_are_of_closed_domains():
 
 SAMPLES, WORKLOADS = ROOT / "sample_data", ROOT / "workloads"
 SHOWCASES = ("redistricting", "earnings", "births", "broadband")
-RACES = ("white", "black", "american_indian", "asian", "pacific_islander", "other_race")
 
 
 def script(name):
@@ -461,15 +459,6 @@ def test_the_survey_of_the_tutorial_is_the_file_that_the_readme_names(name, line
     assert len(content) < 5_000_000
 
 
-def test_the_made_up_geography_is_numbers_of_areas_and_states_in_order():
-    head, *lines = (WORKLOADS / "geography.csv").read_text(encoding="utf-8").splitlines()
-    assert head == "area,state"
-    areas, states = zip(*(line.split(",") for line in lines), strict=True)
-    assert [*areas] == [str(number) for number in range(1, 2025)]
-    assert [*dict.fromkeys(states)] == [f"S{number:02}" for number in range(1, 52)]
-    assert [*states] == sorted(states)
-
-
 def test_the_workload_reads_the_columns_of_the_file_and_shows_every_kind_of_item(spec):
     with (SAMPLES / "persons.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -482,17 +471,6 @@ def test_the_workload_reads_the_columns_of_the_file_and_shows_every_kind_of_item
     assert [word for word in (*kinds, *settings) if word not in spec.text] == []
     tables = [table for item in spec.items for table in item.tables]
     assert {table.at_least for table in tables} == {None, 1, 2, 3}
-
-
-def test_the_main_race_groups_share_out_everyone_with_a_race(spec):
-    (item,) = (item for item in spec.items if item.name == "race_by_state")
-    (groups,) = (axis for _, axis in item.tables[0].axes if isinstance(axis, GroupSet))
-    race = spec.domain.attributes[spec.domain.index("race")]
-    main = [codes for label, codes in groups.groups if "combined" not in label]
-    declared = set(IdentitySet.of(race).codes)
-    assert [len(declared.intersection(codes)) for codes in main] == [1, 1, 1, 1, 1, 1, 57]
-    left_out = declared.difference(*main)
-    assert [race.label(code) for code in left_out] == [", ".join(f"{name}=no" for name in RACES)]
 
 
 @pytest.mark.parametrize("name", ["tracts", "postcodes"])

@@ -428,23 +428,6 @@ def test_a_spec_that_asks_for_the_unreasonable_is_refused_in_bounds(town, bomb):
     assert kinds() == ["register"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["groups", "ranges"])
-def test_very_many_groups_and_ranges_are_numbered_at_once(town, what):
-    spans = [f"[{i}, {i + 30}]" for i in range(0, 60_000, 3)]
-    if what == "groups":
-        predicates = (
-            "groups: {" + ", ".join(f"g{i}: [{codes}]" for i, codes in enumerate(spans)) + "}"
-        )
-    else:
-        predicates = "ranges: [" + ", ".join(spans) + "]"
-    text = f"{ZIP}  - {{name: a, product: {{zip: {{{predicates}}}}}}}\n"
-    (classes,) = compile_spec(parse(text, name="w.yaml", files={})).classes
-    first_and_last = {(max(0, -((30 - code) // 3)), code // 3) for code in range(59_998)}
-    at_the_end = {-((30 - code) // 3) for code in range(59_998, 60_028)}
-    assert int(classes.max()) + 1 == len(first_and_last | at_the_end) + 1
-
-
 def test_damaged_questions_are_answered_or_refused_by_place(town, record_property):
     ok("release", "data.csv", "--epsilon", "1")
     whole = (HEAD + "workload:\n  - {name: q, product: {age: identity}}\n").encode()

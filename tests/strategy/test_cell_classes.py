@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from bench_office import office_spec
 from dense import classes_of_cells, dense_block, dense_strategy, dense_workload, random_workload
-from scipy.optimize import check_grad
 from specs import put_true_figures, unhashed
 from town import ok, plan_town, refused
 
@@ -29,14 +28,7 @@ from dpquery.public_chance import public_generator
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.bounds import lower_bound
 from dpquery.strategy.expected_error import expected_error, weighted_queries
-from dpquery.strategy.optimize.fixed_point import (
-    TOTAL_SHARE,
-    Optimum,
-    _shares,
-    cells_optimum,
-    gram_blocks,
-    of_blocks,
-)
+from dpquery.strategy.optimize.fixed_point import TOTAL_SHARE, Optimum, cells_optimum, gram_blocks
 from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.search.candidates import (
     CLASSES_GAIN,
@@ -180,16 +172,6 @@ def test_the_optimum_is_within_its_gap_of_its_bound_and_no_strategy_is_below_it(
         other = rng.normal(size=(30, W.shape[1])) + 3 * np.eye(30, W.shape[1])
         other /= np.sqrt((other**2).sum(axis=0))
         assert np.trace(np.linalg.solve(other.T @ other, W.T @ W)) >= optimum.bound * (1 - 1e-9)
-
-
-def test_the_fixed_point_follows_the_gradient_of_the_dual():
-    W = (np.random.default_rng(4).random((6, 9)) < 0.5).astype(float)
-    at = of_blocks(gram_blocks(W.T @ W))
-    v = _shares(np.random.default_rng(5).random(9) + 0.1)
-    error = check_grad(
-        lambda v: at(v)[0].bound ** 0.5, lambda v: at(v)[0].lengths / 2, v, epsilon=1e-7
-    )
-    assert error < 1e-4
 
 
 def test_a_gram_that_falls_apart_is_solved_in_its_parts():

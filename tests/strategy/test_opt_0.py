@@ -31,7 +31,7 @@ from dpquery.progress import reporting
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.checks import flaw_of
 from dpquery.strategy.algebra.joint_system import axis_basis
-from dpquery.strategy.algebra.orbits import MergedGram, eigh, eigvalsh, few_orbits, orbits_of
+from dpquery.strategy.algebra.orbits import MergedGram, few_orbits, orbits_of
 from dpquery.strategy.algebra.roots import QUADRATURE_TOLERANCE, TridiagonalInverse, quadrature
 from dpquery.strategy.bounds import solved_dual_bound, svd_bound
 from dpquery.strategy.expected_error import expected_error
@@ -157,16 +157,6 @@ def test_dual_bounds_multiply_and_lie_between_svd_bound_and_optimum(factors):
     assert svd_bound(V).loss * (1 - 1e-9) <= bound <= best * (1 + 1e-9)
     assert best <= bound * (1 + OPTIMALITY_GAP) ** len(factors) * (1 + 1e-9)
     assert solved_dual_bound(gram(workload_of(WidthRanges(6, 2)))) is None
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_eigenvectors_by_halves_equal_those_of_the_whole(n):
-    A = rng().normal(size=(n, n))
-    for M in (A + A.T, A + A.T + (A + A.T)[::-1, ::-1]):
-        w, U = eigh(M)
-        assert (U * w) @ U.T == pytest.approx(M)
-        assert pytest.approx(np.eye(n)) == U.T @ U
-        assert np.sort(eigvalsh(M)) == pytest.approx(np.linalg.eigvalsh(M))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.37])

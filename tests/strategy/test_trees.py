@@ -27,9 +27,7 @@ from dpquery.strategy.factor_json import pack
 from dpquery.strategy.optimize.fixed_point import fixed_point
 from dpquery.strategy.optimize.opt_0 import opt_0, opt_product
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity
-from dpquery.strategy.optimize.opt_hierarchy import level_traces, opt_hierarchy, tree_sizes
 from dpquery.strategy.optimize.opt_tree import AlikeSets, NestedSets, TreeLoss, opt_tree
-from dpquery.strategy.search import closed_forms
 from dpquery.strategy.search.candidates import Problem, product_candidate
 from dpquery.strategy.sensitivity import factor_norms, sensitivity
 from dpquery.strategy.shapes import marginals as product_shape
@@ -357,14 +355,6 @@ def test_moments_are_added_up_in_pieces_and_left_out_for_long_trees(kind, monkey
         assert fourth_powers(strategy, block, either) == pytest.approx(whole)
 
 
-def test_the_traces_of_groups_on_blocks_are_those_of_their_gram():
-    V, _ = nested(np.random.default_rng(1), ((9, 9), (115, 130)), (1, 2, 3))
-    assert V.n > 1024
-    for branching in (2, 7):
-        sizes = tree_sizes(V.n, branching)
-        assert level_traces(V, sizes) == pytest.approx(level_traces(array_of(V), sizes))
-
-
 @noises
 def test_a_hundred_thousand_codes_with_groups_are_planned_and_solved(noise):
     rng = np.random.default_rng(0)
@@ -421,20 +411,6 @@ def problem_of(factor, noise):
 def test_impossible_hierarchies_are_refused(sizes, weights, complaint):
     with pytest.raises(ValueError, match=complaint):
         Hierarchy(6, sizes, weights)
-
-
-def test_descent_over_two_attributes_predicts_its_own_loss():
-    shape = (8, 16)
-    blocks = (product(shape, {0: Prefix(8), 1: AllRanges(16)}), product(shape, {1: Prefix(16)}))
-    workload = Workload(shape, blocks, (1.0, 20.0))
-    problem = Problem(workload, gram(workload), "laplace", seed=0)
-    promised = opt_hierarchy(problem.gram, noise="laplace").loss
-    error = expected_error(closed_forms.opt_h(problem).strategy, workload)
-    total = sum(
-        weight * error_of_block.total_squared
-        for weight, error_of_block in zip(workload.weights, error.blocks, strict=True)
-    )
-    assert total == pytest.approx(promised, rel=1e-3)
 
 
 @pytest.mark.parametrize(
