@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from damage import FILES, NO_HEADERS
+from damage import NO_HEADERS
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -239,28 +239,6 @@ def test_a_file_of_another_kind_says_how_to_name_it(tmp_path, content, word):
 def records_of(path, spec):
     file = FileRecords(sources_of(path, spec.file), spec)
     return module._records(file, spec)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("person", [None, "extra"])
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_in_every_wild_file_as_many_are_kept_as_a_release_counts(tmp_path, name, person):
-    town = load_town(tmp_path, None if person is None else "name")
-    (tmp_path / "d.csv").write_bytes(FILES[name])
-    records = records_of(tmp_path / "d.csv", town)
-    assert records.kept == tabulate(tmp_path / "d.csv", spec=town, subsets=[()])[()]
-    assert 0 <= records.kept <= records.total
-
-
-def load_town(folder, person):
-    unit = "row" if person is None else f"{{person: {person}, max_rows: 2}}"
-    text = HEAD.replace("unit: row", f"unit: {unit}") + (
-        "domain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\n"
-        "  region: {values: {1: North, 2: South}, other: show}\n"
-        "  income: {bins: [0, 10, 20.5, 50]}\n"
-    )
-    (folder / "town.yaml").write_text(text + WORKLOAD)
-    return load_spec(folder / "town.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import math
 import re
 import shutil
 import sqlite3
 from contextlib import closing
 from fractions import Fraction
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,6 @@ import pandas as pd
 import pytest
 from ledgers import opened
 from pinned import DIGESTS, GOLDEN, digests, make_releases, pinned, rows_of, surroundings
-from scipy.optimize import minimize
 from town import ok, refused
 
 from dpquery.measurement.accounting import UNIT, charge_units, guarantee
@@ -183,30 +180,6 @@ workload:
   - {name: abc, product: {a: identity, b: identity, c: identity}, weight: 1000}
   - {name: abd, product: {a: identity, b: identity, d: identity}}
 """
-SIZES = {"a": 2, "b": 3, "c": 2, "d": 2}
-
-
-def subsets(names):
-    return [own for size in range(len(names) + 1) for own in combinations(names, size)]
-
-
-def residual_basis(names):
-    """Orthonormal vectors over a table that are zero-sum along every attribute: (cells, k)."""
-    basis = np.ones((1, 1))
-    for name in names:
-        n = SIZES[name]
-        zero_sum = np.linalg.svd(np.ones((1, n)))[2][1:].T
-        basis = np.kron(basis, zero_sum)
-    return basis
-
-
-def spread(component, names, over):
-    """A component of a margin, shared out evenly over the cells of a table."""
-    full = np.ones((1, 1))
-    for name in over:
-        n = SIZES[name]
-        full = np.kron(full, np.eye(n) if name in names else np.full((n, 1), 1 / n))
-    return full @ component
 
 
 @pytest.fixture
@@ -232,81 +205,6 @@ def test_tables_too_many_for_one_joint_table_have_the_estimated_total_after_any_
     tables = consistent()
     for own in tables.values():
         assert own["consistent"].sum() == pytest.approx(tables["abc"]["estimate"].sum(), rel=1e-6)
-
-
-@pytest.mark.nightly
-def test_tables_too_many_for_one_joint_table_are_the_nearest_by_their_variances(apart):
-    """Against the quadratic programme written out, from published estimates and errors alone."""
-    tables = consistent()
-    margins, variances = {}, {}
-    for item, own in tables.items():
-        names, sizes = tuple(item), [SIZES[name] for name in item]
-        for some in subsets(names):
-            beyond = tuple(k for k, name in enumerate(names) if name not in some)
-            margins[some] = own["estimate"].to_numpy().reshape(sizes).sum(axis=beyond).ravel()
-    ok("answer", "r", written_margins(margins), "--out", "m")
-    for some in margins:
-        squares = float((table(Path("m"), "m" + "".join(some))["std_error"] ** 2).sum())
-        inner = [s for s in subsets(some) if s != some]
-        freedom = math.prod([SIZES[name] - 1 for name in some])
-        beyond = sum(
-            variances[s]
-            * math.prod([SIZES[n] - 1 for n in s])
-            / math.prod([SIZES[n] for n in some if n not in s])
-            for s in inner
-        )
-        variances[some] = (squares - beyond) / freedom
-    nearest = programme(margins, variances)
-    for item, own in tables.items():
-        got = own["consistent"].to_numpy()
-        assert got.min() >= 0
-        assert np.abs(got - nearest[tuple(item)]).max() < 1e-3 * own["std_error"].max(), item
-
-
-def written_margins(margins):
-    lines = [
-        f"  - {{name: m{''.join(some)}, product: "
-        f"{{{', '.join(f'{name}: identity' for name in some)}}}}}"
-        for some in margins
-    ]
-    Path("m.yaml").write_text("workload:\n" + "\n".join(lines) + "\n")
-    return "m.yaml"
-
-
-def programme(margins, variances):
-    """The nearest tables without negative cells; margins of one attribute stay as they are."""
-    bases = {some: residual_basis(some) for some in margins}
-    known = {some: bases[some].T @ margins[some] for some in margins}
-    free = [some for some in margins if len(some) > 1]
-    ends = np.cumsum([0, *(bases[some].shape[1] for some in free)])
-    assert all(margins[(name,)].min() > 0 for name in SIZES)
-
-    def tables_of(x):
-        parts = {some: known[some] for some in margins} | {
-            some: x[a:b] for some, a, b in zip(free, ends[:-1], ends[1:], strict=True)
-        }
-        return {
-            item: sum(spread(bases[some] @ parts[some], some, item) for some in subsets(item))
-            for item in (("a", "b", "c"), ("a", "b", "d"))
-        }
-
-    start = np.concatenate([known[some] for some in free])
-    weights = np.concatenate([np.full(len(known[some]), 1 / variances[some]) for some in free])
-    weights /= weights.mean()
-    nearest = np.zeros_like(start)
-    for _ in range(4):  # its line search gives up early now and then
-        nearest = minimize(
-            lambda x: float(weights @ (x - start) ** 2),
-            nearest,
-            jac=lambda x: 2 * weights * (x - start),
-            constraints={
-                "type": "ineq",
-                "fun": lambda x: np.concatenate(list(tables_of(x).values())),
-            },
-            method="SLSQP",
-            options={"maxiter": 500, "ftol": 1e-12},
-        ).x
-    return tables_of(nearest)
 
 
 # A release made again is free and has the bytes that it had, whatever was moved or renamed.

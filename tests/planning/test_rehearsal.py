@@ -41,12 +41,14 @@ from dpquery.planning.rehearsal.runs import SeededChance
 from dpquery.spec.parsing.read import parse
 
 
+def stage_of(compiled=COMPILED, *, epsilon=Fraction(1)):
+    terms = {"epsilon": epsilon, "delta": Fraction(1, 10**9), "targets": ((), ())}
+    return stages_for(SPEC_READ, compiled, MechanismRequest(), **terms).rap
+
+
 @pytest.fixture
 def stage():
-    delta = Fraction(1, 10**9)
-    return stages_for(
-        SPEC_READ, COMPILED, MechanismRequest(), epsilon=Fraction(1), delta=delta, targets=((), ())
-    ).rap
+    return stage_of()
 
 
 def test_of_a_mechanism_that_was_asked_for_the_first_run_is_finished_once(stage, monkeypatch):
@@ -186,14 +188,7 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
     weights = tuple(float(k + 1) for k in range(len(blocks)))
     workload = dataclasses.replace(COMPILED.workload, weights=weights)
     compiled = dataclasses.replace(COMPILED, workload=workload)
-    stage = stages_for(
-        SPEC_READ,
-        compiled,
-        MechanismRequest(),
-        epsilon=Fraction(1),
-        delta=Fraction(1, 10**9),
-        targets=((), ()),
-    ).rap
+    stage = stage_of(compiled)
     seen = []
 
     class Seen(Learner):
@@ -213,14 +208,7 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
 
 
 def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small):
-    stage = stages_for(
-        SPEC_READ,
-        COMPILED,
-        MechanismRequest(),
-        epsilon=Fraction(1, 10_000),
-        delta=Fraction(1, 10**9),
-        targets=((), ()),
-    ).rap
+    stage = stage_of(epsilon=Fraction(1, 10_000))
     totals, settings = [], RapSettings(2, 5, 10, 0)
 
     def seen(workload, settings, total):

@@ -1,9 +1,8 @@
 """Relaxed rows: what they answer, how they are fitted, and what a release of them says."""
 
-import json
 import math
 import tracemalloc
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -32,13 +31,7 @@ from dpquery.reconstruction.relaxed.misfit import (
 from dpquery.reconstruction.relaxed.rows import Partition, RelaxedRows, rows_digest
 from dpquery.releases.folder.noisy_files import class_labels, read_relaxed, relaxed_table
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest import (
-    AnsweredFacts,
-    LedgerFacts,
-    StrategyFacts,
-    manifest_of,
-    read_manifest,
-)
+from dpquery.releases.manifest import AnsweredFacts, LedgerFacts, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
 from dpquery.releases.report.figures import load_report
 from dpquery.releases.report.page import page
@@ -149,17 +142,6 @@ def test_the_summary_of_errors_holds_no_figure(tmp_path):
     assert rest[1] == dict.fromkeys(first) | {"item": "pyramid", "queries": 60, "weight": 2.0}
 
 
-def test_the_manifest_holds_the_run_and_no_figure_that_nobody_knows(tmp_path):
-    release(tmp_path / "out")
-    raw = json.loads((tmp_path / "out" / "release.json").read_text())
-    assert raw["guarantee"]["mechanism"] == "relaxed adaptive projection"
-    assert raw["guarantee"]["kind"] == "zcdp"
-    assert raw["rap"] == json.loads(json.dumps(asdict(RAP)))
-    assert {raw["strategy"][name] for name in ("rmse", "max_std_error", "ratio")} == {None}
-    assert read_manifest(tmp_path / "out") == manifest()
-    assert "relaxed_rows.parquet" in manifest().files
-
-
 def test_the_statement_says_in_words_that_there_are_no_error_bars():
     text = " ".join(statement(manifest()).split())
     for words in (
@@ -192,23 +174,6 @@ def test_the_statement_of_later_answers_says_what_was_measured_and_what_was_read
         assert "read off its `relaxed_rows.parquet`, which was computed from its noisy" in text
         assert "that was asked for was measured" not in text
     assert "Every count that the release was made for was measured with noise, once" in text
-
-
-def test_the_statement_tells_what_was_declared_and_what_was_not_simulated():
-    fitted = replace(RAP, total_std=None, selection_scale=None, simulated=None)
-    text = " ".join(statement(manifest(fitted)).split())
-    assert "scaled to the declared number of records, 1,234" in text
-    assert "Every count that was asked for was measured with noise, once, and the relaxed" in text
-    assert "every count is paid for" in text
-    assert "which of them were made" not in text
-    section = text.split("## How the numbers")[1].split("## How to read")[0]
-    for words in ("choice", "Choices", "round", "After each"):
-        assert words not in section, words
-    assert "none were simulated for these questions" in text
-    text = " ".join(statement(manifest(replace(RAP, declared=1500))).split())
-    assert "Answers are scaled to 1,234 records: their number was measured too" in text
-    assert "noise of standard deviation 7.5, and weighed by inverse variances with the" in text
-    assert "declared number, 1,500, which was given a standard deviation of half" in text
 
 
 def test_the_page_draws_estimates_without_intervals_and_no_chart_of_errors(tmp_path):

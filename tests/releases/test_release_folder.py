@@ -31,10 +31,9 @@ from town import contents
 
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.measurement.accounting import charge_units, guarantee, units_text
-from dpquery.progress import reporting
 from dpquery.reconstruction.columns import COLUMN_NAMES
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.releases.folder.write import check_target, write_release
+from dpquery.releases.folder.write import check_target
 from dpquery.releases.manifest import manifest_text, read_manifest
 from dpquery.releases.statement import statement
 from dpquery.releases.tables.item_table import Tally, flags, layout, relative_errors
@@ -160,19 +159,6 @@ def test_a_missing_or_empty_target_is_free(tmp_path):
     check_target(tmp_path / "empty", key="k1", replace=False)
     release(tmp_path / "empty")
     assert "release.json" in contents(tmp_path / "empty")
-
-
-def test_progress_counts_queries(tmp_path):
-    spec, seen = spec_of(ITEMS[-3:]), []
-
-    def see(line):
-        seen.append(int(line.removeprefix("writing answers: ").removesuffix("%")))
-
-    facts = manifest(spec)
-    with reporting(see):
-        write_release(tmp_path / "out", spec=spec, answers=answers, manifest=facts, replace=False)
-    assert seen == sorted(seen)
-    assert seen[-1] == 100
 
 
 def test_a_target_that_cannot_be_written_is_found_before_anything_is_charged(tmp_path):
