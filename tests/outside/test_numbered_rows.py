@@ -23,7 +23,6 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
-from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import NoisyValues, TableAnswers, reconstruct
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import read_manifest
@@ -35,7 +34,6 @@ from dpquery.releases.tables.long_table import axes_table, labels_table, long_la
 from dpquery.spec.columns import Attribute, Column, Domain, Integers
 from dpquery.spec.predicates import IdentitySet
 from dpquery.spec.spec import Item, Table
-from dpquery.strategy.algebra.query_powers import expand
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.splits import CenteredCore, DenseCore
@@ -406,20 +404,6 @@ def test_runs_are_those_of_every_row_by_itself(n, length):
         repeat_runs(values, runs, out[runs.rows])
         expected = values[np.arange(start, start + size) // length % n]
         assert out.tolist() == [-1, -1, *expected.tolist(), -1, -1]
-
-
-@pytest.mark.parametrize("strategy", [residual((4, 3)), residual((4, 3), dense=(0,))])
-@pytest.mark.parametrize("r", [1, 2])
-def test_one_standard_error_for_all_rows_is_held_once(strategy, r):
-    block = threshold((4, 3), r)
-    std = standard_errors(strategy, block, position=0, noise_std=2.0)
-    half = half_widths(strategy, block, std, position=0, level=0.95)
-    terms = strategy.variances(block, position=0)
-    full = 2.0 * np.sqrt(np.broadcast_to(expand(terms), (4, 3)))
-    assert np.array_equal(std, full.ravel())
-    assert half == pytest.approx(1.959964 * std, rel=1e-6)
-    same = len(set(std.tolist())) == 1
-    assert (std.strides == (0,)) == (half.strides == (0,)) == same
 
 
 def test_the_summary_of_one_standard_error_is_that_of_as_many():

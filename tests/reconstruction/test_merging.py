@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
 from town import ok, refused
 
 from dpquery import Release
@@ -376,35 +375,6 @@ def test_neither_the_data_nor_the_noise_decide_which_rows_are_merged(noise, monk
         table = released(noise, name, data=f"{name}.csv").table("few")
         tables.append(table.drop(columns=["estimate", "ci_low", "ci_high", "rel_error", "flag"]))
     pd.testing.assert_frame_equal(*tables)
-
-
-@pytest.mark.nightly(daily="gaussian")
-@pytest.mark.statistical
-def test_intervals_of_merged_rows_hold_at_their_level(noise):
-    """They are of rows chosen before the noise: 95 in 100 hold, each draw with its own noise."""
-    truth = pd.read_csv("data.csv")
-    released(noise)
-    held = tried = 0
-    for number in range(1, 13):
-        ok(
-            "release",
-            "data.csv",
-            "--epsilon",
-            EPSILON[noise],
-            "--noise",
-            noise,
-            "--out",
-            f"r{number}",
-            "--release-number",
-            str(number + 1),
-        )
-        table = Release(f"r{number}").table("few")
-        for line in table[table.age != "other"].itertuples():
-            inside = truth.age.between(line.age_from, line.age_to) & (truth.sex == line.sex)
-            held += line.ci_low <= inside.sum() <= line.ci_high
-            tried += 1
-    assert binom.cdf(held, tried, 0.95) > 1e-6
-    assert binom.sf(held - 1, tried, 0.99) > 1e-6
 
 
 @pytest.mark.nightly(daily="gaussian")

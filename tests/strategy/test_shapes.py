@@ -23,13 +23,7 @@ from dpquery.plan_file.plan import SHAPES, decode_strategy
 from dpquery.reconstruction.least_squares import ESTIMATES, reconstruct
 from dpquery.strategy import strategy as size_limits
 from dpquery.strategy.algebra.query_powers import expand
-from dpquery.strategy.algebra.subsets import (
-    Below,
-    BlockSums,
-    distinct_rows,
-    subsets_of,
-    workload_eigenvalues,
-)
+from dpquery.strategy.algebra.subsets import Below, BlockSums, subsets_of, workload_eigenvalues
 from dpquery.strategy.expected_error import (
     block_errors,
     expected_error,
@@ -298,14 +292,6 @@ def test_every_subset_of_every_set_is_numbered_once_and_found(seed):
                     i for i, is_kept in zip(sets[position], kept, strict=True) if is_kept
                 )
                 assert below.subsets[number] == chosen
-
-
-def test_rows_of_large_indices_are_told_apart():
-    big = (1 << 62) - 1
-    rows = np.array([[big, 3, big], [big, 3, big - 1], [0, 3, big], [big, 3, big]])
-    distinct, numbers = distinct_rows(rows)
-    assert distinct.tolist() == [[0, 3, big], [big, 3, big - 1], [big, 3, big]]
-    assert numbers.tolist() == [2, 1, 0, 2]
 
 
 def slow_sums(V, blocks, c):
