@@ -13,7 +13,7 @@ from dpquery.operators import gram as gram_terms
 from dpquery.operators.blocks import Block, Workload, threshold_sum
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.compile import compile_spec, factor
-from dpquery.operators.factors import Groups, Identity
+from dpquery.operators.factors import Groups, Identity, IdentityRows
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.spec.columns import Attribute, Categorical, Column, Domain
@@ -62,8 +62,10 @@ def spec_of(sizes, items, *, others=None):
 def codes_of(predicates):
     """Every query of a predicate set as a list of codes, from the words of its docstring."""
     match predicates:
-        case IdentitySet(size=n):
-            return [[code] for code in range(n)]
+        case IdentitySet(size=n, columns=columns):
+            shown = product(*(range(shown) for _, shown in columns or ((n, n),)))
+            sizes = [size for size, _ in columns] or [n]
+            return [[int(np.ravel_multi_index(parts, sizes))] for parts in shown]
         case TotalSet(size=n):
             return [list(range(n))]
         case PrefixSet(length=n):
@@ -218,6 +220,8 @@ def test_two_codes_share_a_class_exactly_when_no_query_tells_them_apart(seed):
         (WidthSet(9, 8, 2), ListedRanges),
         (IntervalSet(9, ((0, 3), (2, 8))), ListedRanges),
         (GroupSet(9, (("g", (0, 4)),)), Groups),
+        (IdentitySet(9, ((9, 8),)), IdentityRows),
+        (IdentitySet(9, ((3, 2), (3, 3))), IdentityRows),
     ],
 )
 def test_structure_survives_an_other_bin(predicates, kind):
