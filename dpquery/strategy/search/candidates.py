@@ -448,7 +448,8 @@ def _p_identity(problem: Problem, V: Floats, classes: CellClasses) -> tuple[Fact
     """Return the best of p-Identities from several starts, its loss and whether it converged.
 
     They start from rows by chance, and from the queries themselves with the total: unions of tables
-    have their best strategies near those, far from any that chance leads to.
+    have their best strategies near those, far from any that chance leads to. Where the queries are
+    more than the classes that start is the worst of all, and slow.
     """
     rng, n = public_generator(problem.seed), len(V)
     divisors = (16, 8) if n <= MOST_MOVED else (16,)
@@ -456,7 +457,7 @@ def _p_identity(problem: Problem, V: Floats, classes: CellClasses) -> tuple[Fact
     if problem.workload.shape[0] * n <= MAX_CLASS_ENTRIES:  # else they are not written out
         queries = np.unique(queries_of_classes(problem.workload, classes), axis=0)
         start = queries[np.count_nonzero(queries, axis=1) > 1].astype(np.float64)
-        steps = int(P_WORK / (start.size * n)) if start.size else 0
+        steps = int(P_WORK / (start.size * n)) if 0 < len(start) <= n else 0
         if steps >= LEAST_STEPS:
             steps = min(steps, OPT_0_ITERATIONS)
             selections.append(opt_0(V, noise="laplace", rng=rng, start=start, max_iterations=steps))
