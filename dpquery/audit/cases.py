@@ -310,15 +310,14 @@ CASES = (
         Fraction(1, 3),
     ),
     Case(
-        "prefixes along either side",
+        "prefixes of every two attributes",
         _spec(
-            "a: {range: [0, 47]}, b: {range: [0, 47]}",
-            "product: {a: prefix, b: identity}",
-            "product: {a: identity, b: prefix}",
-            privacy=_ROWS,
-            accounting="gdp",
+            "a: {range: [0, 15]}, b: {range: [0, 11]}, c: {range: [0, 7]}",
+            "product: {a: prefix, b: prefix}",
+            "product: {a: prefix, c: prefix}",
+            "product: {b: prefix, c: prefix}",
         ),
-        "gaussian",
+        "laplace",
     ),
     Case(
         "tables of two attributes",

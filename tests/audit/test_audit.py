@@ -310,7 +310,10 @@ def test_a_person_who_is_counted_with_all_rows_is_told_apart(only, monkeypatch):
 def test_the_cases_are_of_every_family_of_strategies():
     size = Size(draws=0, replicates=0, releases=0)
     names = {planned_case(case, size).name for case in CASES}
-    assert names == {"OPT_M", "OPT_R", "OPT_0", "OPT_x", "Identity", "Fourier+", "OPT_C", "Parts"}
+    assert names == {
+        *("OPT_M", "OPT_F", "OPT_R", "OPT_0", "OPT_x", "OPT_C", "Parts"),
+        *("Identity", "Fourier+"),
+    }
 
 
 def test_events_are_chosen_and_bounded_on_different_values():
