@@ -26,7 +26,7 @@ from dpquery.releases.budget_words import (
     spent_share,
     taken_words,
 )
-from dpquery.releases.manifest_facts import facts_notes, nearer_words, over_units
+from dpquery.releases.manifest_facts import nearer_words, over_units
 from dpquery.releases.statement import rmse_name
 from dpquery.releases.words import count, figure, level_text, percent
 from dpquery.spec.numbers import power
@@ -297,7 +297,9 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     weight, untold, counted = done.manifest.privacy.weight, _UNTOLD, ""
     if weight is not None:
         untold, counted = untold + _UNTOLD_WEIGHTS, f"; {weight.clause}"
-    facts = "".join(note + "\n" for note in (*facts_notes(done.facts), *_merged_lines(done)))
+    facts = "".join(
+        note + "\n" for note in (*(fact.note for fact in done.facts), *_merged_lines(done))
+    )
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "

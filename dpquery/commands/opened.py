@@ -25,7 +25,13 @@ from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
-from dpquery.releases.manifest import MEASUREMENTS_FILE, PLAN_FILE, NoiseFacts, SquaresFacts
+from dpquery.releases.manifest import (
+    MEASUREMENTS_FILE,
+    PLAN_FILE,
+    RELEASE_AGAIN,
+    NoiseFacts,
+    SquaresFacts,
+)
 from dpquery.releases.report.published import PublishedTables
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
@@ -81,8 +87,8 @@ class Release(PublishedTables):
                 strategy = selection.decoded(self.compiled.workload)
                 return strategy, sound_change(selection.record_change, self.spec)
         raise SpecError(
-            f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; run "
-            "`dpquery release` again, which is free: the ledger holds the measurements"
+            f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; "
+            f"{RELEASE_AGAIN}"
         )
 
     @cached_property
@@ -114,8 +120,7 @@ class Release(PublishedTables):
         if promised.kind != terms.kind or not same:
             raise SpecError(
                 f"{self.directory / MANIFEST_FILE} is damaged: its noise is not what the plan asks "
-                f"for at epsilon {promised.epsilon:g}; run `dpquery release` again, which is free: "
-                "the ledger holds the measurements"
+                f"for at epsilon {promised.epsilon:g}; {RELEASE_AGAIN}"
             )
         squares = due.squares and replace(due.squares, scale=told[-1].scale)
         return replace(due, scale=stated.scale, squares=squares)
@@ -177,8 +182,7 @@ class Release(PublishedTables):
         except (KeyError, StopIteration, ValueError):
             raise SpecError(
                 f"{self.directory / MANIFEST_FILE} is damaged: its noisy values are of no run that "
-                f"it describes; run `dpquery release` again, which is free: the ledger holds the "
-                "measurements"
+                f"it describes; {RELEASE_AGAIN}"
             ) from None
 
     def covariance(

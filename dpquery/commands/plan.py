@@ -60,13 +60,7 @@ from dpquery.planning.compare_mechanisms import (
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.report import PlanReport, Terms, compile_countable, report_of
 from dpquery.planning.search import PlanSearch
-from dpquery.planning.targets import (
-    DerivedTargets,
-    derived_targets,
-    parse_sweep,
-    parse_targets,
-    split_targets,
-)
+from dpquery.planning.targets import DerivedTargets, parse_sweep, parse_targets, split_targets
 from dpquery.planning.worth import JudgedOn
 from dpquery.progress import stage
 from dpquery.releases.budget_words import within_reason
@@ -143,7 +137,8 @@ def plan(
     """
     out, ledger = as_path(plan_path), ledger_place(ledger_path)
     minimised = one_of("objective", objective, get_args(Objective))
-    request = _mechanism_request(mechanism, proxy, search=rap_search)
+    choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
+    request = MechanismRequest(choice, None if proxy is None else as_path(proxy), rap_search)
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta, points = None if delta is None else exact_delta(delta), parse_sweep(sweep)
     _check_search(seed, time_limit, rows, out)
@@ -151,12 +146,16 @@ def plan(
     at_delta = spec.privacy.delta if named_delta is None else within_reason(named_delta, spec)
     judged_on = JudgedOn(spec, compiled, rows=rows, proxy=request.proxy)
     goals, on_derived = both = split_targets(parse_targets(targets, spec, minimised), spec)
-    tried = derived_targets(on_derived, spec, compiled, request.proxy)
-    stages = stages_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=both)
+    tried = DerivedTargets(on_derived, spec, compiled, request.proxy) if on_derived else None
+    proxies, stage_of_rap = stages_for(
+        spec, compiled, request, epsilon=shown, delta=at_delta, targets=both
+    )
     earlier = None if new_dataset else partial(planned_before, Path(spec_path).name, out)
     with _ledger_to_ask(ledger, None if new_dataset else spec, dry_run=dry_run) as asked:
         funds = _would_register(asked, spec, counted, change=change_cap, earlier=earlier)
-    noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
+    gaussian = spec.privacy.delta > 0 and spec.budget.counted != "pure"  # can be charged
+    noises: tuple[Noise, ...] = ("laplace", *(("gaussian",) if gaussian else ()))
+    at_epsilon, narrowed = shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     reach = Rivals(spec, compiled, funds, at_epsilon, at_delta, not shown) if narrowed else None
     search = PlanSearch(spec, compiled, noises, minimised, seed, time_limit, jobs, flaw_of, reach)
@@ -165,25 +164,17 @@ def plan(
         selections = search.best((*goals, *on_items))
     complete = _plan_of(spec, compiled, Path(spec_path), minimised, goals, seed, selections, tried)
     reported = _Reporter(funds, spec, compiled, Terms(shown, at_delta, points, judged_on, tried))
-    columns = ColumnRehearsal(spec, compiled, stages.columns, minimised, flaw_of, time_limit)
+    columns = ColumnRehearsal(spec, compiled, proxies, minimised, flaw_of, time_limit)
     with threadpool_limits(1), stage("working out errors and what they cost", *PRICING):
         counted = counted or reported.counted(complete)
         report = columns.compared(complete, selections, lambda plan: reported(plan, counted))
-        report = with_fits(report, stages.rap, request=request, time_limit=time_limit)
+        report = with_fits(report, stage_of_rap, request=request, time_limit=time_limit)
         report = with_nearer(reported.charged_as_fit(report, counted), compiled)
     if dry_run:
         return report
     new = _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return replace(report, new=new)
-
-
-def _check_held(spec: Spec, compiled: CompiledSpec, selections: Mapping[Noise, Selection]) -> None:
-    """Refuse derived items that are made of what one of the strategies would not hold."""
-    for selection in selections.values():
-        if selection.best.proposal is not None:
-            strategy = selection.best.proposal.strategy
-            tables_of_derived(spec, compiled.classes, compiled.workload.blocks, strategy)
 
 
 def _plan_of(
@@ -202,7 +193,10 @@ def _plan_of(
         SpecError: a derived item is made of what one of the strategies would not hold, or no noise
             meets a target on one.
     """
-    _check_held(spec, compiled, selections)
+    for proposal in (selection.best.proposal for selection in selections.values()):
+        if proposal is not None:
+            blocks = compiled.workload.blocks
+            tables_of_derived(spec, compiled.classes, blocks, proposal.strategy)
     plan = Plan(
         __version__,
         path.name,
@@ -267,11 +261,6 @@ def _check_search(seed: int, time_limit: float, rows: int | None, out: Path) -> 
     check_place(out, mark=PLAN_MARK)
 
 
-def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) -> MechanismRequest:
-    choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
-    return MechanismRequest(choice, None if proxy is None else as_path(proxy), search)
-
-
 def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
     """Return what the losses of all datasets on record are added up in."""
     if not os.path.lexists(ledger_path):
@@ -329,9 +318,3 @@ def _register(ledger_path: Path, spec: Spec, *, change: bool) -> tuple[str, ...]
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change else ledger.register
         return put_on_record(spec.dataset.id, cap, parent=parent)
-
-
-def _noises(spec: Spec) -> tuple[Noise, ...]:
-    """Return both kinds where there is a delta and the cap can be charged for Gaussian noise."""
-    both = spec.privacy.delta > 0 and spec.budget.counted != "pure"
-    return ("laplace", "gaussian") if both else ("laplace",)

@@ -119,15 +119,6 @@ FIT_NAMES = {"rap": "RAP", "adaptive": "adaptive measurement"}
 LINEAR = MechanismRequest("linear")
 
 
-@dataclass(frozen=True, eq=False)
-class Stages:
-    """What is rehearsed."""
-
-    # public populations to compare columns of answers on; none where estimates are wanted
-    columns: tuple[Proxy, ...]
-    rap: Stage | str  # what the rehearsal of RAP needs; or why there is none, empty for no remark
-
-
 def stages_for(
     spec: Spec,
     compiled: CompiledSpec,
@@ -136,10 +127,12 @@ def stages_for(
     epsilon: Fraction | None,
     delta: Fraction,
     targets: tuple[tuple[Target, ...], tuple[Target, ...]],
-) -> Stages:
+) -> tuple[tuple[Proxy, ...], Stage | str]:
     """Return what is rehearsed, at epsilon 1 unless said.
 
-    With targets on derived items, the second ones, a proxy is for those.
+    First the public populations to compare columns of answers on, none where estimates are wanted;
+    then what the rehearsal of RAP needs, or why there is none, empty for no remark. With targets on
+    derived items, the second ones, a proxy is for those.
 
     Raises:
         SpecError: RAP, or a proxy to rehearse on, was asked for and cannot be had.
@@ -149,7 +142,7 @@ def stages_for(
     bounded, shown = any(targets), epsilon or Fraction(1)
     proxies = _proxies(spec, compiled, request, targets=bounded)
     stage = _stage(spec, compiled, request, proxies, shown, delta, targets=bounded)
-    return Stages(proxies if spec.prefer == "closest" else (), stage)
+    return (proxies if spec.prefer == "closest" else ()), stage
 
 
 def _proxies(
@@ -516,16 +509,16 @@ class ColumnRehearsal:
         largest = expected_largest(strategy, workload, noise_std=noise_std)
         estimates = Contender(strategy.name, "estimate", rmse, 0.0, largest, 0.0)
         columns = self._columns(strategy)
-        measured = part.of_strategy(strategy)
-        spec, compiled = part.of_spec(self.spec, self.compiled)
-        stage = LinearStage(spec, compiled, measured, priced.selection.noise, noise_std)
+        noise = priced.selection.noise
+        stage = LinearStage(self.spec, self.compiled, strategy, noise, noise_std)
+        on_part = stage.on(part)
         runs = []
         for seed in range(COLUMN_RUNS):
             if process_time() > end:
                 raise OutOfTimeError("the CPU seconds of --time-limit are over; give more")
             proxy = self.proxies[seed % len(self.proxies)]
             made = [ExtraColumn(name) for name in columns]
-            errors = rehearse_columns(stage, made, proxy, seed=seed)
+            errors = rehearse_columns(on_part, made, proxy, seed=seed)
             whole = part.scaled(
                 errors, strategy, noise_std=noise_std, estimates=Errors(rmse, largest)
             )
@@ -539,16 +532,15 @@ class ColumnRehearsal:
             )
             for k, name in enumerate(columns)
         ]
-        return [estimates, *simulated, *self._averaged(stage, strategy, simulated[-1], end)]
+        return [estimates, *simulated, *self._averaged(stage, simulated[-1], end)]
 
-    def _averaged(
-        self, stage: LinearStage, strategy: Strategy, shrunk: Contender, end: float
-    ) -> list[Contender]:
+    def _averaged(self, stage: LinearStage, shrunk: Contender, end: float) -> list[Contender]:
         """Return the mean of shrunk answers and fitted rows: tried beside the former on few tables.
 
         A fit takes long: it is left out where time is over, or some tables cannot be had alone.
         """
-        workload, columns = self.compiled.workload, [BEST_GUESS, ExtraColumn("averaged")]
+        workload, strategy = self.compiled.workload, stage.strategy
+        columns = [BEST_GUESS, ExtraColumn("averaged")]
         part = quick_part(workload, FITTED_QUERIES)
         if part is None or not (part.is_whole or isinstance(strategy, ResidualStrategy)):
             return []
@@ -556,8 +548,7 @@ class ColumnRehearsal:
             check_columns(columns, strategy, workload.blocks)
         except UnsupportedWorkloadError:
             return []
-        spec, compiled = part.of_spec(self.spec, self.compiled)
-        few = replace(stage, spec=spec, compiled=compiled, strategy=part.of_strategy(strategy))
+        few = stage.on(part)
         rmses, largest = [], []
         for seed in range(COLUMN_RUNS):
             if process_time() > end:
@@ -616,9 +607,7 @@ def with_nearer(report: PlanReport, compiled: CompiledSpec) -> PlanReport:
         proxies = proxies_for(None, spec, compiled, rows=records)
     except UnsupportedWorkloadError:
         return report
-    asked, narrowed = part.of_spec(spec, compiled)
-    measured = part.of_strategy(strategy)
-    stage = LinearStage(asked, narrowed, measured, priced.selection.noise, noise_std)
+    stage = LinearStage(spec, compiled, strategy, priced.selection.noise, noise_std).on(part)
     runs = [rehearse_columns(stage, [BEST_GUESS], each, seed=0)[0] for each in proxies]
     estimates = Errors(priced.weighted_rmse, 1.0)
     scaled = part.scaled(runs, strategy, noise_std=noise_std, estimates=estimates)

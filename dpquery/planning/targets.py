@@ -300,13 +300,6 @@ def _reached(target: Target, errors: RowErrors) -> DerivedReached:
     return DerivedReached(target, figure, len(known), lost, int((~known).sum()))
 
 
-def derived_targets(
-    targets: Sequence[Target], spec: Spec, compiled: CompiledSpec, proxy: Path | None
-) -> DerivedTargets | None:
-    """Return the targets with what they are tried on; None without any."""
-    return DerivedTargets(targets, spec, compiled, proxy) if targets else None
-
-
 DIGITS = 4  # of a least epsilon, rounded up
 _FORM = re.compile(r"\s*(.+?)\s*:\s*(sd|rmse)\s*<=\s*([0-9.eE+-]+)\s*", re.DOTALL)
 _FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}

@@ -430,6 +430,20 @@ class PublicFactUse:
             f"p = {below}{self.p_value:.2g}"
         )
 
+    @property
+    def note(self) -> str:
+        """What became of it, in a line for the screen and the report."""
+        bare = ", NOT PROTECTED" * bool(self.file)
+        name = f"public facts of {self.source} ({count(self.answers, 'answer')}{bare})"
+        if not self.relied_on:
+            return (
+                f"warning: the noisy answers contradict the {name}: {self.test}; they were not "
+                "relied on, and answers are estimated without them"
+            )
+        if self.tested:
+            return f"{name}: the noisy answers do not contradict them: {self.test}"
+        return f"{name}: the other answers do not take them into account"
+
 
 def facts_lines(facts: Sequence[PublicFactUse]) -> list[str]:
     """Return the paragraphs of the statement on public facts; none where there are none."""
@@ -451,22 +465,3 @@ def facts_lines(facts: Sequence[PublicFactUse]) -> list[str]:
             became = f"{zero} {NOT_CORRECTED}"
         lines += ["", f"**Public facts.** {known} {became}"]
     return lines
-
-
-def facts_notes(facts: Sequence[PublicFactUse]) -> list[str]:
-    """Return a line for every source, for the screen and the report."""
-    return [_note(fact) for fact in facts]
-
-
-def _note(fact: PublicFactUse) -> str:
-    name = f"public facts of {fact.source} ({count(fact.answers, 'answer')})"
-    if fact.file:
-        name = f"public facts of {fact.source} ({count(fact.answers, 'answer')}, NOT PROTECTED)"
-    if not fact.relied_on:
-        return (
-            f"warning: the noisy answers contradict the {name}: {fact.test}; they were not relied "
-            "on, and answers are estimated without them"
-        )
-    if fact.tested:
-        return f"{name}: the noisy answers do not contradict them: {fact.test}"
-    return f"{name}: the other answers do not take them into account"

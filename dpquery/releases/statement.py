@@ -163,6 +163,13 @@ def _total_words(rap: RapFacts | AdaptiveFacts) -> str:
     )
 
 
+GENERATOR_WORDS = (
+    "from a cryptographic random generator: no floating-point noise is used, and no seed exists "
+    "from which it could be drawn again. The proofs and tests behind this reduce the risk of an "
+    "implementation error; they do not remove it."
+)
+
+
 def _source_words(manifest: Manifest, stds: Sequence[float], *, chosen: bool) -> str:
     noise_facts = manifest.noise
     least, most = figure(min(stds)), figure(max(stds))
@@ -171,11 +178,7 @@ def _source_words(manifest: Manifest, stds: Sequence[float], *, chosen: bool) ->
     return (
         "To each measured count, noise of the discrete Gaussian distribution of standard deviation "
         f"{spread} was added once. {origin} from {one_line(noise_facts.source)}, which "
-        f"draws them exactly, in whole steps of {2.0**noise_facts.shift:g}, from a cryptographic "
-        "random generator: no "
-        "floating-point noise is used, and no seed exists from which it could be drawn again. "
-        "The proofs and tests behind this reduce the risk of an implementation error; they do not "
-        "remove it."
+        f"draws them exactly, in whole steps of {2.0**noise_facts.shift:g}, {GENERATOR_WORDS}"
     )
 
 
@@ -385,7 +388,7 @@ def _counted_words(manifest: Manifest) -> str:
     if facts is None:
         return ""
     lines = [
-        f"- {_named(names)}: {does}."
+        f"- {', '.join(f'`{one_line(name)}`' for name in names)}: {does}."
         for names, does in (
             (facts.count, COUNTED_WORDS),
             (facts.show, SHOWN_WORDS),
@@ -408,10 +411,6 @@ def _counted_words(manifest: Manifest) -> str:
     every = "" if facts.drop else "No record is left out because of its values. "
     head = f"Where a record has no declared value of an attribute. {every}"
     return "\n".join(["## Who is counted\n", head.strip() + "\n", *lines, f"- {malformed}\n\n"])
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(f"`{one_line(name)}`" for name in names)
 
 
 def unit_words(privacy: PrivacyFacts) -> str:
@@ -521,11 +520,7 @@ def _noise_words(manifest: Manifest) -> str:
         f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
         f"{_sensitivity(manifest)}{steps}. {_squares_words(manifest)}{_in_counts(manifest)}"
         "The noise comes from "
-        f"{one_line(noise.source)}, which draws it "
-        "exactly, in whole numbers, from a cryptographic random generator: no "
-        "floating-point noise is used, and no seed exists from which it could be drawn again. "
-        "The proofs and tests behind this reduce the risk of an implementation error; they do not "
-        "remove it."
+        f"{one_line(noise.source)}, which draws it exactly, in whole numbers, {GENERATOR_WORDS}"
     )
 
 

@@ -37,6 +37,16 @@ def one_line(text: str) -> str:
     return " ".join(text.replace("`", "'").split())
 
 
+def spaced(text: str) -> str:
+    """Return a text on one line, with single blanks and nothing that a terminal would obey."""
+    return " ".join(without_controls(text.replace("\t", " ")).split())
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
 def figure(value: float) -> str:
     """Return a figure with four significant digits at most, thousands separated.
 

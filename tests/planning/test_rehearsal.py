@@ -43,7 +43,7 @@ from dpquery.spec.parsing.read import parse
 
 def stage_of(compiled=COMPILED, *, epsilon=Fraction(1)):
     terms = {"epsilon": epsilon, "delta": Fraction(1, 10**9), "targets": ((), ())}
-    return stages_for(SPEC_READ, compiled, MechanismRequest(), **terms).rap
+    return stages_for(SPEC_READ, compiled, MechanismRequest(), **terms)[1]
 
 
 @pytest.fixture

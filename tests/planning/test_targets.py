@@ -18,7 +18,7 @@ from dpquery.planning.figures import unit_std
 from dpquery.planning.rehearsal import runs
 from dpquery.planning.rehearsal.populations import Proxy
 from dpquery.planning.rehearsal.runs import DerivedTrials
-from dpquery.planning.targets import derived_targets, goal_of, parse_targets
+from dpquery.planning.targets import DerivedTargets, goal_of, parse_targets
 from dpquery.public_chance import public_generator
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.expected_error import expected_error
@@ -352,7 +352,7 @@ def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they
     compiled = compile_spec(spec)
 
     def on_items(target, spec=spec, compiled=compiled):
-        tried = derived_targets(parse_targets([target], spec), spec, compiled, None)
+        tried = DerivedTargets(parse_targets([target], spec), spec, compiled, None)
         return {limit.item: limit.at_most for limit in tried.on_items((), lambda _: {})}
 
     assert on_items("gap: sd <= 9") == {"people": pytest.approx(9 / np.sqrt(2), rel=5e-3)}

@@ -25,7 +25,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -51,13 +50,6 @@ from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 SEED = 2026
-
-
-class Population(Protocol):
-    """A made-up population."""
-
-    def draw(self, shape: Sequence[int], records: int, rng: PublicGenerator) -> Ints:
-        """Draw records over a domain of codes. (records, d) int64."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +100,7 @@ class AttributeTree:
         return codes
 
 
+Population = LatentClasses | AttributeTree
 POPULATIONS: tuple[Population, ...] = (
     LatentClasses(6, (0.5, 1.0, 2.0)),
     AttributeTree((0.1, 0.5, 0.2, 0.9), (0.5, 1.0, 2.0)),

@@ -318,6 +318,12 @@ class LinearStage:
     noise: Noise  # the law of its noise
     noise_std: float  # standard deviation of the noise on each measured row
 
+    def on(self, part: WorkloadPart) -> "LinearStage":
+        """Return the same with the tables of a part alone."""
+        spec, compiled = part.of_spec(self.spec, self.compiled)
+        strategy = part.of_strategy(self.strategy)
+        return replace(self, spec=spec, compiled=compiled, strategy=strategy)
+
     @property
     def tables(self) -> Iterator[tuple[Table, int]]:
         """Every table with the place of its block."""

@@ -26,8 +26,9 @@ from dpquery.arrays import Ints, Singles
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_RAP_FIT_NUMBERS
 from dpquery.operators.compile import CompiledSpec
-from dpquery.releases.manifest import RELAXED_ROWS_FILE
+from dpquery.releases.manifest import RELAXED_ROWS_FILE, RELEASE_AGAIN
 from dpquery.releases.tables.file_columns import MEASUREMENTS, schema_of
+from dpquery.releases.tables.labels import repeated_texts
 from dpquery.spec.columns import Attribute, Domain
 from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import Strategy
@@ -96,22 +97,14 @@ def write_measurements(
             measured_here = measured[first : last + 1]
             columns = [
                 pa.array(place, pa.int32()),
-                _repeated([group.attributes for group in measured_here], place - first),
-                _repeated([str(group.weight) for group in measured_here], place - first),
+                repeated_texts([group.attributes for group in measured_here], place - first),
+                repeated_texts([str(group.weight) for group in measured_here], place - first),
                 pa.array(batch),
             ]
             writer.write_batch(
                 pa.RecordBatch.from_arrays(columns, schema=writer.schema),
                 row_group_size=BATCH_VALUES,
             )
-
-
-def _repeated(texts: Sequence[str], places: Ints) -> pa.Array:
-    names = {name: k for k, name in enumerate(dict.fromkeys(texts))}
-    name_of = np.array([names[text] for text in texts])
-    return pa.DictionaryArray.from_arrays(
-        pa.array(name_of[places], pa.int32()), pa.array(names, pa.string())
-    )
 
 
 def read_measurements(path: Path, measured: Sequence[MeasurementLabel], *, digest: str) -> Ints:
@@ -124,8 +117,7 @@ def read_measurements(path: Path, measured: Sequence[MeasurementLabel], *, diges
         return _checked(path, measured, digest)
     except UNREADABLE:
         raise SpecError(
-            f"{path} is missing, damaged, or not of this release; run `dpquery release` again, "
-            "which is free: the ledger holds the measurements"
+            f"{path} is missing, damaged, or not of this release; {RELEASE_AGAIN}"
         ) from None
 
 
@@ -229,10 +221,8 @@ def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> "Re
             return rows
     except UNREADABLE:
         pass
-    raise SpecError(
-        f"{directory / RELAXED_ROWS_FILE} is missing, damaged, or not of this release; run "
-        "`dpquery release` again, which is free: the ledger holds the measurements"
-    )
+    rows_file = directory / RELAXED_ROWS_FILE
+    raise SpecError(f"{rows_file} is missing, damaged, or not of this release; {RELEASE_AGAIN}")
 
 
 def _read(path: Path, *, columns: int) -> Singles:

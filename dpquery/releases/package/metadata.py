@@ -22,7 +22,7 @@ from dpquery.releases.package.pages import Content, Heading, Paragraph, TextTabl
 from dpquery.releases.package.tables import NOISE_SUFFIX, PackagedTable, may_be_blank
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
 from dpquery.releases.tables.file_fields import FileField
-from dpquery.releases.words import count, csv_text, without_controls
+from dpquery.releases.words import count, csv_text, sentence, spaced
 from dpquery.spec.columns import Domain
 from dpquery.spec.spec import About
 
@@ -186,7 +186,7 @@ def data_package(
         "$schema": PROFILE,
         "name": re.sub(r"[^a-z0-9._-]", "-", f"{dataset.id}-{dataset.version}".lower()),
         "id": manifest.key,
-        "title": about.title or f"{dataset.id}, version {dataset.version}",
+        "title": release_title(manifest, about),
         "version": dataset.version,
     }
     if about.description:
@@ -300,7 +300,7 @@ _Tree = dict[str, object]
 
 def registry_entry(manifest: Manifest, about: About, domain: Domain | None) -> str:
     """Return the entry as YAML."""
-    title = release_title(manifest, about)
+    title, budget = release_title(manifest, about), sentence(spaced(manifest.guarantee.cumulative))
     entry: _Tree = {
         "url_slug": re.sub(r"[^a-z0-9]+", "-", f"{title}-{manifest.key[:8]}".lower()).strip("-"),
         "status": "Draft",
@@ -320,13 +320,13 @@ def registry_entry(manifest: Manifest, about: About, domain: Domain | None) -> s
                 "model_name": "Central",
                 "actors": f"{FILL_IN}: who holds the records and who is trusted with them.",
                 "release_type": "One release",
-                "release_type_details": _budget_words(manifest),
+                "release_type_details": budget,
                 "data_source_type": "Static",
                 "access_type": "Non-interactive",
             },
             "accounting": {
                 "post_processing": f"Post-processing: {manifest.postprocessing}.",
-                "composition": f"{_budget_words(manifest)} Losses of all releases of the "
+                "composition": f"{budget} Losses of all releases of the "
                 "dataset are added up in a ledger, which refuses what would pass its cap.",
             },
             "implementation": _implementation(manifest),
@@ -346,29 +346,20 @@ def _basic(manifest: Manifest, about: About, title: str) -> _Tree:
     of = "weighted " * (manifest.privacy.weight is not None)
     of += "counts and sums" if sums else "counts"
     return {
-        "name": _plain(title),
+        "name": spaced(title),
         "data_curators": [
             {
-                "data_curator_name": _plain(about.contact or FILL_IN),
+                "data_curator_name": spaced(about.contact or FILL_IN),
                 "data_curator_type": "Government",
             }
         ],
         "intended_use": f"{FILL_IN}: what the tables are for.",
         "data_product_type": "Summary statistics",
-        "data_product_region": _plain(about.area or FILL_IN),
-        "description": _plain(about.description or f"Tables of {of}: {names}."),
+        "data_product_region": spaced(about.area or FILL_IN),
+        "description": spaced(about.description or f"Tables of {of}: {names}."),
         "publication_date": "1900-01-01",
         "data_product_sector": "Government",
     }
-
-
-def _budget_words(manifest: Manifest) -> str:
-    words = _plain(manifest.guarantee.cumulative).rstrip(".")
-    return f"{words[:1].upper()}{words[1:]}."
-
-
-def _plain(text: str) -> str:
-    return " ".join(without_controls(text.replace("\t", " ")).split())
 
 
 _VARIANTS = {"pure": "Pure DP", "zcdp": "Zero-concentrated DP"}
@@ -379,7 +370,7 @@ def _domain_words(domain: Domain | None) -> str:
     if domain is None:
         return "All tables with the declared columns."
     columns: Sequence[str] = [f"{c.name} ({c.kind.words})" for c in domain.columns]
-    return _plain(f"All tables with the declared columns: {', '.join(columns)}.")
+    return spaced(f"All tables with the declared columns: {', '.join(columns)}.")
 
 
 def _privacy_loss(manifest: Manifest) -> _Tree:

@@ -18,7 +18,7 @@ from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
 from dpquery.releases.manifest_facts import over_units, roundings, units_counted
 from dpquery.releases.package.tables import PackagedTable
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
-from dpquery.releases.words import count, figure, without_controls
+from dpquery.releases.words import count, figure, sentence, spaced, without_controls
 from dpquery.spec.spec import About
 
 PAGE_STYLE = """
@@ -136,18 +136,14 @@ def _html_table(table: TextTable) -> str:
 
 
 def _marked_up(text: str) -> str:
-    return _CODE.sub(r"<code>\1</code>", escape(_spaced(text)))
+    return _CODE.sub(r"<code>\1</code>", escape(spaced(text)))
 
 
 def _line(text: str) -> str:
     """Return a text in which no `<` is markup; between single backticks none is anyway."""
-    spaced = _spaced(text)
-    parts = [spaced] if "``" in spaced else re.split("(`[^`]*`)", spaced)
+    text = spaced(text)
+    parts = [text] if "``" in text else re.split("(`[^`]*`)", text)
     return "".join(part if k % 2 else part.replace("<", "&lt;") for k, part in enumerate(parts))
-
-
-def _spaced(text: str) -> str:
-    return " ".join(without_controls(text.replace("\t", " ")).split())
 
 
 OPEN = "*To be filled in by the office.*"
@@ -272,7 +268,7 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
         f"{unit_words(manifest.privacy)}",
         "S.4": "; ".join([counted, *dict.fromkeys(sums)]) + ".",
         "S.7.2": f"Differential privacy: {guarantee_line(manifest.guarantee)}. Compared: "
-        f"{neighbour_words(manifest.privacy)} {_sentence(manifest.guarantee.cumulative)} "
+        f"{neighbour_words(manifest.privacy)} {sentence(manifest.guarantee.cumulative)} "
         "`statement.md` says it in full. No table was suppressed or coarsened for "
         "confidentiality.",
         "S.10.6": "`statement.md`, and `release.plan` for what was measured.",
@@ -283,13 +279,9 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
         "S.13.3.5": _model(manifest),
         "S.15.4": _coherence(manifest),
         "S.18.5": f"Tables are counted from the records and noise is added ({_method(manifest)}); "
-        f"post-processing: {_sentence(manifest.postprocessing)}{weight}",
+        f"post-processing: {sentence(manifest.postprocessing)}{weight}",
         "S.18.6": "No seasonal adjustment is made by the release.",
     }
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _accuracy(manifest: Manifest) -> str:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.releases.manifest_facts import ItemFacts
-from dpquery.releases.report.numbered import Names, labelled_rows
+from dpquery.releases.report.numbered import Names, labelled_rows, some_rows
 from dpquery.releases.tables.item_table import lower_median
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
 from dpquery.untrusted.parquet import opened
@@ -223,7 +223,7 @@ def read_cells(
         if facts.numbered:
             cells = table_cells(labelled_rows(path.parent, facts, rows, names), None)
         else:
-            cells = table_cells(_rows(file, rows, [*columns]), labels, names)
+            cells = table_cells(some_rows(file, rows, [*columns]), labels, names)
         return replace(cells, whole=False)
 
 
@@ -239,7 +239,8 @@ def _columns(file: pq.ParquetFile, labels: Sequence[str]) -> dict[str, pa.DataTy
 
 def _extreme_rows(file: pq.ParquetFile) -> Ints:
     """Return numbers of the rows of smallest and of largest relative errors, in file order."""
-    names = [n for n in ("estimate", "ci_low", "ci_high", "half_width") if n in _names(file)]
+    known = ("estimate", "ci_low", "ci_high", "half_width")
+    names = [name for name in known if name in file.schema_arrow.names]
     best: list[tuple[float, int]] = []
     worst: list[tuple[float, int]] = []
     first = 0
@@ -259,22 +260,6 @@ def _extreme_rows(file: pq.ParquetFile) -> Ints:
 
 def _numbered(share: Floats, rows: Ints, first: int) -> list[tuple[float, int]]:
     return [(float(share[row]), first + row) for row in rows.tolist()]
-
-
-def _names(file: pq.ParquetFile) -> Sequence[str]:
-    names: list[str] = file.schema_arrow.names
-    return names
-
-
-def _rows(file: pq.ParquetFile, rows: Ints, columns: Sequence[str]) -> pa.Table:
-    parts, first = [], 0
-    for group in range(file.metadata.num_row_groups):
-        size = file.metadata.row_group(group).num_rows
-        inside = rows[(rows >= first) & (rows < first + size)] - first
-        if len(inside):
-            parts.append(file.read_row_group(group, columns=list(columns)).take(pa.array(inside)))
-        first += size
-    return pa.concat_tables(parts)
 
 
 def table_cells(

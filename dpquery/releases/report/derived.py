@@ -29,11 +29,6 @@ class IntervalWidths:
     missing: int  # rows without an estimate
     unit: str  # what stands behind a width: nothing where it is the unit of the figures
 
-    @property
-    def typical_text(self) -> str:
-        """The typical width in words."""
-        return "" if self.typical is None else width_text(self.typical, self.unit)
-
 
 @dataclass(frozen=True, eq=False)
 class DerivedReport:
@@ -50,12 +45,16 @@ class DerivedReport:
     def summary(self) -> tuple[str, ...]:
         """The item in a line, under INTERVAL_COLUMNS."""
         facts, widths = self.facts, self.widths
+        typical, widest = (
+            "" if width is None else width_text(width, widths.unit)
+            for width in (widths.typical, widths.widest)
+        )
         return (
             facts.name,
             facts.kind,
             f"{facts.rows:,}",
-            widths.typical_text,
-            "" if widths.widest is None else width_text(widths.widest, widths.unit),
+            typical,
+            widest,
             percent(widths.flagged_share),
             f"{widths.missing:,}",
         )

@@ -23,7 +23,6 @@ from dpquery.releases.manifest_facts import (
     ItemFacts,
     SummedFacts,
     derived_note,
-    facts_notes,
     nearer_words,
     over_units,
     roundings,
@@ -505,7 +504,7 @@ def headline(report: Report) -> list[str]:
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
     notes += sample_words(report)
-    notes += facts_notes(manifest.facts)
+    notes += [fact.note for fact in manifest.facts]
     notes += [nearer_words(*manifest.nearer)] if manifest.nearer else []
     notes += [f"{name} and means of it: {words}" for name, words in roundings(manifest.items)]
     answered = manifest.answered

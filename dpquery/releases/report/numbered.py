@@ -3,7 +3,8 @@
 The files come from outside: what their numbers point to is looked up within bounds.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ def labelled_rows(directory: Path, facts: ItemFacts, rows: Ints, names: Names) -
         UNREADABLE: a file is missing or damaged.
     """
     with opened(directory / facts.file, rows=facts.queries) as file:
-        content = pa.concat_tables(_numbered_rows(file, row, 1) for row in rows.tolist())
+        content = some_rows(file, rows)
     axes = _content(directory / facts.tables_file, AXES_SCHEMA)
     axes = axes.filter(pc.is_in(axes["table"], pc.unique(content["table"])))
     lists = _label_lists(directory / facts.labels_file, axes["labels"])
@@ -111,12 +112,10 @@ def _labelled_rows(
 ) -> pa.Table:
     """Return one table, given the rows that describe its axes."""
     sizes = [_whole(axis["size"]) for axis in axes]
-    cells = 1
-    for size in sizes:
-        cells *= size
+    cells = math.prod(sizes)
     if not 0 < cells <= min(MAX_TABLE_QUERIES, file.metadata.num_rows):
         raise ValueError("size")
-    rows = _numbered_rows(file, _whole(axes[0]["first"]), cells)
+    rows = some_rows(file, _whole(axes[0]["first"]) + np.arange(cells))
     numbers = [rows[name].combine_chunks().to_numpy() for name in NUMBERED]
     if set(numbers[0].tolist()) != {axes[0]["table"]} or not np.array_equal(
         numbers[1], np.arange(cells)
@@ -134,21 +133,18 @@ def _labelled_rows(
     return pa.table(columns | {k: rows[k] for k in rows.column_names if k not in _OWN})
 
 
-def _numbered_rows(file: pq.ParquetFile, first: int, count: int) -> pa.Table:
-    """Return some rows, reading no more than the row groups that hold them."""
-    sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-    ends = np.cumsum(sizes)
-    groups = [
-        k
-        for k, (end, size) in enumerate(zip(ends.tolist(), sizes, strict=True))
-        if end > first and end - size < first + count
-    ]
-    rows = file.read_row_groups(groups).slice(
-        first - int(ends[groups[0]] - sizes[groups[0]]), count
-    )
-    if rows.num_rows != count:
+def some_rows(file: pq.ParquetFile, rows: Ints, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return rows of rising numbers, reading no more than the row groups that hold them."""
+    parts, first = [], 0
+    for group in range(file.metadata.num_row_groups):
+        size = file.metadata.row_group(group).num_rows
+        inside = rows[(rows >= first) & (rows < first + size)] - first
+        if len(inside):
+            parts.append(file.read_row_group(group, columns=columns).take(pa.array(inside)))
+        first += size
+    if sum(part.num_rows for part in parts) != len(rows):
         raise ValueError("rows")
-    return rows
+    return pa.concat_tables(parts)
 
 
 def _attribute_columns(

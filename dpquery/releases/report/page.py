@@ -32,7 +32,7 @@ from dpquery.releases.statement import (
     weighted_words,
 )
 from dpquery.releases.tables.item_table import NOISY, VERY_NOISY
-from dpquery.releases.words import count, figure, level_text, percent, without_controls
+from dpquery.releases.words import count, figure, level_text, percent, sentence, without_controls
 from dpquery.spec.numbers import power
 from dpquery.untrusted.files import replace_file
 
@@ -450,7 +450,7 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
 def _error_charts(report: Report) -> str:
     if (fitted := report.manifest.fitted) is not None:
         biased = escape(BIASED.replace("**", ""))
-        return f"<p>{biased}</p><p>{escape(_sentence(error_words(fitted)))}</p>"
+        return f"<p>{biased}</p><p>{escape(sentence(error_words(fitted)))}</p>"
     charts, weighted = [], "weighted " * (report.manifest.privacy.weight is not None)
     for unit in dict.fromkeys(i.summed and i.summed.of for i in report.items):
         errors = [(i.title, i.rmse) for i in report.items if (i.summed and i.summed.of) == unit]
@@ -553,10 +553,6 @@ def _strategy(manifest: Manifest) -> str:
     queries = "every query" if manifest.answered is None else "every query of the release"
     measured = f"{queries} measured once" if run.selection_scale is None else chosen
     return f"{manifest.strategy.name}: {measured}, {count(run.relaxed_rows, 'relaxed row')}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _definitions(rows: Sequence[tuple[str, str]]) -> str:

@@ -18,7 +18,15 @@ from dpquery.releases.report.answers import ItemCells
 from dpquery.releases.report.derived import PERCENT_KINDS, DerivedReport
 from dpquery.releases.report.figures import ItemReport
 from dpquery.releases.report.pictures import Caption, Picture, picture_of
-from dpquery.releases.words import count, csv_text, level_text, percent, within, without_controls
+from dpquery.releases.words import (
+    count,
+    csv_text,
+    level_text,
+    percent,
+    sentence,
+    within,
+    without_controls,
+)
 
 LISTED_ROWS = 500  # of an item's table
 NAMED_COLUMNS = 60
@@ -119,7 +127,7 @@ def _article(
             f"{picture.html}</figure>"
         )
     )
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in notes)
+    said = "".join(f"<p>{escape(note)}</p>" for note in notes)
     names, rows, columns = files
     file = ", ".join(f"<code>{escape(name)}</code>" for name in names)
     named = ", ".join(f"<code>{escape(name)}</code>" for name in columns[:NAMED_COLUMNS])
@@ -151,7 +159,7 @@ def _said(item: ItemReport) -> list[str]:
         sentences.append("This release has no error bars: how far an answer is off is not known.")
     sentences += _published(item)
     if item.summed is not None:
-        sentences.append(f"{item.summed.words[:1].upper()}{item.summed.words[1:]}.")
+        sentences.append(sentence(item.summed.words))
     fixed = {d.name: d.texts[0] for d in cells.dimensions if len(d.texts) == 1}
     query = fixed.pop("query", "all of")
     if query != "all of":

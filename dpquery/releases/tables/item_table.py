@@ -40,6 +40,7 @@ from dpquery.releases.tables.labels import (
     attribute_columns,
     encoded,
     masked,
+    repeated_texts,
 )
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.sections import PUBLICATION_COLUMNS
@@ -494,8 +495,6 @@ def _flag_array(relative: Floats, stated: Ints | None) -> pa.Array:
 
 
 def _by_table(texts: Sequence[str], segments: Sequence[Segment]) -> pa.Array:
-    text_of_segment = [texts[segment.table] for segment in segments]
-    places = {text: place for place, text in enumerate(dict.fromkeys(text_of_segment))}
     counts = [segment.stop - segment.start for segment in segments]
-    numbers = np.array([places[text] for text in text_of_segment], dtype=int32)
-    return encoded(np.repeat(numbers, counts), pa.array(list(places), pa.string()))
+    places = np.repeat(np.arange(len(segments)), counts)
+    return repeated_texts([texts[segment.table] for segment in segments], places)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
-from dpquery.arrays import Bools, Numbers
+from dpquery.arrays import Bools, Ints, Numbers
 from dpquery.releases.tables.file_columns import LABEL
 from dpquery.spec.columns import Attribute, Bins, Boolean, Categorical, Dates, Domain, Integers
 from dpquery.spec.predicates import NO_RANGE, IdentitySet, PredicateSet, QueryLabels, total_label
@@ -290,6 +290,14 @@ class FilledColumn:
 def encoded(places: NDArray[int32], dictionary: pa.Array) -> pa.Array:
     """Return a column of labels: (m,) places in a dictionary, all of them inside it."""
     return pa.DictionaryArray.from_arrays(pa.array(places), dictionary, safe=False)
+
+
+def repeated_texts(texts: Sequence[str], places: Ints) -> pa.Array:
+    """Return a column of labels: of (m,) places in some texts, null at NO_RANGE."""
+    distinct = {text: k for k, text in enumerate(dict.fromkeys(texts))}
+    number_of = np.array([distinct[text] for text in texts], dtype=int32)
+    numbers = masked(number_of[places], places == NO_RANGE)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(list(distinct), pa.string()))
 
 
 def masked(values: Numbers, missing: Bools) -> pa.Array:

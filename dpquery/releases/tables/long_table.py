@@ -35,7 +35,14 @@ from dpquery.releases.tables.item_table import (
     table_text,
     with_thresholds,
 )
-from dpquery.releases.tables.labels import FIRST_RULES, ColumnRules, encoded, label_columns, masked
+from dpquery.releases.tables.labels import (
+    FIRST_RULES,
+    ColumnRules,
+    encoded,
+    label_columns,
+    masked,
+    repeated_texts,
+)
 from dpquery.spec.columns import Attribute, Dates, Domain, HierarchyLevel
 from dpquery.spec.predicates import NO_RANGE, PredicateSet
 from dpquery.spec.spec import DerivedItem, Item, MergedRows, Quantiles, Table
@@ -99,10 +106,12 @@ def axes_table(item: Item, domain: Domain) -> pa.Table:
     return pa.Table.from_arrays(
         [
             pa.array(table_of.astype(int32)),
-            _texts([table_text(table, domain) for table in item.tables], table_of),
-            _texts([query_text(table) if counted else "" for table in item.tables], table_of),
+            repeated_texts([table_text(table, domain) for table in item.tables], table_of),
+            repeated_texts(
+                [query_text(table) if counted else "" for table in item.tables], table_of
+            ),
             pa.array(first_of),
-            _texts([attribute.name for attribute in domain.attributes], attribute),
+            repeated_texts([attribute.name for attribute in domain.attributes], attribute),
             masked(labels.astype(int32), labels == NO_RANGE),
             pa.array(size),
             pa.array(stride),
@@ -186,13 +195,6 @@ def _numbers(segments: Sequence[Segment]) -> list[pa.Array]:
     cells: Ints = np.arange(int(lengths.sum()), dtype=int64)
     cells += np.repeat(start - begin, lengths)
     return [pa.array(np.repeat(table.astype(int32), lengths)), pa.array(cells)]
-
-
-def _texts(texts: Sequence[str], places: Ints) -> pa.Array:
-    distinct = {text: k for k, text in enumerate(dict.fromkeys(texts))}
-    number_of = np.array([distinct[text] for text in texts], dtype=int32)
-    numbers = masked(number_of[places], places == NO_RANGE)
-    return pa.DictionaryArray.from_arrays(numbers, pa.array(list(distinct), pa.string()))
 
 
 LOST = "lost in noise"
