@@ -17,7 +17,7 @@ from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached, Reached
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
 from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
-from dpquery.releases.report.derived import width_unit
+from dpquery.releases.report.answers import width_unit
 from dpquery.releases.report.figures import GOOD_COUNTS, GRADE_NAMES, GRADES
 from dpquery.releases.statement import sure_percent
 from dpquery.releases.words import (

@@ -38,7 +38,7 @@ from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.statement import guarantee_line
 from dpquery.releases.tables.long_table import DerivedTable
 from dpquery.spec.columns import Domain
-from dpquery.spec.parsing.later_queries import Questions, load_questions
+from dpquery.spec.parsing.read import Questions, load_questions
 from dpquery.spec.problems import Place, quoted
 from dpquery.spec.spec import DerivedItem, Difference, Item, Spec
 from dpquery.strategy.algebra.query_powers import total_of

@@ -47,24 +47,22 @@ from dpquery.plan_file.rehearsals import (
     default_settings,
 )
 from dpquery.planning.figures import SelectionAtBudget, planned
-from dpquery.planning.rehearsal.part import (
-    Errors,
-    WorkloadPart,
-    finished_in_time,
-    parts_of,
-    quick_part,
-    whole_of,
-)
 from dpquery.planning.rehearsal.populations import Proxy, populations_in_words, proxies_for
 from dpquery.planning.rehearsal.runs import (
+    Errors,
     LinearStage,
     Rehearsed,
     Stage,
+    WorkloadPart,
     errors_of,
+    finished_in_time,
     mean_and_spread,
+    parts_of,
+    quick_part,
     rehearse,
     rehearse_columns,
     search,
+    whole_of,
 )
 from dpquery.planning.report import PlanReport
 from dpquery.reconstruction.agreeing_tables import not_shrunk

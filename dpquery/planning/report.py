@@ -15,7 +15,7 @@ from dpquery.operators.blocks import Block, product
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan, PlannedSelection
 from dpquery.planning.figures import BudgetShares, Exchange, SelectionAtBudget, exchanges, prices
-from dpquery.planning.public_facts import check_facts, facts_words
+from dpquery.planning.search import check_facts, facts_words
 from dpquery.planning.targets import (
     DerivedReached,
     DerivedTargets,

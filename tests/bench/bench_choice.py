@@ -36,9 +36,8 @@ from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.planning.compare_mechanisms import PRIOR_MARGINS, ColumnRehearsal
 from dpquery.planning.figures import BudgetShares, planned, prices
-from dpquery.planning.rehearsal.part import whole_of
 from dpquery.planning.rehearsal.populations import Proxy, proxies_for
-from dpquery.planning.rehearsal.runs import Stage, rehearse
+from dpquery.planning.rehearsal.runs import Stage, rehearse, whole_of
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Spec
 from dpquery.strategy.search.select import Selection, select, unchecked

@@ -21,8 +21,7 @@ from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.reconstruction.relaxed import rows as relaxed_rows
 from dpquery.reconstruction.relaxed.rows import RelaxedRows, spread_evenly
 from dpquery.releases.folder.noisy_files import MeasurementLabel, values_digest, write_measurements
-from dpquery.spec.parsing.later_queries import load_questions
-from dpquery.spec.parsing.read import load_spec, parse
+from dpquery.spec.parsing.read import load_questions, load_spec, parse
 
 MORE = """\
 workload:

@@ -23,7 +23,7 @@ from dpquery.measurement.release_key import linear_key
 from dpquery.operators import compile as compiling
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import decode_strategy
-from dpquery.planning.public_facts import check_facts
+from dpquery.planning.search import check_facts
 from dpquery.releases.manifest import read_manifest
 from dpquery.releases.statement import statement
 from dpquery.spec.parsing.read import load_spec, parse

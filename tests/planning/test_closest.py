@@ -24,20 +24,21 @@ from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rehearsals import ON_DATA, Contender, PlannedClosest
 from dpquery.planning.compare_mechanisms import PRIOR_MARGINS, MechanismRequest
 from dpquery.planning.rehearsal import runs
-from dpquery.planning.rehearsal.part import (
-    PART_ATTRIBUTES,
-    Errors,
-    finished_in_time,
-    parts_of,
-    whole_of,
-)
 from dpquery.planning.rehearsal.populations import (
     POPULATIONS,
     AttributeTree,
     proxies_for,
     sample_prior,
 )
-from dpquery.planning.rehearsal.runs import LinearStage, rehearse_columns
+from dpquery.planning.rehearsal.runs import (
+    PART_ATTRIBUTES,
+    Errors,
+    LinearStage,
+    finished_in_time,
+    parts_of,
+    rehearse_columns,
+    whole_of,
+)
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.releases.words import figure
 from dpquery.spec.parsing.read import parse

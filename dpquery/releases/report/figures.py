@@ -27,8 +27,13 @@ from dpquery.releases.manifest_facts import (
     over_units,
     roundings,
 )
-from dpquery.releases.report.answers import ItemCells, read_cells
-from dpquery.releases.report.derived import DerivedReport, read_derived_item, width_text
+from dpquery.releases.report.answers import (
+    DerivedReport,
+    ItemCells,
+    read_cells,
+    read_derived_item,
+    width_text,
+)
 from dpquery.releases.report.numbered import Names
 from dpquery.releases.statement import error_words, guarantee_line
 from dpquery.releases.tables.item_table import ERRORS_SCHEMA, UNKNOWN_SCHEMA, lower_median

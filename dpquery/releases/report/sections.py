@@ -14,8 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from dpquery.releases.manifest_facts import amount_words
-from dpquery.releases.report.answers import ItemCells
-from dpquery.releases.report.derived import PERCENT_KINDS, DerivedReport
+from dpquery.releases.report.answers import PERCENT_KINDS, DerivedReport, ItemCells
 from dpquery.releases.report.figures import ItemReport
 from dpquery.releases.report.pictures import Caption, Picture, picture_of
 from dpquery.releases.words import (
