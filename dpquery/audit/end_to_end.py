@@ -302,7 +302,7 @@ def _estimates(releases: RepeatedReleases) -> Floats:
             solved[place] = np.pad(W[place] @ inverse, ((0, 0), (before, after)))
         first, before = first + blocks, before + len(part)
     C = np.concatenate(solved)
-    errors = noise.noise_std * np.sqrt((C**2).sum(axis=1))
+    errors = noise.law.std * np.sqrt((C**2).sum(axis=1))
     return np.stack([C @ releases.values[0].astype(np.float64), errors], axis=1)
 
 
@@ -338,7 +338,7 @@ def _law(planned: PlannedCase, values: Ints, what: str) -> Finding:
     """Test residuals against the noise distribution: all together, and in groups of rows."""
     law, groups = planned.noise.law, _groups(planned, values)
     p = combined([goodness_of_fit(group, law) for group in groups])
-    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / planned.noise.noise_std
+    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / planned.noise.law.std
     return Finding(
         planned.subject,
         f"{what} less exact follows the law, in every row"

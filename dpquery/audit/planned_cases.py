@@ -142,11 +142,6 @@ class ExpectedNoise:
     # of which they move to the other
     worst: tuple[Cell, ...]
 
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise in steps of the grid."""
-        return self.law.std
-
 
 def expected_noise(
     strategy: DenseStrategy,
@@ -165,7 +160,10 @@ def expected_noise(
     continuous noise where losses are added up as GDP, else discrete.
     """
     power, privacy = 1 if strategy.noise == "laplace" else 2, spec.privacy
-    norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
+    norms = {
+        cell: sum(rows.column_norm(cell, power) for rows in strategy.rows)
+        for cell in strategy.cells
+    }
     worst = max(norms, key=lambda cell: norms[cell])
     largest, records, moved = norms[worst], privacy.max_rows, 1
     pair: tuple[Cell, ...] = (worst,)
@@ -195,11 +193,6 @@ def expected_noise(
     rho = rho_of(float(epsilon), float(delta)) * float(share)
     scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
     return ExpectedNoise(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
-
-
-def column_norm(strategy: DenseStrategy, cell: Cell, power: int) -> int:
-    """Return the sum over all rows of |entry|^power of one column."""
-    return sum(rows.column_norm(cell, power) for rows in strategy.rows)
 
 
 def rho_of(epsilon: float, delta: float) -> float:
@@ -318,7 +311,10 @@ def cases(size: Size) -> Iterator[Case]:
 @lru_cache(maxsize=2 * len(CASES))
 def planned_case(case: Case, size: Size) -> PlannedCase:
     """Return a case with its plan, planned once for every run of the audit."""
-    content = _planned(case) if case.plan is None else case.plan
+    content = case.plan
+    if content is None:
+        with private_folder() as folder:
+            content = planned_in(folder, case.spec)
     _, spec = plan_and_spec(content, Path("dpquery.plan"))
     raw = json.loads(content)
     selections = (selection for selection in raw["selections"] if selection["noise"] == case.noise)
@@ -348,18 +344,17 @@ def planned_case(case: Case, size: Size) -> PlannedCase:
     return PlannedCase(case, spec, content, name, strategy, noise, squares=squares)
 
 
-def _planned(case: Case) -> bytes:
-    with private_folder() as folder:
-        spec_path, plan_path = folder / "workload.yaml", folder / "dpquery.plan"
-        spec_path.write_text(case.spec, encoding="utf-8")
-        plan_command.plan(
-            spec_path,
-            plan_path=plan_path,
-            ledger_path=folder / "state" / "ledger.db",
-            mechanism="linear",
-            time_limit=math.inf,
-        )
-        return plan_path.read_bytes()
+def planned_in(folder: Path, spec: str) -> bytes:
+    """Write a spec into a folder, and plan it there by a linear strategy."""
+    (folder / "workload.yaml").write_text(spec, encoding="utf-8")
+    plan_command.plan(
+        folder / "workload.yaml",
+        plan_path=folder / "dpquery.plan",
+        ledger_path=folder / "state" / "ledger.db",
+        mechanism="linear",
+        time_limit=math.inf,
+    )
+    return (folder / "dpquery.plan").read_bytes()
 
 
 @contextmanager

@@ -141,8 +141,7 @@ class TableLaw:
 
     def rate(self, rho: Fraction) -> float:
         """Return eta of a draw in a round that costs rho: (eta span)^2 / 8 is a tenth of it."""
-        moved = self.town.limit * (2 if self.town.replace else 1)
-        return math.sqrt(8 * rho / 10) / (2 * moved * max(WEIGHTS))
+        return math.sqrt(8 * rho / 10) / (2 * self.distance_move * max(WEIGHTS))
 
 
 @dataclass(frozen=True, eq=False)

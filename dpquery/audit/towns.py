@@ -9,7 +9,6 @@ on tables that the curator's counting made of a CSV file, with a public side tha
 the audit may choose what it answers.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,10 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.measurements import UnstoredParts, Watched, spent
-from dpquery.commands import plan as plan_command
+from dpquery.audit.planned_cases import planned_in
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.ledger.events import Event
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery
@@ -237,7 +235,6 @@ class Bench:
     def of(cls, town: Town, folder: Path, *, start: Sequence[Ints] | None = None) -> "Bench":
         """Set a town up in a folder: its spec and the files of its two neighbours."""
         folder.mkdir(parents=True)
-        (folder / "workload.yaml").write_text(town.spec)
         (folder / "data.csv").write_text(csv_of(town.rows))
         (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
         spec = parse(town.spec, name="workload.yaml", files={})
@@ -269,19 +266,14 @@ class Bench:
         )
         return [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(number)]
 
-    def plan(self, plan_path: Path, ledger_path: Path) -> None:
+    def plan(self) -> None:
         """Plan, and put the mechanism into the plan as if it had been rehearsed."""
-        plan_command.plan(
-            self.folder / "workload.yaml",
-            plan_path=plan_path,
-            ledger_path=ledger_path,
-            mechanism="linear",
-            time_limit=math.inf,
-        )
+        content = planned_in(self.folder, self.town.spec)
         planned: PlannedFit = PlannedAdaptive(**vars(REHEARSED), tables=3, rounds=1)
         if isinstance(self.query.rounds, RapRounds):
             planned = PlannedRap(**vars(REHEARSED), settings=self.town.settings)
-        plan_path.write_bytes(write_plan(read_plan(plan_path.read_bytes()).with_fit(planned)))
+        plan = read_plan(content).with_fit(planned)
+        (self.folder / "dpquery.plan").write_bytes(write_plan(plan))
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,8 +298,8 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
     folder, ledger_path = bench.folder, bench.folder / "state" / "ledger.db"
     plan_path, out = folder / "dpquery.plan", folder / f"release-{number}"
     if not plan_path.exists():
-        bench.plan(plan_path, ledger_path)
-    earlier, data = _history(ledger_path), Watched.of(folder / "data.csv", ledger_path)
+        bench.plan()
+    data = Watched.of(folder / "data.csv", ledger_path)
     spent_before = spent(ledger_path)
     report = release_command.release(
         data,
@@ -323,7 +315,7 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
         events, name = ledger.history(), report.spec.dataset.id
         units = [
             int(str(event.fields["units"]))
-            for event in events[len(earlier) :]
+            for event in events
             if event.kind == "reserve" and event.fields["key"] == key
         ]
         unit = unit_of(report.spec.privacy)
@@ -340,11 +332,3 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
         len(units),
         whole,
     )
-
-
-def _history(ledger_path: Path) -> list[Event]:
-    """Return what is durable in the ledger, by a new connection."""
-    if not ledger_path.exists():
-        return []
-    with Ledger.open(ledger_path, create=False) as ledger:
-        return ledger.history()

@@ -550,17 +550,13 @@ def check_command(
     show(PRIVATE)
     with data_at(data) as located, shown_progress():
         checked = check([Path(place) for place in located], spec)
-    print_grids([left_out_grid(checked, _name(data)), *check_grids(checked)])
+    name = data[0] + f" and {len(data) - 1} more" * bool(data[1:])
+    print_grids([left_out_grid(checked, name), *check_grids(checked)])
     lines = to_paste(checked, str(spec))
     if lines:
         show("\n".join(lines))
     if not checked.as_declared:
         raise typer.Exit(1)
-
-
-def _name(data: list[str]) -> str:
-    """Return what the data are called."""
-    return str(data[0]) + (f" and {len(data) - 1} more" if len(data) > 1 else "")
 
 
 def package_command(

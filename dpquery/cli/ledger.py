@@ -21,7 +21,7 @@ def status(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = Fa
     with _open_ledger(ledger) as opened:
         statuses = opened.status()
     if as_json:
-        print_json(summary.status_json(statuses))
+        print_json([summary.status_json(status) for status in statuses])
     else:
         print_grids(summary.status_grids(statuses, exact=exact))
     say(f"ledger: {ledger_path(ledger)}")

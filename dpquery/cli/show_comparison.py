@@ -313,21 +313,16 @@ def _spread(runs: int, spread: float) -> str:
 
 def rehearsals_json(report: PlanReport) -> dict[str, object]:
     """Return what was rehearsed, in counts: nothing where nothing was."""
-    rehearsed: dict[str, object] = {}
-    closest, rap, adaptive = report.plan.closest, report.plan.relaxed, report.plan.adaptive
-    if closest is not None:
-        lines = [vars(contender) for contender in closest.contenders]
-        rehearsed["closest"] = vars(closest) | _guarantee(closest) | {"contenders": lines}
-    if rap is not None:
-        settings = {"settings": vars(rap.settings)}
-        rehearsed["rap"] = vars(rap) | _guarantee(rap) | settings
-    if adaptive is not None:
-        rehearsed["adaptive"] = vars(adaptive) | _guarantee(adaptive)
+    plan, rehearsed = report.plan, dict[str, object]()
+    for key, one in (("closest", plan.closest), ("rap", plan.relaxed), ("adaptive", plan.adaptive)):
+        if one is not None:
+            figures = vars(one) | {"epsilon": float(one.epsilon), "delta": float(one.delta)}
+            if isinstance(one, PlannedClosest):
+                figures["contenders"] = [vars(contender) for contender in one.contenders]
+            elif isinstance(one, PlannedRap):
+                figures["settings"] = vars(one.settings)
+            rehearsed[key] = figures
     return rehearsed
-
-
-def _guarantee(rehearsed: PlannedClosest | PlannedFit) -> dict[str, object]:
-    return {"epsilon": float(rehearsed.epsilon), "delta": float(rehearsed.delta)}
 
 
 _NONE = (0, math.nan, math.nan)  # queries and errors of an item that a plan does not have
@@ -444,9 +439,6 @@ def domain_grid(spec: Spec) -> Grid:
             notes.append(f"dates of {column.name} are read as {example}; `format` says so")
             if not column.kind.format.text:
                 notes.append(f"times of {column.name} with a zone count on the day of that zone")
-    if spec.privacy.person is not None:
-        are = "is" if spec.privacy.max_rows == 1 else "are"
-        notes.append(f"at most {spec.privacy.max_rows} of a person's rows {are} counted")
     for attribute in spec.domain.attributes:
         if not attribute.in_data:
             most = attribute.label(attribute.length - 2)

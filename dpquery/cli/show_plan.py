@@ -14,7 +14,7 @@ from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
-from dpquery.planning.targets import DerivedReached, Reached
+from dpquery.planning.targets import DerivedReached
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
 from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
 from dpquery.releases.report.answers import width_unit
@@ -473,7 +473,6 @@ def ratio_to_bound(priced: SelectionAtBudget, candidate: CandidateFigures) -> fl
 
 
 def _target_grid(report: PlanReport) -> Grid:
-    targets: list[Reached | DerivedReached] = [*report.reached, *report.derived]
     rows = tuple(
         (
             reached.target.item,
@@ -482,7 +481,7 @@ def _target_grid(report: PlanReport) -> Grid:
             figure(reached.target.at_most),
             "met" if reached.met else "not met",
         )
-        for reached in targets
+        for reached in (*report.reached, *report.derived)
     )
     noise = report.priced[0].selection.noise.capitalize()
     title = f"targets, with {noise} noise at {guarantee_text(report)}"

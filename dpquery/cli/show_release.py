@@ -204,17 +204,13 @@ def _unfinished(statuses: Sequence[Status]) -> list[Grid]:
     return [Grid("charged and never finished", ("dataset", "to give it up"), rows, notes)]
 
 
-def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
-    """Return the datasets' accounts as JSON values; amounts are exact decimal text.
+def status_json(status: Status) -> dict[str, object]:
+    """Return a dataset's account as JSON values; amounts are exact decimal text.
 
     `left` is never below 0. `sums` has what each sum that can admit a release is of; `decides` is
     what the one with less spent is counted in. `epsilon_left` is at the cap's delta, and like
     `more_like_the_last` it is what dataset and parent both have room for.
     """
-    return [_status_json(status) for status in statuses]
-
-
-def _status_json(status: Status) -> dict[str, object]:
     account, left = status.account, status.funds.epsilon_left
     sums = [
         {

@@ -34,7 +34,7 @@ from dpquery.cli.show_release import room_json
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
-from dpquery.planning.targets import DerivedReached
+from dpquery.planning.targets import Reached
 from dpquery.releases.budget_words import delta_words
 from dpquery.releases.manifest_facts import SummedFacts, summed_facts
 from dpquery.releases.words import count, figure, rows_counted
@@ -194,11 +194,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
         "objective": "targets" if report.plan.targets else report.plan.objective,
         **({} if report.total is None else {"total": {"std_error": report.total}}),
         "selections": [_priced_json(priced, report) for priced in report.priced],
-        "targets": [
-            vars(reached.target) | {"reached": reached.figure, "met": reached.met}
-            for reached in report.reached
-        ]
-        + [_derived_json(reached) for reached in report.derived],
+        "targets": [_target_json(reached) for reached in (*report.reached, *report.derived)],
         **({"derived_targets": list(report.derived_words)} if report.derived else {}),
         "least_epsilons": [
             {"noise": needed.noise, "epsilon": float(needed.epsilon), "budget_share": needed.share}
@@ -228,14 +224,10 @@ def plan_json(report: PlanReport) -> dict[str, object]:
     }
 
 
-def _derived_json(reached: DerivedReached) -> dict[str, object]:
-    return vars(reached.target) | {
-        "reached": None if math.isinf(reached.figure) else reached.figure,
-        "met": reached.met,
-        "rows": reached.rows,
-        "lost": reached.lost,
-        "unknown": reached.unknown,
-    }
+def _target_json(reached: Reached) -> dict[str, object]:
+    figure = None if math.isinf(reached.figure) else reached.figure
+    of_rows = {name: n for name, n in vars(reached).items() if name not in ("target", "figure")}
+    return vars(reached.target) | {"reached": figure, "met": reached.met} | of_rows
 
 
 def _says_all(candidate: CandidateFigures) -> bool:

@@ -153,9 +153,7 @@ def plan(
     earlier = None if new_dataset else partial(planned_before, Path(spec_path).name, out)
     with _ledger_to_ask(ledger, None if new_dataset else spec, dry_run=dry_run) as asked:
         funds = _would_register(asked, spec, counted, change=change_cap, earlier=earlier)
-    gaussian = spec.privacy.delta > 0 and spec.budget.counted != "pure"  # can be charged
-    noises: tuple[Noise, ...] = ("laplace", *(("gaussian",) if gaussian else ()))
-    at_epsilon, narrowed = shown or Fraction(1), at_delta and not search_both
+    noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     flaw_of = solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta)
     reach = Rivals(spec, compiled, funds, at_epsilon, at_delta, not shown) if narrowed else None
     search = PlanSearch(spec, compiled, noises, minimised, seed, time_limit, jobs, flaw_of, reach)
@@ -318,3 +316,9 @@ def _register(ledger_path: Path, spec: Spec, *, change: bool) -> tuple[str, ...]
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change else ledger.register
         return put_on_record(spec.dataset.id, cap, parent=parent)
+
+
+def _noises(spec: Spec) -> tuple[Noise, ...]:
+    """Return both kinds where there is a delta and the cap can be charged for Gaussian noise."""
+    both = spec.privacy.delta > 0 and spec.budget.counted != "pure"
+    return ("laplace", "gaussian") if both else ("laplace",)

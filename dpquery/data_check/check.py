@@ -15,7 +15,6 @@ from dpquery.data_check.findings import (
     PersonTally,
     Records,
     WeightTally,
-    columns_of,
 )
 from dpquery.data_check.layout import guessed_layout, malformed_lines
 from dpquery.data_check.records import FileRecords, RepeatedSources, RowOrder, tried_layout
@@ -53,7 +52,12 @@ def check(data: Data, spec_path: Path) -> DataCheck:
 
 def _records(file: FileRecords, spec: Spec) -> Records:
     """Return what the records hold, read and coded as a release does."""
-    tallies = columns_of(spec.domain.in_data, file.columns, spec.file.decimal)
+    tallies = [
+        ColumnTally(attribute, column, spec.file.decimal)
+        for attribute in spec.domain.in_data
+        for column in attribute.columns
+        if column.name in file.columns
+    ]
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally(spec.file.decimal)
     weight, weights = spec.privacy.weight, None

@@ -7,7 +7,7 @@ import heapq
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,10 +102,7 @@ def _loose(name: bytes, decimal: str) -> bytes:
         text = name.decode()
     except UnicodeDecodeError:
         return name
-    for change in (
-        *_CHANGES.values(),
-        *_CHANGES.values(),
-    ):  # one may bring about what another takes
+    for change in 2 * [*_CHANGES.values()]:  # one may bring about what another takes
         text = change(text)
     return name_of(text.encode(), decimal)
 
@@ -548,15 +545,3 @@ def _identity(person: bytes) -> bytes:
 def readable(text: bytes) -> str:
     """Return the text of a field; bytes that are no UTF-8 stand as half characters."""
     return text.decode("utf-8", "surrogateescape")
-
-
-def columns_of(
-    attributes: Iterable[Attribute], present: Collection[str], decimal: str
-) -> list[ColumnTally]:
-    """Return a tally for each declared column that can be read."""
-    return [
-        ColumnTally(attribute, column, decimal)
-        for attribute in attributes
-        for column in attribute.columns
-        if column.name in present
-    ]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dpquery.exceptions import BudgetExceededError, DataError
 from dpquery.limits import MAX_STATE_BYTES, RECORD_BITS
 from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
-from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.counting.exact_answers import Tables, exact_answers
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.sources import ColumnsError
 from dpquery.measurement.counting.tabulate import (
@@ -36,7 +36,6 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise, Calibration, calibration
 from dpquery.measurement.noise.exact_noise import check_libraries, draw, source
-from dpquery.measurement.query import Query, Tables
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.compile import CompiledSpec
 from dpquery.progress import report_progress
@@ -44,6 +43,17 @@ from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.strategy import Strategy
 
+if TYPE_CHECKING:
+    from dpquery.measurement.rounds.queries import RapRounds
+    from dpquery.measurement.rounds.query import RoundsQuery
+    from dpquery.measurement.rounds.tables import TableRounds
+
+Query: TypeAlias = "LinearQuery | RoundsQuery[RapRounds] | RoundsQuery[TableRounds]"
+"""All that is measured and charged together; every part of it is public.
+
+Privacy: its guarantee holds for the noisy values of all its steps. Whatever is computed from noisy
+values before the commit is computed from values that are in the draft.
+"""
 _Counts = TypeVar("_Counts")
 
 
@@ -144,11 +154,11 @@ class LinearQuery:
 
 def measure(
     data: Data,
-    query: Query | Discovery,
+    query: "Query | Discovery",
     *,
     ledger: Ledger,
     memory: int = MAX_STATE_BYTES,
-    others: Iterable[Query] = (),
+    others: "Iterable[Query]" = (),
 ) -> StoredMeasurement:
     """Return the noisy measurement of a query, charging the ledger before the data is read.
 
@@ -213,14 +223,14 @@ def measure(
         return measurement
 
 
-def _told_of(query: Query | Discovery) -> dict[str, JSON]:
+def _told_of(query: "Query | Discovery") -> dict[str, JSON]:
     """Return what the ledger keeps of a query beside its price: public facts."""
     if isinstance(query, Discovery):
         return {"discover": query.column}
     return {"release": query.release}
 
 
-def _check_before_charge(data: Data, query: Query | Discovery) -> None:
+def _check_before_charge(data: Data, query: "Query | Discovery") -> None:
     """Check headers and sizes; DataError says that nothing was charged."""
     try:
         if isinstance(query, Discovery):
@@ -252,7 +262,7 @@ def _charged(count: Callable[[], _Counts]) -> _Counts:
     )
 
 
-def _price(query: Query | Discovery, ledger: Ledger, guarantee: Guarantee) -> Price:
+def _price(query: "Query | Discovery", ledger: Ledger, guarantee: Guarantee) -> Price:
     """Return the price of a query; PlanConflictError if the record disagrees with its spec."""
     dataset, unit = query.spec.dataset, unit_of(query.spec.privacy)
     parent = None if dataset.parent is None else dataset.parent.id
@@ -262,7 +272,7 @@ def _price(query: Query | Discovery, ledger: Ledger, guarantee: Guarantee) -> Pr
 
 @contextmanager
 def _told_what_fits(
-    query: Query | Discovery, others: Iterable[Query], ledger: Ledger
+    query: "Query | Discovery", others: "Iterable[Query]", ledger: Ledger
 ) -> Iterator[None]:
     """Add to a refusal the largest epsilons that would still be accepted, and how to ask for them.
 
@@ -286,12 +296,12 @@ def _told_what_fits(
         raise BudgetExceededError(message, exactly=refusal.exactly) from None
 
 
-def _options(query: Query | Discovery, epsilon: Fraction) -> str:
+def _options(query: "Query | Discovery", epsilon: Fraction) -> str:
     delta = f"--delta {delta_text(query.delta)} " if isinstance(query, Discovery) else ""
     return f"--epsilon {epsilon_text(epsilon)} {delta}{query.option}"
 
 
-def _room(query: Query | Discovery, funds: Funds, ledger: Ledger) -> Room | None:
+def _room(query: "Query | Discovery", funds: Funds, ledger: Ledger) -> Room | None:
     def price_at(epsilon: Fraction) -> Price:
         return _price(query, ledger, query.guarantee_at(epsilon))
 

@@ -16,11 +16,10 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
-from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.curator import LinearQuery, Query
 from dpquery.measurement.ledger.caps import declared_funds
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.measurement.query import Query
 from dpquery.mechanisms.content import (
     KnownTables,
     ReleaseContent,

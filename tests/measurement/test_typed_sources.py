@@ -34,7 +34,7 @@ from specs import (
 )
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import column_codes
+from dpquery.measurement.counting import column_codes, sources
 from dpquery.measurement.counting.sources import batch_of
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting

@@ -8,6 +8,7 @@ with the weight is computed in two parts. The path depends on the strategy alone
 """
 
 import math
+from collections.abc import MutableMapping
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -19,8 +20,11 @@ from dpquery.limits import RECORD_BITS
 from dpquery.operators.blocks import PIECE
 from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.factors import Ones
+from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
 
+Tables = MutableMapping[Subset, Ints]
+"""The true marginals over attribute subsets: confidential, one axis an attribute."""
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
 _LEAST_DIGIT = 24  # bits
 

@@ -12,10 +12,9 @@ from dpquery.arrays import Ints
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.accounting import guarantee as guarantee_of
-from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.counting.exact_answers import Tables, exact_answers
 from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.noise.exact_noise import source
-from dpquery.measurement.query import Tables
 from dpquery.measurement.release_key import rounds_key
 from dpquery.measurement.rounds.chance import ExactChance
 from dpquery.measurement.rounds.queries import RapRounds
