@@ -33,7 +33,6 @@ from dpquery.measurement.accounting import (
     price_of,
     unit_kind,
 )
-from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise.calibration import Moves, laplace_rho, laplace_squared_mu
@@ -162,7 +161,7 @@ def _accepted(
     releases: Sequence[Guarantee], counted: Accounting, *, with_parent: bool
 ) -> list[bool]:
     cap, accepted = _cap(counted, *_PROMISE), []
-    parent = ParentCap("all", replace(cap, unit=unit_kind(cap.unit))) if with_parent else None
+    parent = Account("all", replace(cap, unit=unit_kind(cap.unit))) if with_parent else None
     datasets = ("first", "second") if with_parent else ("first",)
     with (
         private_folder() as folder,

@@ -194,7 +194,6 @@ def discover(
         cap, parent = budget_cap(spec.budget, spec.privacy), parent_cap(spec.dataset, spec.privacy)
         before = partial(planned_before, as_path(spec_path).name, Path(PLAN_PATH))
         earlier = None if new_dataset else before
-        put_on_record = ledger.change_cap if change_cap else ledger.register
         ledger.check_registration(
             spec.dataset.id, cap, parent=parent, changes=change_cap, earlier=earlier
         )
@@ -203,7 +202,7 @@ def discover(
             _check_new(query, file)
         for words in large_delta(query.delta, spec):
             warnings.warn(words, LargeDeltaWarning, stacklevel=2)
-        new = put_on_record(spec.dataset.id, cap, parent=parent)
+        new = ledger.register(spec.dataset.id, cap, parent=parent, changes=change_cap)
         measured = measure(located, query, ledger=ledger)
         funds = ledger.funds(spec.dataset.id)
     room = funds.room_like(query.guarantee_at, epsilon=query.epsilon)

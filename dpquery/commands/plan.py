@@ -314,8 +314,7 @@ def _register(ledger_path: Path, spec: Spec, *, change: bool) -> tuple[str, ...]
     cap = accounting.budget_cap(spec.budget, spec.privacy)
     parent = parent_cap(spec.dataset, spec.privacy)
     with Ledger.open(ledger_path, create=True) as ledger:
-        put_on_record = ledger.change_cap if change else ledger.register
-        return put_on_record(spec.dataset.id, cap, parent=parent)
+        return ledger.register(spec.dataset.id, cap, parent=parent, changes=change)
 
 
 def _noises(spec: Spec) -> tuple[Noise, ...]:

@@ -44,9 +44,11 @@ from dpquery.reconstruction.checks import FactTest, flaw_of, tested_facts
 from dpquery.reconstruction.columns import (
     BEST_GUESS,
     FAR_LESS,
+    OF_ESTIMATES,
     ColumnName,
     ExtraColumn,
     ExtraColumns,
+    below_zero,
     check_columns,
     extra_columns,
     query_structure,
@@ -55,8 +57,8 @@ from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
     MAX_KEPT_NUMBERS,
     Measured,
-    NoisyValues,
     TableAnswers,
+    noisy_values,
     table_answers,
 )
 from dpquery.reconstruction.sampling import SamplingErrors
@@ -77,7 +79,7 @@ def measured_values(strategy: Strategy, noise: CalibratedNoise, values: Ints) ->
     return [
         Measured(
             strategy,
-            NoisyValues(part, strategy.sizes, shift=one.shift, step=one.step),
+            noisy_values(part, strategy.sizes, shift=one.shift, step=one.step),
             one.noise_std,
         )
         for one, part in zip(noise.all, np.split(values, len(noise.all)), strict=True)
@@ -332,9 +334,10 @@ class LinearAnswers:
 
     @cached_property
     def fitted_facts(self) -> FittedFacts:
-        """What the manifest says of columns that are fitted to all tables."""
+        """What the manifest says of extra columns beside what they mean."""
         shrunk, agreeing = self.extra.shrunk, self.extra.agreeing
-        reasons: dict[ColumnName, dict[str, str]] = {}
+        negative = self._reasons(lambda table, _: below_zero(table))
+        reasons: dict[ColumnName, dict[str, str]] = dict.fromkeys(OF_ESTIMATES, negative)
         if shrunk is not None:
             of_shrunk = self._reasons(lambda _, place: shrunk.scope.reasons[place])
             reasons["shrunk"] = reasons["averaged"] = of_shrunk
@@ -357,7 +360,7 @@ class LinearAnswers:
             at = self.positions[place]
             return "" if sampling is None else sampling.missing(blocks[place], at)
 
-        manifest = with_extra(manifest, self.spec, self.extra.columns, self.fitted_facts)
+        manifest = with_extra(manifest, self.extra.columns, self.fitted_facts)
         return with_sampling(manifest, self._reasons(missing))
 
     def _reasons(self, reason_of: Callable[[Table, int], str]) -> dict[str, str]:

@@ -251,9 +251,6 @@ def node_weights(values: Floats) -> Floats:
     return np.asarray(np.linalg.solve(powers, values[..., None])[..., 0])
 
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 SplitFactor = tuple[float, float]
 """(a, b) stands for the matrix a 11' + b F of a factor F."""
 SignedTerms = tuple[tuple[int, tuple[bool, ...]], ...]

@@ -277,9 +277,6 @@ def gram_of_classes(workload: Workload, classes: CellClasses) -> Floats:
     return V
 
 
-# ruff: noqa: D102 (a method of a base class is described there)
-
-
 def queries_of_classes(workload: Workload, classes: CellClasses) -> Ints:
     """Return all queries of a workload over classes of cells, and the total: (q + 1, classes).
 
@@ -488,9 +485,6 @@ class OrbitRows(Factor):
             int(np.abs(core).max(initial=0)) * math.prod(n - 1 for n in self.within(b))
             for b, core in self.cores.items()
         )
-
-
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 PROBED_ROWS = 1 << 22  # of a factor: one with more is taken to tell all codes apart

@@ -14,9 +14,6 @@ import scipy.sparse as sp
 
 from dpquery.arrays import Floats, Ints, Numbers
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 ROW_CHUNK = 1 << 22  # entries of a dense chunk of rows: 32 MB of float64
 
 
@@ -392,9 +389,6 @@ class Groups(Factor):
         return self.row_sums
 
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 class Valued(Factor):
     """F diag(v): row i adds up the whole numbers v of the codes that meet predicate i."""
 
@@ -466,9 +460,6 @@ def counts_records(factor: Factor) -> bool:
         return True
     whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs <= 1
     return whole and int(factor.column_norms(1).sum()) == int(factor.row_sums.sum())
-
-
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 class Weighted(Factor):

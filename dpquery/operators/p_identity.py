@@ -12,8 +12,6 @@ from dpquery.operators.factors import ROW_CHUNK, Factor
 from dpquery.operators.gram import Matrix, array_of, restricted, times
 from dpquery.operators.ranges import OrderedInverse
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 
 class PIdentity(Factor):
     """A diagonal on top of a few dense rows: [diag(d); B], the shape of a p-Identity strategy.

@@ -17,9 +17,6 @@ from dpquery.operators.factors import (
     absolute_power,
 )
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 CACHED = 1 << 16  # entries of a chunk of rows that is gone through again and again
 
 

@@ -250,9 +250,6 @@ class TreeInverse(OrderedInverse):
         return np.asarray(total + np.where(left == right, 0.0, mass[right] * tail**2))
 
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 class Tree(Factor):
     """The sums of nested blocks times their weights, the codes first; a weight of 0 has no row.
 
@@ -398,9 +395,6 @@ def _check(parents: Sequence[Ints], weights: Sequence[Numbers]) -> None:
         raise ValueError("a code without a weight is not told from its neighbours")
     if any(level.min() < 0 for level in weights):
         raise ValueError("a negative weight of a block")
-
-
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 class Hierarchy(Factor):

@@ -252,21 +252,23 @@ class AgreeingTables:
         linked = [block.attributes for block in blocks]
         linked += [rows.block.attributes for rows in strategy.measurements]
         together = attributes_together(strategy.shape, linked)
-        self._joint: dict[Block, JointCounts] = {}
+        fits: dict[Block, JointCounts | _TablesApart] = {}
         lone: set[Block] = set()
         for attributes in [*together, ()]:
             asked = [block for block in blocks if _within(block, attributes)]
             joint = JointCounts(measured, attributes, asked)
             if joint.fits:
-                self._joint |= dict.fromkeys(asked, joint)
+                fits |= dict.fromkeys(asked, joint)
             if len({(block.attributes, _keys(block)) for block in asked}) == 1:
                 lone |= set(asked)
         self._lone = frozenset(lone)
-        beyond = [block for block in blocks if block not in self._joint]
-        self._tables_apart = _TablesApart(measured, beyond, steps)
-        apart = dict(zip(beyond, self._tables_apart.scope.reasons, strict=True))
+        beyond = [block for block in blocks if block not in fits]
+        tables_apart = _TablesApart(measured, beyond, steps)
+        fits |= dict.fromkeys(beyond, tables_apart)
+        apart = dict(zip(beyond, tables_apart.scope.reasons, strict=True))
         self.reasons = tuple(_sums(block) or apart.get(block, "") for block in blocks)
-        self._refused = {block for block, why in zip(blocks, self.reasons, strict=True) if why}
+        refused = {block for block, why in zip(blocks, self.reasons, strict=True) if why}
+        self._fits = {block: fit for block, fit in fits.items() if block not in refused}
 
     def alone(self, block: Block) -> bool:
         """Return whether no other table shares an attribute with a block."""
@@ -274,19 +276,13 @@ class AgreeingTables:
 
     def answer(self, block: Block) -> Floats | None:
         """Return the answers of a block, of shape block.row_shape; None where it has none."""
-        if block in self._refused:
-            return None
-        if block in self._joint:
-            return self._joint[block].answer(block)
-        return self._tables_apart.answer(block)
+        fit = self._fits.get(block)
+        return None if fit is None else fit.answer(block)
 
     def whole_numbers(self, block: Block) -> Ints | None:
         """Return the same in whole numbers that add up; int64."""
-        if block in self._refused:
-            return None
-        if block in self._joint:
-            return self._joint[block].whole_numbers(block)
-        return self._tables_apart.whole_numbers(block)
+        fit = self._fits.get(block)
+        return None if fit is None else fit.whole_numbers(block)
 
 
 class _TablesApart:
@@ -313,7 +309,6 @@ class _TablesApart:
 
         self.scope: FittableTables = fittable_tables(strategy, blocks, refusal)
         self._measured = measured
-        self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
         self._whole: dict[tuple[int, ...], Ints] = {}
 
     def answer(self, block: Block) -> Floats:

@@ -19,7 +19,7 @@ squares of n of them, the law where every fact was measured by one value ([MATH]
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,32 +45,6 @@ MOST_RECORDS = 1 << 22  # in each of them: some 10^9 records in all
 ON_DEMAND = 1 << 23  # measured rows above which noise is drawn for those that are looked at
 KEPT_VALUES = 1 << 24  # numbers of all measurements that are kept
 _PLACE_BITS = 64  # of a seed that goes with a measurement
-
-
-class OnDemand(MeasuredValues):
-    """The values of every measurement, each worked out when it is looked at.
-
-    Of a strategy of very many tables some are tried, and what is measured of the others is not
-    looked at, or once. Values are kept as far as there is room; later ones are worked out again.
-    """
-
-    def __init__(self, count: int, values: Callable[[int], Floats]) -> None:
-        """Take the number of measurements, and what gives those of one by its place, every time."""
-        self._count, self._give, self._room = count, values, KEPT_VALUES
-        self._kept: dict[int, Floats] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def values_of(self, place: int) -> Floats:
-        """Return the values of one measurement."""
-        if place in self._kept:
-            return self._kept[place]
-        values = self._give(place)
-        if values.size <= self._room:
-            self._room -= values.size
-            self._kept[place] = values
-        return values
 
 
 class Probes:
@@ -102,8 +76,10 @@ class Probes:
         if sum(self._rows) <= ON_DEMAND:
             return [std * self._rng.normal(size=size) for size in self._rows]
         seed = int(self._rng.integers(1 << 63)) << _PLACE_BITS
-        return OnDemand(
-            len(self._rows), lambda k: std * public_generator(seed + k).normal(size=self._rows[k])
+        return MeasuredValues(
+            len(self._rows),
+            lambda k: std * public_generator(seed + k).normal(size=self._rows[k]),
+            room=KEPT_VALUES,
         )
 
     def sample(self, blocks: Sequence[tuple[int, Block]], *, answers: int, most: int) -> list[int]:
@@ -205,7 +181,9 @@ class _Check:
         Units are the most that one record adds to an answer of each block that is looked at.
         """
         measurements = self.strategy.measurements
-        exact = OnDemand(len(measurements), lambda k: self._exact(measurements[k]))
+        exact = MeasuredValues(
+            len(measurements), lambda k: self._exact(measurements[k]), room=KEPT_VALUES
+        )
         invisible, worst = LEAST_BIAS * float(self.probes.counts.sum()), 0.0
         answered = zip(self._answers(exact), self.checked, self.std, units, strict=True)
         for answers, (block, _), std, unit in answered:

@@ -54,7 +54,6 @@ class StackedSets:
     """
 
     def __init__(self, shape: Sizes, sets: Iterable[Subset]) -> None:
-        """Take the sizes of all attributes, and sets whose subsets are added."""
         closed = {subset for attributes in sets for subset in subsets_of(attributes)}
         self.shape = shape
         self.groups: dict[Sizes, list[Subset]] = {}

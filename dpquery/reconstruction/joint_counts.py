@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.limits import MAX_JOINT_COUNT_WORK, MAX_JOINT_COUNTS
@@ -260,21 +262,12 @@ def attributes_together(shape: Sequence[int], sets: Iterable[Sequence[int]]) -> 
     >>> attributes_together((3, 2, 4, 5), [(0, 1), (1, 2), (3,)])
     [(0, 1, 2), (3,)]
     """
-    leader = list(range(len(shape)))
-
-    def leading(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = leader[leader[i]]
-            i = leader[i]
-        return i
-
-    used: set[int] = set()
-    for each in sets:
-        wide = [i for i in each if shape[i] > 1]
-        used |= set(wide)
-        for i in wide[1:]:
-            leader[leading(i)] = leading(wide[0])
+    sets = [[i for i in each if shape[i] > 1] for each in sets]
+    links = [(wide[0], i) for wide in sets for i in wide]
+    first, second = np.array(links, dtype=np.int64).reshape(-1, 2).T
+    graph = sp.coo_array((np.ones(len(links)), (first, second)), shape=(len(shape), len(shape)))
+    _, label = connected_components(graph, directed=False)
     groups: dict[int, list[int]] = {}
-    for i in sorted(used):
-        groups.setdefault(leading(i), []).append(i)
+    for i in sorted({i for wide in sets for i in wide}):
+        groups.setdefault(int(label[i]), []).append(i)
     return sorted(tuple(group) for group in groups.values())

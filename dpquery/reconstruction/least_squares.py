@@ -359,12 +359,23 @@ class Measured:
         return np.asarray(self.strategy.covariances(pairs) * self.noise_std**2)
 
 
-class MeasuredValues(Sequence[Floats], ABC):
-    """The values of each measurement, known by its place."""
+class MeasuredValues(Sequence[Floats]):
+    """The values of each measurement, worked out when they are looked at.
 
-    @abstractmethod
-    def values_of(self, place: int) -> Floats:
-        """Return the values of one measurement; `place` is from 0 on."""
+    Of a strategy of very many tables some are tried, and what is measured of the others is not
+    looked at, or once. Values are kept as far as there is room; later ones are worked out again.
+    """
+
+    def __init__(self, count: int, values: Callable[[int], Floats], *, room: int = 0) -> None:
+        """Take the number of measurements, and what gives those of one by its place, every time.
+
+        At most so many numbers are kept as there is room for.
+        """
+        self._count, self._values, self._room = count, values, room
+        self._kept: dict[int, Floats] = {}
+
+    def __len__(self) -> int:
+        return self._count
 
     @overload
     def __getitem__(self, place: int) -> Floats: ...
@@ -374,7 +385,35 @@ class MeasuredValues(Sequence[Floats], ABC):
         """Return the values of one measurement, or of several."""
         if isinstance(place, slice):
             return [self[k] for k in range(*place.indices(len(self)))]
-        return self.values_of(range(len(self))[place])
+        number = range(self._count)[place]
+        if number in self._kept:
+            return self._kept[number]
+        values = self._values(number)
+        if values.size <= self._room:
+            self._room -= values.size
+            self._kept[number] = values
+        return values
+
+
+def noisy_values(
+    values: Ints, sizes: Sequence[int], *, shift: int, step: Fraction = Fraction(1)
+) -> MeasuredValues:
+    """Return noisy answers in units of the integer strategy, as floats.
+
+    A release may have measured 10^8 values: the only copy of them all is the integers.
+
+    Args:
+        values: (m,) in steps of 2^shift.
+        sizes: how many belong to each measurement.
+        shift: see there.
+        step: what 1 in the tables that were measured is worth in answers.
+    """
+    ends, unit = [0, *accumulate(sizes)], 2.0**shift * float(step)
+    if ends[-1] != len(values):
+        raise ValueError(f"{len(values)} values for measurements of {ends[-1]}")
+    return MeasuredValues(
+        len(sizes), lambda place: np.asarray(values[ends[place] : ends[place + 1]] * unit)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,32 +433,6 @@ class TableAnswers:
     # (m,) 0 for what was measured, 1 for what is impossible by a public fact, 2 for what is known
     # by one; None where there are no facts
     stated: Ints | None = None
-
-
-class NoisyValues(MeasuredValues):
-    """The noisy answers of each measurement, in units of the integer strategy, as floats.
-
-    A release may have measured 10^8 values: the only copy of them all is the integers.
-    """
-
-    def __init__(
-        self, values: Ints, sizes: Sequence[int], *, shift: int, step: Fraction = Fraction(1)
-    ) -> None:
-        """Take (m,) values in steps of 2^shift, and how many belong to each measurement.
-
-        What 1 in the tables that were measured is worth in answers is one `step`.
-        """
-        self._values, self._step = values, 2.0**shift * float(step)
-        self._ends = [0, *accumulate(sizes)]
-        if self._ends[-1] != len(values):
-            raise ValueError(f"{len(values)} values for measurements of {self._ends[-1]}")
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def values_of(self, place: int) -> Floats:
-        """Return the values of one measurement."""
-        return np.asarray(self._values[self._ends[place] : self._ends[place + 1]] * self._step)
 
 
 def table_answers(

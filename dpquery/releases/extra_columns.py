@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from dpquery.reconstruction import graphical_model
-from dpquery.reconstruction.columns import ColumnName, ExtraColumn, below_zero, query_structure
+from dpquery.reconstruction.columns import ColumnName, ExtraColumn
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest
 from dpquery.releases.manifest_facts import AdaptiveFacts
 from dpquery.releases.words import count, figure
-from dpquery.spec.spec import Item, Spec
 
 READING = """\
 The extra columns are made from the noisy answers alone and take no budget. They are biased: in
@@ -42,22 +41,17 @@ can say."""
 
 @dataclass(frozen=True)
 class FittedFacts:
-    """What is to be said of columns that are fitted to all tables together."""
+    """What is to be said of extra columns beside what they mean."""
 
-    # for each such column, and each item, why some of its tables have no values; empty where all
-    # have
+    # for each column that may lack values, and each item, why some of its tables have none; empty
+    # where all have
     reasons: Mapping[ColumnName, Mapping[str, str]]
     # of shrunk answers, as estimated from the noisy values, in counts; None where no count was
     # shrunk, or noise hides it
     expected_rmse: float | None
 
 
-def with_extra(
-    manifest: Manifest,
-    spec: Spec,
-    columns: Sequence[ExtraColumn],
-    fitted: FittedFacts | None = None,
-) -> Manifest:
+def with_extra(manifest: Manifest, columns: Sequence[ExtraColumn], fitted: FittedFacts) -> Manifest:
     """Return a manifest with the facts on a release's extra columns."""
     if not columns:
         return manifest
@@ -69,7 +63,7 @@ def with_extra(
         manifest,
         libraries=tuple(sorted(versions.items())),
         postprocessing=f"none of the estimates; beside them stand the extra columns {texts}",
-        extra=tuple(_facts(column, spec, fitted) for column in columns),
+        extra=tuple(_facts(column, fitted) for column in columns),
     )
 
 
@@ -93,25 +87,11 @@ def _biased(manifest: Manifest) -> list[ColumnFacts]:
     return [facts for facts in manifest.extra if facts.name not in SAMPLING]
 
 
-def _facts(column: ExtraColumn, spec: Spec, fitted: FittedFacts | None) -> ColumnFacts:
-    reasons = None if fitted is None else fitted.reasons.get(column.name)
-    if reasons is None:
-        reasons = {item.name: _reason(item, column) for item in spec.items}
+def _facts(column: ExtraColumn, fitted: FittedFacts) -> ColumnFacts:
+    reasons = fitted.reasons.get(column.name, {})
     empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
-    expected = fitted.expected_rmse if fitted is not None and column.name == "shrunk" else None
+    expected = fitted.expected_rmse if column.name == "shrunk" else None
     return ColumnFacts(column.name, column.text, column.meaning, empty, expected)
-
-
-def _reason(item: Item, column: ExtraColumn) -> str:
-    """Return why a column is empty in some tables of an item; nothing where it is in none."""
-    match column.name:
-        case "consistent" | "integer":
-            reasons = (query_structure(table).reason for table in item.tables)
-        case "nonnegative" | "thresholded":
-            reasons = (below_zero(table) for table in item.tables)
-        case "graphical" | "shrunk" | "averaged":
-            return ""
-    return next(filter(None, reasons), "")
 
 
 def extra_lines(manifest: Manifest) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import UNIT, Cap, Price
-from dpquery.measurement.ledger.caps import ParentCap
+from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 
 # A small ledger and the protocol of a release, for the tests of the ledger.
@@ -118,7 +118,7 @@ def codes(pids):
 
 PANEL_CAP = Cap("epsilon", 4 * UNIT, epsilon=Fraction(4))
 WHOLE = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
-PANEL = ParentCap("panel", WHOLE)
+PANEL = Account("panel", WHOLE)
 
 
 def new_panel(folder):

@@ -26,7 +26,7 @@ from dpquery.measurement.counting.value_counts import ValueCounts, value_of
 from dpquery.measurement.curator import measure
 from dpquery.measurement.discovery import Discovery, noisy_pairs
 from dpquery.measurement.gdp import epsilon_of_gdp
-from dpquery.measurement.ledger.caps import ParentCap
+from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.spec.columns import Attribute, Categorical, Column, Domain
 from dpquery.spec.numbers import CLASS_DIGITS, class_edges, class_of, classes_by
@@ -494,9 +494,9 @@ def test_a_parent_pays_thresholds_too(town):
     cap = replace(account(ledger).cap, unit="person, add-remove")
     without = replace(cap, discover=Fraction(0))
     with pytest.raises(BudgetExceededError, match="discoveries have spent delta 5e-9 of 'town'"):
-        ledger.change_cap("town", account(ledger).cap, parent=ParentCap("panel", without))
+        ledger.register("town", account(ledger).cap, parent=Account("panel", without), changes=True)
     little = replace(cap, discover=Fraction(1, 10**8))
-    ledger.change_cap("town", account(ledger).cap, parent=ParentCap("panel", little))
+    ledger.register("town", account(ledger).cap, parent=Account("panel", little), changes=True)
     assert account(ledger, "panel").threshold == Fraction(1, 2 * 10**8)
     measure(data, discovery(max_values=2), ledger=ledger)
     assert account(ledger, "panel").threshold == Fraction(1, 10**8)
@@ -510,7 +510,7 @@ def test_what_is_set_apart_is_never_less_than_what_was_spent(town):
     for discover in (Fraction(0), Fraction(1, 10**9)):
         cap = budget_cap(replace(BUDGET, discover=discover), PERSONS)
         with pytest.raises(PlanConflictError, match="discoveries have spent delta 5e-9 of 'town'"):
-            ledger.change_cap("town", cap)
+            ledger.register("town", cap, changes=True)
         with pytest.raises(PlanConflictError, match="of it for discoveries"):
             ledger.register("town", cap)
 

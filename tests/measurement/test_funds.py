@@ -41,7 +41,6 @@ from dpquery.measurement.accounting import (
     charge_units,
 )
 from dpquery.measurement.ledger.admission import NoRoomError, check_funds
-from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import (
     Funds,
@@ -296,7 +295,7 @@ def ledger_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "state" / "ledger.db"
     monkeypatch.setenv("DPQUERY_LEDGER", str(path))
-    panel = ParentCap("panel", cap(4))
+    panel = Account("panel", cap(4))
     with Ledger.open(path, create=True) as ledger:
         ledger.register("labour-force-2024", cap(4))
         ledger.register("census", cap(2, "zcdp"))
@@ -541,12 +540,12 @@ def account_in(ledger, dataset="people"):
 
 def test_a_parent_adds_up_the_epsilons_of_all_its_datasets(tmp_path):
     path = tmp_path / "state" / "ledger.db"
-    panel = ParentCap("panel", replace(SMALL_CAP, unit="row, add-remove"))
+    panel = Account("panel", replace(SMALL_CAP, unit="row, add-remove"))
     with Ledger.open(path, create=True) as ledger:
         ledger.register("people", SMALL_CAP)
         charge_in(ledger, "before", UNIT, epsilon="1")
         ledger.register("others", SMALL_CAP, parent=panel)
-        ledger.change_cap("people", SMALL_CAP, parent=panel)
+        ledger.register("people", SMALL_CAP, parent=panel, changes=True)
         assert account_in(ledger, "panel").pure == UNIT
         charge_in(ledger, "one", UNIT, epsilon="3", dataset="others")
         with pytest.raises(BudgetExceededError):

@@ -145,11 +145,11 @@ def test_charges_for_different_units_are_never_added_up(path):
         ):
             with pytest.raises(PlanConflictError, match="on record for the unit 'row, add-remove'"):
                 ask()
-        ledger.change_cap("people", other)
-        ledger.change_cap("people", CAP)
+        ledger.register("people", other, changes=True)
+        ledger.register("people", CAP, changes=True)
         release(ledger)
         with pytest.raises(PlanConflictError, match="cannot become epsilon for 'person by id"):
-            ledger.change_cap("people", other)
+            ledger.register("people", other, changes=True)
 
 
 def test_a_busy_ledger_is_a_locked_one(path):

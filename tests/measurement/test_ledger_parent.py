@@ -4,6 +4,7 @@ import json
 import sqlite3
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,6 @@ from ledgers import (
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, unit_kind
 from dpquery.measurement.ledger.admission import check_price
-from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account, read_chain, seal
 from dpquery.measurement.ledger.ledger import Ledger
 
@@ -94,25 +94,25 @@ def test_a_run_that_never_finished_stays_charged_to_both_and_is_continued_free(p
 
 
 def test_registering_again_changes_nothing_and_any_difference_is_a_conflict(panel):
-    less = ParentCap("panel", replace(WHOLE, units=UNIT, epsilon=Fraction(1)))
+    less = Account("panel", replace(WHOLE, units=UNIT, epsilon=Fraction(1)))
     with opened(panel) as ledger:
         before = ledger.head()
         ledger.register("wave-1", PANEL_CAP, parent=PANEL)
         for parent, match in (
             (None, "with the parent 'panel' and the spec names none; restore the parent"),
-            (ParentCap("others", WHOLE), "with the parent 'panel' and the spec names 'others'"),
+            (Account("others", WHOLE), "with the parent 'panel' and the spec names 'others'"),
             (less, "parent 'panel' is on record with a cap of epsilon 10, but the spec declares"),
         ):
             with pytest.raises(PlanConflictError, match=match):
                 ledger.register("wave-1", PANEL_CAP, parent=parent)
-        for parent in (None, ParentCap("others", WHOLE)):
+        for parent in (None, Account("others", WHOLE)):
             with pytest.raises(PlanConflictError, match="restore the parent"):
-                ledger.change_cap("wave-1", PANEL_CAP, parent=parent)
+                ledger.register("wave-1", PANEL_CAP, parent=parent, changes=True)
         assert ledger.head() == before
 
 
 def test_a_parent_planned_itself_with_another_budget_is_told_of_the_budget(tmp_path):
-    panel = ParentCap("panel", replace(WHOLE, unit="person, add-remove"))
+    panel = Account("panel", replace(WHOLE, unit="person, add-remove"))
     wave = replace(PANEL_CAP, unit="person by id, add-remove")
     itself = replace(WHOLE, unit="person by nr, add-remove", units=UNIT, epsilon=Fraction(1))
     with Ledger.open(tmp_path / "own" / "ledger.db", create=True) as ledger:
@@ -121,15 +121,15 @@ def test_a_parent_planned_itself_with_another_budget_is_told_of_the_budget(tmp_p
             ledger.register("panel", itself)
         with pytest.raises(PlanConflictError, match="is on record for the unit"):
             ledger.register("panel", replace(itself, unit="row, add-remove"))
-        ledger.change_cap("panel", itself)
+        ledger.register("panel", itself, changes=True)
         ledger.register("panel", itself)
     assert "with a cap of epsilon 10, but the spec declares epsilon 1;" in str(refusal.value)
 
 
 def test_a_parents_cap_is_changed_on_record(panel):
-    less = ParentCap("panel", replace(WHOLE, units=UNIT, epsilon=Fraction(1)))
+    less = Account("panel", replace(WHOLE, units=UNIT, epsilon=Fraction(1)))
     with opened(panel) as ledger:
-        ledger.change_cap("wave-1", PANEL_CAP, parent=less)
+        ledger.register("wave-1", PANEL_CAP, parent=less, changes=True)
         release_of(ledger, "wave-1", "a")
         with pytest.raises(
             BudgetExceededError, match="nothing is left of the budget of epsilon 1 of its pa"
@@ -148,7 +148,7 @@ def test_a_dataset_charged_before_brings_what_it_spent_to_its_parent(panel):
         with pytest.raises(PlanConflictError, match="--change-cap"):
             ledger.register("wave-0", PANEL_CAP, parent=PANEL)
         assert spent_by(ledger)["panel"] == 0
-        ledger.change_cap("wave-0", PANEL_CAP, parent=PANEL)
+        ledger.register("wave-0", PANEL_CAP, parent=PANEL, changes=True)
         assert kinds(ledger)[-1] == "adopt"
         assert spent_by(ledger) == {"panel": 4, "wave-1": 0, "wave-2": 0, "wave-0": 4}
         # What was released before says what it said; what is released now names the parent.
@@ -161,15 +161,15 @@ def test_a_dataset_charged_before_brings_what_it_spent_to_its_parent(panel):
 
 
 def test_a_parent_has_no_parent(panel):
-    above = ParentCap("everybody", WHOLE)
+    above = Account("everybody", WHOLE)
     with opened(panel) as ledger:
         before = ledger.head()
         with pytest.raises(PlanConflictError, match="'panel' cannot have a parent: it is that of"):
             ledger.register("panel", WHOLE, parent=above)
         with pytest.raises(PlanConflictError, match="'panel' cannot have a parent"):
-            ledger.change_cap("panel", WHOLE, parent=above)
+            ledger.register("panel", WHOLE, parent=above, changes=True)
         with pytest.raises(PlanConflictError, match="'wave-1' cannot be a parent: it has the par"):
-            ledger.register("part", PANEL_CAP, parent=ParentCap("wave-1", PANEL_CAP))
+            ledger.register("part", PANEL_CAP, parent=Account("wave-1", PANEL_CAP))
         assert ledger.head() == before
 
 
@@ -188,9 +188,9 @@ def test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_un
                 ledger.register("wave-3", cap, parent=PANEL)
         # Nothing is spent, but the other wave is on record too.
         with pytest.raises(PlanConflictError, match="'wave-2' and its parent 'panel' cannot"):
-            ledger.change_cap("wave-1", rho, parent=ParentCap("panel", rho))
+            ledger.register("wave-1", rho, parent=Account("panel", rho), changes=True)
         for unit in (replaced.unit, "person, add-remove"):
-            other = ParentCap("panel", replace(WHOLE, unit=unit))
+            other = Account("panel", replace(WHOLE, unit=unit))
             with pytest.raises(PlanConflictError, match="losses of different units"):
                 ledger.register("wave-3", replace(PANEL_CAP, unit=unit), parent=other)
         assert ledger.head() == before
@@ -198,7 +198,7 @@ def test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_un
 
 def test_persons_are_the_same_under_any_column_of_the_datasets_of_a_parent(tmp_path):
     by = {name: f"person by {name}, add-remove" for name in ("id", "pid", "a, b")}
-    panel = ParentCap("panel", replace(WHOLE, unit="person, add-remove"))
+    panel = Account("panel", replace(WHOLE, unit="person, add-remove"))
     with Ledger.open(tmp_path / "state" / "ledger.db", create=True) as ledger:
         ledger.register("wave-1", replace(PANEL_CAP, unit=by["id"]), parent=panel)
         ledger.register("wave-2", replace(PANEL_CAP, unit=by["a, b"]), parent=panel)
@@ -395,8 +395,8 @@ def test_any_history_agrees_with_a_brute_model(tmp_path):
         with Ledger.open(path, create=True) as ledger:
             for kind, dataset, other, last in steps:
                 if kind == "join" and other != dataset:
-                    parent = None if other is None else ParentCap(other, ten)
-                    declare = ledger.change_cap if last else ledger.register
+                    parent = None if other is None else Account(other, ten)
+                    declare = partial(ledger.register, changes=last)
                     expected = brute.join(dataset, other, change=last)
                     assert succeeds(
                         lambda declare=declare, d=dataset, p=parent: declare(d, ten, parent=p)

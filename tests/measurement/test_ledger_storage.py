@@ -408,14 +408,14 @@ class Histories(RuleBasedStateMachine):
     def change_cap(self, dataset, cap):
         if dataset not in self.caps:
             with pytest.raises(LedgerError):
-                self.ledger.change_cap(dataset, cap)
+                self.ledger.register(dataset, cap, changes=True)
         elif self.thresholds[dataset] > cap.discover or (
             self.spent[dataset] and cap.currency != self.caps[dataset].currency
         ):
             with pytest.raises(PlanConflictError):
-                self.ledger.change_cap(dataset, cap)
+                self.ledger.register(dataset, cap, changes=True)
         else:
-            self.ledger.change_cap(dataset, cap)
+            self.ledger.register(dataset, cap, changes=True)
             self.recorded(cap != self.caps[dataset])
             self.caps[dataset] = cap
 

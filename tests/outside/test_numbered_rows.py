@@ -23,7 +23,7 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
-from dpquery.reconstruction.least_squares import NoisyValues, TableAnswers, reconstruct
+from dpquery.reconstruction.least_squares import TableAnswers, noisy_values, reconstruct
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest import read_manifest
 from dpquery.releases.manifest_facts import item_facts
@@ -381,7 +381,7 @@ def wide_item():
 
 def test_noisy_values_leave_their_grid_one_measurement_at_a_time():
     values = np.arange(-5, 5)
-    noisy = NoisyValues(values, [3, 0, 7], shift=2)
+    noisy = noisy_values(values, [3, 0, 7], shift=2)
     assert [part.tolist() for part in noisy] == [[-20, -16, -12], [], list(range(-8, 20, 4))]
     assert [part.tolist() for part in noisy[1:]] == [[], list(range(-8, 20, 4))]
     assert len(noisy) == 3
@@ -389,7 +389,7 @@ def test_noisy_values_leave_their_grid_one_measurement_at_a_time():
     with pytest.raises(IndexError):
         noisy[3]
     with pytest.raises(ValueError, match="10 values for measurements of 9"):
-        NoisyValues(values, [3, 6], shift=0)
+        noisy_values(values, [3, 6], shift=0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 600])

@@ -161,7 +161,6 @@ class ExpandedSecret:
     """
 
     def __init__(self, secret: bytes, purpose: bytes) -> None:
-        """Begin with the first block."""
         self._secret, self._purpose = secret, purpose
         self._blocks = 0
 

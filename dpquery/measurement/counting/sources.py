@@ -161,7 +161,6 @@ class ColumnsError(DataError):
     def __init__(
         self, missing: Sequence[str], repeated: Sequence[str], *, where: str, hint: str
     ) -> None:
-        """Say where, and what else to do than to rename columns."""
         self.columns, self._missing, self._repeated = (*missing, *repeated), missing, repeated
         self._sentences = [
             f"{says} the declared column{'s' if names[1:] else ''} {', '.join(names)}{more}"

@@ -8,9 +8,11 @@ such sum is taken over many rows, and counts are added up in as few bytes as hol
 """
 
 import math
+from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -332,27 +334,11 @@ def _joined(parts: Sequence[NDArray[np.integer]] | NDArray[np.integer]) -> NDArr
     return np.asarray(parts[0] if len(parts) == 1 else parts)
 
 
-class WidenedTables(MutableMapping[Subset, Ints]):
+class WidenedTables(UserDict[Subset, Any]):
     """Tables by subset, of 64 bits each once it is looked up: few are in use at a time."""
 
-    def __init__(self, tables: dict[Subset, NDArray[np.integer]]) -> None:
-        """Take tables of any whole numbers."""
-        self._tables = tables
-
     def __getitem__(self, subset: Subset) -> Ints:
-        return self._tables[subset].astype(np.int64, copy=False)
-
-    def __setitem__(self, subset: Subset, table: Ints) -> None:
-        self._tables[subset] = table
-
-    def __delitem__(self, subset: Subset) -> None:
-        del self._tables[subset]
-
-    def __iter__(self) -> Iterator[Subset]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
+        return np.asarray(self.data[subset], np.int64)
 
 
 class _CellNumbers:

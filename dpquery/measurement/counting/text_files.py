@@ -135,7 +135,6 @@ class _QuotePairs:
     """Follows the quotes through a text, block by block."""
 
     def __init__(self, dialect: Dialect) -> None:
-        """Begin where a record begins."""
         self._quote = dialect.quote[0]
         self._before = np.zeros(256, np.bool_)  # what may stand before an opening quote
         self._before[[self._quote, dialect.delimiter[0], _LINE_FEED]] = True

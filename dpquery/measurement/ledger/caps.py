@@ -20,7 +20,7 @@ or a parent's, is refused unless whoever plans says that it is new.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
@@ -34,16 +34,8 @@ from dpquery.spec.spec import Dataset, Privacy, Spec
 Change = tuple[EventKind, dict[str, JSON]]
 
 
-@dataclass(frozen=True)
-class ParentCap:
-    """A parent and the cap that a spec declares for it."""
-
-    dataset: str
-    cap: Cap
-
-
-def parent_cap(dataset: Dataset, privacy: Privacy) -> ParentCap | None:
-    """Return the parent that a spec declares, if it does; its unit names no column.
+def parent_cap(dataset: Dataset, privacy: Privacy) -> Account | None:
+    """Return the parent that a spec declares, if it does, without charges; its unit has no column.
 
     Raises:
         SpecError: an (epsilon, delta) too small to be counted.
@@ -51,7 +43,7 @@ def parent_cap(dataset: Dataset, privacy: Privacy) -> ParentCap | None:
     if dataset.parent is None:
         return None
     cap = budget_cap(dataset.parent.budget, privacy)
-    return ParentCap(dataset.parent.id, replace(cap, unit=unit_kind(cap.unit)))
+    return Account(dataset.parent.id, replace(cap, unit=unit_kind(cap.unit)))
 
 
 def declared_funds(spec: Spec) -> Funds:
@@ -62,14 +54,12 @@ def declared_funds(spec: Spec) -> Funds:
     """
     dataset, cap = spec.dataset, budget_cap(spec.budget, spec.privacy)
     parent = parent_cap(dataset, spec.privacy)
-    if parent is None:
-        return Funds(Account(dataset.id, cap))
-    account = Account(dataset.id, cap, parent=parent.dataset)
-    return Funds(account, Account(parent.dataset, parent.cap))
+    name = None if parent is None else parent.dataset
+    return Funds(Account(dataset.id, cap, parent=name), parent)
 
 
 def registration(
-    state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None
+    state: LedgerState, dataset: str, cap: Cap, parent: Account | None
 ) -> Iterator[Change]:
     """Yield the events that register a dataset; none where all is on record already.
 
@@ -96,7 +86,7 @@ def registration(
 
 
 def change(
-    state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None, *, ledger: Path
+    state: LedgerState, dataset: str, cap: Cap, parent: Account | None, *, ledger: Path
 ) -> Iterator[Change]:
     """Yield the events that change a dataset's record to its spec; see `registration`.
 
@@ -119,7 +109,7 @@ def change(
 
 
 def check_new(
-    state: LedgerState, dataset: str, parent: ParentCap | None, *, earlier: Callable[[], str]
+    state: LedgerState, dataset: str, parent: Account | None, *, earlier: Callable[[], str]
 ) -> None:
     """Refuse a new name that is probably one on record, spelled otherwise or given up.
 

@@ -23,7 +23,7 @@ that keeps the witness, and is done on purpose.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,14 +36,7 @@ from dpquery.exceptions import LedgerError, PlanConflictError, SpecError
 from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.accounting import Cap, Currency, Price
 from dpquery.measurement.ledger.admission import account_of, admitted, check_parent, check_unit
-from dpquery.measurement.ledger.caps import (
-    Change,
-    ParentCap,
-    change,
-    check_families,
-    check_new,
-    registration,
-)
+from dpquery.measurement.ledger.caps import Change, change, check_families, check_new, registration
 from dpquery.measurement.ledger.events import (
     JSON,
     Account,
@@ -168,11 +161,7 @@ def named_event(release: Path) -> Head:
 
 
 def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> str | None:
-    """Return how a ledger lacks the event that a release names, in a line; None if it has it.
-
-    Returns:
-        A line for the user, or None if the event is in the chain.
-    """
+    """Return how a ledger lacks the event that a release names, in a line; None if it has it."""
     named = named_event(release)
     if 1 <= named.seq <= len(events):
         if events[named.seq - 1].head == named:
@@ -236,67 +225,53 @@ class Ledger:
         return self._store.read()[0].head
 
     def register(
-        self, dataset: str, cap: Cap, *, parent: ParentCap | None = None
+        self, dataset: str, cap: Cap, *, parent: Account | None = None, changes: bool = False
     ) -> tuple[str, ...]:
-        """Register a dataset's cap and its parent; doing so again changes nothing.
+        """Register a dataset's cap and its parent, or change what is on record of them.
+
+        Doing so again changes nothing. What is spent stays spent, and is charged to a new parent.
 
         Returns:
             Which of the two were not on record before.
 
         Raises:
-            PlanConflictError: the dataset or its parent is on record with another cap, for another
-                unit, or with another parent.
-        """
-        with self._store.writing() as state:
-            return self._appended(state, registration(state, dataset, cap, parent))
-
-    def change_cap(
-        self, dataset: str, cap: Cap, *, parent: ParentCap | None = None
-    ) -> tuple[str, ...]:
-        """Change a dataset's cap on record; what is spent stays spent, and is charged to a parent.
-
-        Returns:
-            The parent, if it was not on record before.
-
-        Raises:
-            PlanConflictError: another currency or unit after something was spent: the sum that
-                bounds the loss must be of one kind from the first charge to the last. Or another
-                parent than the one on record.
+            PlanConflictError: another parent than the one on record. Or another cap or unit; where
+                these are to be changed, another currency or unit after something was spent: the sum
+                that bounds the loss must be of one kind from the first charge to the last.
             BudgetExceededError: a new parent has no room for what was spent already.
         """
         with self._store.writing() as state:
-            steps = change(state, dataset, cap, parent, ledger=self._store.path)
-            return self._appended(state, steps)
+            known = set(state.accounts)
+            for kind, fields in self._steps(state, dataset, cap, parent, changes=changes):
+                self._store.append(state, kind, fields)
+            check_families(state)
+            return tuple(name for name in state.accounts if name not in known)
 
-    def _appended(self, state: LedgerState, steps: Iterable[Change]) -> tuple[str, ...]:
-        """Append what a registration takes; return the names that were not on record before."""
-        known = set(state.accounts)
-        for kind, fields in steps:
-            self._store.append(state, kind, fields)
-        check_families(state)
-        return tuple(name for name in state.accounts if name not in known)
+    def _steps(
+        self, state: LedgerState, dataset: str, cap: Cap, parent: Account | None, *, changes: bool
+    ) -> Iterator[Change]:
+        if changes:
+            return change(state, dataset, cap, parent, ledger=self._store.path)
+        return registration(state, dataset, cap, parent)
 
     def check_registration(
         self,
         dataset: str,
         cap: Cap,
         *,
-        parent: ParentCap | None = None,
+        parent: Account | None = None,
         changes: bool = False,
         earlier: Callable[[], str] | None = None,
     ) -> Funds:
-        """Return the accounts that `register`, or `change_cap`, would leave; nothing is written.
+        """Return the accounts that `register` would leave; nothing is written.
 
         Raises:
-            What they would raise; and where `earlier` is given, what `check_new` does.
+            What it would raise; and where `earlier` is given, what `check_new` does.
         """
         state, _ = self._store.read()
         if earlier is not None:
             check_new(state, dataset, parent, earlier=earlier)
-        steps = registration(state, dataset, cap, parent)
-        if changes:
-            steps = change(state, dataset, cap, parent, ledger=self._store.path)
-        for kind, fields in steps:
+        for kind, fields in self._steps(state, dataset, cap, parent, changes=changes):
             state.apply(seal(state.head, kind=kind, day="", fields=fields)[0])
         check_families(state)
         account = state.accounts[dataset]

@@ -108,7 +108,6 @@ class RapRounds(Rounds):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The workload's."""
         return self.workload.blocks
 
     @property
@@ -119,7 +118,6 @@ class RapRounds(Rounds):
 
     @property
     def first_rho(self) -> Fraction:
-        """What measuring the total costs."""
         return self.total_rho
 
     @property
@@ -129,7 +127,6 @@ class RapRounds(Rounds):
 
     @property
     def rounds_rho(self) -> Fraction:
-        """What all rounds together spend."""
         return self.settings.rounds * (self.selection_rho + self.measurement_rho)
 
     def first(self, exact: TrueAnswers, chance: Chance) -> Ints:
@@ -139,7 +136,6 @@ class RapRounds(Rounds):
         return super().first(exact, chance)
 
     def round(self, level: int, left: Fraction) -> RoundBudget:
-        """Return what a round spends: all alike."""
         rho = self.selection_rho + self.measurement_rho
         return RoundBudget(rho, self.selection_rho, self.rate, last=left < 2 * rho)
 
@@ -151,7 +147,6 @@ class RapRounds(Rounds):
         done: Sequence[Round],
         chance: Chance,
     ) -> Ints:
-        """Return the places of the queries of a round: selected, or all."""
         if not self.settings.adaptive:
             return all_places(self.workload)
         nothing = np.zeros((0, 2), dtype=np.int64)
@@ -182,7 +177,6 @@ class RapRounds(Rounds):
         return answers
 
     def sensitivity(self, chosen: Ints) -> int:
-        """Return the squared L2 sensitivity of selected queries together, in grid steps."""
         return self._move(family_sizes(self.workload, chosen) if self.whole is None else [])
 
     def _move(self, families: list[int]) -> int:
@@ -225,11 +219,9 @@ class RapRounds(Rounds):
             yield np.stack([positions, numbers - starts[positions]], axis=1), 0, counts
 
     def length(self, values: Ints) -> int:
-        """Return the number of values that a round commits."""
         return 2 * self.settings.selected or self.workload.shape[0]
 
     def at(self, guarantee: Guarantee, privacy: Privacy) -> "RapRounds":
-        """Return the same run under another guarantee."""
         rows = self.rows
         return rap_rounds(
             self.workload, self.settings, privacy=privacy, guarantee=guarantee, rows=rows
@@ -237,17 +229,14 @@ class RapRounds(Rounds):
 
     @property
     def number(self) -> int | None:
-        """T."""
         return self.settings.rounds
 
     @property
     def selects(self) -> bool:
-        """Whether queries are selected, or all measured."""
         return self.settings.adaptive
 
     @property
     def sizes(self) -> Sequence[int]:
-        """How many numbers a draw of noise takes."""
         if self.selects:
             return [self.settings.selected]
         return [self.workload.shape[0], *(block.queries for block in self.first_blocks)]

@@ -149,13 +149,11 @@ class TableRounds(Rounds):
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The candidates."""
         shape = self.workload.shape_of_domain
         return tuple(marginal(shape, subset) for subset in self.candidates.subsets)
 
     @property
     def first_blocks(self) -> tuple[Block, ...]:
-        """The tables of one attribute."""
         return self.blocks[: self.candidates.one_way]
 
     @property
@@ -203,7 +201,6 @@ class TableRounds(Rounds):
 
     @property
     def rounds_rho(self) -> Fraction:
-        """What all rounds together spend."""
         return self.guarantee.amount - self.first_rho - self.closing_rho
 
     @property
@@ -213,7 +210,6 @@ class TableRounds(Rounds):
 
     @property
     def closing_rho(self) -> Fraction:
-        """What measuring the distance of released tables costs."""
         return CLOSING_SHARE * self.guarantee.amount if self.measured_items else Fraction(0)
 
     @property
@@ -301,11 +297,9 @@ class TableRounds(Rounds):
         return np.array([number])
 
     def answers(self, exact: TrueAnswers, chosen: Ints) -> Ints:
-        """Return the true table that was chosen, (cells,)."""
         return exact(self.blocks[chosen[0]])
 
     def sensitivity(self, chosen: Ints) -> int:
-        """Return the squared L2 sensitivity of one table, in grid steps."""
         return self.table_sensitivity
 
     def told(self, fit: PublicFit, measured: Round) -> int:
@@ -317,7 +311,6 @@ class TableRounds(Rounds):
         return measured.level + (moved <= noise_norm(measured.std, self.candidates.sizes[number]))
 
     def head(self, measured: Round) -> Ints:
-        """Return the number of the table of a round, and its level."""
         return np.array([measured.chosen[0], measured.level], dtype=np.int64)
 
     def read(self, parts: Iterable[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
@@ -333,20 +326,17 @@ class TableRounds(Rounds):
             yield np.array([number]), level, values[2:]
 
     def length(self, values: Ints) -> int:
-        """Return the number of values of the round that some begin with; ValueError for none."""
         number = int(values[0])
         if not 0 <= number < len(self.candidates.sizes):
             raise ValueError("a table that is no candidate")
         return 2 + self.candidates.sizes[number]
 
     def at(self, guarantee: Guarantee, privacy: Privacy) -> "TableRounds":
-        """Return the same run under another guarantee."""
         rounds = table_rounds(self.workload, privacy=privacy, guarantee=guarantee, rows=self.rows)
         return replace(rounds, edition=self.edition, candidates=self.candidates)
 
     @property
     def selects(self) -> bool:
-        """Whether tables are drawn: always."""
         return True
 
     @property

@@ -247,7 +247,6 @@ class SeededChance:
     """The selection and the noise of RAP's loop in floats, from a seed: not private."""
 
     def __init__(self, seed: int) -> None:
-        """Start the stream of a seed."""
         self._rng = public_generator(seed)
 
     def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:

@@ -109,9 +109,6 @@ ACCOUNTINGS: tuple[Accounting, ...] = get_args(Accounting)
 DELIMITERS = (",", ";", "tab", "|")
 ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252")
 
-
-# fmt: off
-
 # Forms that several fields share.
 
 _ID = TextForm("the dataset's id", IDENTIFIER, types=("string", "number"),

@@ -123,7 +123,6 @@ class Fields:
             _HOMES.setdefault(name, set()).add(what)
 
     def __init__(self, node: MapNode) -> None:
-        """Start with nothing read."""
         self._node = node
         self._nodes: dict[str, Node] = {}
         self._read: dict[str, object] = {}

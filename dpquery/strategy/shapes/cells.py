@@ -37,8 +37,6 @@ from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.strategy import Noise, PowerPair, Strategy, WeightedBlock, column_matrices
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping, text_of
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 
 @dataclass(frozen=True, eq=False)
 class CellClassesStrategy(Strategy):
@@ -159,9 +157,6 @@ SHAPES_OF_CLASSES: Mapping[str, type[ProductStrategy] | type[ResidualStrategy]] 
     shape.kind: shape for shape in (ProductStrategy, ResidualStrategy)
 }
 """The shapes that a strategy of classes may have."""
-
-
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 ILL_CONDITIONED = 1e-6  # of a core times its inverse, off the identity

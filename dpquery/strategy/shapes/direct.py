@@ -211,9 +211,6 @@ def _dense(factor: Factor) -> Ints:
     return np.ascontiguousarray(factor.dense(), dtype=np.int64)
 
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 @dataclass(frozen=True, eq=False)
 class DirectStrategy(Strategy):
     """The workload's own queries, block j times the integer weights[j]."""

@@ -34,9 +34,6 @@ from dpquery.strategy.algebra.query_powers import (
 from dpquery.strategy.strategy import Noise, Strategy, WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 UNSOLVABLE = "what is publicly known cannot be solved for in floating-point numbers"
 DEPENDENT = 1e-9  # of the largest: what is left of a query that others determine
 _SETTLED = 1e-10  # of its variance: what is left to an answer that facts determine

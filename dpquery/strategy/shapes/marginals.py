@@ -68,9 +68,6 @@ from dpquery.strategy.strategy import (
 )
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 MAX_WIDE = 7  # of one table whose sixth powers are listed: 8^7 terms
 ORDERS = (4, 6)
 
@@ -326,9 +323,6 @@ def _on_part(
         each = pattern.numbers[chosen[k]] if len(pattern.numbers) > 1 else pattern.numbers
         numbers = (numbers[:, :, None] * each[:, None, :]).reshape(max(len(numbers), len(each)), -1)
     return C, np.broadcast_to(numbers, C.shape)
-
-
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 PSEUDO_INVERSE_ENTRIES = 1 << 26  # entries of a pseudo-inverse held at once: half a gigabyte

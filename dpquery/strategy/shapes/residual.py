@@ -17,8 +17,6 @@ from dpquery.strategy.shapes.splits import CenteredCore, Core, DenseCore, Rest, 
 from dpquery.strategy.strategy import BITS, Noise, WeightedBlock, significant, wide_attributes
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 
 @dataclass(frozen=True, eq=False)
 class ResidualStrategy(SplitStrategy):

@@ -57,8 +57,6 @@ from dpquery.untrusted.json_values import (
     text_of,
 )
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
 
 @dataclass(frozen=True, eq=False)
 class UnionStrategy(Strategy):
@@ -240,9 +238,6 @@ class UnionStrategy(Strategy):
         if any(isinstance(part, UnionStrategy) for parts_of in inner for part in parts_of):
             raise ValueError("a union in a union in a union")
         return cls(name, noise, parts, weights, groups)
-
-
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 @dataclass(frozen=True, eq=False)

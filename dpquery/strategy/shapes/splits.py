@@ -50,9 +50,6 @@ from dpquery.strategy.algebra.subsets import (
 )
 from dpquery.strategy.strategy import Strategy
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 REFINED = 2  # steps in which (A'A)^-1 1 is refined
 
 
@@ -372,9 +369,6 @@ def _differences(
     return np.broadcast_to(values, (2,) * len(split_levels)).ravel()
 
 
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
-
-
 Rest = Callable[[Factor], Floats]
 """q H q' of every query on one attribute, or the sum of higher powers of q R."""
 
@@ -540,9 +534,6 @@ def split_terms(
     powers = SplitPowers(block, [side.levels for side in sides], inside, order=order)
     for b in subsets_of(tuple(inside)):
         yield b, powers.terms(b, rests_in(b) if rests_in else inside)
-
-
-# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 
 class Core(Split, Protocol):
