@@ -9,7 +9,7 @@ one with most rows is taken, and then the one whose squared relative errors add 
 
 Of a hierarchy a value that reaches the target is a row of its own, and the others of a group are
 one row. Where these miss the target the least of the group's rows that suffices joins them, or
-they go up to the group above, whichever leaves most rows and then fewest records in sums.
+they go up to the group above if that leaves more rows.
 
 Where all together miss the target there is no such way, as the standard error of a sum is no more
 than those of its parts add up to: the way is taken in which most rows reach it, and of these the
@@ -111,10 +111,6 @@ class _Target:
         std = math.sqrt(self.variance(codes))
         return std <= self.rel_error * float(self.sizes[list(codes)].sum())
 
-    def records(self, codes: Sequence[int]) -> float:
-        """Return how many records some rows are expected to have, in whole parts of one."""
-        return max(0.0, float(np.rint(PER_RECORD * self.sizes[list(codes)].sum())))
-
     def joined(self, codes: MergedCodes, others: Sequence[MergedCodes]) -> tuple[Floats, Floats]:
         """Return standard errors and sizes of rows, each with some others: (k,) each."""
         across = 2 * self.covariance[list(codes)].sum(axis=0)
@@ -156,11 +152,10 @@ class _Way:
     rows: tuple[MergedCodes, ...]
     left: MergedCodes = ()
 
-    def cost(self, target: _Target) -> tuple[int, float, bool, float]:
+    def cost(self, target: _Target) -> tuple[int, float, bool]:
         """Return what is least of the best way."""
-        sums = (row for row in (*self.rows, self.left) if len(row) > 1)
-        records = sum(target.records(row) for row in sums)
-        return -len(self.rows), target.records(self.left), bool(self.left), records
+        records = np.rint(PER_RECORD * target.sizes[list(self.left)].sum())
+        return -len(self.rows), max(0.0, float(records)), bool(self.left)
 
 
 def _siblings(target: _Target, attribute: Attribute) -> list[MergedCodes]:
@@ -184,10 +179,8 @@ def _siblings(target: _Target, attribute: Attribute) -> list[MergedCodes]:
             for ways in zip(*parts, strict=True)
         )
         most = len(codes) if not depth and reachable else 1
-        best = min(
-            (_completed(way, target, most) for way in (within, up)),
-            key=lambda way: way.cost(target),
-        )
+        ways = (_completed(way, target, most) for way in (within, up))
+        best = min(ways, key=lambda way: way.cost(target))  # of equal ones that of siblings
         return _completed(up, target, 0), best
 
     way = cut(every, 0)[1]
