@@ -77,14 +77,15 @@ class Problems:
     def __init__(self, file: str) -> None:
         """Start with none; `file` is the spec's own name, whose mistakes are listed first."""
         self._file = file
-        self._noted: set[tuple[Place, str]] = set()
+        self._noted: dict[tuple[Place, str], int] = {}  # with the number of the list it is in
+        self._list = self._lists = 0  # numbers of the list that is read, and of the last
         self._listed = 0
         self.levels_named: set[tuple[str, str]] = set()
         """Attribute and name of every level of a hierarchy that a question names."""
 
     def add(self, place: Place, message: str) -> None:
         """Note one mistake; the same mistake at the same place counts once."""
-        self._noted.add((place, message))
+        self._noted.setdefault((place, message), self._list)
 
     @property
     def none(self) -> bool:
@@ -126,11 +127,13 @@ class Problems:
 
     def each(self, parts: Iterable[_P], read: Callable[[_P], _T]) -> list[_T]:
         """Return what is read of each part; UnreadableError, once all were tried, if one cannot."""
-        results, tried = [], 0
+        results, tried, around = [], 0, self._list
+        self._list = self._lists = self._lists + 1
         for part in parts:
             tried += 1
             with self.collected():
                 results.append(read(part))
+        self._list = around
         if len(results) < tried:
             raise UnreadableError(None)
         return results
@@ -140,11 +143,13 @@ class Problems:
         if not self._noted:
             return
         ordered = sorted(self._noted, key=lambda problem: (problem[0].file != self._file, *problem))
-        # values of one line that lie outside the same attribute are one mistake
+        # values of one line, or one list, that lie outside the same attribute are one mistake
         joined: dict[tuple[object, ...], tuple[Place, list[str], str]] = {}
+        begins: dict[int, int] = {}  # the first line of a list that has a mistake
         for place, message in ordered:
             given, _, of = message.partition(_OUTSIDE)
-            key = (place.file, place.line, of) if of else (place, message)
+            line = begins.setdefault(self._noted[place, message] or -place.line, place.line)
+            key = (place.file, line, of) if of else (place, message)
             joined.setdefault(key, (place, [], of))[1].append(given)
         lines = [f"{place}: {_of_all(given, of)}" for place, given, of in joined.values()][:_SHOWN]
         if len(joined) > _SHOWN:

@@ -106,9 +106,10 @@ def read_row_values(
             next(label for label, k in known.items() if k == place)
             for known, place in zip(codes, missing[0].tolist(), strict=True)
         ]
+        others = f"{len(missing):,} of {table.size:,} rows, the first of them "
         raise node.mistake(
-            f"{name} has no {column} for {', '.join(row) or 'the one row'}, and "
-            f"{len(missing) - 1:,} rows more; add a line for each, by labels or codes"
+            f"{name} has no {column} for {others * (len(missing) > 1)}"
+            f"{', '.join(row) or 'the one row'}; add a line for each, by labels or codes"
         )
     return numbers.ravel(), line_of.ravel()
 
