@@ -16,6 +16,7 @@ from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
+from dpquery.reconstruction.sampling import SQUARES_NOT_MEASURED
 from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
 from dpquery.releases.report.answers import width_unit
 from dpquery.releases.report.figures import GOOD_COUNTS, GRADE_NAMES, GRADES
@@ -251,10 +252,10 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         words.append(f"{of}, in cells of average size: {', '.join(compared)}")
     if told:
         words.append(f"answers have a sampling_std from about these sizes on: {', '.join(told)}")
-    sums = [item.name for item in report.spec.items if item.summed is not None]
-    if sums and weight.design_effect is not None:
-        of = f"sums ({', '.join(sums)}) and what is made of them have one only"
-        words.append(f"{of} beside a table by single values or bins of what they add up")
+    none = [item.name for item in worth.items if not item.sampled]
+    none += [item.name for item in report.spec.derived if {*item.items} & {*none}]
+    if none and weight.design_effect is not None:
+        words.append(f"none in {', '.join(none)}: {SQUARES_NOT_MEASURED}")
     return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)
 
 

@@ -269,9 +269,10 @@ def charge_units(spent: Guarantee, currency: Currency) -> int:
             cost = whole if spent.squared_mu is None else min(whole, spent.squared_mu)
         case "mu^2", "zcdp":
             raise BudgetExceededError(
-                "the dataset's budget adds up mu^2 of GDP, which discrete Gaussian noise and RAP "
-                "cannot be charged to; run `dpquery plan` again and release by a linear strategy, "
-                "or declare `accounting: zcdp` in the budget of a dataset that was not charged yet"
+                "the dataset's budget adds up mu^2 of GDP, which discrete Gaussian noise, RAP and "
+                "adaptive measurement cannot be charged to; run `dpquery plan` again and release "
+                "by a linear strategy, or declare `accounting: zcdp` in the budget of a dataset "
+                "that was not charged yet"
             )
         case _:
             raise BudgetExceededError(

@@ -54,7 +54,9 @@ class Counted:
         """What to say of it; nothing where the spec says it."""
         if not self.reason:
             return ""
-        return f"losses are added up as {SUMS[self.accounting]}: {self.reason}"
+        barred = ", which RAP and adaptive measurement cannot be charged to"
+        sums = SUMS[self.accounting] + barred * (self.accounting == "gdp")
+        return f"losses are added up as {sums}: {self.reason}"
 
     def noted(self, plan: Plan) -> Plan:
         """Return a plan that keeps it, where its spec does not say it."""

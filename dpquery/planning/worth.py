@@ -30,7 +30,7 @@ from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
-from dpquery.reconstruction.sampling import LEAST
+from dpquery.reconstruction.sampling import LEAST, of_squared_values
 from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
@@ -72,6 +72,7 @@ class ItemWorth:
     # how many records must meet its `where` for it to be "good", and "fair", as far as all of them
     # are enough; None without one, and on public records, which say how many meet it
     needs: dict[str, int] | None = field(default=None, hash=False)
+    sampled: bool = True  # whether squares of what it adds up are measured, if any are
 
     @property
     def within(self) -> float:
@@ -307,7 +308,7 @@ def worth_of(
     judged_on: JudgedOn,
 ) -> PlanWorth:
     """Return what the items are worth under a plan's better selection, at its guarantee."""
-    noise = priced.selection.noise
+    noise, strategy = priced.selection.noise, priced.selection.decoded(compiled.workload)
     items = tuple(
         ItemWorth(
             item.name,
@@ -318,6 +319,11 @@ def worth_of(
             judged_on.rows,
             noise,
             *_judged(spec, compiled, place, item, noise, judged_on),
+            all(
+                strategy.supports(of_squared_values(compiled.workload.blocks[position]))
+                for position in compiled.items[place]
+                if spec.items[place].summed is not None
+            ),
         )
         for place, item in enumerate(priced.items)
     )

@@ -54,7 +54,7 @@ class SamplingErrors:
 
     def variances(self, block: Block, position: int | None) -> Floats:
         """Return the variance of each answer of a block that the sample makes, (m,)."""
-        squared = _of_squared_values(block)
+        squared = of_squared_values(block)
         position = position if squared is block else None
         if not self._supports(squared, position):
             return np.full(block.queries, np.nan)
@@ -80,7 +80,7 @@ class SamplingErrors:
         """
         if not _holds(below[0], above[0]):
             return np.full(above[0].queries, np.nan)
-        squared, every = _of_squared_values(above[0]), np.arange(above[0].queries)
+        squared, every = of_squared_values(above[0]), np.arange(above[0].queries)
         counts = squared is above[0]  # whose y is its own square
         rows = [QueryRows(above[0], every, above[1]), QueryRows(below[0], of_rows, below[1])]
         times = [counts - 2 * quotients, quotients**2]
@@ -99,7 +99,7 @@ class SamplingErrors:
             return np.full(first[0].queries, np.nan)
         every, rows = np.arange(first[0].queries), list[QueryRows]()
         for block, position in (first, second):
-            squared = _of_squared_values(block)
+            squared = of_squared_values(block)
             rows.append(QueryRows(squared, every, position if squared is block else None))
         return self._combined(rows, [np.ones(len(every))] * 2)
 
@@ -125,7 +125,7 @@ class SamplingErrors:
 
     def missing(self, block: Block, position: int | None) -> str:
         """Return why nothing is known of the sample in any answer of a block, if that is so."""
-        squared = _of_squared_values(block)
+        squared = of_squared_values(block)
         known = self._supports(squared, position if squared is block else None)
         return "" if known else SQUARES_NOT_MEASURED
 
@@ -202,7 +202,7 @@ def _holds(below: Block, above: Block) -> bool:
     return True
 
 
-def _of_squared_values(block: Block) -> Block:
+def of_squared_values(block: Block) -> Block:
     """Return the block that adds up the squares of what a block adds up; itself for counts."""
     if not any(isinstance(factor, Valued) for factor in block.factors):
         return block

@@ -146,7 +146,7 @@ def extra_note(manifest: Manifest) -> str:
     biased, words = _biased(manifest), []
     if len(biased) < len(manifest.extra):
         words = [
-            "figures above are of the noise alone; sampling_std and total_std tell the sample's"
+            "figures and verdicts are of noise alone; sampling_std and total_std tell the sample's"
         ]
     if not biased:
         return "; ".join(words)

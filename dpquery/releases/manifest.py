@@ -322,6 +322,25 @@ class Manifest:
         return weight is not None and weight.design_effect is not None
 
     @property
+    def merged(self) -> bool:
+        """Whether rows are added up until they are precise, by sizes that are public."""
+        return any(item.kind == "merged" for item in self.derived)
+
+    @property
+    def publishes(self) -> bool:
+        """Whether rules say what of the estimates is published."""
+        rules = *(item.published for item in self.items), *(d.published for d in self.derived)
+        return any(rules)
+
+    @property
+    def processing(self) -> str:
+        """What was made of the estimates, the column `published` too."""
+        if not self.publishes:
+            return self.postprocessing
+        first = "none of the estimates" if self.postprocessing == "none" else self.postprocessing
+        return f"{first}; `published` is made of them by the rules of publication"
+
+    @property
     def fitted(self) -> RapFacts | AdaptiveFacts | None:
         """The run whose relaxed rows the answers are read from; None where there are none."""
         return self.rap or self.adaptive

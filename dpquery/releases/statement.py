@@ -237,8 +237,8 @@ def _words(rules: PublicationRules) -> str:
 
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \
-categories, the limits of ranges and bins, the questions asked, the strategy, and all of this \
-release but {noisy}. None of it was derived from the records{but}. \
+categories, the limits of ranges and bins, the questions asked, the strategy, {sizes}and all of \
+this release but {noisy}. None of it was derived from the records{but}. \
 Every combination that was asked for has a row, whether or not anyone is in it."""
 
 UNCOVERED = """\
@@ -346,6 +346,8 @@ def statement(manifest: Manifest) -> str:
     more += derived_lines(manifest.derived)
     found = DISCOVERED in manifest.guarantee.cumulative
     but = ", but what discoveries found, which all releases together protect" if found else ""
+    sizes = "the sizes by which rows were merged, " * manifest.merged
+    but += "; sizes taken from a release have its protection" * manifest.merged
     text = TEMPLATE.format(
         dataset=one_line(manifest.dataset.id),
         version=one_line(manifest.dataset.version),
@@ -357,13 +359,13 @@ def statement(manifest: Manifest) -> str:
         counted=_counted_words(manifest),
         unprotected="\n".join(
             [
-                UNPROTECTED.format(noisy=_noisy_parts(manifest), but=but),
+                UNPROTECTED.format(noisy=_noisy_parts(manifest), but=but, sizes=sizes),
                 *facts_lines(manifest.facts),
             ]
         ),
         uncovered=UNCOVERED,
         noise=_answered_words(manifest) + (_noise_words if has_errors else relaxed_words)(manifest),
-        postprocessing=one_line(manifest.postprocessing),
+        postprocessing=one_line(manifest.processing),
         unbiased=UNBIASED if has_errors else BIASED,
         columns="\n".join([columns, *more]),
         files="\n".join(_file_lines(manifest)),
@@ -482,7 +484,10 @@ def sure_words(epsilon: float, aside: str) -> str:
 def _noisy_parts(manifest: Manifest) -> str:
     """Return the parts of a release that come from the records, all of them by way of noise."""
     if manifest.error_bars:
-        return "its estimates and noisy measurements"
+        # Statements of releases without any of these keep their bytes.
+        told = manifest.privacy.weight is not None or manifest.publishes or manifest.merged
+        made = ", and what is made of them (intervals, flags, `published`, derived items)"
+        return "its estimates and noisy measurements" + made * told
     chosen = manifest.rap is None or manifest.rap.selection_scale is not None
     which = ", which of them were made and with how much noise" if chosen else ""
     return f"its estimates, its noisy measurements{which}, and its relaxed rows"

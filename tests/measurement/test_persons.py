@@ -526,6 +526,9 @@ def test_a_panel_is_planned_released_answered_and_checked(folder):
     assert "counts persons by the number of their rows, those beyond that limit incl" in statement
     assert json.loads(Path("release/release.json").read_text())["counted"]["rows"] == 10
     assert "rows.parquet" in ok("error-report", "release", "--json").out + statement
+    ok("package")
+    book = Path("package/codebook.md").read_text()
+    assert "| `rmse` | number | records or persons | Root mean" in book
     again = ok("release", "panel.csv", "--epsilon", "4", "--out", "again")
     assert "nothing was charged" in again.err
 

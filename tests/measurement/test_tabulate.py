@@ -323,9 +323,8 @@ def released(noise, out="release", epsilon=1):
 
 def test_a_plan_with_gaussian_noise_counts_in_gdp_and_takes_the_noise_of_the_curve(folder):
     said = planned()
-    assert "losses are added up as mu^2 of GDP: the plan prefers Gaussian noise" in " ".join(
-        said.split()
-    )
+    counted = "losses are added up as mu^2 of GDP, which RAP and adaptive measurement cannot be "
+    assert f"{counted}charged to: the plan prefers Gaussian noise" in " ".join(said.split())
     assert currencies() == {"town": "mu^2"}
     made = released("gaussian")
     promise, noise = made["guarantee"], made["noise"]

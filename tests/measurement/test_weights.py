@@ -291,12 +291,15 @@ def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     Path("workload.yaml").write_text(text.replace("at_most: 100", "at_most: 100, design_effect: 1"))
     words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
     assert "; answers have a sampling_std from about these sizes on: all 3,400" in words
-    assert "only beside a table" not in words
-    summed = ", {name: ages, sum: {of: age, by: {sex: identity}}}]"
+    assert "squares of what it adds up" not in words
+    summed = ", {name: ages, sum: {of: age, by: {sex: identity}}}]\nderived:\n"
+    summed += (
+        "  - {name: typical, mean: {sum: ages, count: all}}\n  - {name: part, share: {of: all}}\n"
+    )
     asked = Path("workload.yaml").read_text().rstrip().removesuffix("]") + summed
     Path("workload.yaml").write_text(asked)
     words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
-    assert "; sums (ages) and what is made of them have one only beside a table by single" in words
+    assert "; none in ages, typical: squares of what it adds up are not measured; ask" in words
 
 
 def test_mechanisms_that_count_records_refuse_weights(own_folder):
@@ -411,11 +414,14 @@ def test_the_error_of_the_sample_is_that_of_squared_weights(own_folder, inverse)
     assert "Sums of squared weights were measured likewise, in steps of 2^" in statement
     assert "By weight, the standard errors of the answers are" in statement
     report = " ".join(ok("error-report", "release").out.split())
-    both = re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ %, by_sex[^│]*", report)[0]
+    both = re.search(r"of sample and noise, 95 % within: sexes ±[0-9.]+ % \(noise [^│]*", report)[0]
     ok("error-report", "release", "--html", "report.html")
     page = Path("report.html").read_text()
     assert both[:60] in page
-    assert re.search(r", women ±[0-9.]+ points \(2 of 3 rows\), .*, odd none \(0 of 2 rows\)", both)
+    of_women = r", women ±[0-9.]+ points \(noise ±[^;]+; 2 of 3 rows\), .*"
+    assert re.search(of_women + r", odd none \(0 of 2 rows\)", both)
+    assert re.search(r"±[0-9.]+&nbsp;% \(95&nbsp;%, noise alone\)", page), "of its verdicts"
+    assert "`published`, derived items). None of it" in statement
     assert "half of the 95 % interval of noise, in its unit" in report
     assert "number in <code>wt</code>, rounded to a multiple of 0.1: one above 2.5 as" in page
     assert "holds the true answer, of weights as cut off, in 95 % of releases" in page
@@ -515,7 +521,9 @@ def test_what_noise_hides_of_the_sample_is_null_and_said_so(own_folder):
     report = " ".join(ok("error-report", "release").out.split())
     assert "of 8 answers)" in report
     assert "all other answers have none" in report
-    assert Path("report.html").read_text().count(" (noise alone)</") >= hidden.sum()
+    page = Path("report.html").read_text()
+    assert page.count(" (noise alone)</") >= hidden.sum()
+    assert f"The intervals of {hidden.sum()} of 8 answers are of noise alone." in page
 
 
 @pytest.mark.parametrize("effect", [1.0, 1.5])

@@ -409,6 +409,7 @@ def test_plan_report_package_and_replicates_have_them(noise):
     assert len(pd.read_csv("package/few.csv")) == rows
     book = Path("package/codebook.md").read_text()
     assert "How many rows of the item are added up in this one" in book
+    assert ("of values added up `other of` its level" in book) is ("area_level" in few)
     assert said in book
     assert "`few.map.csv` |  | Which values the rows of `few` add up: join on `merged`" in book
     assert Path("package/few.map.csv").read_bytes() == Path("release/few.map.csv").read_bytes()

@@ -325,7 +325,7 @@ def registry_entry(manifest: Manifest, about: About, domain: Domain | None) -> s
                 "access_type": "Non-interactive",
             },
             "accounting": {
-                "post_processing": f"Post-processing: {manifest.postprocessing}.",
+                "post_processing": f"Post-processing: {manifest.processing}.",
                 "composition": f"{budget} Losses of all releases of the "
                 "dataset are added up in a ledger, which refuses what would pass its cap.",
             },

@@ -279,7 +279,7 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
         "S.13.3.5": _model(manifest),
         "S.15.4": _coherence(manifest),
         "S.18.5": f"Tables are counted from the records and noise is added ({_method(manifest)}); "
-        f"post-processing: {sentence(manifest.postprocessing)}{weight}",
+        f"post-processing: {sentence(manifest.processing)}{weight}",
         "S.18.6": "No seasonal adjustment is made by the release.",
     }
 

@@ -104,15 +104,26 @@ class ItemCells:
     @cached_property
     def ends(self) -> Floats:
         """(2, m) ends of intervals that are shown: of sample and noise, if known, or of noise."""
-        noise = np.array([self.low, self.high])
-        return noise if self.total is None else np.where(np.isnan(self.total), noise, self.total)
+        known, noise = self.total, self.noise
+        return noise if known is None else np.where(np.isnan(known), noise, known)
 
     @property
-    def known_totals(self) -> Floats | None:
-        """(2, k) the ends of intervals that take in the sample; None if not all cells are here."""
+    def noise(self) -> Floats:
+        """(2, m) ends of intervals of noise."""
+        return np.array([self.low, self.high])
+
+    @property
+    def sampled(self) -> "ItemCells | None":
+        """Those whose intervals take in the sample; None if not all cells are here."""
         if self.total is None or not self.whole:
             return None
-        return self.total[:, self.total[0] < self.total[1]]
+        return self.take(np.flatnonzero(self.total[0] < self.total[1]))
+
+    @cached_property
+    def alone(self) -> Bools:
+        """(m,) whether an interval is of noise alone where others may take in the sample."""
+        known = ~np.isnan(self.low)
+        return known & (self.total is not None and np.isnan(self.total).any(axis=0))
 
     @cached_property
     def varying(self) -> tuple[Dimension, ...]:
@@ -201,9 +212,8 @@ class ItemCells:
         value = self.number(float(self.value[row]))
         if np.isnan(self.low[row]):
             return value, ""
-        alone = self.total is not None and np.isnan(self.total[:, row]).any()
         ends = " to ".join(map(self.number, self.ends[:, row].tolist()))
-        return value, ends + " (noise alone)" * bool(alone)
+        return value, ends + " (noise alone)" * bool(self.alone[row])
 
 
 def read_cells(

@@ -222,7 +222,7 @@ class ItemReport:
         if self.flagged_share is None:
             return "unknown: no error bars"
         worth, one = self.worth, "" if self.queries == 1 else "typical answer "
-        level = level_text(self.level)
+        level = level_text(self.level) + ", noise alone" * (self.cells.total is not None)
         if worth.grade != worth.relative_grade and worth.half is not None:
             return f"good: {one}±{worth.half:.2g} records ({level})"
         flagged = f"{percent(self.flagged_share)} of the answers are flagged"
@@ -436,25 +436,28 @@ def _item(
 
 
 def sample_words(report: Report) -> list[str]:
-    """Say how wide intervals of sample and noise are, and how many answers have none."""
-    told = list[tuple[str, str, int, int, str]]()
+    """Say how wide intervals of sample and noise are, and of how many answers, beside noise's."""
+    told = list[tuple[str, list[str], int, int, str]]()
     for item in report.items:
-        if (ends := item.cells.known_totals) is not None:
-            halves = np.abs((ends[1] - ends[0]) / (ends[1] + ends[0]))
-            width = within(lower_median(halves)) if halves.size else ""
-            told.append((item.name, width, halves.size, item.queries, "answer"))
+        if (cells := item.cells.sampled) is not None:
+            shares = [np.abs((h - low) / (h + low)) for low, h in (cells.ends, cells.noise)]
+            widths = [within(lower_median(share)) for share in shares if share.size]
+            told.append((item.name, widths, len(cells), item.queries, "answer"))
     for derived in report.derived:
-        if derived.facts.kind != "quantiles" and (ends := derived.cells.known_totals) is not None:
-            halves, facts = (ends[1] - ends[0]) / 2, derived.facts
-            width = width_text(lower_median(halves), derived.widths.unit) if halves.size else ""
-            told.append((facts.name, width, halves.size, facts.rows, "row"))
+        if derived.facts.kind != "quantiles" and (cells := derived.cells.sampled) is not None:
+            halves, unit = (
+                [(h - low) / 2 for low, h in (cells.ends, cells.noise)],
+                derived.widths.unit,
+            )
+            widths = [width_text(lower_median(half), unit) for half in halves if half.size]
+            told.append((derived.facts.name, widths, len(cells), derived.facts.rows, "row"))
     if not told:
         return []
-    words = [
-        f"{name} {width if known else 'none'}"
-        + (f" ({known:,} of {count(rows, noun)})" if known < rows else "")
-        for name, width, known, rows, noun in told
-    ]
+    words = []
+    for name, widths, known, rows, noun in told:
+        part = [f"{known:,} of {count(rows, noun)}"] if known < rows else []
+        beside = "; ".join([*(f"noise {width}" for width in widths[1:]), *part])
+        words.append(f"{name} {widths[0] if widths else 'none'} ({beside})")
     hidden = "; all other answers have none" * any(known < rows for *_, known, rows, _ in told)
     level = level_text(report.manifest.level)
     return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]

@@ -67,7 +67,11 @@ def derived_section(
 ) -> tuple[str, Picture | None]:
     """Return the part of the page about a derived item, and its picture."""
     facts, percent = item.facts, level_text(level)
-    notes = [f"It is: {facts.words}.", *_published(item)]
+    notes = [f"It is: {facts.words}.", *_shown(item)]
+    if any(", set " in text for d in item.cells.dimensions for text in d.texts):
+        notes.append(
+            f"Sets of other numbers add up other values: {facts.map_file} has those of each."
+        )
     in_percent = facts.kind in PERCENT_KINDS
     if in_percent:
         notes.append("Figures are in percent here, and parts of one in the file.")
@@ -141,22 +145,24 @@ def _article(
     )
 
 
-def _published(item: ItemReport | DerivedReport) -> list[str]:
-    """Return how many answers are left out of what is published, where rules say so."""
+def _shown(item: ItemReport | DerivedReport) -> list[str]:
+    """Return how many intervals leave out the sample, and how many answers the rules leave out."""
+    cells, hidden, alone = item.cells, int(item.cells.withheld.sum()), int(item.cells.alone.sum())
+    of_noise = f"The intervals of {alone:,} of {len(cells):,} answers are of noise alone."
+    said = [of_noise] * (cells.whole and alone > 0)
     if item.facts.published is None:
-        return []
-    cells, hidden = item.cells, int(item.cells.withheld.sum())
+        return said
     left = f"a rule on noisy values leaves out {hidden:,} of {len(cells):,} answers"
     of_whole = left if hidden else "the rules leave no answer out"
     left_out = of_whole if cells.whole else "answers that a rule leaves out have no mark"
-    return [f"Shown is what is published: {left_out}."]
+    return [*said, f"Shown is what is published: {left_out}."]
 
 
 def _said(item: ItemReport) -> list[str]:
     cells, sentences = item.cells, []
     if item.flagged_share is None:
         sentences.append("This release has no error bars: how far an answer is off is not known.")
-    sentences += _published(item)
+    sentences += _shown(item)
     if item.summed is not None:
         sentences.append(sentence(item.summed.words))
     fixed = {d.name: d.texts[0] for d in cells.dimensions if len(d.texts) == 1}

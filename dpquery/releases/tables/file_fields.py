@@ -24,7 +24,7 @@ from dpquery.releases.manifest_facts import (
 from dpquery.releases.tables.file_columns import AMOUNT, ANSWER_COLUMNS, NO_UNIT, SHARE, FileColumn
 from dpquery.releases.tables.item_table import ERROR_NAMES
 from dpquery.releases.tables.labels import is_binned
-from dpquery.spec.columns import Attribute, Bins, Dates, Domain, Integers
+from dpquery.spec.columns import PERSON_ROWS, Attribute, Bins, Dates, Domain, Integers
 
 FieldKind = Literal["text", "integer", "number", "boolean", "date"]
 
@@ -115,7 +115,7 @@ def derived_item_fields(
         words["std_error"], known = "Empty: quantiles have an interval alone", known | NO_SAMPLED
     if facts.kind == "merged":  # sums of answers, of which nothing is lost
         counts = {name: (column.meaning, column.unit) for name, column in ANSWER_COLUMNS.items()}
-        known = known | counts
+        known = known | counts | {name: (words, AMOUNT) for name, (words, _) in SAMPLED.items()}
     return _row_fields(schema, known, words, domain)
 
 
@@ -145,7 +145,8 @@ def other_fields(
 ) -> tuple[FileField, ...]:
     """Return the columns of a file that is not an item's."""
     described = [columns[field.name] for field in schema]
-    words = _words(None, manifest, ())
+    of_persons = manifest.counted is not None and manifest.counted.rows > 0
+    words = _words(None, manifest, (PERSON_ROWS, "table") if of_persons else ())
     if any(item.summed for item in manifest.items):
         words["unit"] += ", or of what the item sums"
     pairs = zip(schema, described, strict=True)
@@ -196,7 +197,8 @@ def _attribute_field(
     if column.name not in attributes and end in _ENDS and base in names:
         if end == "to" and base in attributes and is_binned(attributes[base]):
             end = "below"  # of releases from plans that call the upper edge so
-        return FileField(column.name, kind, _ENDS[end].format(name=base), nullable=column.nullable)
+        holds = _ENDS[end].format(name=base) + _OF_SUMS.get(end, "") * ({*_SUMS} <= {*names})
+        return FileField(column.name, kind, holds, nullable=column.nullable)
     said = column.metadata or {}
     meaning = said.get(b"description", b"A value of the row").decode()
     described = meaning, said.get(b"unit", b"").decode()
@@ -228,6 +230,14 @@ _ENDS = {
     "below": "The edge that the range of `{name}` stays below; empty where the row is no range",
 }
 """What the columns beside an attribute's hold, by the ends of their names."""
+_SUMS = ("cells", "merged")  # columns of merged rows
+_OF_SUMS = {
+    "code": "; of values added up the code of the group that they lie in, `listed` where there are "
+    "several, with a number where other values are called so",
+    "level": "; of values added up `other of` its level where it has more of them, `other` where "
+    "they lie in several groups, `all` where they are all that are declared",
+}
+"""What to add of merged rows."""
 
 
 def _declared(attribute: Attribute, *, typed: bool) -> str:
