@@ -398,7 +398,7 @@ def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder,
             budget = replace(promise, accounting=accounting)
             assert caps[name].units == budget_cap(budget, Privacy()).units
     said = planned(**small)
-    assert "mu^2 of GDP: the plan prefers Gaussian noise" in " ".join(said.split())
+    assert "cannot be charged to: the plan prefers Gaussian noise" in " ".join(said.split())
     assert currencies() == dict.fromkeys(family, "mu^2")
     released("gaussian")
     fixed = "{epsilon: 4, delta: 1e-6, accounting: zcdp}"
