@@ -1,9 +1,7 @@
 """`dpquery discover`: what to declare of a column, found privately."""
 
-import json
 import math
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 _MOST_VALUES = 10_000  # of a range that is offered
 _NO_MORE = 1.005  # times the least error: no more than that, as it is shown
 _MOST_OUTSIDE = 0.5  # of all numbers, of bins that are offered
-_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 
 
 def discover_command(
@@ -190,9 +187,10 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
     """Return what is done with what was found: lines for the spec."""
     from dpquery.reconstruction.discovered import edge_text
     from dpquery.releases.words import percent
+    from dpquery.spec.code_books import flow
 
-    header, inside = _in_yaml(done.query.column), os.path.relpath(done.file, spec.parent)
-    column = _in_yaml(done.query.spec.domain.attributes[0].name)
+    header, inside = flow(done.query.column), os.path.relpath(done.file, spec.parent)
+    column = flow(done.query.spec.domain.attributes[0].name)
     of = f"column: {header}, " * (column != header)
     if best := done.least_regret:
         what = f"{best.max_rows:,} may have {math.ceil(best.regret * 10) / 10:.3g} times the least"
@@ -228,13 +226,8 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
     file = Path(inside).name if outside else Path(inside).as_posix()
     return (
         f"in the domain of {spec} (all other values are then counted together), and plan it"
-        f"{outside}:\n  {column}: {{{of}values_file: {_in_yaml(file)}, other: show}}"
+        f"{outside}:\n  {column}: {{{of}values_file: {flow(file)}, other: show}}"
     )
-
-
-def _in_yaml(text: str) -> str:
-    """Return a text as YAML reads it in braces: a quoted one is one of JSON."""
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _json(done: "DiscoveryReport") -> dict[str, object]:

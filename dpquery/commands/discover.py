@@ -184,7 +184,9 @@ def discover(
     place, located = ledger_place(ledger_path), as_data(data, "dpquery discover DATA")
     if not new_dataset:
         refuse_second_ledger(place, spec, release=Path(RELEASE_PATH))
-    file = _file_of(as_path(spec_path), column) if out is None else as_path(out)
+    if out is None and not _PLAIN.fullmatch(column):
+        raise SpecError(f"no file can be called {quoted(column)} everywhere; name one with --out")
+    file = as_path(spec_path).parent / f"{column}.csv" if out is None else as_path(out)
     with Ledger.open(place, create=True) as ledger:
         asked = within_reason(exact_delta(delta), spec)
         if not asked:
@@ -310,12 +312,6 @@ def _counted(spec: Spec, ledger: Ledger, sought: Sought, asked: Fraction) -> Spe
         return spec.counted_in(settled.accounting)
     # Adaptive measurement, which the closest answers may take, is charged in rho alone.
     return spec.counted_in("zcdp" if spec.prefer == "closest" else "gdp")
-
-
-def _file_of(spec_path: Path, column: str) -> Path:
-    if not _PLAIN.fullmatch(column):
-        raise SpecError(f"no file can be called {quoted(column)} everywhere; name one with --out")
-    return spec_path.parent / f"{column}.csv"
 
 
 def _found_nothing(file: Path) -> bool:

@@ -92,26 +92,29 @@ def tables_of_derived(
     Raises:
         SpecError: derived items are made of what the strategy does not hold: says what to ask for.
     """
-    _check_told_apart(spec, classes)
+
+    def alike(table: Table) -> str:
+        for i, code, other in merged_codes(table, classes):
+            attribute = spec.domain.attributes[i]
+            value, another = quoted(attribute.label(code)), quoted(attribute.label(other))
+            of = f"{another} of {quoted(attribute.name)}"
+            return f"tells {value} from {of}, which no item of the plan's workload does"
+        return ""
+
+    def not_measured(table: Table) -> str:
+        block, position = known[table]
+        if position is not None or strategy.supports(block):
+            return ""
+        return f"is made of {_in_words(table, spec.domain)}, which nothing that is measured tells"
+
+    _refuse(spec, alike)  # no strategy changes that, so that it is said before one is looked for
     tables = list(dict.fromkeys(t for item in spec.derived for t in item.statistic.tables))
     if not tables:
         return {}
     asked = replace(spec, items=(Item("derived", tuple(tables)),))
     blocks = compile_questions(asked, classes).workload.blocks
     known = dict(zip(tables, zip(blocks, positions_of(blocks, planned), strict=True), strict=True))
-    mistakes: dict[str, str] = {}
-    for item in spec.derived:
-        for table in item.statistic.tables:
-            block, position = known[table]
-            if position is None and not strategy.supports(block):
-                line = (
-                    f"{item.place}: {quoted(item.name)} is made of "
-                    f"{_in_words(table, spec.domain)}, which nothing that is measured tells; "
-                    f"{_asked_for(item, table, spec.domain)}"
-                )
-                mistakes.setdefault(item.name, line)
-    if mistakes:
-        raise SpecError("\n".join(mistakes.values()))
+    _refuse(spec, not_measured)
     return known
 
 
@@ -155,25 +158,14 @@ def derived_answers(
     return tuple(tables_made)
 
 
-def _check_told_apart(spec: Spec, classes: tuple[Ints, ...]) -> None:
-    """Refuse derived items that tell values apart which the release counts as one.
-
-    No strategy changes that, so that it can be said before one is looked for.
-
-    Raises:
-        SpecError: a line an item, with its place and what to ask for.
-    """
+def _refuse(spec: Spec, reason: Callable[[Table], str]) -> None:
+    """Refuse derived items with a table that has a reason: a line an item, and what to ask for."""
     mistakes: dict[str, str] = {}
     for item in spec.derived:
         for table in item.statistic.tables:
-            for i, code, other in merged_codes(table, classes):
-                attribute = spec.domain.attributes[i]
-                line = (
-                    f"{item.place}: {quoted(item.name)} tells {quoted(attribute.label(code))} from "
-                    f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, which no item "
-                    f"of the plan's workload does; {_asked_for(item, table, spec.domain)}"
-                )
-                mistakes.setdefault(item.name, line)
+            if why := reason(table):
+                line = f"{quoted(item.name)} {why}; {_asked_for(item, table, spec.domain)}"
+                mistakes.setdefault(item.name, f"{item.place}: {line}")
     if mistakes:
         raise SpecError("\n".join(mistakes.values()))
 

@@ -114,7 +114,6 @@ class MechanismRequest:
 
 
 FIT_NAMES = {"rap": "RAP", "adaptive": "adaptive measurement"}
-LINEAR = MechanismRequest("linear")
 
 
 def stages_for(

@@ -66,10 +66,6 @@ class JointAnswers:
     def _variances(self) -> dict[Table, Floats]:
         return {}
 
-    def alone(self, table: Table, level: float) -> Floats:
-        """Return what no more than the noise of a table's answers is, at a level: (m,)."""
-        return variation_alone(self, table, level) * np.sqrt(np.maximum(self.variances(table), 0.0))
-
     def covariance(self, table: Table, rows: Ints, other: Table, other_rows: Ints) -> Floats:
         """Return covariances of rows of two tables; their numbers are broadcast."""
         (block, position), (against, place) = self.blocks[table], self.blocks[other]
@@ -428,7 +424,9 @@ def estimates_of(
     match statistic:
         case Quotient():
             (above, below), of_rows = statistic.tables, rows_in(*statistic.tables)
-            under, least = answers[below][:, of_rows], times * joint.alone(below, level)[of_rows]
+            stds = np.sqrt(np.maximum(joint.variances(below), 0.0))
+            least = times * (variation_alone(joint, below, level) * stds)[of_rows]
+            under = answers[below][:, of_rows]
             with np.errstate(all="ignore"):
                 quotients = answers[above] / under
             return np.where(limits_of(statistic).lost(under, least), np.nan, quotients)

@@ -147,6 +147,11 @@ class GuaranteeFacts:
     cumulative: str
     mu: Annotated[FigureAboveZero | None, UNWRITTEN] = None
 
+    @property
+    def method(self) -> str:
+        """The mechanism in words: what it is where it chooses, else its noise."""
+        return self.mechanism + " noise" * (self.mechanism not in {RAP, ADAPTIVE})
+
 
 @dataclass(frozen=True)
 class SquaresFacts:
@@ -335,10 +340,9 @@ class Manifest:
     @property
     def processing(self) -> str:
         """What was made of the estimates, the column `published` too."""
-        if not self.publishes:
-            return self.postprocessing
-        first = "none of the estimates" if self.postprocessing == "none" else self.postprocessing
-        return f"{first}; `published` is made of them by the rules of publication"
+        beside = " of the estimates" * (self.postprocessing == "none")
+        beside += "; `published` is made of them by the rules of publication"
+        return self.postprocessing + beside * self.publishes
 
     @property
     def fitted(self) -> RapFacts | AdaptiveFacts | None:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dpquery.releases.budget_words import DISCOVERED
 from dpquery.releases.extra_columns import extra_lines
 from dpquery.releases.manifest import (
-    ADAPTIVE,
     MEASUREMENTS_FILE,
     PLAN_FILE,
-    RAP,
     RELAXED_ROWS_FILE,
     GuaranteeFacts,
     Manifest,
@@ -184,16 +182,12 @@ def _source_words(manifest: Manifest, stds: Sequence[float], *, chosen: bool) ->
 
 NUMBERED_WORDS = """\
 In {items}, which {have} very many tables, rows have numbers and few columns: `table` and `cell`, \
-`estimate`, `std_error`, and `half_width`, half of the width of the noise interval: `ci_low` is \
-`estimate` - `half_width`, `ci_high` is `estimate` + `half_width`. `rel_error` and `flag` are left \
-to the reader. The files of tables and labels say what the numbers mean: an attribute's query in \
-a row is number `cell` // `stride` % `size` in its list of `labels`."""
-
-NUMBERED_WITHOUT_ERRORS = """\
-In {items}, which {have} very many tables, rows have numbers and few columns: `table` and `cell`, \
-`estimate`, and `std_error` and `half_width`, empty in every row. The files of tables and labels \
-say what the numbers mean: an attribute's query in a row is number `cell` // `stride` % `size` in \
-its list of `labels`."""
+`estimate`, {errors}. The files of tables and labels say what the numbers mean: an attribute's \
+query in a row is number `cell` // `stride` % `size` in its list of `labels`."""
+_HALF_WIDTH = """\
+`std_error`, and `half_width`, half of the width of the noise interval: `ci_low` is `estimate` - \
+`half_width`, `ci_high` is `estimate` + `half_width`. `rel_error` and `flag` are left to the \
+reader"""
 
 
 def numbered_lines(manifest: Manifest) -> list[str]:
@@ -201,9 +195,10 @@ def numbered_lines(manifest: Manifest) -> list[str]:
     names = [f"`{item.file}`" for item in manifest.items if item.numbered]
     if not names:
         return []
-    words = NUMBERED_WORDS if manifest.error_bars else NUMBERED_WITHOUT_ERRORS
+    errors = "and `std_error` and `half_width`, empty in every row"
+    errors = _HALF_WIDTH if manifest.error_bars else errors
     have = "has" if len(names) == 1 else "have"
-    return ["", words.format(items=", ".join(names), have=have)]
+    return ["", NUMBERED_WORDS.format(items=", ".join(names), have=have, errors=errors)]
 
 
 SUPPRESSED = """\
@@ -444,8 +439,7 @@ def neighbour_words(privacy: PrivacyFacts) -> str:
 
 def guarantee_line(guarantee: GuaranteeFacts) -> str:
     """Return the guarantee in the field's terms: epsilon, delta, rho or mu, and the mechanism."""
-    named = guarantee.mechanism in {RAP, ADAPTIVE}
-    method = guarantee.mechanism if named else f"{guarantee.mechanism} noise"
+    method = guarantee.method
     if guarantee.kind == "pure":
         return f"ε = {guarantee.epsilon:g} (pure differential privacy, {method})"
     if guarantee.mu is not None:
@@ -518,24 +512,18 @@ def _noise_words(manifest: Manifest) -> str:
     rounded = ", that is normal noise rounded to a whole number," * (
         manifest.guarantee.kind == "gdp"
     )
+    squared = noise.squares and (
+        f"Sums of squared weights were measured likewise, in steps of 2^{noise.squares.shift}, "
+        f"with noise of scale {noise.squares.scale:.6g} steps. "
+    )
     return (
         f"{tables_made(manifest)} computed from noisy measurements alone "
         f'(strategy "{one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
         f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
-        f"{_sensitivity(manifest)}{steps}. {_squares_words(manifest)}{_in_counts(manifest)}"
+        f"{_sensitivity(manifest)}{steps}. {squared or ''}{_in_counts(manifest)}"
         "The noise comes from "
         f"{one_line(noise.source)}, which draws it exactly, in whole numbers, {GENERATOR_WORDS}"
-    )
-
-
-def _squares_words(manifest: Manifest) -> str:
-    squares = manifest.noise.squares
-    if squares is None:
-        return ""
-    return (
-        f"Sums of squared weights were measured likewise, in steps of 2^{squares.shift}, with "
-        f"noise of scale {squares.scale:.6g} steps. "
     )
 
 

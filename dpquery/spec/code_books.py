@@ -6,6 +6,7 @@ code book leaves open stands in the spec as a comment, for its writer to fill in
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from dpquery.untrusted.files import read_outside
 LABELLED = (".sav", ".zsav", ".por", ".dta")
 WHOLE = ("integer", "int", "long", "short", "byte", "nonNegativeInteger", "positiveInteger")
 DECIMAL = ("number", "decimal", "double", "float")
-SIMPLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+_PLAIN = re.compile(r"[A-Za-z_][\w ./-]*", re.ASCII)
 NO_TEXTS = {"yes", "no", "true", "false", "on", "off", "null", "y", "n"}
 
 
@@ -83,11 +84,10 @@ def starter_of(path: Path) -> str:
 def flow(text: str) -> str:
     """Return a text as it stands in a flow mapping of YAML: quoted where it would be another.
 
-    >>> flow("sex"), flow("no"), flow("a, b")
-    ('sex', '"no"', '"a, b"')
+    >>> flow("sex"), flow("no"), flow("a, b"), flow("lists/a-b.csv")
+    ('sex', '"no"', '"a, b"', 'lists/a-b.csv')
     """
-    plain = text and text[0] in SIMPLE and text.replace("_", "").replace(" ", "").isalnum()
-    if plain and text == text.strip() and text.lower() not in NO_TEXTS and text.isascii():
+    if _PLAIN.fullmatch(text) and text == text.strip() and text.lower() not in NO_TEXTS:
         return text
     return text if text.isascii() and text.isdigit() else json.dumps(text, ensure_ascii=False)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 
 from dpquery.releases.extra_columns import reading_sample
-from dpquery.releases.manifest import ADAPTIVE, RAP, Manifest
+from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import over_units, roundings, units_counted
 from dpquery.releases.package.tables import PackagedTable
 from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
@@ -278,8 +278,8 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
         "S.13.3.4": _noise(manifest),
         "S.13.3.5": _model(manifest),
         "S.15.4": _coherence(manifest),
-        "S.18.5": f"Tables are counted from the records and noise is added ({_method(manifest)}); "
-        f"post-processing: {sentence(manifest.processing)}{weight}",
+        "S.18.5": "Tables are counted from the records and noise is added "
+        f"({manifest.guarantee.method}); post-processing: {sentence(manifest.processing)}{weight}",
         "S.18.6": "No seasonal adjustment is made by the release.",
     }
 
@@ -312,15 +312,10 @@ def _sampling(manifest: Manifest) -> str:
     )
 
 
-def _method(manifest: Manifest) -> str:
-    mechanism = manifest.guarantee.mechanism
-    return mechanism if mechanism in {RAP, ADAPTIVE} else f"{mechanism} noise"
-
-
 def _noise(manifest: Manifest) -> str:
     return (
-        f"Noise is added on purpose ({_method(manifest)}); it is unbiased, and its size does not "
-        "depend on the records."
+        f"Noise is added on purpose ({manifest.guarantee.method}); it is unbiased, and its size "
+        "does not depend on the records."
         if manifest.error_bars
         else "Noise is added on purpose, and a model is fitted to what was measured."
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from html import escape
 from pathlib import Path
 
-from dpquery.releases.extra_columns import extra_note
+from dpquery.releases.extra_columns import extra_note, reading_sample
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import AdaptiveFacts
 from dpquery.releases.report.axes import TickWriter, breaking, number_ticks, percent_ticks, written
@@ -230,14 +230,6 @@ GLOSSARY = (
         "Measures of what a release can give away about one protected unit; smaller is safer.",
     ),
 )
-SAMPLED_GLOSSARY = (
-    (
-        "Error of the sample",
-        "How far an answer typically lies from that of the population since only some were drawn: "
-        "sampling_std in the files, total_std with the noise. Its square is the declared design "
-        "effect times that of a sample whose records were drawn each by itself.",
-    ),
-)
 UNKNOWN_GLOSSARY = (
     (
         "No error bars",
@@ -406,7 +398,8 @@ def _reading(report: Report, marks: Collection[str]) -> str:
 
 def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
     if manifest.error_bars and manifest.privacy.weight is not None:
-        told = GLOSSARY + (SAMPLED_GLOSSARY if manifest.measures_squares else ())
+        sample = reading_sample(manifest).replace("`", "")
+        told = GLOSSARY + (("Error of the sample", sample),) * bool(sample)
         return [(name, weighted_words(words).replace(_OR_EXACT, "")) for name, words in told]
     if manifest.error_bars:
         return GLOSSARY
