@@ -17,7 +17,7 @@ of the others no more is said than what is known of v / w beforehand ([MATH] 24)
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import assert_never
 
@@ -49,6 +49,9 @@ class JointAnswers:
     blocks: Mapping[Table, tuple[Block, int | None]]
     measured: Measured  # by them, and how they are answered
     step: float = 1.0  # of which true answers are multiples: 1, or that of the records' weights
+    # what is added up to merged rows, and variances: worked out when first asked for
+    merged: dict[MergedRows, Merging] = field(default_factory=dict, init=False)
+    _variances: dict[Table, Floats] = field(default_factory=dict, init=False)
 
     def estimate(self, table: Table) -> Floats:
         """Return the answers of a table in row order: (m,)."""
@@ -61,10 +64,6 @@ class JointAnswers:
             rows = np.arange(table.size)
             self._variances[table] = self.covariance(table, rows, table, rows)
         return self._variances[table]
-
-    @cached_property
-    def _variances(self) -> dict[Table, Floats]:
-        return {}
 
     def covariance(self, table: Table, rows: Ints, other: Table, other_rows: Ints) -> Floats:
         """Return covariances of rows of two tables; their numbers are broadcast."""
@@ -94,11 +93,6 @@ class JointAnswers:
                 moved = solved.answer(block, position) - nothing.answer(block, position)
                 columns[table].append(moved.ravel())  # public facts add what no row does
         return {table: np.array(of_units).T for table, of_units in columns.items()}
-
-    @cached_property
-    def merged(self) -> dict[MergedRows, Merging]:
-        """What is added up to merged rows: worked out when first asked for."""
-        return {}
 
 
 def answers_by_draw(

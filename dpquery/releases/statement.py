@@ -439,14 +439,14 @@ def neighbour_words(privacy: PrivacyFacts) -> str:
 
 def guarantee_line(guarantee: GuaranteeFacts) -> str:
     """Return the guarantee in the field's terms: epsilon, delta, rho or mu, and the mechanism."""
-    method = guarantee.method
     if guarantee.kind == "pure":
-        return f"ε = {guarantee.epsilon:g} (pure differential privacy, {method})"
+        return f"ε = {guarantee.epsilon:g} (pure differential privacy, {guarantee.method})"
     if guarantee.mu is not None:
         exactly = f"μ = {guarantee.mu:.6g} of Gaussian differential privacy"
     else:
         exactly = f"ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy"
-    return f"ε = {guarantee.epsilon:g} at δ = {power(guarantee.delta)} ({exactly}, {method})"
+    promise = f"ε = {guarantee.epsilon:g} at δ = {power(guarantee.delta)}"
+    return f"{promise} ({exactly}, {guarantee.method})"
 
 
 def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
@@ -512,6 +512,9 @@ def _noise_words(manifest: Manifest) -> str:
     rounded = ", that is normal noise rounded to a whole number," * (
         manifest.guarantee.kind == "gdp"
     )
+    moved = f"the square root of {noise.sensitivity} (L2)"
+    if manifest.guarantee.kind == "pure":
+        moved = f"{noise.sensitivity} (L1)"
     squared = noise.squares and (
         f"Sums of squared weights were measured likewise, in steps of 2^{noise.squares.shift}, "
         f"with noise of scale {noise.squares.scale:.6g} steps. "
@@ -521,7 +524,7 @@ def _noise_words(manifest: Manifest) -> str:
         f'(strategy "{one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
         f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
-        f"{_sensitivity(manifest)}{steps}. {squared or ''}{_in_counts(manifest)}"
+        f"{moved}{steps}. {squared or ''}{_in_counts(manifest)}"
         "The noise comes from "
         f"{one_line(noise.source)}, which draws it exactly, in whole numbers, {GENERATOR_WORDS}"
     )
@@ -564,12 +567,6 @@ def _file_lines(manifest: Manifest) -> list[str]:
             "word",
         ]
     return lines
-
-
-def _sensitivity(manifest: Manifest) -> str:
-    if manifest.guarantee.kind == "pure":
-        return f"{manifest.noise.sensitivity} (L1)"
-    return f"the square root of {manifest.noise.sensitivity} (L2)"
 
 
 def _factor(factor: float) -> str:

@@ -437,30 +437,24 @@ def _item(
 
 def sample_words(report: Report) -> list[str]:
     """Say how wide intervals of sample and noise are, and of how many answers, beside noise's."""
-    told = list[tuple[str, list[str], int, int, str]]()
-    for item in report.items:
-        if (cells := item.cells.sampled) is not None:
-            shares = [np.abs((h - low) / (h + low)) for low, h in (cells.ends, cells.noise)]
-            widths = [within(lower_median(share)) for share in shares if share.size]
-            told.append((item.name, widths, len(cells), item.queries, "answer"))
-    for derived in report.derived:
-        if derived.facts.kind != "quantiles" and (cells := derived.cells.sampled) is not None:
-            halves, unit = (
-                [(h - low) / 2 for low, h in (cells.ends, cells.noise)],
-                derived.widths.unit,
-            )
-            widths = [width_text(lower_median(half), unit) for half in halves if half.size]
-            told.append((derived.facts.name, widths, len(cells), derived.facts.rows, "row"))
-    if not told:
-        return []
+    every: list[tuple[str, ItemCells, str | None, int, str]]
+    every = [(i.name, i.cells, None, i.queries, "answer") for i in report.items]
+    for of in report.derived:
+        if of.facts.kind != "quantiles":
+            every.append((of.facts.name, of.cells, of.widths.unit, of.facts.rows, "row"))
     words = []
-    for name, widths, known, rows, noun in told:
-        part = [f"{known:,} of {count(rows, noun)}"] if known < rows else []
+    for name, item, unit, rows, noun in every:
+        if (cells := item.sampled) is None:
+            continue
+        widths = []
+        for low, high in (cells.ends, cells.noise) if len(cells) else ():
+            half = lower_median((high - low) / (np.abs(high + low) if unit is None else 2.0))
+            widths.append(within(half) if unit is None else width_text(half, unit))
+        part = [f"{len(cells):,} of {count(rows, noun)}"] if len(cells) < rows else []
         beside = "; ".join([*(f"noise {width}" for width in widths[1:]), *part])
         words.append(f"{name} {widths[0] if widths else 'none'} ({beside})")
-    hidden = "; all other answers have none" * any(known < rows for *_, known, rows, _ in told)
     level = level_text(report.manifest.level)
-    return [f"of sample and noise, {level} within: {', '.join(words)}{hidden}"]
+    return [f"of sample and noise, {level} within: {', '.join(words)}"] if words else []
 
 
 def to_json(report: Report) -> dict[str, JsonValue]:

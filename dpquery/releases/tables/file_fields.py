@@ -197,7 +197,8 @@ def _attribute_field(
     if column.name not in attributes and end in _ENDS and base in names:
         if end == "to" and base in attributes and is_binned(attributes[base]):
             end = "below"  # of releases from plans that call the upper edge so
-        holds = _ENDS[end].format(name=base) + _OF_SUMS.get(end, "") * ({*_SUMS} <= {*names})
+        of_sums = _OF_SUMS.get(end, "") * ({"cells", "merged"} <= {*names})
+        holds = _ENDS[end].format(name=base) + of_sums
         return FileField(column.name, kind, holds, nullable=column.nullable)
     said = column.metadata or {}
     meaning = said.get(b"description", b"A value of the row").decode()
@@ -230,7 +231,6 @@ _ENDS = {
     "below": "The edge that the range of `{name}` stays below; empty where the row is no range",
 }
 """What the columns beside an attribute's hold, by the ends of their names."""
-_SUMS = ("cells", "merged")  # columns of merged rows
 _OF_SUMS = {
     "code": "; of values added up the code of the group that they lie in, `listed` where there are "
     "several, with a number where other values are called so",
