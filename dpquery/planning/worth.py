@@ -308,7 +308,7 @@ def worth_of(
     judged_on: JudgedOn,
 ) -> PlanWorth:
     """Return what the items are worth under a plan's better selection, at its guarantee."""
-    noise, strategy = priced.selection.noise, priced.selection.decoded(compiled.workload)
+    noise, blocks = priced.selection.noise, compiled.workload.blocks
     items = tuple(
         ItemWorth(
             item.name,
@@ -320,9 +320,9 @@ def worth_of(
             noise,
             *_judged(spec, compiled, place, item, noise, judged_on),
             all(
-                strategy.supports(of_squared_values(compiled.workload.blocks[position]))
-                for position in compiled.items[place]
-                if spec.items[place].summed is not None
+                priced.selection.decoded(compiled.workload).supports(of_squared_values(blocks[k]))
+                for k in compiled.items[place]
+                if spec.privacy.measures_squares and spec.items[place].summed is not None
             ),
         )
         for place, item in enumerate(priced.items)

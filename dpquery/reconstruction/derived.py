@@ -425,7 +425,7 @@ def estimates_of(
                 quotients = answers[above] / under
             return np.where(limits_of(statistic).lost(under, least), np.nan, quotients)
         case Quantiles(cumulative=table):
-            places = rows_by_group(statistic)
+            places = rows_along(table, statistic.attribute)  # group by group: (groups, n)
             counts, variances = answers[table][:, places], joint.variances(table)[places]
             ends, bins = quantile_ends(statistic, domain)
             passed = quantile_places(counts, variances, statistic.probabilities, interpolated=bins)
@@ -583,7 +583,8 @@ def _laplace_critical(
 def _quantiles(
     statistic: Quantiles, joint: JointAnswers, domain: Domain, level: float
 ) -> DerivedRows:
-    table, places = statistic.cumulative, rows_by_group(statistic)
+    table = statistic.cumulative
+    places = rows_along(table, statistic.attribute)
     noisy = NoisyDistributions(
         joint.estimate(table)[places],
         joint.covariance(table, places, table, places),
@@ -607,11 +608,6 @@ def _quantiles(
     )
     unknown, reason = np.full(len(lost), np.nan), "the total is lost in noise"
     return DerivedRows(estimate, unknown, low, high, lost, reason)
-
-
-def rows_by_group(statistic: Quantiles) -> Ints:
-    """Return the rows of the cumulative counts, group by group: (groups, n)."""
-    return rows_along(statistic.cumulative, statistic.attribute)
 
 
 def quantile_ends(statistic: Quantiles, domain: Domain) -> tuple[Floats, bool]:

@@ -97,8 +97,7 @@ def code_book(
         shown = ", ".join(f"`{n}`" for n in names)
         rows_of_files.append((shown, f"{table.rows:,}", table.description))
         if (mapped := f"{table.name}.map.csv") in files:
-            words = BESIDE_TABLES[".map.csv"].format(table.name)
-            rows_of_files.append((f"`{mapped}`", "", words))
+            rows_of_files.append((f"`{mapped}`", "", BESIDE_TABLES[".map.csv"].format(table.name)))
         stem = f"{table.name}{NOISE_SUFFIX}"
         drawn = [f"`{n}`" for n in (f"{stem}.parquet", f"{stem}.csv") if n in files]
         if drawn:
