@@ -399,7 +399,8 @@ def _reading(report: Report, marks: Collection[str]) -> str:
 def _glossary(manifest: Manifest) -> Sequence[tuple[str, str]]:
     if manifest.error_bars and manifest.privacy.weight is not None:
         sample = reading_sample(manifest).replace("`", "")
-        told = GLOSSARY + (("Error of the sample", sample),) * bool(sample)
+        of_sample = f"How far answers typically lie from those of the population. {sample}"
+        told = GLOSSARY + (("Error of the sample", of_sample),) * bool(sample)
         return [(name, weighted_words(words).replace(_OR_EXACT, "")) for name, words in told]
     if manifest.error_bars:
         return GLOSSARY
