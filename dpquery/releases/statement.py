@@ -512,9 +512,8 @@ def _noise_words(manifest: Manifest) -> str:
     rounded = ", that is normal noise rounded to a whole number," * (
         manifest.guarantee.kind == "gdp"
     )
-    moved = f"the square root of {noise.sensitivity} (L2)"
-    if manifest.guarantee.kind == "pure":
-        moved = f"{noise.sensitivity} (L1)"
+    pure = manifest.guarantee.kind == "pure"
+    moved = f"{noise.sensitivity} (L1)" if pure else f"the square root of {noise.sensitivity} (L2)"
     squared = noise.squares and (
         f"Sums of squared weights were measured likewise, in steps of 2^{noise.squares.shift}, "
         f"with noise of scale {noise.squares.scale:.6g} steps. "

@@ -122,8 +122,7 @@ class ItemCells:
     @cached_property
     def alone(self) -> Bools:
         """(m,) whether an interval is of noise alone where others may take in the sample."""
-        known = ~np.isnan(self.low)
-        return known & (self.total is not None and np.isnan(self.total).any(axis=0))
+        return ~np.isnan(self.low) & (self.total is not None and np.isnan(self.total).any(axis=0))
 
     @cached_property
     def varying(self) -> tuple[Dimension, ...]:
