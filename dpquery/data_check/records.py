@@ -14,6 +14,7 @@ import pyarrow as pa
 from dpquery.arrays import Ints
 from dpquery.data_check.findings import MAX_PERSONS, FileGuess, Header, UndeclaredValues
 from dpquery.exceptions import DataError, SpecError
+from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.column_codes import ColumnCodes, code_of, texts_of
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.persons import person_names, texts_of_ids
@@ -23,7 +24,6 @@ from dpquery.measurement.counting.sources import (
     StoredFile,
     StoredValues,
     UnfitTextError,
-    check_kinds,
     open_regular,
 )
 from dpquery.measurement.counting.text_files import TextFile

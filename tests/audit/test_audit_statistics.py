@@ -222,7 +222,7 @@ def test_every_kind_of_source_is_read_record_by_record():
 @pytest.mark.parametrize(
     ("place", "kinds"),
     [
-        ("sources.batch_of", {"Parquet", "Arrow"}),
+        ("arrow_files.batch_of", {"Parquet", "Arrow"}),
         ("databases.batch_of", {"DuckDB"} if find_spec("duckdb") else set()),
         ("databases._batch_of_rows", {"SQLite"}),
         ("text_files.columns", {"CSV"}),

@@ -33,9 +33,9 @@ from specs import (
     written,
 )
 
+from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.column_codes import texts_of as texts_of_values
 from dpquery.measurement.counting.engines import spark
-from dpquery.measurement.counting.sources import batch_of
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import (
     Attribute,

@@ -15,8 +15,8 @@ from specs import BASE, FUZZ, read
 from test_spec_mistakes import mistakes
 
 from dpquery.measurement.counting import column_codes
+from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.column_codes import ColumnCodes, code_of, texts_of
-from dpquery.measurement.counting.sources import batch_of
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.numbers import nearest_float, number, of_float, whole

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from specs import FUZZ, assert_equal, attributes, single, spec_of
 
 from dpquery.exceptions import DataError
+from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.engines import spark as spark_session
 from dpquery.measurement.counting.locations import sources_of
 from dpquery.measurement.counting.persons import ExpandedSecret, PersonKeys
-from dpquery.measurement.counting.sources import batch_of
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.measurement.counting.tally import RecordTally
 from dpquery.spec.columns import Categorical, Integers, person_rows

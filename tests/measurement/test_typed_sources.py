@@ -34,8 +34,8 @@ from specs import (
 )
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import column_codes, sources
-from dpquery.measurement.counting.sources import batch_of
+from dpquery.measurement.counting import arrow_files, column_codes
+from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
 from dpquery.spec.columns import Bins, Boolean, Categorical, Integers
@@ -163,7 +163,7 @@ def check_sources(names, record):
         spec = spec_of(*attributes(other=other))
         with pytest.MonkeyPatch.context() as patch:
             found = counted(write(name, rows, tmp_path), spec, ALL_SUBSETS)
-            patch.setattr(sources, "ROWS_OF_A_PIECE", piece)
+            patch.setattr(arrow_files, "ROWS_OF_A_PIECE", piece)
             patch.setattr("dpquery.measurement.counting.databases.ROWS_OF_A_PIECE", piece)
             with_one = [*rows[:place], more, *rows[place:]]
             after = counted(write(name, with_one, tmp_path), spec, ALL_SUBSETS)

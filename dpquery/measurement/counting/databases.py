@@ -4,7 +4,7 @@ A record is a row of a base table, and one row more is one record more: a view i
 row below it may make or change many of its rows, and so is what a connection cannot say the kind
 of. Nothing is opened to be written, columns are named one by one, and nothing but them is asked
 for: no order, no condition, no conversion, so that an engine has no say in what a value means. What
-a value becomes is the rule of `sources`, by the column's type: a double is the same value
+a value becomes is the rule of `arrow_files`, by the column's type: a double is the same value
 whichever engine prints it. An SQLite value has a type of its own, and its text follows from that.
 
 Types must follow from the table's declaration. They are read before the charge, from the query
@@ -32,16 +32,14 @@ import numpy as np
 import pyarrow as pa
 
 from dpquery.exceptions import DataError
+from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
 from dpquery.measurement.counting.sources import (
-    ROWS_OF_A_PIECE,
     Piece,
     StoppedError,
     StoredFile,
     StoredRecords,
     StoredValues,
-    batch_of,
     check_kind,
-    check_types,
     open_regular,
     places_of,
     sql_name,

@@ -13,15 +13,10 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from dpquery.exceptions import DataError
+from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX, ArrowFile
 from dpquery.measurement.counting.databases import AdbcTable, DuckdbTable, SqliteTable
 from dpquery.measurement.counting.engines.spark import PREFIX as SPARK
-from dpquery.measurement.counting.sources import (
-    ARROW_SUFFIXES,
-    PARQUET_SUFFIX,
-    ArrowFile,
-    Source,
-    check_no_log,
-)
+from dpquery.measurement.counting.sources import Source, check_no_log
 from dpquery.measurement.counting.text_files import CODECS, TextFile
 from dpquery.spec.spec import FileFormat
 

@@ -22,15 +22,10 @@ import pyarrow as pa
 from dpquery.arrays import Ints
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_STATE_BYTES
+from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.engines.spark import check_spark, count_on_spark
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
-from dpquery.measurement.counting.sources import (
-    Piece,
-    Source,
-    StoppedError,
-    UnfitTextError,
-    check_kinds,
-)
+from dpquery.measurement.counting.sources import Piece, Source, StoppedError, UnfitTextError
 from dpquery.measurement.counting.tables import homes_of
 from dpquery.measurement.counting.tally import Counts, RecordTally
 from dpquery.measurement.counting.value_counts import TALLIES, Sought, ValueCounts, ValueTally

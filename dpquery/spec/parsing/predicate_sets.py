@@ -223,10 +223,7 @@ def _condition(
 
 def _entries(node: Node, attribute: Attribute, problems: Problems) -> list[_Entry]:
     """Return the entries of a list; whatever can be said about each of them is reported."""
-    spans = isinstance(attribute.columns[0], Integers) and not attribute.merged
-    instead = "; for spans of numbers write `ranges: [[0, 29]]`" if spans else ""
-    form = ListOf(f"values of {quoted(attribute.name)}", ref("entry"), instead=instead)
-    nodes = form.read(node, problems)
+    nodes = ListOf(f"values of {quoted(attribute.name)}", ref("entry")).read(node, problems)
     return problems.each(nodes, lambda item: _entry(item, attribute, problems))
 
 

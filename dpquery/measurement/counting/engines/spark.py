@@ -44,13 +44,8 @@ import pyarrow as pa
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting.sources import (
-    ROWS_OF_A_PIECE,
-    batch_of,
-    check_no_log,
-    check_types,
-    places_of,
-)
+from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
+from dpquery.measurement.counting.sources import check_no_log, places_of
 from dpquery.measurement.counting.tally import RecordTally
 from dpquery.version import __version__
 
