@@ -389,6 +389,21 @@ def test_an_interrupted_search_in_two_processes_says_one_line(town):
     assert process.returncode in (0, 130)
 
 
+def test_an_interrupt_while_work_is_sent_to_the_other_process_ends_both():
+    """Python up to 3.11.4 waited for ever for the rest of it to be read."""
+    code = """\
+import time
+from dpquery.strategy.search.select import other_process
+with other_process() as beside:
+    beside.submit(len, bytes(1 << 24))
+    time.sleep(0.1)
+    raise KeyboardInterrupt
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
 # What a run leads on to, and lines that were false or unclear.
 
 

@@ -79,6 +79,9 @@ def other_process() -> Iterator[ProcessPoolExecutor]:
             executor.submit(int).add_done_callback(lambda _: None)  # starts it, with this mask
         finally:
             pthread_sigmask(SIG_SETMASK, before)
+        # Python 3.11 waits for ever for what is being sent to a process that has ended, as long as
+        # this one could read it too: https://github.com/python/cpython/issues/109047
+        executor._call_queue._reader.close()  # type: ignore[attr-defined]
         try:
             yield executor
         except BaseException:
