@@ -448,6 +448,7 @@ def test_nasty_lines_everywhere_in_any_source(source, tmp_path, record_property)
     assert number > 1400
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("source", cases(SOURCES))
 def test_the_check_sees_a_record_too_many_in_any_source(source, tmp_path):
     counted = counter(source, tmp_path)

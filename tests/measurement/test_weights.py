@@ -466,6 +466,7 @@ def test_shares_means_and_ratios_have_the_error_of_the_sample(own_folder):
         assert np.allclose(file["estimate"] - file["total_low"], far, equal_nan=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("weighted", ["with the sample's error", "without it", "not"])
 def test_the_pages_of_a_package_say_what_is_counted_and_whose_error_is_told(own_folder, weighted):
     """quality.md, both code books, datapackage.json, registry.yaml and statement.md are read."""

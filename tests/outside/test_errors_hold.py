@@ -39,6 +39,7 @@ def left_out(folder):
     ]
 
 
+@pytest.mark.nightly
 def test_no_strategy_of_many_items_is_lost_to_a_false_alarm(tmp_path):
     items = [f"{{name: q{k}, product: {{x: {{is: {k}}}}}}}" for k in range(100)]
     spec = spec_text({"x": "{range: [0, 99]}"}, items, more="other: drop")

@@ -117,7 +117,7 @@ def test_whatever_the_data_a_process_makes_the_same_calls_and_leaves_the_same_by
 @needs_a_compiler
 @pytest.mark.parametrize(
     ("town", "times"),
-    [("rows", 5), *(pytest.param(command, 25, marks=pytest.mark.slow) for command in COMMANDS)],
+    [("rows", 3), *(pytest.param(command, 25, marks=pytest.mark.slow) for command in COMMANDS)],
 )
 def test_a_release_killed_before_any_call_leaves_nothing_of_the_data(
     template, place, forks, town, times, record_property

@@ -270,6 +270,7 @@ def test_as_many_records_are_made_as_the_release_says_there_are(released):
     assert "synthetic.csv holds something else" in refused("synthetic", "--rows", "7", code=5)
 
 
+@pytest.mark.nightly
 def test_persons_of_their_own_can_be_released_again(own_folder):
     plan_town(own_folder, PERSON_SPEC)
     rehearse()

@@ -434,6 +434,7 @@ YEARS = {"s": 1892, "ns": 2011}
 ZONES = ["America/New_York", "Asia/Kolkata", "Pacific/Apia", "Europe/London", "UTC", "-03:30"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("unit", YEARS)
 def test_days_of_a_zone_are_those_of_an_independent_calendar(tmp_path, zone, unit):

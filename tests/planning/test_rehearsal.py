@@ -423,6 +423,7 @@ def test_a_damaged_release_is_no_proxy(released, monkeypatch):
     assert "has no release.plan" in refused("plan", "workload.yaml", "--proxy", "release", code=2)
 
 
+@pytest.mark.nightly
 def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
     """Made up flat, it would be what relaxed rows start from: RAP would seem to make no error."""
     text = REHEARSAL_SPEC.replace(

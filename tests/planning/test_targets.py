@@ -279,6 +279,7 @@ derived:
 """
 
 
+@pytest.mark.nightly
 def test_a_target_on_a_derived_item_costs_no_more_with_lax_targets_beside_it():
     """What it needs is little: the sums of a region to some 150 visits among 4,000 records."""
     alone = planned_for("mean_visits: sd <= 0.3", text=ONE_TABLE)
