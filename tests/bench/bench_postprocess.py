@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from dpquery.commands import plan as plan_command
+from dpquery.audit.planned_cases import planned_in
 from dpquery.commands import release as release_command
 from dpquery.exceptions import SpecError
 from dpquery.spec.parsing.read import load_spec
@@ -117,7 +117,7 @@ def measured(name: str, noise: Noise, epsilon: str, home: Path) -> Iterator[Row]
             release_command.release(
                 ADULT,
                 plan_path=home / "dpquery.plan",
-                ledger_path=home / "ledger" / "ledger.db",
+                ledger_path=home / "state" / "ledger.db",
                 out=home / "release",
                 epsilon=Fraction(epsilon),
                 noise=noise,
@@ -140,14 +140,7 @@ def main() -> None:
     for name, (attributes, marginals) in WORKLOADS.items():
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder)
-            (home / "workload.yaml").write_text(spec_text(attributes, marginals))
-            plan_command.plan(
-                home / "workload.yaml",
-                plan_path=home / "dpquery.plan",
-                ledger_path=home / "ledger" / "ledger.db",
-                mechanism="linear",
-                time_limit=math.inf,
-            )
+            planned_in(home, spec_text(attributes, marginals))
             for noise, epsilon in SETTINGS:
                 for row in measured(name, noise, epsilon, home):
                     rows.append(row)
