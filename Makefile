@@ -19,7 +19,7 @@ install: $(READY) ## set up .venv with dpquery and the development tools
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # the first to know groups
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --editable . --group dev
 	@touch $@
 
 # --- the main job on the sample data -------------------------------------------------------------
