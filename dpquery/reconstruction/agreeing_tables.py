@@ -365,6 +365,8 @@ def _white(factor: Factor) -> bool:
 
 
 PROBE_STEP = 0.01  # of the noise: small enough that cells seldom pass zero on the way
+PROBED = 500  # answers that are followed at least, by as many probes as that takes
+FEWEST_THAT_TELL = 50  # answers: of fewer, the estimate errs by more than the guesses gain
 
 
 def not_shrunk(block: Block) -> str:
@@ -405,30 +407,46 @@ class ShrunkTables:
     def expected_rmse(self, counted: Sequence[int]) -> float | None:
         """Return the estimated root mean square error of the answers of some blocks, in counts.
 
+        It is the squared distance to the estimates, and what the noise has to do with it: Stein's
+        unbiased estimate, with the share of the noise that the guesses follow.
+
         Returns:
-            None where no such table was shrunk, or noise hides the error. The estimate has an
-            error itself: see docs/benchmarks.md.
+            None where no such table was shrunk, noise hides the error, or the answers are too few
+            to tell it. The estimate has an error itself: see docs/benchmarks.md.
         """
-        places = [k for k in counted if self.scope.subsets[k] is not None]
-        if not places:
+        blocks = [self._blocks[k] for k in counted if self.scope.subsets[k] is not None]
+        queries = sum(block.queries for block in blocks)
+        if queries < FEWEST_THAT_TELL:
             return None
-        measured = self._measured
-        strategy, noisy, std = measured.strategy, measured.noisy, measured.noise_std
-        chance = public_generator(public_seed(("shrunk", strategy.shape, len(self._blocks))))
-        probe = [chance.normal(0.0, std, values.shape) for values in noisy]
-        moved = [values + PROBE_STEP * noise for values, noise in zip(noisy, probe, strict=True)]
-        noise_only = reconstruct(strategy, probe)
-        moved_tables = self._fit(reconstruct(strategy, moved))
-        total, queries = 0.0, 0
-        for place in places:
-            block = self._blocks[place]
+        distance = variance = 0.0
+        strategy, estimates = self._measured.strategy, self._measured.estimates
+        for block in blocks:
             guess = _answer(self._tables, block)
-            change = (_answer(moved_tables, block) - guess) / PROBE_STEP
-            total += float(np.sum((guess - measured.estimates.answer(block, None)) ** 2))
-            total += 2 * float(np.sum(noise_only.answer(block, None) * change))
-            total -= std**2 * total_of(strategy.variances(block, position=None), block)
-            queries += block.queries
+            distance += float(np.sum((guess - estimates.answer(block, None)) ** 2))
+            variance += total_of(strategy.variances(block, position=None), block)
+        variance *= self._measured.noise_std**2
+        total = distance + (2 * self._followed(blocks, -(-PROBED // queries)) - 1) * variance
         return math.sqrt(total / queries) if total > 0 else None
+
+    def _followed(self, blocks: Sequence[Block], probes: int) -> float:
+        """Return the share of a little more noise that guesses follow, in the direction it has.
+
+        A share, so that chance in the size of the probes cancels: most of it may lie in a few sums.
+        """
+        strategy, noisy = self._measured.strategy, self._measured.noisy
+        chance = public_generator(public_seed(("shrunk", strategy.shape, len(self._blocks))))
+        along = square = 0.0
+        for _ in range(probes):
+            probe = [chance.normal(0.0, self._measured.noise_std, each.shape) for each in noisy]
+            moved = [each + PROBE_STEP * noise for each, noise in zip(noisy, probe, strict=True)]
+            noise_only = reconstruct(strategy, probe)
+            moved_tables = self._fit(reconstruct(strategy, moved))
+            for block in blocks:
+                noise = noise_only.answer(block, None)
+                change = _answer(moved_tables, block) - _answer(self._tables, block)
+                along += float(np.sum(noise * change)) / PROBE_STEP
+                square += float(np.sum(noise**2))
+        return along / square
 
     def _fit(self, estimates: Estimates) -> NonnegativeTables:
         shape = self._measured.strategy.shape

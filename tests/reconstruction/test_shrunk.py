@@ -200,6 +200,27 @@ def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
     assert squares["expected"] == pytest.approx(squares["shrunk"], rel=0.35)
 
 
+@pytest.mark.parametrize("scale", [2.0, 20.0])
+def test_the_expected_error_is_right_where_most_of_it_is_in_the_totals(scale):
+    """Tables with totals, which are not shrunk; of twelve answers nothing is told."""
+    shape = (12, 3, 2)
+    block, small = (
+        product(shape, {k: Stacked((Identity(shape[k]), total(shape[k]))) for k in axes})
+        for axes in ((0, 1, 2), (1, 2))
+    )
+    strategy = chosen(Workload(shape, (block, small), (1.0, 1.0)), "gaussian")
+    chance = np.random.default_rng(5)
+    x = chance.multinomial(1000, chance.dirichlet(np.full(72, 0.3))).reshape(shape) * 1.0
+    std, squares = scale * math.sqrt(squared_sensitivity(strategy)), np.zeros(2)
+    for _ in range(15):
+        answers = Measured(strategy, list(measured(strategy, x, std, chance)), std)
+        tables = ShrunkTables(answers, (block, small))
+        off = tables.answer(block) - block.apply(x)
+        squares += np.mean(off**2), tables.expected_rmse([0]) ** 2
+        assert tables.expected_rmse([1]) is None
+    assert squares[1] == pytest.approx(squares[0], rel=0.2)
+
+
 def test_the_mean_with_fitted_rows_errs_less_and_rows_that_explain_nothing_are_left_out():
     shape = (30, 20, 12)
     blocks = tuple(marginal(shape, pair) for pair in combinations(range(3), 2))
