@@ -80,6 +80,16 @@ def test_rho_is_rounded_down_and_epsilon_up(epsilon, delta, monkeypatch):
     assert computed <= (whole - excess) / 2 < computed + Fraction(1, UNIT)
 
 
+@pytest.mark.parametrize(
+    ("currency", "kind"), [("epsilon", "zcdp"), ("epsilon", "gdp"), ("mu^2", "zcdp")]
+)
+def test_noise_that_a_currency_does_not_bound_is_refused(currency, kind):
+    """Discrete Gaussian noise and RAP are of no mu; no Gaussian noise is of a pure epsilon."""
+    spent = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction("1e-6"), accounting=kind)
+    with pytest.raises(BudgetExceededError, match="cannot be charged to"):
+        charge_units(spent, currency)
+
+
 def test_laplace_is_pure_even_when_a_delta_is_declared():
     spent = guarantee("laplace", epsilon=Fraction(1, 3), delta=Fraction(1, 10**9))
     assert (spent.kind, spent.amount, spent.delta) == ("pure", Fraction(1, 3), 0)

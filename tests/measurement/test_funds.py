@@ -526,7 +526,7 @@ def charge_in(ledger, key, units, *, epsilon=None, dataset="people"):
     pure = None if epsilon is None else math.ceil(Fraction(epsilon) * UNIT)
     native = {"zcdp": str(Fraction(units, UNIT))} if epsilon is None else {"pure": epsilon}
     with ledger.hold(key):
-        price = Price(units, SMALL_CAP.currency, SMALL_CAP.unit, pure)
+        price = Price(units, account_in(ledger, dataset).cap.currency, SMALL_CAP.unit, pure)
         ledger.lookup(dataset, key=key, price=price)
         ledger.reserve(dataset, key=key, price=price, native=native, details={})
 
@@ -552,6 +552,33 @@ def test_a_parent_adds_up_the_epsilons_of_all_its_datasets(tmp_path):
             charge_in(ledger, "two", UNIT, epsilon="1/10")
         parent = account_in(ledger, "panel")
         assert (parent.spent, parent.pure) == (2 * UNIT, 4 * UNIT)
+
+
+def test_caps_take_another_currency_together_and_only_before_the_first_charge(tmp_path):
+    path = tmp_path / "state" / "ledger.db"
+    names = ("panel", "people", "others")
+    with Ledger.open(path, create=True) as ledger:
+
+        def register(cap):
+            for name in names[1:]:
+                ledger.register(name, cap, parent=Account("panel", cap))
+            return [account_in(ledger, name).cap for name in names]
+
+        for cap in (ZCDP, GDP, ZCDP):  # as the plan of the day prefers
+            assert register(cap) == [cap] * 3
+        ledger.register("people", GDP, parent=Account("panel", GDP))
+        assert account_in(ledger, "others").cap == GDP
+        register(ZCDP)
+        charge_in(ledger, "one", UNIT // 1000)
+        for name in names[1:]:
+            with pytest.raises(PlanConflictError, match="is on record with a cap of"):
+                ledger.register(name, GDP, parent=Account("panel", GDP))
+        assert [account_in(ledger, name).cap for name in names] == [ZCDP] * 3
+    with Ledger.open(tmp_path / "apart" / "ledger.db", create=True) as ledger:
+        ledger.register("people", ZCDP)
+        charge_in(ledger, "one", UNIT // 1000)
+        with pytest.raises(PlanConflictError, match="is on record with a cap of"):
+            ledger.register("people", GDP)
 
 
 def test_the_guarantee_on_record_is_the_one_that_was_priced(tmp_path):
