@@ -365,7 +365,7 @@ def _white(factor: Factor) -> bool:
 
 
 PROBE_STEP = 0.01  # of the noise: small enough that cells seldom pass zero on the way
-PROBED = 500  # answers that are followed at least, by as many probes as that takes
+PROBED, MOST_PROBES = 10_000, 8  # answers that are followed at least, by so many at most
 FEWEST_THAT_TELL = 50  # answers: of fewer, the estimate errs by more than the guesses gain
 
 
@@ -425,7 +425,8 @@ class ShrunkTables:
             distance += float(np.sum((guess - estimates.answer(block, None)) ** 2))
             variance += total_of(strategy.variances(block, position=None), block)
         variance *= self._measured.noise_std**2
-        total = distance + (2 * self._followed(blocks, -(-PROBED // queries)) - 1) * variance
+        probes = min(MOST_PROBES, math.ceil(PROBED / queries))
+        total = distance + (2 * self._followed(blocks, probes) - 1) * variance
         return math.sqrt(total / queries) if total > 0 else None
 
     def _followed(self, blocks: Sequence[Block], probes: int) -> float:
