@@ -326,7 +326,7 @@ def replicates_command(
         print_json({"directory": str(done.directory), "files": done.files, "draws": done.draws})
     else:
         show("\n".join(done.files))
-    say(f"wrote {done.directory}: {done.draws} draws of the noise beside each estimate")
+    say(f"wrote {done.directory}: {done.draws:,} draws of the noise beside each estimate")
     if done.sampled:
         say(
             "what they tell is the error of the noise alone: that of the sample, which `total_std` "

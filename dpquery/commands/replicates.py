@@ -126,7 +126,7 @@ def drawn_tables(opened: Release, names: Sequence[str], draws: int) -> dict[str,
     numbers = draws * sum(table.num_rows for table in tables.values())
     if numbers > MAX_REPLICATED_NUMBERS:
         raise SpecError(
-            f"{draws} draws of these answers are {numbers:,} numbers, and the limit is "
+            f"{draws:,} draws of these answers are {numbers:,} numbers, and the limit is "
             f"{MAX_REPLICATED_NUMBERS:,}; `dpquery replicates` draws for fewer items with --items, "
             "or fewer --draws"
         )
@@ -142,7 +142,8 @@ def noise_of(
 
     Given public facts answers are no linear function of what was measured, but one and a constant:
     what they are without any noise is subtracted. A derived item's is what further noise on the
-    published answers makes of it, less what it is of them; NaN where either has no value.
+    published answers makes of it, less what it is of them; NaN where that has no value in any draw,
+    since the draws that have one do not tell the row's error.
     """
     items = [item for item in wanted if isinstance(item, Item)]
     derived = {item.name: item for item in wanted if isinstance(item, DerivedItem)}
@@ -176,6 +177,8 @@ def noise_of(
         for name, of in figures.items():
             values = estimates_of(derived[name].statistic, joint, spec.domain, noisy, level=LEVEL)
             noise[name][at] = np.where(of.certain, 0.0, values - of.estimate)
+    for name in figures:
+        noise[name][:, np.isnan(noise[name]).any(axis=0)] = np.nan
     return noise
 
 
@@ -213,5 +216,5 @@ def _beside(answers: pa.Table, noise: Singles) -> pa.Table:
     labels = answers.column_names[: answers.column_names.index(ESTIMATE)]
     table, digits = answers.select([*labels, ESTIMATE]), max(3, len(str(len(noise))))
     for k, draw in enumerate(noise, start=1):
-        table = table.append_column(f"noise_{k:0{digits}}", pa.array(draw, from_pandas=True))
+        table = table.append_column(f"noise_{k:0{digits}}", pa.array(draw))
     return table.replace_schema_metadata(None)

@@ -165,9 +165,10 @@ def _parse(text: str) -> ExtraColumn:
     given, colon, option = text.partition(":")
     name = next((known for known in COLUMN_NAMES if known == given), None)
     if given in ("csv", "xlsx", "replicates"):
+        draws = " (replicates:2 to replicates:10000)" * (given == "replicates")
         raise SpecError(
-            f"--also {text} is no column; `dpquery package --also {text}` writes it beside the "
-            "release, which is free"
+            f"--also {quoted(text)} is no column; `dpquery package --also {given}`{draws} writes "
+            "it beside the release, which is free"
         )
     if name is None:
         raise SpecError(f"--also {quoted(given)} is not known{suggestion(given, COLUMN_NAMES)}")

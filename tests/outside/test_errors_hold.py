@@ -20,6 +20,7 @@ from dpquery.measurement.noise.laws import LAWS
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.gram import gram
 from dpquery.reconstruction.checks import flaw_of
+from dpquery.reconstruction.derived import estimates_of
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.expected_error import squared_sensitivity
@@ -278,7 +279,7 @@ def test_a_package_holds_the_draws_on_request_and_says_what_they_are(noise):
         assert Path("package", f"{name}.noise.{end}").read_bytes() == path.read_bytes()
     book = Path("package/codebook.md").read_text()
     assert all(f"`{name}.noise.parquet`, `{name}.noise.csv`" in book for name in ("ages", "pairs"))
-    assert "of such a row, draws do not tell the error" in book
+    assert "would be lost in noise with that of any of them" in book
     resources = json.loads(Path("package/datapackage.json").read_text())["resources"]
     listed = {resource["path"]: resource for resource in resources}
     assert {path.name for path in Path("package").glob("*.noise.*")} <= {*listed}
@@ -322,6 +323,20 @@ def test_derived_items_have_the_error_that_is_published_of_them(of, request, mon
         assert known.sum() > len(known) / 2
         ratio = seen[known] / published.std_error[known]
         assert ratio.mean() == pytest.approx(1, abs=0.15 if name == "gap" else 0.3)
+
+    def once_lost(*arguments, **options):
+        values = estimates_of(*arguments, **options)
+        values[1, 2] = np.nan
+        return values
+
+    monkeypatch.setattr("dpquery.commands.replicates.estimates_of", once_lost)
+    ok("replicates", "--items", "gap", "--draws", "3", "--out", "lost", "--also", "csv")
+    table, in_csv = pq.read_table("lost/gap.parquet"), pd.read_csv("lost/gap.csv")
+    for drawn in (table.to_pandas(), in_csv):
+        assert drawn.filter(like="noise_").isna().all(axis=1).tolist() == [k == 2 for k in range(5)]
+    nulls = [table[name].null_count for name in table.column_names if name.startswith("noise_")]
+    assert nulls == [0, 0, 0], "DuckDB leaves nulls out of sums, and not what is no number"
+    assert ",nan,nan,nan" in Path("lost/gap.csv").read_text(), "nor does Excel a text"
 
 
 def test_draws_are_of_the_law_that_was_published():

@@ -299,6 +299,11 @@ def test_columns_are_read_in_order_and_named_as_given():
         (["thresholded:"], "positive number"),
         (["consistent:2"], "takes no number"),
         ([""], "not known"),
+        (
+            ["replicates:0"],
+            r"`dpquery package --also replicates` \(replicates:2 to replicates:10000\)",
+        ),
+        (["csv:9"], "'csv:9' is no column; `dpquery package --also csv` writes"),
     ],
 )
 def test_a_wrong_column_is_refused_with_a_remedy(texts, message):

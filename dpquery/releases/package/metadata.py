@@ -63,8 +63,7 @@ NOISE_WORDS = (
     "Files of `.noise` have draws of noise like that of the estimates, one a column. The standard "
     "error that noise gives any statistic, such as a sum or a difference: work it out from "
     "`estimate`, and again from `estimate` plus each draw, and take the root mean square of the "
-    "changes. A draw is empty where with its noise, or without, the row would be lost in noise: "
-    "of such a row, draws do not tell the error."
+    "changes. A row has no draws (`nan`) where it would be lost in noise with that of any of them."
 )
 WITHOUT_SAMPLE = " The error of the sample, which `total_std` takes in, is not in it."
 
