@@ -120,6 +120,7 @@ def rows_in(table: Table, margin: Table) -> Ints:
 REFINEMENTS = 4  # of the quantile at either end of an interval
 SURE = 2.2  # thresholds from which a denominator is large by more than chance; 2 misses by 0.2 %
 CERTAIN = 1e-9  # of an estimate: a standard error that is rounding
+CANCELLED = 1e-4  # of the noise above: what rounding leaves of it where the noise below is the same
 BEYOND_NOISE = 10  # standard errors
 SAME, LEAST_SAME = 0.1, 5  # standard errors that sizes are off all answers, of so many, if the same
 Critical = Callable[[Floats], Floats]
@@ -211,6 +212,7 @@ def quotient_rows(
     high = np.where(unsure, np.fmax(np.minimum(limits.high, most), estimate), ends[1])
     # Of a row over itself nothing is uncertain, but its last digits.
     certain = std_error <= CERTAIN * np.abs(estimate)
+    certain |= pairs.deviation(estimate) <= CANCELLED * of_above
     estimate = np.where(certain, np.round(estimate, 9), estimate)
     std_error = np.where(certain, 0.0, std_error)
     low, high = (np.where(certain, estimate, ends) for ends in (low, high))

@@ -373,9 +373,9 @@ def derived_lines(items: Sequence[DerivedFacts]) -> list[str]:
 def nearer_words(guess: float, unbiased: float) -> str:
     """Say how much nearer the best guess would be, where it is not among the columns."""
     return (
-        f"the best guess, where it can be had, would have an error of about {figure(guess)} and "
-        f"not {figure(unbiased)}, as the noisy values tell; `dpquery release` again with --also "
-        "shrunk --replace adds it, free"
+        f"over the answers that can have a best guess, it would have an error of about "
+        f"{figure(guess)} and not {figure(unbiased)}, as the noisy values tell; `dpquery release` "
+        "again with --also shrunk --replace adds it, free"
     )
 
 

@@ -519,7 +519,10 @@ def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(sm
     shown = json.loads(ok(*release, "--json").out)
     said = shown["nearer"]["rmse"]
     screen = ok(*release, "--replace").out
-    assert f"where it can be had, would have an error of about {figure(said)} and not" in screen
+    assert (
+        f"that can have a best guess, it would have an error of about {figure(said)} and not"
+        in screen
+    )
     assert f"about {figure(said)} and not" in ok("error-report").out
     assert json.loads(ok("error-report", "--json").out)["nearer"]["rmse"] == said
     with_guess = ok(*release, "--replace", "--also", "shrunk").out

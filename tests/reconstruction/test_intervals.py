@@ -361,6 +361,8 @@ def test_quotients_of_what_facts_state_have_no_noise_and_give_no_warning(recwarn
     rows = quotient_rows(NoisyPairs(known / 3, known, none, none, none), lambda t: t + 2, 2.0)
     assert not recwarn.list
     assert np.allclose([rows.low, rows.estimate, rows.high], 1 / 3)
+    itself = NoisyPairs(known, known, np.full(2, 1 + 1e-10), *np.ones((2, 2)))
+    assert not quotient_rows(itself, lambda t: t + 2, 2.0).std_error.any()
     unsure = NoisyPairs(known, known / 10, *np.ones((2, 2)), np.zeros(2))
     ends = [
         quotient_rows(unsure, lambda t: t * 0 + 2, 2.0, KnownRange(step=s)).high for s in (1, 0.1)
