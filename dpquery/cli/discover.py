@@ -88,9 +88,9 @@ def discover_command(
     if as_json:
         print_json(_json(done))
     else:
+        show(_text(done, spec))
         if done.max_rows:
             print_grids([_rows_grid(done)])
-        show(_text(done, spec))
     say_new(done.new)
     say(f"ledger: {ledger_path(ledger)}")
 
@@ -110,7 +110,7 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
     if done.room.funds.threshold_left >= threshold:
         pure = "pure releases no longer add up by their epsilons; "
         more = pure * (not query.spec.privacy.delta)
-        more += f"{room_words(done.room, 'more like it')}, at delta {delta_text(query.delta)}"
+        more += room_words(done.room, "more like it", query.delta)
     of_threshold = (
         f"delta: the threshold takes {took}; with it {spent} of the {apart} for discoveries is "
         "spent\n"
@@ -119,7 +119,7 @@ def _text(done: "DiscoveryReport", spec: Path) -> str:
         f"{_found(done)}\n"
         f"budget: {said}\n"
         f"{of_threshold if threshold else ''}"
-        f"after it: {more}\n"
+        f"{'now' if measured.stored else 'after it'}: {more}\n"
         f"next: {_next(done, spec)}"
     )
 
@@ -133,7 +133,8 @@ def _found(done: "DiscoveryReport") -> str:
     noise, drawn, so = f"standard deviation {query.mechanism.noise_std:.3g}", "", ""
     if whom == "persons":
         most, so = count(query.max_values, query.sought[:-1]), " so"
-        drawn = f"counted: of each person at most {most} (--max-values), drawn by chance of more"
+        drawn = f"counted: of each person at most {most}, drawn by chance of more; a larger "
+        drawn += "--max-values costs no more, and has more noise"
         if query.max_values > 1 and query.sought == "numbers":
             drawn += "; who has several may count in several bins"
         drawn += "\n"
@@ -216,11 +217,13 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
             f"  {column}: {{{of}bins: [{edges}], other: show}}{of_whole * listed}"
         )
     if not done.values:
-        nothing = "no value has so many with its noise, and no spec can take an empty list"
+        nothing = "no value was counted so often, and no spec can take an empty list"
         if done.query.sought != "values":
             nothing = "nothing stands out of the noise"
         if done.query.sought == "numbers":
             nothing += " (nor do zeros alone; texts are found by --column)"
+        if done.query.sought == "values" and done.query.spec.privacy.person is not None:
+            nothing += "; a larger --max-values counts more of those who have several"
         return f"{nothing}; a larger --epsilon sees what fewer have, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()

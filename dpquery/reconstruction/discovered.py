@@ -178,7 +178,8 @@ def _bins(
     """Return bins between some of the edges, each of more than noise and of some share.
 
     From the highest down, as a bin begins where somebody is, and what is empty belongs to the one
-    below. The noise beyond low and high, up to the outer edges, decides nothing.
+    below. Zero is an edge wherever it lies between them: who is seen next to it alone is put into
+    the bin above. The noise beyond low and high, up to the outer edges, decides nothing.
     """
     least = _LEAST_SHARE * _between(levels, low, high)[0]
 
@@ -188,10 +189,12 @@ def _bins(
 
     kept, stop = [edges[-1]], high
     for start in reversed(edges[1:-1]):
-        if seen(start, stop):
+        if seen(start, stop) or start == 0:
+            if start == 0 and len(kept) > 1 and not seen(start, stop):
+                kept.pop()
             kept.append(start)
             stop = start
-    if len(kept) > 1 and not seen(low, stop):
+    if len(kept) > 1 and stop and not seen(low, stop):
         kept.pop()
     kept.append(edges[0])
     bins = list[Bin]()

@@ -79,7 +79,7 @@ class Account:
     # None from the first other one on
     pure: int | None = 0
     threshold: Fraction = Fraction(0)  # the delta that thresholds of discoveries have spent
-    discovered: bool = False  # whether a discovery was charged
+    discovered: tuple[str, ...] = ()  # the columns that discoveries were charged for
 
     @property
     def remaining(self) -> int:
@@ -157,7 +157,7 @@ class Account:
         pure: int | None,
         threshold: Fraction = Fraction(0),
         *,
-        discovered: bool = False,
+        discovered: tuple[str, ...] = (),
     ) -> "Account":
         """Return the account after a charge, of a discovery or a release; see `admits`."""
         return replace(
@@ -165,7 +165,7 @@ class Account:
             spent=self.spent + units,
             pure=None if self.pure is None or pure is None else self.pure + pure,
             threshold=self.threshold + threshold,
-            discovered=self.discovered or discovered,
+            discovered=(*dict.fromkeys((*self.discovered, *discovered)),),
         )
 
 
@@ -258,13 +258,15 @@ class LedgerState:
         native = event.fields.get("native")
         pure, threshold = pure_units(native), threshold_of(native)
         details = event.fields.get("details")
-        found = isinstance(details, Mapping) and "discover" in details
+        found: tuple[str, ...] = ()
+        if isinstance(details, Mapping) and "discover" in details:
+            found = (str(details["discover"]),)
         for payer in (account, self.parent_of(account)):
             if payer is not None:
                 after = payer.charged(units, pure, threshold, discovered=found)
                 self.accounts[payer.dataset] = after
         charged = Entry(key, dataset, units, reserved=event.head.seq, pure=pure)
-        self.entries[key] = replace(charged, threshold=threshold, discovered=found)
+        self.entries[key] = replace(charged, threshold=threshold, discovered=bool(found))
 
     def _continue(self, event: Event) -> None:
         entry = self.entries[str(event.fields["key"])]
