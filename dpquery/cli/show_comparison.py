@@ -16,7 +16,7 @@ from dpquery.planning.figures import AtShare, SelectionAtBudget
 from dpquery.planning.report import PlanReport, trade_of
 from dpquery.planning.worth import NEAR
 from dpquery.releases.budget_words import counted_words, room_words, spent_share
-from dpquery.releases.statement import sure_words
+from dpquery.releases.statement import simulated_words, sure_words
 from dpquery.releases.words import count, figure, percent
 from dpquery.spec.columns import Dates, Other
 from dpquery.spec.numbers import power
@@ -84,7 +84,8 @@ def cost(report: PlanReport) -> str:
     return (
         f"a release {f'by {fitted.name}' if fitted else f'with {_noise(best)} noise'} "
         f"{verb} {percent(room.share)} of the budget{whose} "
-        f"({counted_words(account, room.price)}){spent}; {room_words(room, 'of them')}"
+        f"({counted_words(account, room.price)}){spent}; "
+        f"{room_words(room, 'of them', report.spent_delta)}"
     )
 
 
@@ -140,8 +141,8 @@ def other_objective(report: PlanReport) -> list[str]:
 
 def risk(report: PlanReport) -> str:
     """Say what the guarantee bounds, in the words of the statement."""
-    pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
-    aside = "" if pure else f", an extra probability of {power(float(report.delta))} aside"
+    delta = report.spent_delta
+    aside = f", an extra probability of {power(float(delta))} aside" if delta else ""
     return f"risk: {sure_words(float(report.epsilon), aside)}".replace("Somebody", "somebody")
 
 
@@ -186,22 +187,20 @@ def closest_grids(report: PlanReport) -> list[Grid]:
 def closest_words(report: PlanReport) -> list[str]:
     """Return what the closest answers are expected to err by, for who reads nothing else."""
     closest, fitted = report.plan.closest, report.plan.preferred
+    if fitted is not None:
+        measures = "; a release measures how far off its tables are" * (fitted.key == "adaptive")
+        simulated = simulated_words(fitted, weighted=report.spec.weighted)
+        return [f"{simulated}{_on_data(fitted.key, fitted.proxy)}{measures}"]
     if report.nearer is not None:
         return [
             f"`prefer: closest` would have an error of about {figure(report.nearer)} instead of "
             f"{figure(report.priced[0].weighted_rmse)}"
         ]
-    if closest is None and fitted is None and report.spec.prefer == "closest":
+    if closest is None and report.spec.prefer == "closest":
         return ["nothing nearer was compared: a release gives the unbiased estimates (see note)"]
-    if closest is None or (fitted is None and closest.best.column == "estimate"):
+    if closest is None or closest.best.column == "estimate":
         return []
     best = closest.best
-    if fitted is not None:
-        measures = "; a release measures how far off its tables are" * (fitted.key == "adaptive")
-        return [
-            f"closest answers: those of {fitted.name} have an error of about {figure(fitted.rmse)} "
-            f"(simulated on {fitted.proxy}{_on_data(fitted.key, fitted.proxy)}){measures}"
-        ]
     return [
         f"closest answers: the column `{best.column}` has an error of about {figure(best.rmse)} "
         f"(simulated on {closest.proxy}{_on_data(best.column, closest.proxy)})"

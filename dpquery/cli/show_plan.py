@@ -107,7 +107,8 @@ def expected_grid(report: PlanReport) -> Grid:
             more = len(item.sums) - MOST_SUMS
             others = f"; {more:,} more will be in {item.name}.map.csv of the release" * (more > 0)
             judged.append(f"{item.name} adds up {'; '.join(item.sums[:MOST_SUMS])}{others}")
-    return Grid("what to expect", columns, rows, tuple(judged))
+    of = " of a linear release" * (report.plan.preferred is not None)
+    return Grid(f"what to expect{of}", columns, rows, tuple(judged))
 
 
 def _worth_rows(
@@ -140,9 +141,10 @@ def _worth_rows(
         name = f"{len(more)} more derived (--why)"
         rows.append((name, f"{size:,}", "", "", "", _lost(lost, size)))
     columns = ("table", "answers", "95 % within", "flagged below", "average cell", "expect")
-    if worth.items[0].records is not None:
-        return columns, tuple(rows)
-    return (*columns[:4], *columns[5:]), tuple((*row[:4], *row[5:]) for row in rows)
+    unbarred = () if whole or report.plan.preferred is None else (2, 3, 5)
+    left_out = (*unbarred, *(() if worth.items[0].records is not None else (4,)))
+    kept = [place for place in range(len(columns)) if place not in left_out]
+    return tuple(columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in rows)
 
 
 def _weakness(item: ItemWorth) -> tuple[bool, bool, float, float]:
@@ -207,8 +209,9 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     """Return the lines below the tables, each under the word that it begins with."""
     spec, worth = report.spec, report.worth
     is_weak = worth.weakest.grade == "weak" and not report.plan.targets
-    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))]
-    notes += [("closest", words) for words in closest_words(report)]
+    fitted = report.plan.preferred is not None
+    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))] * (not fitted)
+    notes += [("errors" if fitted else "closest", words) for words in closest_words(report)]
     notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
     notes += [("targets", words) for words in least_words(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
@@ -349,14 +352,15 @@ def price_words(report: PlanReport) -> str:
     why = f" ({GROWS.partition(':')[0]})" if grows else ""
     words = f"{percent(room.share)} of the budget{whose}{why}{spent}; "
     if not room.repetitions:
-        return words + room_words(room, "such releases")
+        return words + room_words(room, "such releases", report.spent_delta)
     fit = "such release fits" if room.repetitions == 1 else "such releases fit"
     words += f"{room.repetitions:,} {fit}"
     single = report.single
     if single is None or report.plan.preferred:
         return words
     return (
-        f"{words}. If it is the only one, --epsilon {epsilon_text(single.epsilon)} has "
+        f"{words}. If it is the only one, --epsilon "
+        f"{epsilon_text(single.epsilon, report.spent_delta)} has "
         f"{single.rmse / best.rmse:.2g} times the error"
     )
 
@@ -364,8 +368,8 @@ def price_words(report: PlanReport) -> str:
 def risk_words(report: PlanReport) -> str:
     """Say what the guarantee bounds, in a line."""
     privacy = report.spec.privacy
-    pure = report.priced[0].selection.noise == "laplace" and not report.plan.preferred
-    aside = "" if pure else f" ({power(float(report.delta))} aside)"
+    delta = report.spent_delta
+    aside = f" ({power(float(delta))} aside)" if delta else ""
     whose = "record" if privacy.person is None else "person"
     guess = f"that one {whose} is in the file"
     if privacy.neighbours == "replace":

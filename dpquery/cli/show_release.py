@@ -27,7 +27,7 @@ from dpquery.releases.budget_words import (
     taken_words,
 )
 from dpquery.releases.manifest_facts import nearer_words, over_units
-from dpquery.releases.statement import rmse_name
+from dpquery.releases.statement import simulated_words
 from dpquery.releases.words import count, figure, level_text, percent
 from dpquery.spec.numbers import power
 
@@ -93,7 +93,8 @@ def _first_sentence(statuses: Sequence[Status]) -> str:
     if largest is None:
         return spent
     last = f", or {more:,} like the last, fit" if more else " fits"
-    return f"{spent}; one release at epsilon {epsilon_text(largest)}{last}"
+    offered = epsilon_text(largest, account.cap.noise_delta)
+    return f"{spent}; one release at epsilon {offered}{last}"
 
 
 def _row(status: Status) -> dict[str, str]:
@@ -304,7 +305,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
         f"{nearer_text(done)}"
         f"{facts}"
         f"budget: {budget}{grows and f' ({grows})'}\n"
-        f"{when}: {room_words(done.room, 'more like it')}\n"
+        f"{when}: {room_words(done.room, 'more like it', guarantee.delta)}\n"
         f"{untold}; dpquery check tells\n"
         f"next: {_next(done)}"
     )
@@ -341,10 +342,7 @@ def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism", values: Ints) -
         return f"{name}: no error bars; measured with noise (95 %): {words}"
     if simulated is None:
         return f"{name}: no error bars, and the plan simulated no errors at this epsilon and delta"
-    return (
-        f"{name}: no error bars; simulated on {simulated.proxy}: {rmse_name(simulated)} "
-        f"{figure(simulated.rmse)}, largest error {figure(simulated.max_error)}"
-    )
+    return simulated_words(mechanism.planned, weighted=simulated.weighted)
 
 
 def release_json(done: ReleaseReport) -> dict[str, object]:

@@ -21,10 +21,11 @@ from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
 from dpquery.commands.opened import Release
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_RAP_PREDICATES, MAX_RAP_TABLE_QUERIES
-from dpquery.mechanisms.content import NO_DERIVED, derived_answers, tables_of_derived
+from dpquery.mechanisms.content import derived_answers, tables_of_derived
 from dpquery.mechanisms.fitted import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.operators.compile import CompiledSpec, compile_questions, finer_classes, merged_codes
+from dpquery.plan_file.rehearsals import NO_DERIVED
 from dpquery.progress import stage
 from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_columns, parse_columns
 from dpquery.reconstruction.derived import JointAnswers
@@ -288,7 +289,7 @@ def _relaxed(
         raise SpecError(NO_LEVEL.format(of.facts.strategy.name))
     spec, classes = questions.spec, of.compiled.classes
     if spec.derived:
-        raise SpecError(NO_DERIVED)
+        raise SpecError(NO_DERIVED.format(of.facts.strategy.name))
     finer = finer_classes(classes, [table for item in spec.items for table in item.tables])
     new = compile_questions(spec, finer)
     released = read_relaxed(of.directory, of.compiled, digest=run.rows_sha256)

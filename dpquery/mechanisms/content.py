@@ -74,14 +74,12 @@ def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
     else:
         charged, pure = measured.charged, measured.pure
         words = taken_words(charged, account, pure=pure, parent=parent, form=RECORDED)
-    return f"{words}; {DISCOVERED}" if account.discovered else words
+    found = f"{DISCOVERED}: of {', '.join(account.discovered)}"
+    return f"{words}; {found}" if account.discovered else words
 
 
 KnownTables = dict[Table, tuple[Block, int | None]]
 """The block of each table, and its position in the plan's workload if it has one there."""
-NO_DERIVED = (
-    "derived items need error bars, which the answers of RAP do not have; leave `derived` out"
-)
 
 
 def tables_of_derived(

@@ -23,7 +23,6 @@ from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
 from dpquery.measurement.rounds.run import GRID_BITS, STEPS, MeasuredRun, PublicFit
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.mechanisms.content import (
-    NO_DERIVED,
     ReleaseContent,
     ReleaseRequest,
     cumulative_words,
@@ -33,7 +32,7 @@ from dpquery.mechanisms.content import (
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rehearsals import PlannedAdaptive, PlannedRap
+from dpquery.plan_file.rehearsals import NO_DERIVED, PlannedAdaptive, PlannedRap
 from dpquery.progress import report_progress
 from dpquery.reconstruction.adaptive_fits import (
     AdaptiveFit,

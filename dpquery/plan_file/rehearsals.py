@@ -164,6 +164,9 @@ class PlannedAdaptive(Rehearsal):
 
 PlannedFit = PlannedRap | PlannedAdaptive
 """A mechanism that fits a model to what it measured, whose answers have no error bars."""
+NO_DERIVED = (
+    "derived items need error bars, which the answers of {} do not have; leave `derived` out"
+)
 
 
 BiasedColumn = Literal["consistent", "shrunk", "averaged"]

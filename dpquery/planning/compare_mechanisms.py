@@ -36,6 +36,7 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, Target
 from dpquery.plan_file.rehearsals import (
+    NO_DERIVED,
     BiasedColumn,
     Contender,
     MechanismChoice,
@@ -400,6 +401,8 @@ def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
         return f"{name} answers counts, and the item {sums[0]!r} is a sum; leave its sums out"
     if spec.privacy.weight is not None:
         return f"{name} counts each record as one; leave `weight` out"
+    if spec.derived:
+        return f"{spec.derived[0].place}: {NO_DERIVED.format(name)}"
     if spec.states_facts:
         return f"{name} knows no public facts; leave `impossible` and `known` out"
     if any(item.share for item in spec.items):

@@ -89,6 +89,12 @@ class PlanReport:
         return None if self.spec.dataset.rows is None else self.spec.dataset.rows.count
 
     @property
+    def spent_delta(self) -> Fraction:
+        """The delta of a release as planned: none of Laplace noise."""
+        pure = self.priced[0].selection.noise == "laplace" and not self.plan.preferred
+        return Fraction(0) if pure else self.delta
+
+    @property
     def targets_beyond_budget(self) -> bool:
         """Whether no kind of noise meets the targets within the whole budget."""
         return bool(self.least) and all(needed.share > 1 for needed in self.least)

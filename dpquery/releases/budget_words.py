@@ -120,8 +120,8 @@ def counted_words(account: Account, price: Price) -> str:
     return cap_text(account.cap, by_epsilons=len(account.sums) > 1 and both < by_cost)
 
 
-def room_words(room: Room, noun: str) -> str:
-    """Return how many releases like one fit, and the largest epsilon of a single one.
+def room_words(room: Room, noun: str, delta: Fraction = Fraction(0)) -> str:
+    """Return how many releases like one fit, and the largest epsilon of a single one at its delta.
 
     >>> from dpquery.measurement.accounting import Cap, Price
     >>> from dpquery.measurement.ledger.funds import Funds
@@ -139,7 +139,7 @@ def room_words(room: Room, noun: str) -> str:
         return left.replace("what", "nothing")
     if largest is None:
         return f"none fits {left}"
-    one = f"one at epsilon {epsilon_text(largest)}"
+    one = f"one at epsilon {epsilon_text(largest, delta)}"
     if not room.limited:
         one = f"one at any epsilon that can be asked for (up to about {epsilon_text(largest)})"
     if number == 0:

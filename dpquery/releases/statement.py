@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from dpquery.plan_file.rehearsals import PlannedFit
 from dpquery.releases.budget_words import DISCOVERED
 from dpquery.releases.extra_columns import extra_lines
 from dpquery.releases.manifest import (
@@ -27,6 +28,14 @@ from dpquery.releases.manifest_facts import (
 from dpquery.releases.words import count, figure, one_line, rows_counted, without_controls
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import PublicationRules
+
+
+def simulated_words(fitted: PlannedFit, *, weighted: bool) -> str:
+    """Return what was simulated of answers without error bars."""
+    return (
+        f"{fitted.name}: no error bars; simulated on {fitted.proxy}: {'weighted ' * weighted}RMSE "
+        f"{figure(fitted.rmse)}, largest error {figure(fitted.max_error)}"
+    )
 
 
 def rmse_name(simulated: SimulatedFacts) -> str:
@@ -231,7 +240,7 @@ def _words(rules: PublicationRules) -> str:
 
 
 UNPROTECTED = """\
-The following is public and was never protected: the dataset's name, the names and lists of \
+The following is public and{apart} was never protected: the dataset's name, the names and lists of \
 categories, the limits of ranges and bins, the questions asked, the strategy, {sizes}and all of \
 this release but {noisy}. None of it was derived from the records{but}. \
 Every combination that was asked for has a row, whether or not anyone is in it."""
@@ -340,7 +349,8 @@ def statement(manifest: Manifest) -> str:
     more = [*numbered_lines(manifest), *published_lines(manifest), *extra_lines(manifest)]
     more += derived_lines(manifest.derived)
     found = DISCOVERED in manifest.guarantee.cumulative
-    but = ", but what discoveries found, which all releases together protect" if found else ""
+    apart = ", but for what discoveries found (named above)," * found
+    but = " but that, which the promise of all releases together protects" * found
     sizes = "the sizes by which rows were merged, " * manifest.merged
     but += "; sizes taken from a release have its protection" * manifest.merged
     text = TEMPLATE.format(
@@ -354,7 +364,7 @@ def statement(manifest: Manifest) -> str:
         counted=_counted_words(manifest),
         unprotected="\n".join(
             [
-                UNPROTECTED.format(noisy=_noisy_parts(manifest), but=but, sizes=sizes),
+                UNPROTECTED.format(noisy=_noisy_parts(manifest), apart=apart, but=but, sizes=sizes),
                 *facts_lines(manifest.facts),
             ]
         ),

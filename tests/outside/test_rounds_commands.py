@@ -409,6 +409,11 @@ def test_plan_compares_tables_with_rap_and_linear_and_a_release_follows(town):
         (", rows: about 1000", "", "declare `dataset: {rows: about 50000}`"),
         (", accounting: zcdp", ", accounting: gdp", "adaptive measurement's as rho of zCDP"),
         (", delta: 1e-6}\nbudget", "}\nbudget", "it needs a delta"),
+        (
+            "workload:\n",
+            "derived:\n  - {name: part, share: {of: age_by_sex}}\nworkload:\n",
+            ": new.yaml:13:5: derived items need error bars, which the answers of adaptive",
+        ),
     ],
 )
 def test_plan_says_why_tables_cannot_be_rehearsed(town, old, new, words):

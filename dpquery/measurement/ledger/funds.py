@@ -207,13 +207,13 @@ def times_left(over: Fraction) -> str:
     return f"{float(math.ceil(over / step) * step):,g} times"
 
 
-def epsilon_text(epsilon: Fraction) -> str:
-    """Return an epsilon of three digits as it is typed: exactly.
+def epsilon_text(epsilon: Fraction, delta: Fraction = Fraction(0)) -> str:
+    """Return an epsilon of three digits as it is typed: exactly; one that fits at a delta with it.
 
-    >>> epsilon_text(Fraction("2.93")), epsilon_text(Fraction("0.00000123"))
-    ('2.93', '1.23e-6')
+    >>> epsilon_text(Fraction("2.93")), epsilon_text(Fraction("0.00000123"), Fraction("1e-7"))
+    ('2.93', '1.23e-6 (delta 1e-7)')
     """
-    return power(float(epsilon))
+    return power(float(epsilon)) + (f" (delta {delta_text(delta)})" if delta else "")
 
 
 def delta_text(delta: Fraction) -> str:
