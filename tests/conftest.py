@@ -146,6 +146,23 @@ def town(planned_town, move_in):
     return move_in(planned_town)
 
 
+@pytest.fixture(scope="session")
+def planned_and_released_town(planned_town, tmp_path_factory):
+    from town import ok, renew
+
+    folder = tmp_path_factory.mktemp("released") / "town"
+    renew(folder, planned_town)
+    places = ("--plan", folder / "dpquery.plan", "--ledger", folder / "state" / "ledger.db")
+    ok("release", folder / "data.csv", "--epsilon", "1", "--out", folder / "release", *places)
+    return folder
+
+
+@pytest.fixture
+def released_town(planned_and_released_town, move_in):
+    """The same folder with a release in it, at epsilon 1, that was made once."""
+    return move_in(planned_and_released_town)
+
+
 @pytest.fixture
 def gaussian_town(planned_gaussian_town, move_in):
     """The same, with Gaussian noise to choose."""

@@ -480,9 +480,9 @@ class _Trials:
 
     def weighed(self, place: int, spec: Spec) -> Weighed | None:
         """Return what a larger weight of an item does; None where none helps much."""
-        self.as_planned = self.as_planned or self._errors(None, 1.0)
         found, noise = None, self.priced.selection.noise
         for larger in FACTORS:
+            self.as_planned = self.as_planned or self._errors(None, 1.0)
             if time.process_time() - self.begun > LONG_TRIAL or not self.as_planned:
                 break
             errors = self._errors(place, larger)

@@ -177,6 +177,7 @@ def test_a_check_opens_no_ledger_and_writes_no_file(town, monkeypatch, tmp_path)
     assert contents(tmp_path / "town") == before
 
 
+@pytest.mark.nightly
 def test_a_check_loads_neither_ledger_nor_noise_and_a_release_loads_no_check(town):
     code = (
         "import sys\nfrom unittest import mock\nfrom dpquery.cli.app import main\n"

@@ -119,16 +119,14 @@ def test_versions_are_compared_as_numbers():
         assert early not in bounds, early
 
 
-def test_a_release_names_the_versions_that_made_it(town):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_a_release_names_the_versions_that_made_it(released_town):
     manifest = Path("release", "release.json").read_text()
     for name, version in versions():
         assert f'"{name}": "{version}"' in manifest
     assert dict(versions())["python"] == platform.python_version()
 
 
-def test_a_stored_release_needs_no_noise_and_so_no_version(town, monkeypatch):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_a_stored_release_needs_no_noise_and_so_no_version(released_town, monkeypatch):
     monkeypatch.setitem(exact_noise.ACCEPTED, "opendp", Accepted("99"))
     ok("release", "data.csv", "--epsilon", "1")
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from dense import budget_for
 from python_files import ROOT, TESTS, find, package
-from town import CSV, PERSON_SPEC, contents, ended, ok, refused, run, start
+from town import ANY_PLAN, CSV, PERSON_SPEC, contents, ended, ok, refused, run, start
 
 import dpquery
 from dpquery.audit.run import PARTS
@@ -128,8 +128,9 @@ def test_row_2_another_separator_is_refused_and_never_guessed(town, separator, r
     record_property("bad inputs", 1)
 
 
-def test_row_8_errors_belong_to_the_estimates_and_columns_beside_them_are_called_biased(town):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_row_8_errors_belong_to_the_estimates_and_columns_beside_them_are_called_biased(
+    released_town,
+):
     plain = Path("release", "statement.md").read_text()
     assert "Estimates are unbiased and are published as they came out" in plain
     assert "They are biased" not in plain
@@ -150,7 +151,7 @@ def test_row_9_a_plan_is_the_same_whether_the_data_are_there_or_poisoned(town, m
         Path("data.csv").unlink(missing_ok=True)
         if data is not None:
             Path("data.csv").write_bytes(data)
-        ok("plan", "workload.yaml")
+        ok(*ANY_PLAN, "workload.yaml")
         assert Path("dpquery.plan").read_bytes() == planned
 
 

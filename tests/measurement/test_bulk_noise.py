@@ -214,6 +214,7 @@ def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, sca
     assert chosen.tolist() == [bisect_left(thresholds, word) for word in full]
 
 
+@pytest.mark.nightly(daily=r"64\.5|gaussian")
 @pytest.mark.parametrize("scale", [1.0, 64.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_tie_in_64_bits_is_decided_by_further_bits(noise, scale):

@@ -151,6 +151,7 @@ def server():
 every_way = pytest.mark.parametrize("place", IN_POSTGRES)
 
 
+@pytest.mark.nightly(daily="adbc")
 @SERVER
 @every_way
 def test_a_table_of_a_server_has_the_same_counts_by_every_way(place, expected, server):

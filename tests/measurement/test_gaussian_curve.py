@@ -179,6 +179,7 @@ def laplace_law(scale, shift, reach):
     return at / at.sum(), moved / moved.sum()
 
 
+@pytest.mark.nightly(daily=r"\[(1|2\.5)|8\.0-moves[0124]")
 @pytest.mark.parametrize("moves", [(1,), (3,), (2, 1), (1, 1, 1), (4, 4)])
 @pytest.mark.parametrize("scale", [1.0, 2.5, 8.0])
 def test_laplace_noise_is_gdp_for_what_it_is_charged(moves, scale):

@@ -283,6 +283,7 @@ def counted(keys, *, max_rows, limit, chunk=1000, keep="random"):
     return np.concatenate(stay), passes, held
 
 
+@pytest.mark.nightly(daily=r"\[50\]")
 @pytest.mark.parametrize("max_rows", [1, 3, 50])
 def test_the_memory_is_bounded_and_no_person_is_forgotten_or_counted_twice(max_rows):
     rng = np.random.default_rng(5)
@@ -300,6 +301,7 @@ def test_the_memory_is_bounded_and_no_person_is_forgotten_or_counted_twice(max_r
     np.testing.assert_array_equal(np.sort(stay[few[stay]]), np.sort(whole[few[whole]]))
 
 
+@pytest.mark.nightly(daily=r"\[3\]")
 @pytest.mark.parametrize("max_rows", [1, 3])
 def test_the_number_of_passes_is_at_most_the_one_documented(max_rows):
     """The least power of two that is at least twice the bytes that stay over the memory."""
@@ -318,6 +320,7 @@ def test_a_person_of_more_rows_than_fit_is_counted_and_the_passes_end():
     assert passes < 300
 
 
+@pytest.mark.nightly(daily=r"\[(1-passes|2-one pass)")
 @pytest.mark.statistical
 @pytest.mark.parametrize("limit", [15_000 * 32, 2**30], ids=["passes", "one pass"])
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
@@ -393,7 +396,7 @@ def tables_of(cells, spec, subsets=SUBSETS):
     return tables
 
 
-@settings(FUZZ, max_examples=30)
+@settings(FUZZ, max_examples=12)
 @given(
     rows=BY_PERSON,
     max_rows=st.integers(1, 3),

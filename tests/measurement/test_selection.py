@@ -168,6 +168,7 @@ def test_draws_on_two_sides_follow_the_scores_of_each_and_never_meet():
         assert p_value(sample, sequential_law(0.5, *wrong)) < RARE
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
 def test_openDPs_noisy_maximum_has_the_same_law_and_the_same_cost():
     dp.enable_features("contrib")

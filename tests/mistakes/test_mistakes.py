@@ -101,6 +101,7 @@ def test_a_name_that_is_unknown_or_ambiguous_is_refused():
         find("Noise.draw", rooms)
 
 
+@pytest.mark.nightly
 def test_a_mistake_is_seen_by_what_executes_it_and_a_harmless_change_is_not(whole, tmp_path):
     draw = f"{find('draw', package()).module.name}.draw"
     tests = {SEEING: (0.2, frozenset({draw})), BLIND: (0.1, frozenset({draw}))}
@@ -121,6 +122,7 @@ def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
     assert failing(folder, tests) == [tests[1]]
 
 
+@pytest.mark.nightly
 def test_errors_on_the_way_to_a_test_or_of_a_part_of_the_audit_catch_nothing(whole, tmp_path):
     broken = plant(Mistake("__version__", "a crash", VERSION, "1 / 0"), whole, tmp_path / "broken")
     assert failing(broken, [SEEING]) == []

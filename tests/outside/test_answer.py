@@ -50,6 +50,12 @@ def more(town):
     Path("more.yaml").write_text(MORE)
 
 
+@pytest.fixture
+def asked_later(released_town):
+    """Questions beside a release."""
+    Path("more.yaml").write_text(MORE)
+
+
 def replan(shape):
     """Put a strategy of a shape into the plan."""
     put(strategies(compile_spec(load_spec(Path("workload.yaml"))))[shape])
@@ -129,8 +135,7 @@ def test_a_release_whose_integers_are_wide_is_asked_like_any_other(town):
             np.testing.assert_allclose(answered, before, rtol=1e-9, atol=1e-9)
 
 
-def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(more):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(asked_later):
     events = kinds()
     shutil.rmtree("state")
     for name in ("data.csv", "dpquery.plan", "workload.yaml"):
@@ -151,8 +156,7 @@ def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(more):
     assert Path("report.html").exists()
 
 
-def test_the_manifest_says_what_the_answers_come_from_and_that_nothing_was_charged(more):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_the_manifest_says_what_the_answers_come_from_and_that_nothing_was_charged(asked_later):
     ok("answer", "release", "more.yaml", "--confidence", "0.9")
     source, facts = (
         json.loads(Path(f, "release.json").read_text()) for f in ("release", "answers")
@@ -175,8 +179,7 @@ def test_the_manifest_says_what_the_answers_come_from_and_that_nothing_was_charg
     assert facts["strategy"]["max_std_error"] == pytest.approx(everything.max())
 
 
-def test_a_release_from_before_it_could_be_asked_says_so(more):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_a_release_from_before_it_could_be_asked_says_so(asked_later):
     facts = unhashed(Path("release/release.json").read_text())
     del facts["measurements"]
     Path("release/release.json").write_text(json.dumps(facts))
@@ -340,8 +343,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_or_forged_release_is_refused(more, damage):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_a_damaged_or_forged_release_is_refused(asked_later, damage):
     DAMAGE[damage]()
     refused("answer", "release", "more.yaml", code=2)
     assert not Path("answers").exists()
@@ -352,8 +354,7 @@ def test_a_file_in_place_of_the_folder_is_no_release(more):
     assert "more.yaml is a file and no release folder; write `dpquery answer RELEASE" in message
 
 
-def test_answers_are_never_written_over_a_release(more):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_answers_are_never_written_over_a_release(asked_later):
     ok("release", "data.csv", "--epsilon", "0.5", "--out", "other")
     ask = ("answer", "release", "more.yaml", "--replace", "--out")
     Path("link").symlink_to("release")
@@ -366,8 +367,7 @@ def test_answers_are_never_written_over_a_release(more):
     assert "name the release itself" in refused("answer", "answers", "more.yaml", code=2)
 
 
-def test_answers_to_other_questions_give_way_only_when_asked(more):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_answers_to_other_questions_give_way_only_when_asked(asked_later):
     ok("answer", "release", "more.yaml")
     Path("more.yaml").write_text("workload: [{name: a, product: {age: prefix}}]")
     message = refused("answer", "release", "more.yaml", code=5)

@@ -151,8 +151,7 @@ def test_an_epsilon_that_leaves_no_noise_to_draw_is_refused_before_anything_is_c
     assert kinds() == ["register"]
 
 
-def test_another_release_in_the_folder_is_kept_unless_replace_is_given(town):
-    ok(*RELEASE)
+def test_another_release_in_the_folder_is_kept_unless_replace_is_given(released_town):
     other = ("release", "data.csv", "--epsilon", "0.5")
     assert "--replace" in refused(*other, code=5)
     assert spent() == "1"
@@ -160,15 +159,13 @@ def test_another_release_in_the_folder_is_kept_unless_replace_is_given(town):
     assert json.loads(Path("release/release.json").read_text())["guarantee"]["epsilon"] == 0.5
 
 
-def test_a_release_with_a_file_of_the_users_is_not_replaced(town):
-    ok(*RELEASE)
+def test_a_release_with_a_file_of_the_users_is_not_replaced(released_town):
     Path("release/notes.txt").write_text("mine")
     said = refused("release", "data.csv", "--epsilon", "0.5", "--replace", code=5)
     assert "notes.txt" in said
 
 
-def test_error_report_on_a_damaged_release_says_so(town):
-    ok(*RELEASE)
+def test_error_report_on_a_damaged_release_says_so(released_town):
     for name in ("errors.parquet", "pairs.parquet"):
         path = Path("release", name)
         whole = path.read_bytes()
@@ -188,8 +185,7 @@ def test_a_ledger_that_does_not_know_the_dataset_is_refused(town):
     assert "'town' is not registered in the ledger at state/other.db, which has village;" in said
 
 
-def test_a_damaged_ledger_is_refused_by_every_command(town):
-    ok(*RELEASE)
+def test_a_damaged_ledger_is_refused_by_every_command(released_town):
     with closing(sqlite3.connect("state/ledger.db")) as database:
         database.execute("DROP TRIGGER events_keep")
         database.execute("UPDATE events SET body = replace(body, '1000', '2000') WHERE seq = 2")
@@ -203,8 +199,7 @@ def test_a_text_that_is_named_as_the_ledger_is_no_damaged_one(town):
     assert "workload.yaml is no ledger (an SQLite file); check DPQUERY_LEDGER or --ledger" in said
 
 
-def test_a_full_disk_is_called_so_where_a_page_is_written(town, monkeypatch):
-    ok(*RELEASE)
+def test_a_full_disk_is_called_so_where_a_page_is_written(released_town, monkeypatch):
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -241,8 +236,7 @@ def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
     assert "nothing was charged" in said
 
 
-def test_a_free_repeat_names_what_was_not_opened(town):
-    ok(*RELEASE)
+def test_a_free_repeat_names_what_was_not_opened(released_town):
     for given, named in (
         (["dtaa.csv"], "dtaa.csv was"),
         (["a.csv", "b.csv", "c.csv"], "a.csv and 2 more were"),

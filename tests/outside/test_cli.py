@@ -28,12 +28,6 @@ ESCAPE = "\x1b"
 OUTPUTS = ("dpquery.plan", "release", "report.html")
 
 
-@pytest.fixture
-def released(town):
-    ok("release", "data.csv", "--epsilon", "1")
-    return town
-
-
 def outputs(folder):
     files = contents(folder)
     return {name: files[name] for name in files if name.startswith(OUTPUTS)}
@@ -68,16 +62,15 @@ def without_room(text):
     return [line for line in lines if "what is left" not in line and not line.startswith("price ")]
 
 
-def test_a_second_run_makes_every_output_newer_so_that_make_settles(released):
-    ok("error-report")
-    old = time.time() - 1000
-    for name in ("dpquery.plan", "release/release.json", "report.html"):
-        os.utime(name, (old, old))
-    ok("plan", "workload.yaml")
-    ok("release", "data.csv", "--epsilon", "1")
-    ok("error-report")
-    for name in ("dpquery.plan", "release/release.json", "report.html"):
-        assert os.stat(name).st_mtime > old + 500
+def test_a_second_run_makes_every_output_newer_so_that_make_settles(town):
+    made, old = ("dpquery.plan", "release/release.json", "report.html"), time.time() - 1000
+    for _ in range(2):
+        ok(*ANY_PLAN, "workload.yaml")
+        ok("release", "data.csv", "--epsilon", "1")
+        ok("error-report")
+        assert all(os.stat(name).st_mtime > old + 500 for name in made)
+        for name in made:
+            os.utime(name, (old, old))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +84,7 @@ def test_a_second_run_makes_every_output_newer_so_that_make_settles(released):
         "schema",
     ],
 )
-def test_json_output_is_json_and_nothing_else(released, command):
+def test_json_output_is_json_and_nothing_else(released_town, command):
     assert json.loads(ok(*command.split()).out)
 
 
@@ -102,14 +95,14 @@ def test_docs_prints_where_the_pages_are_and_each_of_them(own_folder):
     refused("docs", "tutoriel", code=2)
 
 
-def test_the_export_is_one_json_object_a_line_and_verify_names_its_head(released):
+def test_the_export_is_one_json_object_a_line_and_verify_names_its_head(released_town):
     events = [json.loads(line) for line in ok("ledger", "export").out.splitlines()]
     assert [event["kind"] for event in events] == ["register", "reserve", "commit"]
     said = ok("ledger", "verify", "--releases", "release").out
     assert said.startswith(f"ok: 3 events, head {events[-1]['hash']}")
 
 
-def test_tables_are_not_cut_and_have_no_colours_where_they_are_piped(released):
+def test_tables_are_not_cut_and_have_no_colours_where_they_are_piped(released_town):
     planned = "plan workload.yaml --time-limit 0"
     for command in (planned, "error-report", "ledger status", "ledger history"):
         out = ok(*command.split()).out
@@ -118,11 +111,12 @@ def test_tables_are_not_cut_and_have_no_colours_where_they_are_piped(released):
         assert "…" not in out
 
 
+@pytest.mark.nightly(daily="full")
 @pytest.mark.parametrize(
     ("shell", "code", "said"),
     [("> /dev/full", 70, "no space is left where something was to be written"), (">&-", 0, "")],
 )
-def test_an_output_that_takes_nothing_leaves_a_release_whole(released, shell, code, said):
+def test_an_output_that_takes_nothing_leaves_a_release_whole(released_town, shell, code, said):
     command = [sys.executable, "-m", "dpquery", "release", "data.csv", "--epsilon", "1"]
     piped = ["sh", "-c", f'"$@" --release-number 7 --out other {shell}', "sh", *command]
     done = subprocess.run(piped, capture_output=True, text=True, check=False, timeout=60)
@@ -165,7 +159,8 @@ def test_a_plan_out_of_time_says_what_it_did_not_finish_and_how_to_go_on(town):
     assert "give --time-limit more seconds" in done.out
     full = ok(*hasty, "--candidates")
     assert re.search(r"laplace +OPT_M +not finished within 0 CPU seconds", full.out)
-    assert "not finished" not in run("plan", "workload.yaml").out
+    Path("workload.yaml").write_text(SPEC.split("  - name: pairs")[0])
+    assert "not finished" not in ok("plan", "workload.yaml").out
 
 
 def test_no_progress_goes_to_a_pipe(town):
@@ -193,7 +188,7 @@ def test_init_writes_a_spec_that_plans_and_never_overwrites(own_folder):
     )
 
 
-def test_a_pipe_that_closes_early_is_no_crash(released):
+def test_a_pipe_that_closes_early_is_no_crash(released_town):
     process = start("ledger", "export")
     process.stdout.close()
     process.stdout = None
@@ -356,8 +351,7 @@ def test_no_control_codes_where_no_colour_is_wanted(town, monkeypatch):
     assert "\x1b" not in shown.out + shown.err
 
 
-def test_a_terminal_without_a_sign_for_all_writes_its_name_or_its_code(town, forks):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_a_terminal_without_a_sign_for_all_writes_its_name_or_its_code(released_town, forks):
     known = "import sys\nfor each in (sys.stdout, sys.stderr):\n    each.reconfigure(encoding={!r})"
     windows = known.format("cp1252")
     done = forks.ended("error-report", code=windows)

@@ -423,7 +423,7 @@ def test_whatever_the_data_a_discovery_shows_nothing_but_noisy_pairs(
     empty = tmp_path / "empty"
     empty.mkdir()
     first = None
-    for name, content in (FILES if of == "all" else dict(islice(SMALL.items(), 4))).items():
+    for name, content in (FILES if of == "all" else dict(islice(SMALL.items(), 3))).items():
         renew(folder, empty)
         (folder / "workload.yaml").write_text(spec)
         monkeypatch.chdir(folder)

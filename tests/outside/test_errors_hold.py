@@ -48,6 +48,7 @@ def test_no_strategy_of_many_items_is_lost_to_a_false_alarm(tmp_path):
     assert left_out(tmp_path) == []
 
 
+@pytest.mark.nightly
 def test_shares_and_means_that_are_printed_hold_their_level_at_low_signal(tmp_path):
     """Groups have up to 5 records each, and noise of about their size."""
     chance = np.random.default_rng(5)
@@ -228,6 +229,7 @@ def test_the_error_of_any_sum_of_answers_is_that_of_the_exact_covariance(noise):
         assert CHANCE < chi2.cdf(ratio, draws) < 1 - CHANCE
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_the_error_of_a_share_is_that_of_the_delta_method_where_noise_is_small(noise):
     release = Release("release")
     drawn = noise_of(release, release.spec.items, draws=1000)["age_by_sex"].astype(float)
@@ -254,6 +256,7 @@ def statistics_of(chance, counts):
     return kinds[chance.integers(len(kinds))]
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_the_error_of_fifty_statistics_that_are_no_sums_is_that_of_the_exact_law(noise):
     """Beside 20,000 draws by the exact covariance, at counts of which noise is up to a tenth."""
     release, draws, chance = Release("release"), 400, np.random.default_rng(4)
@@ -271,6 +274,7 @@ def test_the_error_of_fifty_statistics_that_are_no_sums_is_that_of_the_exact_law
         assert seen == pytest.approx(truth, rel=5.5 * spread)
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_a_package_holds_the_draws_on_request_and_says_what_they_are(noise):
     ok("replicates", "--also", "csv")
     ok("package", "--also", "csv,replicates")
@@ -303,6 +307,7 @@ derived:
 """
 
 
+@pytest.mark.nightly(daily=r"\[town")
 @pytest.mark.parametrize("of", ["town", "gaussian_town"])
 def test_derived_items_have_the_error_that_is_published_of_them(of, request, monkeypatch):
     request.getfixturevalue(of)
@@ -365,6 +370,7 @@ def test_neither_the_data_nor_the_noisy_values_decide_the_draws(town):
         assert not one["estimate"].equals(other["estimate"])
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_files_hold_the_labels_and_estimates_of_the_release_and_the_same_command_the_same(noise):
     said = json.loads(ok("replicates", "--also", "csv", "--json", "--draws", "12").out)
     names = Release("release").items
@@ -498,6 +504,7 @@ def covered(text, noise, name=None):
     return float((errors <= np.concatenate(widths)[:, None]).mean())
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_three_conditions_on_one_item_are_answered_as_printed(noise):

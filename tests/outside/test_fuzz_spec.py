@@ -428,8 +428,7 @@ def test_a_spec_that_asks_for_the_unreasonable_is_refused_in_bounds(town, bomb):
     assert kinds() == ["register"]
 
 
-def test_damaged_questions_are_answered_or_refused_by_place(town, record_property):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_damaged_questions_are_answered_or_refused_by_place(released_town, record_property):
     whole = (HEAD + "workload:\n  - {name: q, product: {age: identity}}\n").encode()
     short = b"workload:\n  - name: q\n    marginals: {ways: 1, over: [sex, region]}\n"
     for content in mutants_of([whole, short], 15, seed=8):

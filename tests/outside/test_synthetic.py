@@ -280,8 +280,7 @@ def test_persons_of_their_own_can_be_released_again(own_folder):
     ok("release", "synthetic.csv", "--epsilon", "1", "--release-number", "2", "--out", "second")
 
 
-def test_a_linear_release_has_no_records_to_make(town):
-    ok("release", "data.csv", "--epsilon", "1")
+def test_a_linear_release_has_no_records_to_make(released_town):
     assert "--mechanism rap" in refused("synthetic", code=2)
 
 

@@ -351,7 +351,7 @@ def test_another_format_is_another_release(tmp_path):
     for number in ("", f", number: {GERMAN}", ", number: {thousands: ','}", f", number: {GERMAN}"):
         (tmp_path / "s.yaml").write_text(spec_text({"x": f"{{bins: {EDGES}{number}}}"}, ITEM))
         own = {"plan_path": tmp_path / "p", "ledger_path": tmp_path / "l.db"}
-        dpquery.plan(tmp_path / "s.yaml", **own)
+        dpquery.plan(tmp_path / "s.yaml", time_limit=0, **own)
         done = dpquery.release(data, epsilon=1, out=tmp_path / "r", replace=True, **own)
         paid.append(not done.free)
     assert paid == [True, True, True, False]
@@ -411,6 +411,7 @@ def nights():
     return pd.DataFrame({"t": times.dt.tz_localize("Europe/Berlin")})
 
 
+@pytest.mark.nightly(daily="parquet|csv")
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "dictionary"])
 def test_a_frame_counts_on_the_days_of_its_zone_in_every_kind_of_file(tmp_path, kind):
     plan_of_columns(tmp_path, t=MONTHS)
@@ -534,6 +535,7 @@ def places(folder, name, values):
             yield folder / f"{k}.parquet"
 
 
+@pytest.mark.nightly(daily=r"\[(string|large_string|decimal128|time32|date64)\]")
 @pytest.mark.parametrize("name", UNSOUND)
 def test_a_value_that_its_type_does_not_allow_is_one_that_is_not_declared(tmp_path, name):
     declared, values, expected = UNSOUND[name]
@@ -544,6 +546,7 @@ def test_a_value_that_its_type_does_not_allow_is_one_that_is_not_declared(tmp_pa
         assert counts(tables["n"]) == [len(values)], place
 
 
+@pytest.mark.nightly(daily="kind0")
 @pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.decimal32(3, 0), pa.date64()])
 def test_a_dictionary_of_more_values_than_rows_is_read(tmp_path, kind):
     """One record more or less decides of that: it must not decide whether a release fails."""
@@ -580,6 +583,7 @@ def test_an_arrow_file_whose_offsets_are_damaged_is_still_refused(tmp_path):
 MOMENTS = ["2001-01-01", "2001-01-31 23:59:59", "1999-12-31", "infinity", "-infinity", None]
 
 
+@pytest.mark.nightly(daily="NS|DATE")
 @pytest.mark.parametrize(
     "kind", ["TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S", "TIMESTAMP", "DATE"]
 )

@@ -20,7 +20,7 @@ from rounds import (
     relaxed_of,
     write_records,
 )
-from town import ok, refused
+from town import ANY_PLAN, ok, refused
 
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.rounds.queries import rap_rounds
@@ -361,7 +361,7 @@ def released(small):
         "20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp"
     )  # as RAP is
     Path("workload.yaml").write_text(in_rho)
-    ok("plan", "workload.yaml", "--mechanism", "linear")
+    ok(*ANY_PLAN, "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
     return Path("release")
 
@@ -435,7 +435,7 @@ def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
 """
     Path("workload.yaml").write_text(text[: text.index("  - name: pairs")] + later)
     write_records(Path("data.csv"), records(3000, seed=5))
-    ok("plan", "workload.yaml", "--mechanism", "linear")
+    ok(*ANY_PLAN, "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
     words = "the release in release/, with the default prior for sex"
     assert plan("--proxy", "release")["adaptive"]["proxy"] == words

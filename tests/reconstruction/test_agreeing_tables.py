@@ -276,7 +276,7 @@ def test_attributes_of_too_many_classes_for_their_noise_are_left_out_with_the_re
     assert tables.answer(blocks[2]) is not None
 
 
-@pytest.mark.nightly(daily="10")
+@pytest.mark.nightly(daily=r"\[10\]")
 @pytest.mark.parametrize("cells", [10**6, 10])
 def test_tables_with_ranges_and_groups_add_up_and_margins_err_no_more_than_estimates(
     cells, monkeypatch

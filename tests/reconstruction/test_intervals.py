@@ -103,6 +103,7 @@ def test_the_exact_law_is_the_exact_law(q):
         assert exact_tails(c[None], [q])[0] == pytest.approx(inverted_tail(c, q), abs=1e-6)
 
 
+@pytest.mark.nightly(daily=r"\[0\.(5|95|999)\]")
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 def test_one_equal_ones_and_very_many_are_exact(level):
     one = -math.log(1 - level) / math.sqrt(2)
@@ -455,6 +456,7 @@ def test_the_share_of_rows_left_out_and_the_error_are_in_their_intervals(name, s
     assert np.median(known) < 0.5
 
 
+@pytest.mark.nightly(daily=r"\[5")
 @pytest.mark.statistical
 @pytest.mark.parametrize("std", [5.0, 20.0])
 def test_the_max_rows_of_least_regret_has_at_most_thrice_the_least_error_on_average(std):

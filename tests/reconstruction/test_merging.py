@@ -271,6 +271,7 @@ def released(noise, out="release", epsilon="", data="data.csv"):
     return Release(out)
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_merged_rows_are_the_sums_that_their_labels_say_with_the_exact_error(noise):
     release = released(noise)
     table, ages = release.table("few"), release.table("ages")
@@ -308,6 +309,7 @@ def test_merged_rows_are_the_sums_that_their_labels_say_with_the_exact_error(noi
         assert both[f"{column}_x"].to_numpy() == pytest.approx(both[f"{column}_y"].to_numpy())
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_larger_rows_to_expect_leave_more_apart_and_siblings_stay_in_their_group(noise):
     release = released(noise, epsilon={"laplace": "0.2", "gaussian": "0.5"}[noise])
     few, sized = release.table("few"), release.table("sized")
@@ -362,6 +364,7 @@ def test_the_next_spec_takes_the_map_and_asks_for_the_merged_rows(noise):
     assert (places.set_index("merged").cells == of_places).all()
 
 
+@pytest.mark.nightly(daily="laplace")
 def test_neither_the_data_nor_the_noise_decide_which_rows_are_merged(noise, monkeypatch):
     tables = []
     for name, text in (("a", Path("data.csv").read_text()), ("b", "age,sex,area\n")):
@@ -421,6 +424,7 @@ def test_plan_report_package_and_replicates_have_them(noise):
     assert "set a target on 'ages'" in said
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_merged_rows_are_published_by_the_rules_of_their_item(noise):
     rules = ", publish: {round_to: 10, suppress: {below: 100}}}"
     ages = "product: {age: identity, sex: identity}"
@@ -463,6 +467,7 @@ def test_what_cannot_be_merged_is_refused_at_its_place(noise, given, instead, me
     assert message in refused("plan", "workload.yaml", code=2)
 
 
+@pytest.mark.nightly(daily="gaussian")
 def test_sizes_that_are_no_numbers_or_missing_are_refused_with_their_line(noise):
     text = Path("sizes.csv").read_text()
     Path("sizes.csv").write_text(text.replace("0,F,100.00", "0,F,many"))
@@ -504,6 +509,7 @@ def test_sizes_name_periods_by_their_label_or_by_the_first_day_as_tables_do(by):
         assert sizes[: kind.length] == tuple(range(kind.length))
 
 
+@pytest.mark.nightly(daily="laplace")
 def test_sizes_that_are_the_release_s_own_answers_are_told(noise):
     """Their noise then decides what is merged; those of another release have other noise."""
     released(noise)

@@ -96,6 +96,7 @@ def test_a_table_is_the_sum_of_its_components():
             assert table[0] == pytest.approx(table_of(x, subset))
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_the_noise_of_a_component_is_that_of_its_dense_projection(noise):
     blocks = (*(marginal(SHAPE, pair) for pair in PAIRS), product(SHAPE, {2: Prefix(5)}))
@@ -317,8 +318,9 @@ def test_sums_of_many_cells_are_not_shrunk():
 
 
 @pytest.mark.parametrize("column", ["shrunk", "averaged"])
-def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(town, column):
-    ok(*RELEASE)
+def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(
+    released_town, column
+):
     plain, paid = contents("release"), spent()
     before = pq.read_table("release/pairs.parquet")
     shown = ok(*RELEASE, "--also", column).out

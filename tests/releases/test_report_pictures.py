@@ -368,8 +368,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    return page(release_of_shapes(tmp_path_factory.mktemp("shapes")))
+def text(report):
+    return page(report)
 
 
 def run(browser, folder, *arguments):

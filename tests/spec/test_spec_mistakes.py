@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from specs import BASE
-from town import ok, refused
+from town import refused
 
 from dpquery.exceptions import SpecError
 from dpquery.spec import problems
@@ -156,6 +156,7 @@ WIDE = BASE[: BASE.index("domain:")] + "domain:\n"
 WIDE += "".join(f"  a{i}: {{range: [0, 999999]}}\n" for i in range(60)) + "workload:\n"
 
 
+@pytest.mark.nightly(daily="product|ways")
 @pytest.mark.parametrize(
     ("item", "message"),
     [
@@ -282,9 +283,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("section", MISTAKES)
 def test_what_a_spec_says_beside_its_workload_must_be_the_release_s(
-    town: Path, section: str
+    released_town: Path, section: str
 ) -> None:
-    ok("release", "data.csv", "--epsilon", "1")
     Path("more.yaml").write_text(
         section + "workload:\n  - {name: a, product: {age: prefix}}\n  - {name: b, product: 3}\n"
     )
@@ -305,8 +305,9 @@ def test_what_a_spec_says_beside_its_workload_must_be_the_release_s(
         ("workload: [", "this is not YAML"),
     ],
 )
-def test_mistakes_in_questions_are_told_as_in_a_spec(town: Path, text: str, expected: str) -> None:
-    ok("release", "data.csv", "--epsilon", "1")
+def test_mistakes_in_questions_are_told_as_in_a_spec(
+    released_town: Path, text: str, expected: str
+) -> None:
     Path("more.yaml").write_text(text)
     assert expected in refused("answer", "release", "more.yaml", code=2)
     Path("more.yaml").unlink()

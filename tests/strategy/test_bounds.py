@@ -147,6 +147,7 @@ def some_workloads():
 CASES = list(some_workloads())
 
 
+@pytest.mark.nightly(daily=r"\[10000-|\[0-workload(\d|1[12])\]")
 @pytest.mark.parametrize("workload", CASES)
 @pytest.mark.parametrize("dense", [10_000, 0])
 def test_the_bound_and_its_masses_at_any_v_are_those_of_the_dense_root(
@@ -472,7 +473,7 @@ def test_for_marginals_the_largest_error_is_proven_optimal(seed):
         assert selection.best.score == score(goal, selection.best.error, workload)
 
 
-@pytest.mark.nightly(daily=r"\[1-|0-gaussian")
+@pytest.mark.nightly(daily=r"\[1-")
 @pytest.mark.parametrize(
     ("seed", "noise"), [*((k, "gaussian") for k in range(6)), (1, "laplace"), (4, "laplace")]
 )

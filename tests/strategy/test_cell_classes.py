@@ -218,6 +218,7 @@ def test_small_workloads_are_proven_optimal(name, best):
 # its share.
 
 
+@pytest.mark.nightly
 def test_under_laplace_noise_the_search_starts_at_the_queries_too(monkeypatch):
     """Of 72 classes, by chance alone the error is 27 % above that from the queries."""
     domain = "a: {range: [0, 3]}, b: {range: [0, 15]}, c: boolean"

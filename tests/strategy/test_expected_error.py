@@ -3,7 +3,7 @@
 import math
 import tracemalloc
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import product as pairs
 
 import numpy as np
@@ -229,8 +229,16 @@ def comparable(selection):
     ]
 
 
-def selected(noise, limit=math.inf):
+def selected(noise, limit):
     return select(WORKLOAD, noises=[noise], time_limit=limit)[noise]
+
+
+@cache
+def searched(noise):
+    """Return what a search to its end comes to, and all that it reports."""
+    messages = []
+    with reporting(messages.append):
+        return selected(noise, math.inf), messages
 
 
 def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
@@ -248,9 +256,10 @@ def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
     assert selection.best.error.rmse > 0
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_search_that_is_stopped_hands_over_the_best_it_has(noise, monkeypatch):
-    whole = {candidate.name: candidate for candidate in selected(noise).candidates}
+    whole = {candidate.name: candidate for candidate in searched(noise)[0].candidates}
     cut = []
     for limit in (20, 80):
         clock = iter(range(10_000))  # time goes on by one with every line that is reported
@@ -272,11 +281,10 @@ def test_two_processes_find_what_one_finds_in_the_order_asked_for(monkeypatch):
         assert alone[noise].bound == both[noise].bound
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", NOISES)
 def test_progress_names_the_noise_and_every_candidate(noise):
-    messages = []
-    with reporting(messages.append):
-        selection = select(WORKLOAD, noises=[noise])[noise]
+    selection, messages = searched(noise)
     before = f"looking for the best strategy with {noise.capitalize()} noise"
     assert all(text.startswith(before) for text in messages)
     shares = [text.done for text in messages]

@@ -165,6 +165,7 @@ def test_most_of_many_subsets_are_kept_as_a_full_lattice():
     assert not problem_of(marginals(shape, [range(8), range(8, 17)])).lattice.full
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_a_time_limit_stops_the_search(noise):
     lines = []

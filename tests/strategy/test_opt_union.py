@@ -151,6 +151,7 @@ def candidate(workload, noise):
     return union_candidate(problem).strategy
 
 
+@pytest.mark.nightly(daily="gaussian")
 @noises
 def test_the_strategy_is_the_same_every_time_and_survives_the_plan(noise):
     workload = union_case()
@@ -205,6 +206,7 @@ def test_no_plan_is_worse_than_the_split_of_the_plans_of_its_blocks(seed, noise,
     assert whole.error.weighted_rmse <= split_of_plans(workload, noise, change) * (1 + 2e-3)
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_parts_are_not_given_up_while_searches_may_still_win(noise):
     """Their closed forms lose to what is to be beaten; what is found by searches is below it."""
@@ -219,6 +221,7 @@ def test_parts_are_not_given_up_while_searches_may_still_win(noise):
         parts_candidate(replace(problem, least_loss=0.999 * loss))
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_parts_are_planned_over_the_codes_that_they_tell_apart(noise):
     strategy = parts_of(noise)
@@ -269,6 +272,7 @@ workload:
 """
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_audit_reads_the_same_rows_from_a_plan_of_parts(noise):
     spec = parse(TWO_LEVELS, name="levels.yaml", files={})

@@ -253,6 +253,7 @@ def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, n
         assert expected_error(read, workload).rmse == pytest.approx(error.rmse, rel=1e-9)
 
 
+@pytest.mark.nightly(daily="gaussian")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_forty_attributes_are_planned_from_their_tables_alone(noise):
     shape = (90,) * 40
