@@ -226,18 +226,26 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
     if not records.left_out:
         all_of = f", all {records.total:,} of them" if records.total > 1 else ""
         where = "in the totals" if records.undeclared else "counted"
-        none = records.weights.weightless if records.weights else 0
-        but = f", but for {none:,} whose weight is taken for 0" if none else ""
-        title = f"{name}: {refused}every record is {where}{all_of}{but}"
+        title = f"{name}: {refused}every record is {where}{all_of}{_lost_weight(records)}"
         return Grid(title, (), (), (*_remarks(checked, records), *notes))
     share = percent(records.left_out / records.total)
     title = (
         f"{name}: {refused}{_about(records)}{records.left_out:,} of "
         f"{count(records.total, 'record')} ({share}) would be left out of every table"
+        f"{_lost_weight(records)}"
     )
     columns = ("because of", "records", "for this alone")
     remarks = (*_remarks(checked, records), *notes)
     return Grid(title, columns, tuple(_reasons(checked, records)), remarks)
+
+
+def _lost_weight(records: Records) -> str:
+    """Say what of the weight of those who are in tables does not count, if records have weights."""
+    if records.weights is None:
+        return ""
+    none, cut = records.weights.weightless, records.weights.share_cut_off
+    words = f", but for {none:,} whose weight is taken for 0" if none else ""
+    return words + f"; `at_most` cuts off {percent(cut)} of the weight" * bool(cut)
 
 
 def _remarks(checked: DataCheck, records: Records) -> Iterator[str]:

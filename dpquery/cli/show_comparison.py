@@ -44,7 +44,7 @@ def worst_words(report: PlanReport) -> list[str]:
         f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
         f"{figure(2 * worst.rmse)}"
     ]
-    if worst.average is not None and worst.rmse > worst.average and spec.prefer == "unbiased":
+    if worst.average is not None and worst.rmse > worst.average and spec.may_prefer_closest:
         lines.append(
             f"that is more than the {figure(worst.average)} records that its average answer counts:"
             " `prefer: closest` in the spec compares guesses, which are biased and nearer there"

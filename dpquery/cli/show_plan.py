@@ -313,27 +313,27 @@ def remedy_words(report: PlanReport) -> list[str]:
         remedies = ["coarser values"] * is_table
         own = by_item.pop(weakest.name, None)
         if own is not None and own.others <= BEARABLE:
-            remedies.append(f"{_weight(own)} (±{rounded(own.within)}; {_others(own)})")
+            remedies.append(f"{_weight(own, report.spec)} (±{rounded(own.within)}; {_others(own)})")
         beside = "; give others that matter one too" * (len(worth.items) > 1)
         about = rounded(float(report.epsilon) * weakest.rmse / worth.target)
         target = f'--target "{weakest.name}: rmse <= {worth.target:g}"'
         remedies.append(f"{target} (met from about epsilon {about}{beside})")
-        guesses = report.spec.prefer == "unbiased" and report.spec.privacy.weight is None
-        remedies += ["`prefer: closest`"] * guesses
+        remedies += ["`prefer: closest`"] * report.spec.may_prefer_closest
         too = "fine" if is_table else "small"
         sure = "may be" if weakest.needs or len(weakest.grades) > 1 else "is"
         lines.append(f"{weakest.name} {sure} too {too} for its noise: {', or '.join(remedies)}")
     now = {item.name: item.within for item in worth.items}
     return lines + [
-        f"{one.item} is ±{rounded(one.within)} with {_weight(one)}, not ±{rounded(now[one.item])} "
-        f"({_others(one)})"
+        f"{one.item} is ±{rounded(one.within)} with {_weight(one, report.spec)}, not "
+        f"±{rounded(now[one.item])} ({_others(one)})"
         for one in by_item.values()
         if one.cheap
     ]
 
 
-def _weight(weighed: Weighed) -> str:
-    return f"`weight: {weighed.weight:g}`"
+def _weight(weighed: Weighed, spec: Spec) -> str:
+    of_item = " of the item" * (spec.privacy.weight is not None)  # and not of records
+    return f"`weight: {weighed.weight:g}`{of_item}"
 
 
 def _others(weighed: Weighed) -> str:

@@ -26,7 +26,7 @@ from dpquery.releases.budget_words import (
     spent_share,
     taken_words,
 )
-from dpquery.releases.manifest_facts import nearer_words, over_units
+from dpquery.releases.manifest_facts import missed_lines, nearer_words, over_units
 from dpquery.releases.statement import simulated_words
 from dpquery.releases.words import count, figure, level_text, percent
 from dpquery.spec.numbers import power
@@ -294,9 +294,9 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     weight, untold, counted = done.manifest.privacy.weight, _UNTOLD, ""
     if weight is not None:
         untold, counted = untold + _UNTOLD_WEIGHTS, f"; {weight.clause}"
-    facts = "".join(
-        note + "\n" for note in (*(fact.note for fact in done.facts), *_merged_lines(done))
-    )
+    notes = [fact.note for fact in done.facts]
+    notes += [weight.warning] if weight and weight.warning else []
+    facts = "".join(note + "\n" for note in (*notes, *_merged_lines(done)))
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
@@ -414,8 +414,9 @@ def answer_text(done: "AnswerReport") -> str:
 
 
 def _merged_lines(done: "ReleaseReport | AnswerReport") -> list[str]:
-    """Return a line for each item of merged rows: by which sizes, where, and what is wrong."""
-    return [f"{d.name}: {d.words}" for d in done.manifest.derived if d.merged is not None]
+    """Return a line for each item of merged rows, by which sizes and where, and what is wrong."""
+    merged = [facts for facts in done.manifest.derived if facts.merged is not None]
+    return [*(f"{facts.name}: {facts.merged_words}" for facts in merged), *missed_lines(merged)]
 
 
 def answer_json(done: "AnswerReport") -> dict[str, object]:
@@ -440,7 +441,6 @@ def report_grids(report: "Report") -> list[Grid]:
         of_noise = " of noise" * report.manifest.measures_squares
         derived = f"derived from the answers: half of the {level} interval{of_noise}, in its unit"
         rows = tuple(item.summary for item in report.derived)
-        facts = [item.facts for item in report.derived]
-        said = tuple(f"{each.name}: {each.missed_words}" for each in facts if each.missed_words)
-        grids.append(Grid(derived, INTERVAL_COLUMNS, rows, said))
+        said = missed_lines([item.facts for item in report.derived])
+        grids.append(Grid(derived, INTERVAL_COLUMNS, rows, tuple(said)))
     return grids

@@ -20,7 +20,7 @@ from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.columns import Attribute, Categorical, Column, Integers
 from dpquery.spec.numbers import is_whole, nearest_float, number
 from dpquery.spec.problems import nearest
-from dpquery.spec.spec import FileFormat, RecordWeight, Spec
+from dpquery.spec.spec import FAR_OFF, FileFormat, RecordWeight, Spec
 
 
 def is_invisible(letter: str) -> bool:
@@ -213,6 +213,12 @@ class WeightsFound:
         """How many records count as 0."""
         return self.small + sum(number for _, number in self.counting_none)
 
+    @property
+    def share_cut_off(self) -> float:
+        """The share of it that the declared cap takes."""
+        lost, _ = self.cut_off(float(self.declared.at_most))
+        return lost / self.total if lost else 0.0
+
     def cut_off(self, at_most: float) -> tuple[float, int]:
         """Return what a cap takes of that, and of how many records."""
         beyond = np.maximum(self.weights - at_most, 0.0)
@@ -312,10 +318,11 @@ class DataCheck:
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
         and what becomes of other texts in a column that takes them in. It does not say that there
         is no record; that records cannot be read, belong to nobody, or hold what a column drops;
-        that ids may be of one person, or of several; that a weight counts as 0; that a column holds
-        no declared value at all, another spelling of one that is in no record, or decimals where
-        whole numbers are declared; that records are there twice, or far from as many as declared;
-        or that the file seems to be laid out otherwise.
+        that ids may be of one person, or of several; that a weight counts as 0, or that a cap
+        takes a tenth of all weight; that a column holds no declared value at all, another spelling
+        of one that is in no record, or decimals where whole numbers are declared; that records are
+        there twice, or far from as many as declared; or that the file seems to be laid out
+        otherwise.
         """
         if self.header.refusals or self.failures or self.records is None:
             return False
@@ -331,7 +338,7 @@ class DataCheck:
             return False
         dropped = any(values.records for values in self.records.columns if values.column.drops)
         persons, weights = self.records.persons, self.records.weights
-        if weights is not None and weights.counting_none:
+        if weights and (weights.counting_none or weights.share_cut_off >= FAR_OFF):
             return False
         unclear = persons is not None and (persons.blank or persons.alike or persons.rounded)
         return not (dropped or unclear or self.records.malformed.records)

@@ -30,6 +30,7 @@ from dpquery.mechanisms.content import (
     ledger_facts,
     tables_of_derived,
 )
+from dpquery.operators.blocks import product
 from dpquery.operators.compile import IMPOSSIBLE, CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.planning.figures import (
@@ -53,6 +54,7 @@ from dpquery.reconstruction.columns import (
     extra_columns,
     query_structure,
 )
+from dpquery.reconstruction.derived import BEYOND_NOISE
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import (
     MAX_KEPT_NUMBERS,
@@ -67,7 +69,7 @@ from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_la
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import PublicFactUse
 from dpquery.spec.columns import Domain
-from dpquery.spec.spec import Impossible, Item, Spec, Table
+from dpquery.spec.spec import FAR_OFF, Impossible, Item, Spec, Table
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.shapes.informed import InformedStrategy, informed
@@ -193,7 +195,7 @@ class LinearMechanism:
         manifest = self._restated(self._manifest(measured, level), answering.strategy, facts)
         tables, sampling = _tables_of_derived(query), answers.sampling
         derived = derived_answers(query.spec, tables, answering, level=level, sampling=sampling)
-        manifest = answers.described(manifest)
+        manifest = self._weighed(answers.described(manifest), answering)
         guess = answers.fitted_facts.expected_rmse
         nearer = self._nearer(noisy[0]) if guess is None else (guess, self.priced.rmse)
         if nearer and guess is None:
@@ -226,6 +228,23 @@ class LinearMechanism:
         total = sum(total_of(v, blocks[k]) for v, k in zip(variances, guessed, strict=True))
         unbiased = std * math.sqrt(total / sum(blocks[k].queries for k in guessed))
         return (_about(error), _about(unbiased)) if error < FAR_LESS * unbiased else None
+
+    def _weighed(self, manifest: Manifest, measured: Measured) -> Manifest:
+        """Return the manifest, with what weights add up to if the noisy answers contradict that.
+
+        Privacy:
+            Post-processing: a function of noisy answers and public inputs.
+        """
+        query, weight, facts = self.query, self.query.spec.privacy.weight, manifest.privacy.weight
+        every, strategy = product(query.compiled.workload.shape_of_domain, {}), measured.strategy
+        if not (weight and facts and weight.total and strategy.supports(every)):
+            return manifest
+        found = float(measured.estimates.answer(every, None).sum())
+        (std,) = standard_errors(strategy, every, position=None, noise_std=measured.noise_std)
+        if abs(found - weight.total) <= FAR_OFF * weight.total + BEYOND_NOISE * std:
+            return manifest
+        facts = replace(facts, total=weight.total, noisy_total=found)
+        return replace(manifest, privacy=replace(manifest.privacy, weight=facts))
 
     def _restated(
         self, manifest: Manifest, answering: Strategy, facts: tuple[PublicFactUse, ...]

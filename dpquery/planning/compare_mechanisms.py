@@ -592,7 +592,7 @@ def with_nearer(report: PlanReport, compiled: CompiledSpec) -> PlanReport:
     It is tried once on every made-up population, on a few tables, by the strategy that is planned.
     """
     spec, plan, priced = report.spec, report.plan, report.priced[0]
-    unasked = spec.prefer == "closest" or plan.preferred is not None or plan.targets
+    unasked = not spec.may_prefer_closest or plan.preferred is not None or plan.targets
     if unasked or report.derived or spec.states_facts or plan.objective == "max":
         return report
     records, items = report.worth.items[0].records, report.worth.items

@@ -60,8 +60,8 @@ class ItemWorth:
     name: str  # of the item
     queries: int  # how many answers it has
     rmse: float  # their expected root mean square error
-    # the mean answer over the number of all records, where these are spread evenly over all values;
-    # None of sums and thresholds
+    # the mean answer over the number of all records, where these are public, or are spread evenly
+    # over all values; None of sums and thresholds
     share: float | None
     meet: float  # the share of all records that is taken to meet its `where`; 1 without one
     records: int | None  # how many there are, about; None where nobody said
@@ -314,7 +314,7 @@ def worth_of(
             item.name,
             item.queries,
             item.rmse,
-            _share(spec, compiled, place),
+            _share(spec, compiled, place, judged_on),
             _meet(spec, compiled, place),
             judged_on.rows,
             noise,
@@ -421,13 +421,17 @@ def judgement(answers: Ints | Floats, *, rmse: float, noise: Noise, counts: bool
     return Judgement(flagged, median if median < math.inf else None, half, counts)
 
 
-def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
+def _share(spec: Spec, compiled: CompiledSpec, place: int, judged_on: JudgedOn) -> float | None:
     blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
     summed = spec.items[place].summed is not None
     if summed or not all(block.is_product for block in blocks):
         return None
     if any(not spec.domain.attributes[i].in_data for block in blocks for i in block.attributes):
         return None  # it counts persons, of whom nobody said how many there are
+    queries = sum(block.queries for block in blocks)
+    if judged_on.proxy is not None and queries <= MOST_JUDGED[1]:
+        for public in judged_on.populations:
+            return sum(int(public.answers(b).sum()) for b in blocks) / queries / public.rows or None
     named = {i for block in blocks for i in block.attributes}
     spread, known = {i: _spread(spec, compiled, i) for i in named}, dict[Hashable, float]()
 
@@ -437,7 +441,7 @@ def _share(spec: Spec, compiled: CompiledSpec, place: int) -> float | None:
         return known[i, predicates.key]
 
     shares = (math.prod(map(share_of, block.attributes, block.factors)) for block in blocks)
-    mean = math.fsum(shares) / sum(block.queries for block in blocks)
+    mean = math.fsum(shares) / queries
     return mean or None  # of undeclared values nobody knows
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.spec.columns import Attribute, Domain
+from dpquery.spec.columns import Attribute, Boolean, Domain
 from dpquery.spec.predicates import GroupSet, IntervalSet, PredicateSet, StackedSet
 from dpquery.spec.spec import MergedRows, Table
 
@@ -48,7 +48,12 @@ class Merging:
 
     def sums_in_words(self, domain: Domain) -> tuple[str, ...]:
         """Return what the rows that are sums are called, each with how many rows it adds up."""
-        texts = [p.query_labels(domain.attributes[i]).labels for i, p in self.rows.axes]
+        texts = []
+        for i, predicates in self.rows.axes:
+            attribute = domain.attributes[i]
+            is_flag = isinstance(attribute.columns[0].kind, Boolean) and not attribute.merged
+            named = f"{attribute.name} " * is_flag  # yes and no are of what?
+            texts.append([named + label for label in predicates.query_labels(attribute).labels])
         places = np.transpose(np.unravel_index(self.places, self.rows.shape))
         return tuple(
             f"{', '.join(of_axis[k] for of_axis, k in zip(texts, at, strict=True))} ({len(rows)})"

@@ -28,9 +28,10 @@ READING_SAMPLE = """\
 `sampling_std` is estimated from sums of squared weights, measured with noise of their own for a \
 tenth of the guarantee. It takes each record to have been drawn by itself, with a {chance} \
 (Poisson sampling), and the variance to be {effect:g} times as large (the declared design \
-effect). The noise of these sums should move it by a sixth of itself at most, as a standard \
-deviation. Weights that were cut off, and records that are missing otherwise than by chance, are \
-in no interval. `std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` are of the noise alone."""
+effect). If weights are as the spec's `total` and `effective` say, the noise of these sums moves \
+it by a sixth of itself at most, as a standard deviation. Weights that were cut off, and records \
+that are missing otherwise than by chance, are in no interval. `std_error`, `ci_low`, `ci_high`, \
+`rel_error` and `flag` are of the noise alone."""
 
 READING_UNBIASED = """\
 `unbiased` is made from the noisy tables alone, and takes no budget. Its noise interval is \

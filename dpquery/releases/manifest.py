@@ -91,6 +91,10 @@ class WeightFacts:
     # file where sums of squared weights are not measured
     design_effect: Annotated[FigureAboveZero | None, UNWRITTEN] = None
     inclusion: Annotated[bool, UNWRITTEN] = False  # whether it is one over the chance to be drawn
+    # about what all weights add up to, by the spec and by the noisy answers; left out of the file
+    # unless these are far apart
+    total: Annotated[Count | None, UNWRITTEN] = None
+    noisy_total: Annotated[float | None, UNWRITTEN] = None
 
     @property
     def clause(self) -> str:
@@ -101,7 +105,21 @@ class WeightFacts:
     def words(self) -> str:
         """The same in a sentence without its full stop, and what it leaves out."""
         counts = weight_words(one_line(self.column), self.at_most, self.step)
-        return f"{counts}. What is cut off is missing from every answer and interval"
+        words = f"{counts}. What is cut off is missing from every answer and interval"
+        return words + f". {self.warning.capitalize()}" * bool(self.warning)
+
+    @property
+    def warning(self) -> str:
+        """What is wrong where the noisy answers contradict the declared total; else nothing."""
+        if self.total is None or self.noisy_total is None:
+            return ""
+        cut = "`at_most` cuts off much, which no interval or verdict takes in, or "
+        sampling = ", and `sampling_std` is wrong" * (self.design_effect is not None)
+        return (
+            f"warning: weights add up to about {self.noisy_total:,.0f} by the noisy answers, and "
+            f"`total` says {self.total:,}: {cut * (self.noisy_total < self.total)}`total` is not "
+            f"what they add up to under the cap{sampling}"
+        )
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,8 @@ class DerivedFacts:
     merged: Annotated[ShareOfRows | None, UNWRITTEN] = None
     # the share of merged rows whose standard error is more of the noisy estimate than was asked
     missed: Annotated[ShareOfRows | None, UNWRITTEN] = None
+    # whether some of these were known to be so beforehand, however rows were added up
+    no_more: Annotated[bool, UNWRITTEN] = False
     # whether the sizes that they are merged by are the release's own answers; left out if not
     own_sizes: Annotated[bool, UNWRITTEN] = False
     # rules of the column `published` of merged rows; None, and left out, where there is none
@@ -324,16 +326,22 @@ class DerivedFacts:
 
     @property
     def words(self) -> str:
+        """How it is worked out, how much of it is merged, and what is wrong with that."""
+        missed = "" if self.own_sizes else f"{percent(self.missed or 0.0)} of its rows are "
+        wrong = self.missed_words and f"; {missed}{self.missed_words}"
+        return f"{self.merged_words}{wrong}"
+
+    @property
+    def merged_words(self) -> str:
         """How it is worked out, and how much of it is merged."""
         if self.merged is None:
             return self.definition
         part = f"{percent(self.merged)} of the rows of the item"
-        share = f"{part} are in sums, as {self.map_file} says"
-        return "; ".join(filter(None, (self.definition, share, self.missed_words)))
+        return f"{self.definition}; {part} are in sums, as {self.map_file} says"
 
     @property
     def missed_words(self) -> str:
-        """What is wrong with merged rows, and what helps."""
+        """What is wrong with merged rows, and what helps: alike for several items."""
         if self.own_sizes:
             return (
                 "its `sizes` are this release's own estimates, so that their noise decided what is "
@@ -341,10 +349,18 @@ class DerivedFacts:
             )
         if not self.missed:
             return ""
-        return (
-            f"{percent(self.missed)} of the rows that are printed are less precise than was asked, "
-            "because nothing is left to add to them, or they have fewer records than expected"
-        )
+        none = "nothing is left to add to them, or " * self.no_more
+        why = f"{none}they have fewer records than expected"
+        return f"less precise than was asked, because {why}"
+
+
+def missed_lines(items: Sequence[DerivedFacts]) -> list[str]:
+    """Return what is wrong with merged rows: a line for all items with which the same is."""
+    named: dict[str, list[str]] = {}
+    for item in items:
+        share = "" if item.own_sizes else f"{percent(item.missed or 0.0)} of the rows of "
+        named.setdefault(item.missed_words, []).append(f"{share}{item.name}")
+    return [f"{', '.join(names)}: {words}" for words, names in named.items() if words]
 
 
 def derived_facts(spec: Spec) -> tuple[DerivedFacts, ...]:

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import Literal
 
 from dpquery.spec.columns import Attribute, Bins, Column, Domain, Integers, doubts
 from dpquery.spec.numbers import power
-from dpquery.spec.predicates import PredicateSet
+from dpquery.spec.predicates import IdentitySet, PredicateSet
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,10 @@ class Item:
         return self.tables[0].summed
 
 
+FAR_OFF = 0.1
+"""A share of the weight of all records that no answer can lack and be called good."""
+
+
 @dataclass(frozen=True)
 class RecordWeight:
     """What a record counts as: the number in a column, cut off at the top and put on a grid.
@@ -168,8 +172,8 @@ class RecordWeight:
     name: str  # of the column
     at_most: Fraction  # what a larger weight counts as; a whole number of steps
     step: Fraction  # of the grid
-    # about what the weights add up to, and the records of a simple random sample that would say as
-    # much of the whole: public, and for plans alone
+    # about what the weights that count add up to, and the records of a simple random sample that
+    # would say as much of the whole by unequal weights alone: public
     total: int | None = None
     effective: int | None = None
     # how many times the variance of Poisson sampling the sample's is, if sums of squared weights
@@ -476,14 +480,37 @@ class Spec:
     @property
     def remarks(self) -> list[str]:
         """What may not have been meant."""
-        return [*doubts(self.domain)] + [
-            f"{d.name} is merged as if all rows of {d.items[0]} but those of `other` were of one "
-            "size, so that small ones stay too noisy; add `sizes: FILE`, a CSV file with the "
-            "item's attributes and `size`, from a census, or the item's file in another release "
-            "(`dpquery package --also csv`)"
-            for d in self.derived
-            if isinstance(d.statistic, MergedRows) and d.statistic.presumed
+        return [*doubts(self.domain), *self._doubts_on_sizes()]
+
+    def _doubts_on_sizes(self) -> Iterator[str]:
+        """Yield which rows are merged by sizes that are presumed, or are far from all records."""
+        merged = [
+            (d.name, d.statistic) for d in self.derived if isinstance(d.statistic, MergedRows)
         ]
+        presumed = {name: rows.rows.where for name, rows in merged if rows.presumed}
+        if presumed:
+            met = ", ".join(name for name, where in presumed.items() if where)
+            yield (
+                "merged as if all rows but those of `other` were of one size, so that small ones "
+                f"stay too noisy: {', '.join(presumed)}"
+                + f" (and as if values of a `where` were as frequent as others: {met})"
+                * bool(met)
+                + "; add `sizes: FILE`, a CSV file with the item's attributes and `size`, from a "
+                "census, or the item's file in another release (`dpquery package --also csv`)"
+            )
+        for name, rows in merged:
+            apart = all(isinstance(each, IdentitySet) for _, each in rows.rows.axes)
+            every, known = self.expected_total, sum(rows.sizes)
+            if every and apart and not rows.rows.where and not every / 2 <= known <= 2 * every:
+                yield (
+                    f"{name}: its `sizes` add up to {known:,.0f}, and the spec says that all "
+                    f"records are about {every:,}: give sizes on that scale"
+                )
+
+    @property
+    def may_prefer_closest(self) -> bool:
+        """Whether `prefer: closest` would be another choice, and is not refused."""
+        return self.prefer == "unbiased" and self.privacy.weight is None
 
     @property
     def expected_total(self) -> int | None:

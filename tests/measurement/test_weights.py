@@ -238,7 +238,7 @@ def test_counts_sums_and_what_is_derived_are_weighted(own_folder):
     lines = [f"{s},{a},{w}" for s, a, w in zip(sex, age, weight, strict=True)]
     Path("data.csv").write_text("\n".join(["sex,age,wt", *lines]))
     ok("plan", "workload.yaml", "--epsilon", "10000", "--time-limit", "0")
-    ok("release", "data.csv", "--epsilon", "10000")
+    done = ok("release", "data.csv", "--epsilon", "10000")
     taken = np.where(weight == 80, 50, np.where(weight == 3.1, 3.0, weight))
     by_sex = {s: taken[sex == s] for s in "FM"}
     files = {
@@ -259,7 +259,13 @@ def test_counts_sums_and_what_is_derived_are_weighted(own_folder):
     assert estimates("half")[0] == age[sex == "F"][order][np.argmax(passed)]
     stated = files["sexes"]["std_error"].to_pylist()
     facts = json.loads(Path("release/release.json").read_text())
-    assert facts["privacy"]["weight"] == {"at_most": 50.0, "column": "wt", "step": 0.5}
+    weight = {"at_most": 50.0, "column": "wt", "step": 0.5, "total": 90000}
+    noisy = facts["privacy"]["weight"].pop("noisy_total")
+    assert noisy == pytest.approx(taken.sum(), abs=1)
+    assert facts["privacy"]["weight"] == weight
+    told = f"weights add up to about {noisy:,.0f} by the noisy answers, and `total` says 90,000: "
+    for words in (done.out, ok("error-report").out, Path("release/statement.md").read_text()):
+        assert told + "`at_most` cuts off much, which no interval or verdict takes in" in words
     assert max(stated) == pytest.approx(facts["strategy"]["max_std_error"], rel=1e-9)
     statement = Path("release/statement.md").read_text()
     assert "A record counts as its number in `wt`, rounded to a multiple of 0.5" in statement
@@ -277,7 +283,7 @@ def test_errors_go_with_the_cap_and_not_with_the_step(own_folder):
 
 
 def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
-    public = "at_most: 100, total: 50000, effective: 400"
+    public = "at_most: 100, total: 50000, effective: 600"
     text = SMALL.replace("at_most: 2.5, step: 0.1", public).replace(
         "id: sample", "id: sample, rows: about 1000"
     )
@@ -285,13 +291,17 @@ def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
     assert "about 50,000 by weight" in words
     assert "weights 100 at most, 2 times the mean" in words
-    # Of 25,000 the sample errs by 50,000 sqrt(1/4 / 400) = 1,250, and noise by 100 sqrt(2).
-    assert "error of a simple sample of 400 records, in cells of average size: all 0.6 %" in words
+    # Of 25,000 the sample errs by 50,000 sqrt(1/4 / 600) = 1,021, and noise by 100 sqrt(2).
+    assert "error of a simple sample of 600 records, in cells of average size: all 1.0 %" in words
     assert "sampling_std" not in words
-    # Squares have 9 times 100 times the noise, 100 sqrt(2) / 0.9, and are 125 times the answers.
-    Path("workload.yaml").write_text(text.replace("at_most: 100", "at_most: 100, design_effect: 1"))
+    # Squares have 9 times 100 times the noise, 100 sqrt(2) / 0.9, and are 83.3 times the answers.
+    text = text.replace("at_most: 100", "at_most: 100, design_effect: 1")
+    Path("workload.yaml").write_text(text.replace("effective: 600", "effective: 499"))
+    message = refused("plan", "workload.yaml", code=2)
+    assert "add up to 50,000 are worth 500 records or more, and effective is 499; give" in message
+    Path("workload.yaml").write_text(text)
     words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
-    assert "; answers have a sampling_std from about these sizes on: all 3,400" in words
+    assert "; answers have a sampling_std from about these sizes on: all 5,100" in words
     assert "squares of what it adds up" not in words
     summed = ", {name: ages, sum: {of: age, by: {sex: identity}}}]\nderived:\n"
     summed += (
@@ -304,7 +314,11 @@ def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     assert "; none in ages, typical: squares of what it adds up are not measured; ask" in words
 
 
-def test_mechanisms_that_count_records_refuse_weights(own_folder):
+def test_mechanisms_that_count_records_refuse_weights_and_are_not_pointed_to(own_folder):
+    Path("workload.yaml").write_text(SAMPLE)
+    asked = ("--epsilon", "0.001", "--time-limit", "0", "--dry-run")
+    for more in ((), ("--why",)):
+        assert "closest" not in ok("plan", "workload.yaml", *asked, *more).out
     text = SMALL.replace("unit: row", "unit: row, delta: 1e-9").replace("epsilon: 1000", "rho: 1")
     Path("workload.yaml").write_text(text.replace("id: sample", "id: sample, rows: about 90"))
     for mechanism in ("rap", "adaptive"):
@@ -325,6 +339,11 @@ def test_a_check_counts_what_is_cut_off_by_weight(own_folder):
     assert re.search(r" 10 0 0 0 % 1 4 times the largest", words)
     assert "1 weight of 0 or more, but below 0.05, taken for 0 2 weights below 0" in words
     assert '2 weights below 0, or no number, taken for 0: "" (1), "abc" (1)' in words
+    for largest, share, code in ((2.8, "6.2 %", 0), (3, "10 %", 1), (10, "62 %", 1)):
+        Path("data.csv").write_text(f"sex,age,wt\nF,1,{largest}\nM,2,2\n")
+        done = run("check", "data.csv", "workload.yaml", "--to-pipe")
+        assert f"all 2 of them; `at_most` cuts off {share} of the weight" in done.out
+        assert done.code == code
 
 
 SAMPLE = SMALL[: SMALL.index("workload")].replace(

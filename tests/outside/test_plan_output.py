@@ -119,6 +119,8 @@ def test_what_a_condition_needs_is_said_in_records_that_meet_it(town):
     Path("public.csv").write_text("age,sex,region,income\n" + "3,M,1,15\n" * 9)
     known = planned("--proxy", "public.csv", "--dry-run")["worth"]["items"][3:]
     assert [one["records_to_meet"] for one in known] == [None] * 3
+    regions = worths[0]["average"] / worths[1]["average"] / 5
+    assert [one["average"] for one in known] == pytest.approx([3000, 3000 / regions, 3000])
 
 
 def test_the_epsilon_of_a_target_that_is_offered_is_about_what_this_plan_would_need(town):

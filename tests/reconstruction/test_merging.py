@@ -381,12 +381,15 @@ def test_plan_report_package_and_replicates_have_them(noise):
     assert "rows by merging (--why), if as large as expected" in seen
     why = ok("plan", "workload.yaml", "--epsilon", "0.3", "--time-limit", "0", "--why").out
     assert re.search(r"few adds up [0-9]+-[0-9]+, [FM] \([0-9]+\); .*in few.map.csv of the", why)
-    told = re.findall(r"(\w+) is merged as if all rows of (\w+) but those of `other`", seen)
-    assert told == [("few", "ages"), ("places", "areas")], "no file says how large their rows are"
-    assert (
-        "few is merged as if all rows of ages but those of `other` were of one size"
-        in ok("lint", "workload.yaml").out
-    )
+    told = "were of one size, so that small ones stay too noisy: few, places (and as if values of "
+    told += "a `where` were as frequent as others: places); add `sizes: FILE`"
+    for words in (seen, why, ok("lint", "workload.yaml").out):
+        assert " ".join(words.split()).count(told) == 1, "no file says how large their rows are"
+    sizes = pd.read_csv("sizes.csv")
+    for times in (3, 1):
+        sizes.assign(size=times * sizes["size"]).to_csv("sizes.csv", index=False)
+        told = f"sized: its `sizes` add up to {times * sizes['size'].sum():,.0f}, and the spec says"
+        assert (told in ok("lint", "workload.yaml").out) is (times == 3)
     release = released(noise)
     rows = len(release.table("few"))
     manifest = json.loads(Path("release/release.json").read_text())
@@ -404,8 +407,11 @@ def test_plan_report_package_and_replicates_have_them(noise):
     missed = (few.std_error > 0.2 * few.estimate).mean()
     assert facts["few"]["missed"] == pytest.approx(missed)
     assert missed > 0
-    less_precise = f"few: {100 * missed:.0f} % of the rows that are printed are less precise than"
-    assert less_precise in ok("error-report").out
+    lines = [line for line in ok("error-report").out.splitlines() if "less precise than" in line]
+    for name in facts:
+        (line,) = [line for line in lines if f" % of the rows of {name}" in line]
+        assert ("nothing is left to add" in line) is facts[name].get("no_more", False), name
+    assert len(lines) == 2
     assert said in Path("report.html").read_text()
     assert said in Path("release/statement.md").read_text()
     ok("package", "--also", "csv")

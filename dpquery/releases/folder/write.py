@@ -267,6 +267,7 @@ def write_release(
             rows=made.rows.num_rows,
             merged=made.merged,
             missed=made.missed,
+            no_more=made.no_more,
             own_sizes=made.own_sizes,
         )
         for facts, made in zip(manifest.derived, derived, strict=True)

@@ -504,14 +504,15 @@ def _cells(item: ItemReport) -> tuple[str, ...]:
 def headline(report: Report) -> list[str]:
     """Return the lines about the release as a whole: dataset, guarantee, errors, remarks."""
     manifest = report.manifest
-    notes = [extra_note(manifest)] if manifest.extra else []
+    weight = manifest.privacy.weight
+    notes = [weight.warning] if weight and weight.warning else []
+    notes += [extra_note(manifest)] if manifest.extra else []
     notes += sample_words(report)
     notes += [fact.note for fact in manifest.facts]
     notes += [nearer_words(*manifest.nearer)] if manifest.nearer else []
     notes += [f"{name} and means of it: {words}" for name, words in roundings(manifest.items)]
     answered = manifest.answered
     later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
-    weight = manifest.privacy.weight
     later += "" if weight is None else f"; {weight.clause}"
     return [
         f"{manifest.dataset.id}, version {manifest.dataset.version}: "

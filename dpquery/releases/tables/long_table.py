@@ -211,6 +211,7 @@ class DerivedTable(NamedTuple):
     map: pa.Table | None = None  # of merged rows: which of them every value is in
     merged: float | None = None  # the share of the item's rows that are added up with others
     missed: float | None = None  # the share of merged rows that are less precise than was asked
+    no_more: bool = False  # whether some of these were known to be so beforehand
     own_sizes: bool = False  # whether the sizes of merged rows were the release's own answers
 
 
@@ -269,7 +270,8 @@ def derived_table(
     written = _map(attribute, sums, said.drop_columns(own), rows_along(rows, statistic.attribute))
     share = float(cells[cells > 1].sum() / cells.sum())
     missed = figures.std_error > statistic.rel_error * figures.estimate
-    return DerivedTable(table, written, share, float(missed.mean()))
+    no_more = bool((missed & merging.missed).any())
+    return DerivedTable(table, written, share, float(missed.mean()), no_more)
 
 
 def _sums(

@@ -524,6 +524,7 @@ class _Reader:
             )
         sizes = self._sizes(given, table)
         even = "as if all rows but those of `other` were of one size"
+        even += ", and values of `where` as frequent as others" * bool(table.where)
         expected = even if given.sizes is None else f"by {given.sizes}"
         words = (
             f"{name}, added up over {attribute.name} up to a relative error of "

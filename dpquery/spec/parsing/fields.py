@@ -205,12 +205,13 @@ class WeightFields(Fields, what="weight"):
         "one.", "0.1")
     total = optional(Whole("what all weights add up to", low=1, high=MAX_DECLARED_ROWS,
             refusal="total is {value}; expected 1 to 1,000,000,000,000"),
-        "About what the weights of all records add up to, publicly known: lets plan say what "
-        "tables are worth.", "38000000").with_("design_effect")
+        "About what the weights of all records add up to under at_most, publicly known: lets plan "
+        "say what tables are worth.", "38000000").with_("design_effect")
     effective = optional(Whole("the effective number of records", low=1, high=MAX_DECLARED_ROWS,
             refusal="effective is {value}; expected 1 to 1,000,000,000,000"),
-        "The effective sample size, publicly known: lets plan compare its noise with the error of "
-        "the sample, and decides with `total` where that is told.", "1200").with_("design_effect")
+        "The effective sample size by weights under at_most, publicly known: plan compares noise "
+        "with the sample's error; with `total` it decides where that is told.",
+        "1200").with_("design_effect")
     design_effect = optional(Decimal("a design effect", above=0, high=1000,
             refusal="design_effect is {given}; expected a number above 0, up to 1000"),
         "Squared weights are measured too, for a tenth of the budget: answers have the error of "

@@ -8,6 +8,7 @@ A column without `other` dropped other texts, and `bin` was `show`. The first ro
 counted.
 """
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -156,7 +157,8 @@ def _weight_of(given: WeightFields) -> RecordWeight:
 def _check_public_weights(given: WeightFields, rows: int | None) -> None:
     """Refuse public numbers of weights that cannot all be true.
 
-    An effective sample is no larger than the sample, and a mean weight no smaller than weights are.
+    An effective sample is no larger than the sample, and no smaller than if all weights that are
+    not 0 were the cap; a mean weight is no smaller than weights are.
     """
     if rows and given.effective and given.effective > rows:
         raise given.node("effective").mistake(
@@ -168,6 +170,13 @@ def _check_public_weights(given: WeightFields, rows: int | None) -> None:
     counted = rows or given.effective
     if given.total is None or counted is None:
         return
+    fewest = given.total / float(given.at_most)
+    if given.design_effect and given.effective and given.effective < fewest:
+        raise given.node("effective").mistake(
+            f"weights of at most {power(float(given.at_most))} that add up to {given.total:,} are "
+            f"worth {math.ceil(fewest):,} records or more, and effective is {given.effective:,}; "
+            "give `total` and `effective` under the cap, by unequal weights alone"
+        )
     mean = given.total / counted
     if mean < least or (rows and mean > most):
         raise given.node("total").mistake(
