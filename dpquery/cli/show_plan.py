@@ -16,7 +16,7 @@ from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.report import PlanReport
 from dpquery.planning.targets import DerivedReached
 from dpquery.planning.worth import DerivedWorth, ItemWorth, Weighed
-from dpquery.reconstruction.sampling import SQUARES_NOT_MEASURED
+from dpquery.reconstruction.sampling import HIDDEN_BY_NOISE, SQUARES_NOT_MEASURED
 from dpquery.releases.budget_words import GROWS, delta_words, grows_unlike, room_words, spent_share
 from dpquery.releases.report.answers import width_unit
 from dpquery.releases.report.figures import GOOD_COUNTS, GRADE_NAMES, GRADES
@@ -242,23 +242,31 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         f"{in_full(cap)} at most{mean}: half of that halves the noise. What larger ones lose by it "
         "is missing from every answer, and in no interval; dpquery check counts it"
     )
-    compared, told = [], []
-    for item in worth.items:
+    compared, told, hidden, unmeasured = [], [], [], []
+    for item, asked in zip(worth.items, report.spec.items, strict=True):
         if weight.effective and (error := item.sample_std(weight.effective)):
             compared.append(f"{item.name} {percent(math.hypot(1, item.rmse / error) - 1)}")
-            if weight.design_effect is not None:
-                size = item.sampled_from(weight.ratio_of_squares, cap)
-                told.append(f"{item.name} {rounded(float(f'{size:.2g}'))}")
+        size, summed = item.sampled_from(weight.ratio_of_squares, cap), asked.summed
+        means = [d.name for d in report.spec.derived if item.name in d.items]
+        named = ", ".join([item.name, *means * (summed is not None)])
+        if summed is not None and item.squares_rmse is None:
+            unmeasured.append(named)
+        elif summed is not None and size > summed.largest:
+            hidden.append(named)
+        elif summed is not None:
+            of = report.spec.domain.attributes[summed.attribute].name
+            told.append(f"{named} where {of} is {rounded(float(f'{size:.2g}'))} (root mean square)")
+        elif item.sample_std(1):
+            told.append(f"{item.name} {rounded(float(f'{size:.2g}'))}")
     words = []
     if compared:
         of = f"what noise adds to the error of a simple sample of {weight.effective:,} records"
         words.append(f"{of}, in cells of average size: {', '.join(compared)}")
-    if told:
-        words.append(f"answers have a sampling_std from about these sizes on: {', '.join(told)}")
-    none = [item.name for item in worth.items if not item.sampled]
-    none += [item.name for item in report.spec.derived if {*item.items} & {*none}]
-    if none and weight.design_effect is not None:
-        words.append(f"none in {', '.join(none)}: {SQUARES_NOT_MEASURED}")
+    if weight.design_effect is not None:
+        sizes = "answers have a sampling_std from about these sizes on: "
+        words += [f"{sizes}{', '.join(told)}"] * bool(told)
+        words += [f"none in {', '.join(hidden)}: {HIDDEN_BY_NOISE}"] * bool(hidden)
+        words += [f"none in {', '.join(unmeasured)}: {SQUARES_NOT_MEASURED}"] * bool(unmeasured)
     return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)
 
 

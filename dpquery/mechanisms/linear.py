@@ -380,7 +380,11 @@ class LinearAnswers:
             return "" if sampling is None else sampling.missing(blocks[place], at)
 
         manifest = with_extra(manifest, self.extra.columns, self.fitted_facts)
-        return with_sampling(manifest, self._reasons(missing))
+        reasons = self._reasons(missing)
+        for derived in self.spec.derived:
+            of_items = (reasons.get(name, "") for name in derived.items)
+            reasons[derived.name] = next(filter(None, of_items), "")
+        return with_sampling(manifest, reasons)
 
     def _reasons(self, reason_of: Callable[[Table, int], str]) -> dict[str, str]:
         """Return for each item why some of its tables have no values; empty where all have."""

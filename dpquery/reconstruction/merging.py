@@ -98,6 +98,7 @@ def rows_along(table: Table, attribute: int) -> Ints:
     return np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
 
 
+FIRST = 3  # values that the name of a numbered set has
 PER_RECORD = 1000  # whole numbers that sizes are compared in: their sums are exact
 
 
@@ -229,7 +230,8 @@ def _predicates(
 ) -> tuple[PredicateSet, dict[MergedCodes, int]]:
     """Return a predicate set with one query for each set of codes, and the place of each.
 
-    Sets that have one name are numbered, so that whatever is called alike holds the same.
+    Sets that have one name are numbered, so that whatever is called alike holds the same, and
+    readers are told the first of each.
     """
     listed, rest = list[MergedCodes](), list[MergedCodes]()
     for cells in sorted(merged):
@@ -238,10 +240,12 @@ def _predicates(
     if attribute.levels:
         names, labels, groups = [_named(cells, attribute) for cells in listed], [], []
         often, given = Counter(group for _, group in names), Counter[tuple[str, str]]()
-        for label, (level, code) in names:
+        for (label, (level, code)), cells in zip(names, listed, strict=True):
             given[level, code] += 1
             number = f", set {given[level, code]}" * (often[level, code] > 1)
-            labels.append(label + number)
+            first = ", ".join(attribute.label(each) for each in cells[:FIRST])
+            more = f" and {len(cells) - FIRST:,} more" * (len(cells) > FIRST)
+            labels.append(label + number + f" ({first}{more})" * bool(number))
             groups.append((level, code + number))
         parts.append(GroupSet(size, tuple(zip(labels, listed, strict=True)), tuple(groups)))
     else:

@@ -31,6 +31,7 @@ LEAST = 3.0  # standard errors that a sum of squares is expected to have where i
 SQUARES_NOT_MEASURED = (
     "squares of what it adds up are not measured; ask for a table by that column as well"
 )
+HIDDEN_BY_NOISE = "noise may hide the sums of squared weights that it takes"
 
 
 class SamplingColumns(NamedTuple):
@@ -126,8 +127,9 @@ class SamplingErrors:
     def missing(self, block: Block, position: int | None) -> str:
         """Return why nothing is known of the sample in any answer of a block, if that is so."""
         squared = of_squared_values(block)
-        known = self._supports(squared, position if squared is block else None)
-        return "" if known else SQUARES_NOT_MEASURED
+        if not self._supports(squared, position if squared is block else None):
+            return SQUARES_NOT_MEASURED
+        return HIDDEN_BY_NOISE if np.isnan(self.variances(block, position)).all() else ""
 
     def _supports(self, block: Block, position: int | None) -> bool:
         return position is not None or self.squares.strategy.supports(block)

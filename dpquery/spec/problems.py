@@ -17,7 +17,8 @@ _P = TypeVar("_P")
 
 _CODE = 32  # characters that take as much memory as a code
 _SHOWN = 100  # lines of one report; more is noise
-_OUTSIDE = " is outside "  # between a value and the attribute that does not hold it
+_OF_SEVERAL = {" is outside ": " are outside ", " is not a value of ": " are not values of "}
+"""What stands between a value and the attribute that does not hold it; between several and it."""
 _LONGEST = 40  # characters of what was given that a message repeats
 _COMPARED = 1000  # names that are worth a search for the nearest one
 _MEANT = {
@@ -143,26 +144,35 @@ class Problems:
         if not self._noted:
             return
         ordered = sorted(self._noted, key=lambda problem: (problem[0].file != self._file, *problem))
-        # values of one line, or one list, that lie outside the same attribute are one mistake
-        joined: dict[tuple[object, ...], tuple[Place, list[str], str]] = {}
+        # values of one line, or one list, that the same attribute does not hold are one mistake
+        joined: dict[tuple[object, ...], tuple[Place, str, list[tuple[str, str]]]] = {}
         begins: dict[int, int] = {}  # the first line of a list that has a mistake
         for place, message in ordered:
-            given, _, of = message.partition(_OUTSIDE)
+            verb = next((each for each in _OF_SEVERAL if each in message), "")
+            given, _, of = message.partition(verb) if verb else (message, "", "")
             line = begins.setdefault(self._noted[place, message] or -place.line, place.line)
-            key = (place.file, line, of) if of else (place, message)
-            joined.setdefault(key, (place, [], of))[1].append(given)
-        lines = [f"{place}: {_of_all(given, of)}" for place, given, of in joined.values()][:_SHOWN]
-        if len(joined) > _SHOWN:
-            lines.append(f"{self._file}: and {len(joined) - _SHOWN} more mistakes after these")
+            key = (place.file, line, verb, _named(of)) if verb else (place, message)
+            joined.setdefault(key, (place, verb, []))[2].append((given, of))
+        lines = [f"{place}: {_of_all(verb, each)}" for place, verb, each in joined.values()]
+        if len(lines) > _SHOWN:
+            more = f"{self._file}: and {len(lines) - _SHOWN} more mistakes after these"
+            lines = [*lines[:_SHOWN], more]
         raise SpecError("\n".join(lines))
 
 
-def _of_all(given: Sequence[str], outside: str) -> str:
-    """Return the message on what lies outside an attribute; any other is one text, and as it is."""
-    if len(given) == 1:
-        return f"{given[0]}{_OUTSIDE}{outside}" if outside else given[0]
-    *some, last = given if len(given) <= 12 else [*given[:11], f"{len(given) - 11} more"]
-    return f"{', '.join(some)} and {last} are outside {outside}"
+def _named(of: str) -> str:
+    """Return the attribute that a message is of, without what could be meant."""
+    return of.partition("; ")[0]
+
+
+def _of_all(verb: str, given: Sequence[tuple[str, str]]) -> str:
+    """Return the message on what an attribute does not hold; any other is one text, as it is."""
+    values, whose = [value for value, _ in given], {of for _, of in given}
+    of = whose.pop() if len(whose) == 1 else _named(given[0][1])
+    if len(values) == 1:
+        return f"{values[0]}{verb}{of}"
+    *some, last = values if len(values) <= 12 else [*values[:11], f"{len(values) - 11} more"]
+    return f"{', '.join(some)} and {last}{_OF_SEVERAL[verb]}{of}"
 
 
 class _Collector(AbstractContextManager[None, bool]):

@@ -312,6 +312,14 @@ def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     Path("workload.yaml").write_text(asked)
     words = " ".join(ok("plan", "workload.yaml", "--time-limit", "0").out.split())
     assert "; none in ages, typical: squares of what it adds up are not measured; ask" in words
+    # Four cells each: squares of ages have sqrt(98 / 4) times the noise of those of counts, above.
+    Path("workload.yaml").write_text(asked.replace("[0, 90]", "[0, 3]"))
+    for epsilon, told in (
+        ("1", "sizes on: all 10,000, ages, typical where age is 1.4 (root mean square)"),
+        ("0.1", "; none in ages, typical: noise may hide the sums of squared weights"),
+    ):
+        asked_at = ("--epsilon", epsilon, "--time-limit", "0")
+        assert told in " ".join(ok("plan", "workload.yaml", *asked_at).out.split())
 
 
 def test_mechanisms_that_count_records_refuse_weights_and_are_not_pointed_to(own_folder):
@@ -559,6 +567,13 @@ def test_what_noise_hides_of_the_sample_is_null_and_said_so(own_folder):
         assert (np.isnan(file[name]) == hidden).all()
     table = pq.read_table("release/by_age.parquet")
     assert table["sampling_std"].null_count == hidden.sum() > 0
+    facts = json.loads(Path("release/release.json").read_text())
+    told = {empty["item"]: empty["reason"] for empty in facts["extra"][0]["empty"]}
+    sampled = {path.stem: columns_of(path) for path in Path("release").glob("*.parquet")}
+    empty = {n for n, file in sampled.items() if np.isnan(file.get("sampling_std", [0])).all()}
+    assert {"ages", "mean_age"} <= {*told} <= empty
+    assert {item["name"] for item in facts["items"]} & empty <= {*told}
+    assert {*told.values()} == {"noise may hide the sums of squared weights that it takes"}
     report = " ".join(ok("error-report", "release").out.split())
     assert "of 8 answers)" in report
     page = Path("report.html").read_text()

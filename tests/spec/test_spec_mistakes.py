@@ -91,6 +91,14 @@ def test_an_attribute_whose_least_matter_is_at_fault_is_still_judged_where_it_is
     ]
 
 
+def test_values_of_one_list_that_are_none_are_one_mistake() -> None:
+    asked = "sex: {in: [X, Femal, Male, Y]}, hispanic: {in: [maybe, perhaps]}"
+    assert mistakes(BASE.replace("sex: identity", asked)) == [
+        "w.yaml:14:39: 'X', 'Femal' and 'Y' are not values of 'sex'",
+        "w.yaml:14:76: 'maybe' and 'perhaps' are not values of 'hispanic'; expected yes or no",
+    ]
+
+
 def test_a_mistake_behind_an_anchor_is_reported_once() -> None:
     items = "  - {name: b, product: {sex: &no {is: X}}}\n" + "".join(
         f"  - {{name: b{i}, product: {{sex: *no}}}}\n" for i in range(9)
@@ -252,11 +260,15 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         parse(spec.read_text(), name="w.yaml", files={})
 
 
+LIST = 'M\nM\n\n"F\nA,B,C\nN,M\nM\nM\n'
+
+
 def test_mistakes_in_a_value_list_name_its_lines() -> None:
     text = BASE.replace("values: [Male, Female]", "values_file: s.txt").replace("r: row", "r: rov")
-    assert mistakes(text.replace("prefix", "prefixx"), {"s.txt": 'M\nM\n\n"F\nA,B,C\nN,M\n'}) == [
+    assert mistakes(text.replace("prefix", "prefixx"), {"s.txt": LIST}) == [
         "w.yaml:14:20: 'prefixx' is not a predicate set of 'age'; did you mean 'prefix'?",
-        "s.txt:2:1: the value of column 'sex' is given twice, first at 1:1; keep one",
+        "s.txt:2:1: the value of column 'sex' is given twice, first at 1:1, and 2 more like it; "
+        "keep one",
         "s.txt:4:1: the quotes do not pair up; double a quote inside",
         "s.txt:5:1: expected a value, or a value and its label, found 3 fields; put text with "
         "delimiters in double quotes, or name the columns code and label in a first line",

@@ -6,12 +6,14 @@ read whose relative errors are smallest and largest; of a derived item the first
 intervals are.
 """
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,11 +27,13 @@ from dpquery.releases.manifest_facts import DerivedFacts, ItemFacts
 from dpquery.releases.report.numbered import Names, labelled_rows, some_rows
 from dpquery.releases.tables.item_table import lower_median
 from dpquery.releases.words import figure, percent
+from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
 from dpquery.untrusted.parquet import opened
 
 HELD_VALUES = 1 << 25  # rows times columns of an item that is read whole
 EXTREME_ROWS = 8  # answers of the smallest, and of the largest, relative errors
+_MOST_MAP = 1 << 26  # bytes of the file that says which values are merged
 _LONGEST = 1 << 22  # bytes of all texts of a column
 _DAYS = date(1970, 1, 1).toordinal()  # of day 0 of an Arrow file
 _LAST_DAY = date.max.toordinal()
@@ -470,6 +474,7 @@ class DerivedReport:
     # many
     cells: ItemCells
     widths: IntervalWidths  # of all intervals of noise
+    sets: Mapping[str, Sequence[str]]  # the values that numbered sets of merged rows add up
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -527,7 +532,28 @@ def read_derived_item(directory: Path, facts: DerivedFacts) -> DerivedReport:
         words = pa.array([f"{100 * share:g} %" for share in table["quantile"].to_pylist()])
         table = table.set_column(place, "quantile", words.dictionary_encode())
     cells = replace(table_cells(table, None), whole=facts.rows <= MOST_DRAWN)
-    return DerivedReport(facts, columns, cells, widths)
+    return DerivedReport(facts, columns, cells, widths, _sets(directory, facts))
+
+
+def _sets(directory: Path, facts: DerivedFacts) -> dict[str, list[str]]:
+    """Return the values that numbered sets of merged rows add up, by the set's name and number."""
+    if facts.merged is None:
+        return {}
+    text = read_outside(directory / facts.map_file, most=_MOST_MAP).decode()
+    sets: dict[str, dict[str, None]] = {}
+    try:
+        heads, *lines = csv.reader(StringIO(text), strict=True)
+        of, value = (
+            heads.index(h) if h in heads else 0 for h in ("merged_label", f"{heads[0]}_label")
+        )
+        for line in lines if of else ():
+            name, numbered, first = line[of].partition(", set ")
+            if numbered:
+                called = f"{name}, set {first.partition(' ')[0]}"
+                sets.setdefault(called, {})[line[value]] = None
+    except csv.Error:
+        raise ValueError("map") from None
+    return {name: [*values] for name, values in sets.items()}
 
 
 def _widths(table: pa.Table, facts: DerivedFacts) -> IntervalWidths:

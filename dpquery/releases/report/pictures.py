@@ -80,10 +80,10 @@ class PictureKind:
     draw: Callable[[ItemCells, Caption], Picture]  # returns the picture
 
 
-def picture_of(cells: ItemCells, caption: Caption) -> Picture:
-    """Return the picture that fits answers best: of the first kind that fits."""
-    kind = next(kind for kind in PICTURE_KINDS if kind.fits(cells))
-    return kind.draw(cells, caption)
+def picture_of(cells: ItemCells, caption: Caption, *, lines: bool = True) -> Picture:
+    """Return the picture that fits answers best: of the first kind that fits, or is no line."""
+    kinds = (kind for kind in PICTURE_KINDS if lines or kind.draw is not _draw_lines)
+    return next(kind for kind in kinds if kind.fits(cells)).draw(cells, caption)
 
 
 # ------------------------------------------------------------------------------- shapes

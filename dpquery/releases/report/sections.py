@@ -68,10 +68,7 @@ def derived_section(
     """Return the part of the page about a derived item, and its picture."""
     facts, percent = item.facts, level_text(level)
     notes = [f"It is: {facts.words}.", *_shown(item)]
-    if any(", set " in text for d in item.cells.dimensions for text in d.texts):
-        notes.append(
-            f"Sets of other numbers add up other values: {facts.map_file} has those of each."
-        )
+    notes += [f"{name} adds up {', '.join(values)}." for name, values in item.sets.items()]
     in_percent = facts.kind in PERCENT_KINDS
     if in_percent:
         notes.append("Figures are in percent here, and parts of one in the file.")
@@ -80,7 +77,8 @@ def derived_section(
         units = {"quantiles": "value", "merged": amount_words(None, weighted=weighted)}
         unit = "percent" if in_percent else units.get(facts.kind, facts.kind)
         caption = Caption(f"{facts.name}, with {percent} intervals", unit, value)
-        picture = picture_of(item.cells, caption)
+        # of values added up, more of them make a larger answer: no line says anything
+        picture = picture_of(item.cells, caption, lines=facts.kind != "merged")
         notes += picture.notes
     return _article(
         place=f"derived-{facts.name}",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
+from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_MERGED_PAIRS
 from dpquery.spec.columns import Attribute, Bins, Boolean, Dates, Integers
 from dpquery.spec.parsing.forms import ListOf, Real
@@ -55,28 +56,32 @@ POPULATION = "population"
 
 
 def read_row_values(
-    text: str,
+    read_file: Callable[[str], str],
     name: str,
     node: Node,
     table: Table,
     attributes: Mapping[int, Attribute],
-    column: str,
+    called: Sequence[str],
     read: Callable[[str, str, Node], float],
 ) -> tuple[Floats, Ints]:
     """Return a number for every row of a table, in row order, and its line: (m,) each.
 
     Args:
-        text: of the file: a header with the attributes of the table's rows and a column of numbers,
-            then a line for each row, by labels or codes.
+        read_file: returns the text of a file: a header with the attributes of the table's rows and
+            a column of numbers, then a line for each row, by labels or codes.
         name: of the file.
         node: where it is named.
         table: whose rows have numbers.
         attributes: by index.
-        column: of the numbers.
+        called: what the column of numbers may be called; the first of these that is there.
         read: returns the number of a text, given its place.
     """
-    lines = list(csv.reader(text.splitlines()))
+    try:
+        lines = list(csv.reader(read_file(name).splitlines()))
+    except SpecError as error:
+        raise node.mistake(str(error)) from None
     header = [cell.strip() for cell in lines[0]] if lines else []
+    column = next((each for each in called if each in header), called[0])
     named = [attributes[i].name for i, _ in table.axes]
     for needed in (*named, column):
         if header.count(needed) != 1:
@@ -453,7 +458,7 @@ class _Reader:
 
     def _rate(self, given: RateFields) -> tuple[Statistic, str]:
         name, table = self._item(given.of)
-        population = self._numbers(given, "population", table, POPULATION, _population)
+        population = self._numbers(given, "population", table, (POPULATION,), _population)
         return Rate(table, given.per, population), f"{name} per {given.per:g} of {given.population}"
 
     def _quantiles(self, given: QuantileFields) -> tuple[Statistic, str]:
@@ -535,9 +540,7 @@ class _Reader:
 
     def _sizes(self, given: MergedRowsFields, table: Table) -> tuple[float, ...]:
         if given.sizes is not None:
-            header = next(csv.reader(self.read_file(given.sizes).splitlines()), [])
-            column = "estimate" if "estimate" in header and "size" not in header else "size"
-            return self._numbers(given, "sizes", table, column, _size)
+            return self._numbers(given, "sizes", table, ("size", "estimate"), _size)
         if self.records is None:
             public = "`total: N`" if self.weighted else "`rows: about N`"
             raise given.node().mistake(
@@ -557,12 +560,12 @@ class _Reader:
         given: RateFields | MergedRowsFields,
         key: str,
         table: Table,
-        column: str,
+        columns: Sequence[str],
         read: Callable[[str, str, Node], float],
     ) -> tuple[float, ...]:
         file, node = getattr(given, key), given.node(key)
-        text = self.read_file(file)
-        values, _ = read_row_values(text, file, node, table, self._attributes, column, read)
+        declared = self._attributes
+        values, _ = read_row_values(self.read_file, file, node, table, declared, columns, read)
         return tuple(map(float, values.tolist()))
 
     def _probabilities(self, given: QuantileFields) -> tuple[float, ...]:

@@ -56,15 +56,14 @@ def categorical(
     numbers: dict[ExactNumber, tuple[int, str, Place]] = {}
     labels: dict[str, Place] = {}
     kept: list[ListedValue] = []
+    twice: dict[str, list[tuple[Place, str, Place]]] = {"value": [], "label": []}
     for value in values:
         before = len(taken)
         for place, text in value.texts:
             exact = number(text, decimal) or number(text)
             same = numbers.setdefault(exact, (len(kept), text, place)) if exact else None
             if text in taken:
-                problems.add(
-                    place, _twice(f"value{problems.shown(text, place)}", column, taken[text])
-                )
+                twice["value"].append((place, text, taken[text]))
             elif same is not None and same[0] != len(kept):
                 either = _SEVERAL_TEXTS if one_label_each else _OTHERWISE
                 given, other = problems.shown(text, place), problems.shown(same[1], same[2])
@@ -76,10 +75,17 @@ def categorical(
             else:
                 taken[text] = place
         if one_label_each and value.label in labels and len(taken) > before:
-            label = f"label{problems.shown(value.label, value.place)}"
-            problems.add(value.place, _twice(label, column, labels[value.label]))
+            twice["label"].append((value.place, value.label, labels[value.label]))
         labels.setdefault(value.label, value.place)
         kept.append(value)
+    for what, repeated in twice.items():
+        for place, text, first in repeated[:1]:
+            more = f", and {len(repeated) - 1:,} more like it" * (len(repeated) > 1)
+            problems.add(
+                place,
+                f"the {what}{problems.shown(text, place)} of column {quoted(column)} is given "
+                f"twice, first at {first.line}:{first.column}{more}; keep one",
+            )
     if not kept:
         raise UnreadableError(None)
     texts = [[text for _, text in value.texts] for value in kept]
@@ -89,11 +95,6 @@ def categorical(
         tuple(value.label for value in kept),
         also if any(also) else (),
     )
-
-
-def _twice(what: str, column: str, first: Place) -> str:
-    place = f"{first.line}:{first.column}"
-    return f"the {what} of column {quoted(column)} is given twice, first at {place}; keep one"
 
 
 def read_values(node: Node, problems: Problems) -> list[ListedValue]:

@@ -344,7 +344,7 @@ def read_known(
         return int(text)
 
     values, lines = read_row_values(
-        read_file(given.file), given.file, node, table, attributes, TOTAL, number
+        read_file, given.file, node, table, attributes, (TOTAL,), number
     )
     whole = tuple(int(value) for value in values)
     return KnownTotals(whole, given.file, given.why, tuple(lines.tolist()), str(node.place))
