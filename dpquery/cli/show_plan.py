@@ -242,20 +242,20 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         f"{in_full(cap)} at most{mean}: half of that halves the noise. What larger ones lose by it "
         "is missing from every answer, and in no interval; dpquery check counts it"
     )
-    compared, told, hidden, unmeasured = [], [], [], []
+    compared, told, sums, hidden, unmeasured = [], [], [], [], []
     for item, asked in zip(worth.items, report.spec.items, strict=True):
         if weight.effective and (error := item.sample_std(weight.effective)):
             compared.append(f"{item.name} {percent(math.hypot(1, item.rmse / error) - 1)}")
         size, summed = item.sampled_from(weight.ratio_of_squares, cap), asked.summed
         means = [d.name for d in report.spec.derived if item.name in d.items]
         named = ", ".join([item.name, *means * (summed is not None)])
-        if summed is not None and item.squares_rmse is None:
+        if summed is not None and item.squares_error is None:
             unmeasured.append(named)
         elif summed is not None and size > summed.largest:
             hidden.append(named)
         elif summed is not None:
             of = report.spec.domain.attributes[summed.attribute].name
-            told.append(f"{named} where {of} is {rounded(float(f'{size:.2g}'))} (root mean square)")
+            sums.append(f"{named} from {of} of {rounded(float(f'{size:.2g}'))} on average")
         elif item.sample_std(1):
             told.append(f"{item.name} {rounded(float(f'{size:.2g}'))}")
     words = []
@@ -265,6 +265,8 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
     if weight.design_effect is not None:
         sizes = "answers have a sampling_std from about these sizes on: "
         words += [f"{sizes}{', '.join(told)}"] * bool(told)
+        over_all = "sums over all records (root mean square; smaller ones from more): "
+        words += [f"{over_all}{', '.join(sums)}"] * bool(sums)
         words += [f"none in {', '.join(hidden)}: {HIDDEN_BY_NOISE}"] * bool(hidden)
         words += [f"none in {', '.join(unmeasured)}: {SQUARES_NOT_MEASURED}"] * bool(unmeasured)
     return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)

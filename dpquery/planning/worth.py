@@ -23,19 +23,19 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.noise.calibration import SQUARES
-from dpquery.operators.blocks import Block, product
+from dpquery.operators.blocks import product
 from dpquery.operators.compile import CompiledSpec, factor
-from dpquery.operators.factors import Factor, Valued
+from dpquery.operators.factors import Factor
 from dpquery.plan_file.plan import ItemFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
+from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.sampling import LEAST, of_squared_values
 from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
 from dpquery.spec.spec import Spec
-from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
@@ -74,10 +74,9 @@ class ItemWorth:
     # how many records must meet its `where` for it to be "good", and "fair", as far as all of them
     # are enough; None without one, and on public records, which say how many meet it
     needs: dict[str, int] | None = field(default=None, hash=False)
-    # the error of the same sums of squares, where records count as one; None where squares of what
-    # it adds up are not measured
-    squares_rmse: float | None = None
-    part: float = 1.0  # of sums the share of all records that the mean answer adds up, like `share`
+    # of sums, where squared weights are measured, the least error of an answer of the same with
+    # squared values, as if all noise were theirs; None where these are not measured
+    squares_error: float | None = None
 
     @property
     def within(self) -> float:
@@ -104,15 +103,16 @@ class ItemWorth:
         """From about what answer on there is a `sampling_std`; infinite where there is none.
 
         It is made of a sum of squared weights, of `cap` at most each, which is expected to be the
-        answer times a ratio and has the noise that a part of the budget leaves it. For sums the
-        answer is that of squared values, and what is returned their root mean square.
+        answer times a ratio and has the noise that a part of the budget leaves it. Of sums it is
+        the least root mean square of what all records add up, if one answer is of all.
         """
         less = float(1 / SQUARES - 1)  # of the budget than the answers have, times
-        times = cap * (math.sqrt(less) if self.noise == "gaussian" else less)
-        if not ratio or self.squares_rmse is None or self.records is None:
+        times = LEAST * cap * (math.sqrt(less) if self.noise == "gaussian" else less)
+        if not ratio or (self.share is None and not (self.squares_error and self.records)):
             return math.inf
-        least = LEAST * self.squares_rmse * times / ratio
-        return least if self.share is not None else math.sqrt(least / (self.part * self.records))
+        if self.share is not None:
+            return times * self.rmse / ratio
+        return math.sqrt(times * (self.squares_error or 0.0) / ratio / (self.records or 1))
 
     @property
     def relative(self) -> float | None:
@@ -318,19 +318,17 @@ def worth_of(
 ) -> PlanWorth:
     """Return what the items are worth under a plan's better selection, at its guarantee."""
     noise = priced.selection.noise
-    parts = [_part(spec, compiled, place, judged_on) for place in range(len(spec.items))]
     items = tuple(
         ItemWorth(
             item.name,
             item.queries,
             item.rmse,
-            parts[place] if spec.items[place].summed is None else None,
+            _share(spec, compiled, place, judged_on),
             _meet(spec, compiled, place),
             judged_on.rows,
             noise,
             *_judged(spec, compiled, place, item, noise, judged_on),
-            _squares_rmse(spec, compiled, place, priced),
-            parts[place] or 1.0,
+            _squares_error(spec, compiled, place, priced),
         )
         for place, item in enumerate(priced.items)
     )
@@ -428,25 +426,25 @@ def judgement(answers: Ints | Floats, *, rmse: float, noise: Noise, counts: bool
     return Judgement(flagged, median if median < math.inf else None, half, counts)
 
 
-def _squares_rmse(
+def _squares_error(
     spec: Spec, compiled: CompiledSpec, place: int, priced: SelectionAtBudget
 ) -> float | None:
-    """Return the error of sums of squares as of the answers; None where they are not measured."""
+    """Return the least standard error of sums of squared values, see ItemWorth."""
     if spec.items[place].summed is None or not spec.privacy.measures_squares:
-        return priced.items[place].rmse
+        return None
     strategy = priced.selection.decoded(compiled.workload)
     blocks = [of_squared_values(compiled.workload.blocks[k]) for k in compiled.items[place]]
     if not all(map(strategy.supports, blocks)):
         return None
-    total = math.fsum(total_of(strategy.variances(b, position=None), b) for b in blocks)
-    change = squared_sensitivity(strategy, priced.selection.record_change)
-    return priced.std * math.sqrt(change * total / sum(block.queries for block in blocks))
+    std = priced.std * math.sqrt(squared_sensitivity(strategy, priced.selection.record_change))
+    errors = (standard_errors(strategy, b, position=None, noise_std=std) for b in blocks)
+    return min(float(each.min()) for each in errors)
 
 
-def _part(spec: Spec, compiled: CompiledSpec, place: int, judged_on: JudgedOn) -> float | None:
-    """Return the share of all records that the mean answer is of; None where nobody knows."""
-    blocks = [_of_records(compiled.workload.blocks[k]) for k in compiled.items[place]]
-    if not all(block.is_product for block in blocks):
+def _share(spec: Spec, compiled: CompiledSpec, place: int, judged_on: JudgedOn) -> float | None:
+    blocks = [compiled.workload.blocks[position] for position in compiled.items[place]]
+    summed = spec.items[place].summed is not None
+    if summed or not all(block.is_product for block in blocks):
         return None
     if any(not spec.domain.attributes[i].in_data for block in blocks for i in block.attributes):
         return None  # it counts persons, of whom nobody said how many there are
@@ -465,12 +463,6 @@ def _part(spec: Spec, compiled: CompiledSpec, place: int, judged_on: JudgedOn) -
     shares = (math.prod(map(share_of, block.attributes, block.factors)) for block in blocks)
     mean = math.fsum(shares) / queries
     return mean or None  # of undeclared values nobody knows
-
-
-def _of_records(block: Block) -> Block:
-    """Return the block that counts the records that a block adds up the values of."""
-    inner = (each.inner if isinstance(each, Valued) else each for each in block.factors)
-    return replace(block, factors=tuple(inner))
 
 
 def _meet(spec: Spec, compiled: CompiledSpec, place: int) -> float:

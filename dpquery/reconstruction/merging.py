@@ -98,7 +98,7 @@ def rows_along(table: Table, attribute: int) -> Ints:
     return np.moveaxis(places, axis, -1).reshape(-1, table.shape[axis])
 
 
-FIRST = 3  # values that the name of a numbered set has
+MEMBERS_NAMED = 3  # values that the name of a numbered set has
 PER_RECORD = 1000  # whole numbers that sizes are compared in: their sums are exact
 
 
@@ -243,8 +243,8 @@ def _predicates(
         for (label, (level, code)), cells in zip(names, listed, strict=True):
             given[level, code] += 1
             number = f", set {given[level, code]}" * (often[level, code] > 1)
-            first = ", ".join(attribute.label(each) for each in cells[:FIRST])
-            more = f" and {len(cells) - FIRST:,} more" * (len(cells) > FIRST)
+            first = ", ".join(attribute.label(each) for each in cells[:MEMBERS_NAMED])
+            more = f" and {len(cells) - MEMBERS_NAMED:,} more" * (len(cells) > MEMBERS_NAMED)
             labels.append(label + number + f" ({first}{more})" * bool(number))
             groups.append((level, code + number))
         parts.append(GroupSet(size, tuple(zip(labels, listed, strict=True)), tuple(groups)))

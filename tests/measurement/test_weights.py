@@ -315,7 +315,7 @@ def test_plan_says_what_the_cap_and_the_sample_mean(own_folder):
     # Four cells each: squares of ages have sqrt(98 / 4) times the noise of those of counts, above.
     Path("workload.yaml").write_text(asked.replace("[0, 90]", "[0, 3]"))
     for epsilon, told in (
-        ("1", "sizes on: all 10,000, ages, typical where age is 1.4 (root mean square)"),
+        ("1", "more): ages, typical from age of 1 on average"),
         ("0.1", "; none in ages, typical: noise may hide the sums of squared weights"),
     ):
         asked_at = ("--epsilon", epsilon, "--time-limit", "0")

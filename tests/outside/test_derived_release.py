@@ -430,19 +430,25 @@ def test_lint_refuses_a_mean_of_what_no_item_counts_as_plan_does(own_folder):
 
 def test_a_sum_whose_squares_are_not_measured_says_so(own_folder):
     head = (
-        "dataset: {id: sample, version: 1}\nbudget: {epsilon: 1000}\nprivacy: {unit: row, weight: "
+        "dataset: {id: sample, version: 1}\nbudget: {epsilon: 1e6}\nprivacy: {unit: row, weight: "
     )
-    head += "{column: wt, at_most: 2, total: 20, effective: 9, design_effect: 1}}\n"
+    head += "{column: wt, at_most: 2, total: 18, effective: 9, design_effect: 1}}\n"
     head += "domain: {sex: {values: [F, M]}, age: {range: [0, 90]}}\nworkload:\n"
     items = "  - {name: sexes, product: {sex: identity}}\n"
     items += "  - {name: ages, sum: {of: age, by: {sex: identity}}}\n"
     Path("data.csv").write_text("sex,age,wt\nF,1,2\nM,2,2\n")
     both = "  - {name: all, product: {sex: identity, age: identity}}\n"
-    for more, empty in (("", ["ages"]), (both, [])):
-        Path("workload.yaml").write_text(head + items + more)
-        ok("plan", "workload.yaml", "--epsilon", "400", "--time-limit", "0")
-        ok("release", "data.csv", "--epsilon", "400", "--replace")
+    why = ["squares of what it adds up are not measured; ask for a table by that column as well"]
+    hidden = ["noise may hide the sums of squared weights that it takes"]
+    for asked, empty in ((items, why), (items + both, hidden), (items + both, [])):
+        ages = "[0, 90]" if empty else "[0, 3]"
+        Path("workload.yaml").write_text(head.replace("[0, 90]", ages) + asked)
+        ok("plan", "workload.yaml", "--epsilon", "40000", "--time-limit", "0")
+        ok("release", "data.csv", "--epsilon", "40000", "--replace")
         facts, *others = json.loads(Path("release/release.json").read_text())["extra"]
-        assert [each["item"] for each in facts["empty"]] == empty
+        told = [(each["item"], each["reason"]) for each in facts["empty"]]
+        assert told == [("ages", reason) for reason in empty]
         assert [each["empty"] for each in others] == [[], [], []]
-    assert "squares" not in Path("release/statement.md").read_text().partition("Empty in")[2]
+        statement = Path("release/statement.md").read_text()
+        assert all(f"Empty in tables of `ages`: {reason}." in statement for reason in empty)
+        assert ("Empty in" in statement) is bool(empty)
