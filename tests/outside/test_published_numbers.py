@@ -139,12 +139,12 @@ dataset: {id: areas}
 privacy: {unit: row, delta: 1e-9}
 budget: {epsilon: 100, delta: 1e-9}
 other: drop
-domain: {area: {range: [0, 11]}, age: {range: [0, 19]}, sex: {values: [F, M]}}
+domain: {area: {range: [0, 5]}, age: {range: [0, 7]}, sex: {values: [F, M]}}
 workload:
   - {name: areas, product: {area: identity, sex: identity+total}}
-  - {name: ages, product: {area: {groups: {n: [[0, 3]], s: [[4, 11]]}}, age: identity,
+  - {name: ages, product: {area: {groups: {n: [[0, 1]], s: [[2, 5]]}}, age: identity,
      sex: identity+total}}
-  - {name: bands, product: {area: identity, age: {groups: {a: [[0, 4]], b: [[5, 19]]}}}}
+  - {name: bands, product: {area: identity, age: {groups: {a: [[0, 2]], b: [[3, 7]]}}}}
   - {name: sexes, product: {sex: identity+total}}
 derived:
   - {name: of_areas, difference: {of: areas, between: {sex: [M, F]}}}

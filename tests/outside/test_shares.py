@@ -43,7 +43,7 @@ workload:
     product: {age: identity}
 """
 WHOLE = "{epsilon: 100, delta: 1e-6, accounting: zcdp}"
-LONG = SPEC.replace("age: identity", "age: prefix").replace("[0, 9]", "[0, 99]")
+LONG = SPEC.replace("age: identity", "age: prefix").replace("[0, 9]", "[0, 39]")
 DELTA = Fraction("1e-6")
 
 
