@@ -15,11 +15,13 @@ from town import ok, refused
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rehearsals import RapSettings
+from dpquery.planning.accounting_choice import settled_accounting
 from dpquery.planning.compare_mechanisms import ColumnRehearsal, MechanismRequest
 from dpquery.planning.rehearsal import runs
 from dpquery.reconstruction.relaxed.fits import RapProjection
 from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
 from dpquery.releases.statement import error_words
+from dpquery.spec.parsing.read import parse
 
 REHEARSED = dataclasses.replace(
     rounds.REHEARSED,
@@ -135,6 +137,24 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
     assert shown["remark"] == "RAP was not compared: the noise cannot be drawn"
     message = refused("plan", "workload.yaml", "--mechanism", "rap", code=2)
     assert "RAP cannot be rehearsed: the noise cannot be drawn" in message
+
+
+def test_losses_are_added_up_as_they_are_on_record():
+    """A dataset's record comes before its parent's, which comes before the mechanism."""
+    inside = "dataset: {id: town, parent: {id: panel, budget: {epsilon: 20, delta: 1e-9}}, "
+    spec = parse(
+        rounds.REHEARSAL_SPEC.replace("dataset: {id: town, ", inside), name="w.yaml", files={}
+    )
+
+    def settled(mechanism="auto", **currencies):
+        counted = settled_accounting(spec, currencies, mechanism)
+        return counted and counted.accounting
+
+    assert (settled(town="rho"), settled(town="mu^2")) == ("zcdp", "gdp")
+    assert (settled(town="mu^2", panel="rho"), settled(panel="mu^2")) == ("gdp", "gdp")
+    assert settled("rap", town="mu^2") == "gdp"
+    assert (settled("rap"), settled("adaptive"), settled("linear")) == ("zcdp", "zcdp", None)
+    assert settled(town="epsilon", others="rho") is None
 
 
 @pytest.mark.nightly
