@@ -60,7 +60,7 @@ UNBIASED_COLUMNS = {
     "unbiased_std_error": "the standard error of `unbiased`",
 }
 """Meaning of the columns beside answers that some measured tables hold."""
-NOT_MEASURED = "no measured table holds their attributes"
+NOT_MEASURED = "no measured table holds all attributes that they ask for"
 
 
 @dataclass(frozen=True, eq=False)

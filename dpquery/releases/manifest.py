@@ -35,7 +35,7 @@ from dpquery.releases.manifest_facts import (
     derived_facts,
     item_facts,
 )
-from dpquery.releases.words import in_full, one_line, weight_words
+from dpquery.releases.words import count, in_full, one_line, weight_words
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.fields import IDENTIFIER
 from dpquery.spec.problems import near_in_folder, quoted
@@ -137,6 +137,12 @@ class PrivacyFacts:
     neighbours: Neighbours
     keep: Annotated[Literal["random"] | None, UNWRITTEN] = None
     weight: Annotated[WeightFacts | None, UNWRITTEN] = None
+
+    @property
+    def counted_words(self) -> str:
+        """What answers are of, after a comma, where they are not of all records in full."""
+        rows = "" if self.person is None else f", of {count(self.max_rows, 'row')} a person at most"
+        return rows + ", of weights as cut off" * (self.weight is not None)
 
 
 @dataclass(frozen=True)

@@ -323,8 +323,8 @@ def _noise(manifest: Manifest) -> str:
 
 def _model(manifest: Manifest) -> str:
     if manifest.error_bars:
-        cut = ", of weights as cut off, whose rest is in no answer"
-        of = "" if manifest.privacy.weight is None else cut
+        of = manifest.privacy.counted_words
+        of += ", whose rest is in no answer" * bool(of)
         linear = f"None: answers are linear in what was measured, and unbiased{of}."
         return " ".join([linear, *_of_derived(manifest)])
     return "Relaxed rows fit what was measured and guess the rest: answers are biased."

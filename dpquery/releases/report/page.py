@@ -380,12 +380,13 @@ HOW_TO_READ = {
 def _reading(report: Report, marks: Collection[str]) -> str:
     level = level_text(report.manifest.level)
     known, weight = report.manifest.error_bars, report.manifest.privacy.weight
+    of = report.manifest.privacy.counted_words
     sentences = [] if weight is None else [f"{weight.words}."]
     sentences += [words[not known] for mark, words in HOW_TO_READ.items() if mark in marks]
     if known:
         sentences += [
-            f"A noise interval holds the true answer{', of weights as cut off,' * bool(weight)} in "
-            f"{level} of releases. Answers below zero are noise around small ones.",
+            f"A noise interval holds the true answer{of and of + ','} in {level} of releases. "
+            "Answers below zero are noise around small ones.",
             "Intervals that are drawn or listed are of sample and noise where the release has the "
             "error of the sample, else of noise; other figures, flags and verdicts are of noise."
             * report.manifest.measures_squares,

@@ -142,7 +142,7 @@ class BudgetFields(Fields, what="budget", choice="the budget"):
     ).without("rho", "a budget in rho has no delta; leave it out")
     accounting = optional(Word("what losses are added up as", ACCOUNTINGS),
         "What losses are added up as: gdp needs the least Gaussian noise, zcdp is what RAP needs, "
-        "pure is epsilon alone. If left out, the first plan decides, by its mechanism.",
+        "pure is epsilon alone. If left out, the first plan or discovery decides.",
         "zcdp",
     ).without("rho", "a budget in rho adds up rho; leave `accounting` out")
     discover = defaulted(_DELTA, Fraction(0),
