@@ -140,7 +140,11 @@ class PrivacyFacts:
 
     @property
     def counted_words(self) -> str:
-        """What answers are of, after a comma, where they are not of all records in full."""
+        """What answers are of, after a comma, where they are not of all records in full.
+
+        >>> PrivacyFacts("person", "id", 3, "add-remove").counted_words
+        ', of 3 rows a person at most'
+        """
         rows = "" if self.person is None else f", of {count(self.max_rows, 'row')} a person at most"
         return rows + ", of weights as cut off" * (self.weight is not None)
 
