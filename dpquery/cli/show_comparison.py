@@ -190,7 +190,10 @@ def closest_words(report: PlanReport) -> list[str]:
     if fitted is not None:
         measures = "; a release measures how far off its tables are" * (fitted.key == "adaptive")
         simulated = simulated_words(fitted, weighted=report.spec.weighted)
-        return [f"{simulated}{_on_data(fitted.key, fitted.proxy)}{measures}"]
+        column = "estimate" if closest is None else closest.best.column
+        bars = "with error bars" if column == "estimate" else f"in its column `{column}`"
+        linear = f"; the linear strategy has {figure(fitted.linear_rmse)} {bars}"
+        return [f"{simulated}{_on_data(fitted.key, fitted.proxy)}{linear}{measures}"]
     if report.nearer is not None:
         return [
             f"`prefer: closest` would have an error of about {figure(report.nearer)} instead of "
