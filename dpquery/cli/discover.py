@@ -217,13 +217,13 @@ def _next(done: "DiscoveryReport", spec: Path) -> str:
             f"  {column}: {{{of}bins: [{edges}], other: show}}{of_whole * listed}"
         )
     if not done.values:
-        nothing = "no value was counted so often, and no spec can take an empty list"
-        if done.query.sought != "values":
-            nothing = "nothing stands out of the noise"
+        nothing = "nothing stands out of the noise"
+        if done.query.sought == "values":
+            nothing = "no value was counted so often, and no spec can take an empty list"
+            of_persons = done.query.spec.privacy.person is not None
+            nothing += "; a larger --max-values counts more of those who have several" * of_persons
         if done.query.sought == "numbers":
             nothing += " (nor do zeros alone; texts are found by --column)"
-        if done.query.sought == "values" and done.query.spec.privacy.person is not None:
-            nothing += "; a larger --max-values counts more of those who have several"
         return f"{nothing}; a larger --epsilon sees what fewer have, at its price"
     outside = "; put the file into the spec's folder" if inside.startswith("..") else ""
     file = Path(inside).name if outside else Path(inside).as_posix()

@@ -186,11 +186,10 @@ def closest_grids(report: PlanReport) -> list[Grid]:
 
 def closest_words(report: PlanReport) -> list[str]:
     """Return what the closest answers are expected to err by, for who reads nothing else."""
-    closest, fitted = report.plan.closest, report.plan.preferred
+    closest, fitted, column = report.plan.closest, report.plan.preferred, _column(report)
     if fitted is not None:
         measures = "; a release measures how far off its tables are" * (fitted.key == "adaptive")
         simulated = simulated_words(fitted, weighted=report.spec.weighted)
-        column = "estimate" if closest is None else closest.best.column
         bars = "with error bars" if column == "estimate" else f"in its column `{column}`"
         linear = f"; the linear strategy has {figure(fitted.linear_rmse)} {bars}"
         return [f"{simulated}{_on_data(fitted.key, fitted.proxy)}{linear}{measures}"]
@@ -201,13 +200,19 @@ def closest_words(report: PlanReport) -> list[str]:
         ]
     if closest is None and report.spec.prefer == "closest":
         return ["nothing nearer was compared: a release gives the unbiased estimates (see note)"]
-    if closest is None or closest.best.column == "estimate":
+    if closest is None or column == "estimate":
         return []
-    best = closest.best
     return [
-        f"closest answers: the column `{best.column}` has an error of about {figure(best.rmse)} "
-        f"(simulated on {closest.proxy}{_on_data(best.column, closest.proxy)})"
+        f"closest answers: the column `{column}` has an error of about "
+        f"{figure(closest.best.rmse)} (simulated on {closest.proxy}"
+        f"{_on_data(column, closest.proxy)})"
     ]
+
+
+def _column(report: PlanReport) -> str:
+    """Return which column of a linear release is the closest."""
+    closest = report.plan.closest
+    return "estimate" if closest is None else closest.best.column
 
 
 def _on_data(what: str, proxy: str) -> str:
@@ -241,10 +246,9 @@ def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ..
 
 def fit_grids(report: PlanReport) -> list[Grid]:
     """Return the comparison with RAP and adaptive measurement, if there was one."""
-    best, closest, fits = report.priced[0], report.plan.closest, report.plan.fits
+    best, fits, column = report.priced[0], report.plan.fits, _column(report)
     if not fits:
         return []
-    column = "estimate" if closest is None else closest.best.column
     linear = (
         f"{best.selection.best}, {best.selection.noise.capitalize()}"
         + (" (expected)" if column == "estimate" else f", {column} (simulated)"),

@@ -72,7 +72,7 @@ from dpquery.reconstruction.components import fittable_tables
 from dpquery.reconstruction.intervals import expected_largest
 from dpquery.releases.words import figure
 from dpquery.spec.spec import Spec
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.search.candidates import Proposal
 from dpquery.strategy.search.select import Candidate, Flaw, Selection
 from dpquery.strategy.shapes.residual import ResidualStrategy, sparse_variant
@@ -382,9 +382,8 @@ def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
 
 def _measured(best: SelectionAtBudget, workload: Workload) -> tuple[Strategy, float]:
     """Return what a selection measures, and the standard deviation of the noise on each row."""
-    selection = best.selection
-    strategy = selection.decoded(workload)
-    return strategy, best.std * math.sqrt(squared_sensitivity(strategy, selection.record_change))
+    strategy = best.selection.decoded(workload)
+    return strategy, best.noise_std(strategy)
 
 
 def _missing(spec: Spec, delta: Fraction, name: str, *, targets: bool) -> str:
@@ -504,7 +503,7 @@ class ColumnRehearsal:
         self, strategy: Strategy, priced: SelectionAtBudget, part: WorkloadPart, end: float
     ) -> list[Contender]:
         workload, change = self.compiled.workload, priced.selection.record_change
-        noise_std = priced.std * squared_sensitivity(strategy, change) ** 0.5
+        noise_std = priced.noise_std(strategy)
         rmse = priced.std * expected_error(strategy, workload, change).weighted_rmse
         largest = expected_largest(strategy, workload, noise_std=noise_std)
         estimates = Contender(strategy.name, "estimate", rmse, 0.0, largest, 0.0)

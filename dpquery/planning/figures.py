@@ -97,6 +97,10 @@ class SelectionAtBudget:
         bound = self.selection.bound
         return None if bound is None else self.std * bound
 
+    def noise_std(self, strategy: Strategy) -> float:
+        """Return the standard deviation of the noise on each row of a strategy, in counts."""
+        return self.std * math.sqrt(squared_sensitivity(strategy, self.selection.record_change))
+
 
 def unit_std(
     noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction, change: RecordChange

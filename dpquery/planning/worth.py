@@ -36,7 +36,6 @@ from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
 from dpquery.spec.spec import Spec
-from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
 
@@ -436,7 +435,7 @@ def _squares_error(
     blocks = [of_squared_values(compiled.workload.blocks[k]) for k in compiled.items[place]]
     if not all(map(strategy.supports, blocks)):
         return None
-    std = priced.std * math.sqrt(squared_sensitivity(strategy, priced.selection.record_change))
+    std = priced.noise_std(strategy)
     errors = (standard_errors(strategy, b, position=None, noise_std=std) for b in blocks)
     return min(float(each.min()) for each in errors)
 
@@ -449,9 +448,9 @@ def _share(spec: Spec, compiled: CompiledSpec, place: int, judged_on: JudgedOn) 
     if any(not spec.domain.attributes[i].in_data for block in blocks for i in block.attributes):
         return None  # it counts persons, of whom nobody said how many there are
     queries = sum(block.queries for block in blocks)
-    if judged_on.proxy is not None and queries <= MOST_JUDGED[1]:
-        for public in judged_on.populations:
-            return sum(int(public.answers(b).sum()) for b in blocks) / queries / public.rows or None
+    if judged_on.proxy and judged_on.populations and queries <= MOST_JUDGED[1]:
+        public = judged_on.populations[0]
+        return sum(int(public.answers(b).sum()) for b in blocks) / queries / public.rows or None
     named = {i for block in blocks for i in block.attributes}
     spread, known = {i: _spread(spec, compiled, i) for i in named}, dict[Hashable, float]()
 
@@ -489,7 +488,11 @@ class _Trials:
     def __init__(self, priced: SelectionAtBudget, compiled: CompiledSpec) -> None:
         self.priced, self.compiled = priced, compiled
         self.begun = time.process_time()
-        self.as_planned: Sequence[float] = ()
+
+    @cached_property
+    def as_planned(self) -> Sequence[float]:
+        """The errors of all items with the weights that they have; none where there was no time."""
+        return self._errors(None, 1.0)
 
     def alone(self, place: int, unit: int) -> float:
         """Return the error of an item asked alone, or as it is where that is less."""
@@ -506,7 +509,6 @@ class _Trials:
         """Return what a larger weight of an item does; None where none helps much."""
         found, noise = None, self.priced.selection.noise
         for larger in FACTORS:
-            self.as_planned = self.as_planned or self._errors(None, 1.0)
             if time.process_time() - self.begun > LONG_TRIAL or not self.as_planned:
                 break
             errors = self._errors(place, larger)

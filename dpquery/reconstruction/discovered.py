@@ -189,9 +189,10 @@ def _bins(
 
     kept, stop = [edges[-1]], high
     for start in reversed(edges[1:-1]):
-        if seen(start, stop) or start == 0:
-            if start == 0 and len(kept) > 1 and not seen(start, stop):
-                kept.pop()
+        begins = seen(start, stop)
+        if not begins and start == 0 and len(kept) > 1:
+            kept.pop()
+        if begins or start == 0:
             kept.append(start)
             stop = start
     if len(kept) > 1 and stop and not seen(low, stop):

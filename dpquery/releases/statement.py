@@ -20,7 +20,6 @@ from dpquery.releases.manifest_facts import (
     DerivedFacts,
     ItemFacts,
     RapFacts,
-    SimulatedFacts,
     derived_lines,
     facts_lines,
     over_units,
@@ -33,14 +32,14 @@ from dpquery.spec.spec import PublicationRules
 def simulated_words(fitted: PlannedFit, *, weighted: bool) -> str:
     """Return what was simulated of answers without error bars."""
     return (
-        f"{fitted.name}: no error bars; simulated on {fitted.proxy}: {'weighted ' * weighted}RMSE "
+        f"{fitted.name}: no error bars; simulated on {fitted.proxy}: {rmse_name(weighted)} "
         f"{figure(fitted.rmse)}, largest error {figure(fitted.max_error)}"
     )
 
 
-def rmse_name(simulated: SimulatedFacts) -> str:
+def rmse_name(weighted: bool) -> str:
     """Return the name of a simulated RMSE: weighted where the workload weighs its items."""
-    return "weighted RMSE" if simulated.weighted else "RMSE"
+    return "weighted RMSE" if weighted else "RMSE"
 
 
 def error_words(run: RapFacts | AdaptiveFacts, *, spread_as: str = " (spread {})") -> str:
@@ -60,7 +59,7 @@ def error_words(run: RapFacts | AdaptiveFacts, *, spread_as: str = " (spread {})
         spread_as.format(figure(spread)) * (simulated.repetitions > 1) for spread in spreads
     )
     return (
-        f"errors are unknown; simulated, not measured: {rmse_name(simulated)} "
+        f"errors are unknown; simulated, not measured: {rmse_name(simulated.weighted)} "
         f"{figure(simulated.rmse)}{rmse} and largest error "
         f"{figure(simulated.max_error)}{largest} in {count(simulated.repetitions, 'run')} on "
         f"{one_line(simulated.proxy)}"

@@ -425,7 +425,7 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
         elif fitted is not None and fitted.simulated is not None:
             seen = fitted.simulated
             main = f"<b>{figure(seen.rmse)}</b>"
-            tiles.append((f"Simulated {rmse_name(seen)}", main, "counts, on other data"))
+            tiles.append((f"Simulated {rmse_name(seen.weighted)}", main, "counts, on other data"))
         return [*tiles, ("Strategy", name, "biased; fitted to noisy counts")]
     grades = [item.grade for item in report.items]
     given = [

@@ -79,8 +79,9 @@ def categorical(
         labels.setdefault(value.label, value.place)
         kept.append(value)
     for what, repeated in twice.items():
-        for place, text, first in repeated[:1]:
-            more = f", and {len(repeated) - 1:,} more like it" * (len(repeated) > 1)
+        if repeated:
+            (place, text, first), *rest = repeated
+            more = f", and {len(rest):,} more like it" * bool(rest)
             problems.add(
                 place,
                 f"the {what}{problems.shown(text, place)} of column {quoted(column)} is given "
