@@ -163,11 +163,7 @@ def ended(process, seconds=600):
 
 
 def plan_town(folder, spec=SPEC, *options):
-    """Fill a folder with a spec, its plan, a ledger and data: what was planned once is copied.
-
-    Only the towns of the fixtures have a strategy that was searched for; others have any one.
-    """
-    options = options or (() if spec in {SPEC, GAUSSIAN_SPEC} else ANY)
+    """Fill a folder with a spec, its plan, a ledger and data: what was planned once is copied."""
     shutil.copytree(_planned_town(spec, *options), folder, dirs_exist_ok=True)
 
 

@@ -34,8 +34,8 @@ from engines import (
     table_of,
 )
 from specs import ADBC, assert_equal, single, spec_of, write_adbc, write_duckdb
+from town import ANY, kinds, ok, plan_town, run, spent
 from town import SPEC as TOWN
-from town import kinds, ok, plan_town, run, spent
 
 from dpquery.exceptions import DataError
 from dpquery.measurement import curator
@@ -246,7 +246,7 @@ FAULTS = {
 def people(server, tmp_path, monkeypatch):
     """A planned town that is the working directory, its rows in a table of which one can read."""
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    plan_town(tmp_path, TOWN)
+    plan_town(tmp_path, TOWN, *ANY)
     monkeypatch.chdir(tmp_path)
     superuser = os.environ[PG]
     monkeypatch.setenv("DPQUERY_TEST_READER", superuser.replace("//postgres@", "//reader@"))
@@ -477,7 +477,7 @@ def stopping(self, query, *given):
 def test_an_engine_that_stops_half_way_costs_once_and_goes_on_free(tmp_path, monkeypatch):
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     monkeypatch.setenv(ADBC, "unset by the writer")
-    plan_town(tmp_path, TOWN)
+    plan_town(tmp_path, TOWN, *ANY)
     monkeypatch.chdir(tmp_path)
     names = ("age", "sex", "region", "income")
     rows = pa.table({name: pa.array(["1", "2"]) for name in names})

@@ -12,7 +12,7 @@ import pytest
 from dense import dense_block, dense_strategy
 from rounds import MIXED_SPEC, rehearse, relaxed_of
 from specs import strategies, unhashed, with_true_figures
-from town import ANY_PLAN, contents, kinds, ok, plan_town, refused
+from town import ANY, ANY_PLAN, contents, kinds, ok, plan_town, refused
 
 from dpquery.commands import answer
 from dpquery.operators.compile import compile_questions, compile_spec
@@ -398,7 +398,7 @@ workload:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("released") / "town"
-    plan_town(folder, MIXED_SPEC)
+    plan_town(folder, MIXED_SPEC, *ANY)
     rehearse(folder / "dpquery.plan")
     (folder / "more.yaml").write_text(MORE_OF_RAP)
     places = ("--ledger", folder / "state" / "ledger.db", "--out", folder / "release")

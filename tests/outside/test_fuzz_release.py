@@ -489,7 +489,7 @@ def of_town(tmp_path_factory):
     """Towns with an earlier release, for half a unit of budget."""
     folder = tmp_path_factory.mktemp("released")
     for name, spec in {"rows": SPEC, "persons": PERSON_SPEC}.items():
-        plan_town(folder / name, spec)
+        plan_town(folder / name, spec, *ANY)
         (folder / name / "data.csv").write_bytes(PLAIN)
         arguments = (
             "--ledger",

@@ -138,7 +138,7 @@ def test_later_questions_have_rules_of_their_own(released_town):
 
 @pytest.mark.slow
 def test_a_rule_on_errors_leaves_out_answers_whose_errors_are_not_known(own_folder):
-    plan_town(own_folder, MIXED_SPEC + RULES)
+    plan_town(own_folder, MIXED_SPEC + RULES, *ANY)
     rehearse(own_folder / "dpquery.plan")
     ok(*RELEASE, "--mechanism", "rap")
     for item in read_manifest(Path("release")).items:
@@ -344,7 +344,7 @@ KEPT = (
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("outputs") / "town"
-    plan_town(folder, MIXED_SPEC)
+    plan_town(folder, MIXED_SPEC, *ANY)
     rehearse(folder / "dpquery.plan")
     (folder / "more.yaml").write_text(QUESTIONS)
     (folder / "notes.txt").write_text("ten years")

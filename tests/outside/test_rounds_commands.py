@@ -49,7 +49,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned")
-    plan_town(folder / "rap", MIXED_SPEC)
+    plan_town(folder / "rap", MIXED_SPEC, *ANY)
     renew(folder / "adaptive", folder / "rap")
     for name, kind in KINDS.items():
         kind.rehearse(folder / name / "dpquery.plan")

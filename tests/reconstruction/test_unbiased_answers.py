@@ -158,7 +158,7 @@ def test_of_whole_runs_they_are_unbiased_and_their_intervals_cover(epsilon):
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbiased") / "town"
-    plan_town(folder, MIXED_SPEC)
+    plan_town(folder, MIXED_SPEC, *ANY)
     rehearse_tables(folder / "dpquery.plan")
     return folder
 
@@ -229,7 +229,7 @@ def test_questions_that_tell_more_values_apart_have_none(own_folder):
 
 @pytest.mark.nightly
 def test_a_declared_number_of_records_has_no_error(own_folder):
-    plan_town(own_folder, REPLACE_SPEC)
+    plan_town(own_folder, REPLACE_SPEC, *ANY)
     rehearse_tables(own_folder / "dpquery.plan")
     ok("release", "data.csv", "--epsilon", "1")
     whole = pd.read_parquet("release/whole.parquet").iloc[0]

@@ -253,7 +253,7 @@ def test_where_records_move_the_strategy_is_near_the_bound_of_that(change):
 @pytest.fixture(scope="module")
 def planned_slices(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned") / "slices"
-    plan_town(folder, SLICES, "--mechanism", "linear")
+    plan_town(folder, SLICES)
     return folder
 
 
