@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from textwrap import dedent, indent
@@ -39,8 +39,6 @@ from python_files import Definition, Module, find, modules  # noqa: E402 where t
 
 MAP = ROOT / "build" / "executed"
 """A file a process: a line a test function, with its CPU seconds and the functions it executes."""
-CAUGHT = ROOT / "build" / "caught.json"
-"""By planted mistake, the test that failed when it was last tried: it is tried first."""
 PLANTED = Path(__file__).with_name("planted.txt")
 NEAR_SECONDS = 40  # CPU seconds of the tests of a change
 SECONDS = 60  # CPU seconds of the tests that a mistake is tried on
@@ -156,12 +154,14 @@ class Mistake:
         old: a part of its source as `ast.unparse` writes it, blanks and line ends aside: it occurs
             there once.
         new: what takes its place; further lines stand as far in as the line where it begins.
+        caught: the test that failed when it was last tried, "" if unknown: it is tried first.
     """
 
     within: str
     name: str
     old: str
     new: str
+    caught: str = ""
 
     def applied_to(self, definition: Definition) -> str:
         """Return the source of the file that defines it, with the mistake in it."""
@@ -188,17 +188,27 @@ def _squeezed(text: str) -> tuple[str, list[int]]:
 
 @cache
 def planted() -> tuple[Mistake, ...]:
-    """Read planted.txt: place and name, the harm set in, old lines behind -, new lines behind +."""
+    """Read planted.txt, whose first lines say what a mistake is made of."""
     return tuple(map(_mistake, PLANTED.read_text(encoding="utf-8").strip().split("\n\n")[1:]))
 
 
 def _mistake(block: str) -> Mistake:
     head, *lines = block.split("\n")
     within, _, name = head.partition(": ")
-    old, new = (
-        "\n".join(line[2:] for line in lines if line.startswith(mark)) for mark in ("-", "+")
+    old, new, caught = (
+        "\n".join(line[2:] for line in lines if line.startswith(mark)) for mark in "-+="
     )
-    return Mistake(within, name, old, new)
+    return Mistake(within, name, old, new, caught)
+
+
+def note(mistake: Mistake, catcher: str) -> None:
+    """Write what caught a mistake behind it in planted.txt, if it is one of those."""
+    blocks = PLANTED.read_text(encoding="utf-8").strip().split("\n\n")
+    for place, block in enumerate(blocks):
+        if block.startswith(f"{_key(mistake)}\n"):
+            kept = [line for line in block.split("\n") if not line.startswith("=")]
+            blocks[place] = "\n".join([*kept, f"= {catcher}"])
+    PLANTED.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
 def unknown_names(source: str) -> set[str]:
@@ -351,14 +361,13 @@ def _run_here(folder: Path, program: str, arguments: list[str], printed: Sequenc
 
 @dataclass
 class Trial:
-    """Try mistakes on copies of the product as it is, remembering what caught each.
+    """Try mistakes on copies of the product as it is.
 
     Attributes:
         room: a folder for copies.
         whole: a copy of the product without a mistake.
         tests: what every test executes.
         seconds: CPU seconds of the tests that a mistake is tried on.
-        caught: by the place and name of a mistake, the test that failed last.
         audit: the parts of the audit, which are tried after the tests; all if None.
     """
 
@@ -366,7 +375,6 @@ class Trial:
     whole: Path
     tests: Tests
     seconds: float = SECONDS
-    caught: Mapping[str, str] = field(default_factory=dict)
     audit: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -376,8 +384,8 @@ class Trial:
         """Return a test that fails with a mistake and passes without it."""
         folder = plant(mistake, self.whole, self.room / "copy")
         try:
-            known = self.caught.get(_key(mistake))
-            if known and (found := self._failing_but_for_it(folder, [known])):
+            known = [mistake.caught] if mistake.caught else []
+            if found := self._failing_but_for_it(folder, known):
                 return found
             queue, sizes = self.candidates(mistake), iter(TOGETHER)
             size = next(sizes)
@@ -492,26 +500,24 @@ def try_mistakes(
         tried: places and names of those that are left out.
         audit: the parts of the audit that are tried after the tests; all if None.
     """
-    known = json.loads(CAUGHT.read_text()) if CAUGHT.exists() else {}
     missed = []
     with tempfile.TemporaryDirectory() as room:
         whole = original(Path(room, "whole"), compiled=("dpquery", "tests"))
-        trial = Trial(Path(room), whole, executed(), seconds, known, audit)
+        trial = Trial(Path(room), whole, executed(), seconds, audit)
         for mistake in mistakes:
             if _key(mistake) in tried:
                 continue
             started = time.monotonic()
             try:
                 catcher = trial.catcher(mistake)
+                if catcher and catcher != mistake.caught:
+                    note(mistake, catcher)
             except TimeoutError as error:
                 catcher = f"no end: {error}"
             took = time.monotonic() - started
             print(f"{catcher or 'MISSED'}\t{took:.1f} s\t{_key(mistake)}", flush=True)
             if catcher is None:
                 missed.append(mistake)
-            else:
-                known[_key(mistake)] = catcher
-            CAUGHT.write_text(json.dumps(known, indent=1, sort_keys=True))
     return missed
 
 

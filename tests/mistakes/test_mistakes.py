@@ -7,6 +7,8 @@ from mistakes import run
 from mistakes.run import Mistake, Trial, failing, original, plant, planted, unknown_names
 from python_files import Module, find, package
 
+from dpquery.audit.run import PARTS
+
 TRUE_ANSWERS = "draw: true answers are returned"
 NOISE = "tests/measurement/test_noise.py::"
 SEEING, BLIND = (
@@ -65,6 +67,26 @@ def test_every_planted_mistake_is_one_change_that_runs():
         )
         assert ast.dump(there) != ast.dump(definition.node), one.name
         assert not unknown_names(after), one.name
+
+
+def test_the_tests_that_are_named_behind_mistakes_are_there():
+    """Whoever takes one out looks for another that fails: `run.py planted WORDS` finds it."""
+    named = {one.caught.partition("[")[0] for one in planted()} - {""}
+    assert len(named) > 100
+    for name in named:
+        file, _, test = name.rpartition("::")
+        there = (run.ROOT / file).read_text() if file else [f"def audit:{part}(" for part in PARTS]
+        assert f"def {test.rpartition('.')[2]}(" in there, name
+
+
+def test_what_caught_a_mistake_is_written_behind_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "PLANTED", tmp_path / "planted.txt")
+    run.PLANTED.write_text("# Head.\n\nf: n\n  harm\n- a\n+ b\n= old\n\ng: n\n- a\n+ b\n")
+    for place in "gf":
+        run.note(Mistake(place, "n", "a", "b"), f"new {place}")
+    run.note(Mistake("f", "made by rule", "a", "b"), "none")
+    written = "# Head.\n\nf: n\n  harm\n- a\n+ b\n= new f\n\ng: n\n- a\n+ b\n= new g\n"
+    assert run.PLANTED.read_text() == written
 
 
 def test_a_mistake_fits_however_its_function_is_formatted():
