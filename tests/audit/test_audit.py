@@ -16,13 +16,11 @@ from dpquery.audit.planned_cases import planned_case
 from dpquery.audit.statistics import ALPHA, MOST_TESTS, Finding
 from dpquery.exceptions import SpecError
 from dpquery.measurement import curator
-from dpquery.measurement.accounting import noise_scale
 from dpquery.measurement.counting import tally
 from dpquery.measurement.discovery import least_threshold
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise import calibration
 from dpquery.measurement.noise import exact_noise as noise_module
-from dpquery.measurement.noise.laws import Law
 
 CASE = {case.name: case for case in CASES}
 ROWS, PERSONS = CASE["marginals of rows"], CASE["residuals of persons"]
@@ -118,7 +116,7 @@ def test_noise_that_is_not_what_it_should_be_is_seen(draw, part, size, only, mon
     assert failed(only(part, PERSONS, size))
 
 
-@pytest.mark.nightly(daily="marginals of rows")
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "case",
@@ -137,7 +135,6 @@ def test_sound_code_passes(case, monkeypatch, record_property):
 
 DISCOVERY = "dpquery.measurement.discovery"
 MISTAKEN = {
-    "noise of half the scale": (f"{DISCOVERY}.noise_scale", lambda *given: noise_scale(*given) / 2),
     "a threshold one too low": (
         f"{DISCOVERY}.least_threshold",
         lambda *given, **terms: least_threshold(*given, **terms) - 1,
@@ -153,8 +150,6 @@ def test_discoveries_pass_and_mistakes_in_them_are_seen(monkeypatch):
     for name, (place, mistake) in MISTAKEN.items():
         with monkeypatch.context() as patch:
             patch.setattr(place, mistake)
-            if name == "noise of half the scale":
-                patch.setattr(Law, "cost", lambda *_: 0)  # which would refuse it
             assert failed(audit_run.PARTS["discoveries"](QUICK)), name
 
 
