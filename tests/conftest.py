@@ -211,5 +211,5 @@ def _planned(tmp_path_factory, spec="SPEC"):
     import town
 
     folder = tmp_path_factory.mktemp("planned") / "town"
-    town.plan_town(folder, getattr(town, spec))
+    town.plan_town(folder, getattr(town, spec), *town.SEARCHED)
     return folder

@@ -383,11 +383,13 @@ def fork(job, out, err, calls):
 
 
 def work(job, calls):
+    from town import command_line
+
     from dpquery.cli.app import main
 
     scope = {}
     exec(job.get("before", ""), scope)  # noqa: S102 - text of a test
-    sys.argv = ["dpquery", *job.get("arguments", [])]
+    sys.argv = command_line(job.get("arguments", []))
     if "arm" in job and calls is not None:
         calls.arm(*job["arm"])
     try:

@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from town import SEARCHED, ok
 from town import SPEC as TOWN
-from town import ok
 
 from dpquery.measurement import accounting, curator
 from dpquery.measurement.ledger.ledger import Ledger
@@ -289,4 +289,4 @@ def write_records(path, rows, header="age,job,region,sex"):
 
 def plan(*arguments):
     """Plan the spec in the working directory; what `--json` prints."""
-    return json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)
+    return json.loads(ok("plan", "workload.yaml", "--json", *SEARCHED, *arguments).out)

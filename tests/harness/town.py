@@ -51,9 +51,8 @@ GAUSSIAN_SPEC = SPEC.replace("neighbours: add-remove", "neighbours: replace, del
     "{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"
 )
 PERSON_SPEC = SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
-ANY = ("--time-limit", "0")
-"""Options of plan where any strategy will do."""
-ANY_PLAN = ("plan", *ANY)
+SEARCHED = ("--time-limit", "60")
+"""Options of plan where the strategy matters: without them none is searched for."""
 CSV = b"age,sex,region,income\n0,F,1,5\n2,M,2,15\n4,F,9,45.5\n3,M,1,20.5\n9,F,1,5\n1,M,,0\n"
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - folders of our own are made in it
@@ -96,12 +95,19 @@ def quickly():
         yield
 
 
+def command_line(arguments):
+    """Return the words of a command; `plan` searches nothing unless it is told how long."""
+    words = ["dpquery", *map(str, arguments)]
+    told = words[1:2] != ["plan"] or any(word.startswith("--time-limit") for word in words)
+    return words if told else [*words, "--time-limit", "0", "--jobs", "1"]
+
+
 def run(*arguments, terminal=False):
     """Run a command inside this process, as the console script would."""
     out, err = Terminal() if terminal else StringIO(), StringIO()
     with (
         quickly(),
-        mock.patch.object(sys, "argv", ["dpquery", *map(str, arguments)]),
+        mock.patch.object(sys, "argv", command_line(arguments)),
         redirect_stdout(out),
         redirect_stderr(err),
     ):

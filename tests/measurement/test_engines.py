@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,8 +34,8 @@ from engines import (
     table_of,
 )
 from specs import ADBC, assert_equal, single, spec_of, write_adbc, write_duckdb
-from town import ANY, kinds, ok, plan_town, run, spent
 from town import SPEC as TOWN
+from town import kinds, ok, plan_town, run, spent
 
 from dpquery.exceptions import DataError
 from dpquery.measurement import curator
@@ -246,7 +246,7 @@ FAULTS = {
 def people(server, tmp_path, monkeypatch):
     """A planned town that is the working directory, its rows in a table of which one can read."""
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    plan_town(tmp_path, TOWN, *ANY)
+    plan_town(tmp_path, TOWN)
     monkeypatch.chdir(tmp_path)
     superuser = os.environ[PG]
     monkeypatch.setenv("DPQUERY_TEST_READER", superuser.replace("//postgres@", "//reader@"))
@@ -459,39 +459,6 @@ def test_a_column_whose_type_changes_after_the_check_is_not_read(database, monke
     monkeypatch.setattr(databases.AdbcTable, "_typed", as_it_was)
     with pytest.raises(DataError, match="could not be read to its end"):
         tabulate(place, spec=AGE, subsets=[()])
-
-
-@contextmanager
-def stopping(self, query, *given):
-    """Hand over some rows, and then fail with a text that holds one of them."""
-    schema = pa.schema([(name, pa.string()) for name in ("age", "sex", "region", "income")])
-
-    def batches():
-        yield pa.record_batch([pa.array(["CANARY"])] * 4, schema=schema)
-        raise OSError("CANARY")
-
-    yield schema, () if "1 = 0" in query else batches()
-
-
-@pytest.mark.nightly
-def test_an_engine_that_stops_half_way_costs_once_and_goes_on_free(tmp_path, monkeypatch):
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    monkeypatch.setenv(ADBC, "unset by the writer")
-    plan_town(tmp_path, TOWN, *ANY)
-    monkeypatch.chdir(tmp_path)
-    names = ("age", "sex", "region", "income")
-    rows = pa.table({name: pa.array(["1", "2"]) for name in names})
-    location = write_adbc(rows, tmp_path / "rows.adbc")
-    with monkeypatch.context() as patch:
-        patch.setattr(databases.AdbcTable, "_batches", stopping)
-        done = run("release", location, "--epsilon", "1")
-    assert (done.code, done.out) == (DataError.exit_code, "")
-    assert "could not be read to its end" in done.err
-    assert "The charge stands" in done.err
-    assert "CANARY" not in done.err
-    assert (spent(), kinds()) == ("1", ["register", "reserve"])
-    ok("release", location, "--epsilon", "1")
-    assert spent() == "1"
 
 
 def test_the_names_of_tables_that_engines_once_counted_are_read_as_tables(tmp_path):

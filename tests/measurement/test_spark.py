@@ -17,18 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from damage import CANARY, HEADER, NASTY_LINES, SMALL
+from damage import CANARY
 from engines import LOCAL, SPARK, connect_server, spark_running
 from scipy.stats import chisquare
 from specs import assert_equal, moved, single, spec_of, written
-from test_stability import SPECS
 from test_text_sources import LOGS
 from town import CSV, PERSON_SPEC, SPEC, ended, kinds, ok, plan_town, run, spent, start
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.engines import spark as spark_session
 from dpquery.measurement.counting.tabulate import check_header, tabulate
-from dpquery.measurement.counting.text_files import fields
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import Bins, Boolean, Categorical, Dates, Integers
 from dpquery.spec.spec import FileFormat
@@ -139,30 +137,6 @@ def test_files_of_several_types_and_a_csv_file_of_the_same_rows_count_alike(spar
     assert found[()] == 12
 
 
-@SPARK
-@pytest.mark.parametrize("name", ["closed", "counted", "open"])
-def test_the_fields_of_hostile_lines_count_as_on_one_machine(spark, tmp_path, name):
-    lines = [*NASTY_LINES, *(line for own in SMALL.values() for line in own.split(b"\n"))]
-    rows = [row for line in lines if (row := fields(line, 5)) is not None]
-    columns = zip(*rows, strict=True)
-    names = HEADER.decode().strip().split(",")
-    table = pa.table(
-        {own: pa.array(col, pa.binary()) for own, col in zip(names, columns, strict=True)}
-    )
-    found, expected = both(table, tmp_path / "data", SPECS[name], [(), (0, 1, 2, 3), (2,)])
-    assert_equal(found, expected)
-    assert 50 < found[()] <= len(rows)
-
-
-@SPARK
-def test_no_rows_are_no_counts(spark, tmp_path):
-    table = pa.table({"age": pa.array([], pa.int64()), "id": pa.array([], pa.string())})
-    for person in (None, "id"):
-        spec = spec_of(single("age", Integers(0, 9)), person=person)
-        found, expected = both(table, tmp_path / "data", spec, [(), (0,)], number=1)
-        assert_equal(found, expected)
-
-
 PANEL = pa.table(
     {
         "age": [k % 8 for k in range(960)],
@@ -219,14 +193,6 @@ def test_each_row_of_a_person_is_as_likely_to_stay(spark, tmp_path):
     # Drawn without putting back: the counts vary less than those of a multinomial.
     assert chisquare(counts).pvalue > 1e-8
     assert len(set(counts.tolist())) > 1
-
-
-@SPARK
-def test_one_person_more_moves_no_table_by_more_than_max_rows(spark, tmp_path):
-    spec = spec_of(*AGE_AND_SEX, person="id", max_rows=8)
-    with_all, _ = both(shuffled(PANEL), tmp_path / "data", spec, ALL)
-    less = PANEL.filter(pa.compute.not_equal(PANEL["id"], PANEL["id"][0]))
-    assert max(moved(with_all, both(shuffled(less), tmp_path / "less", spec, ALL)[0])) <= 8
 
 
 AGE = spec_of(single("age", Integers(0, 9)))
@@ -464,38 +430,6 @@ def test_what_befalls_a_count_on_spark_is_named_costs_once_and_goes_on_free(
     assert (spent(), kinds()) == ("1", ["register", "reserve"])
     write_town("data.parquet")
     ok("release", location, "--epsilon", "1")
-    assert spent() == "1"
-
-
-@SPARK
-@pytest.mark.nightly
-@pytest.mark.parametrize("spec", [SPEC, PERSON_SPEC], ids=["rows", "persons"])
-def test_a_release_by_spark_connect_costs_once_and_says_nothing(tmp_path, monkeypatch, spec):
-    pytest.importorskip("grpc")
-    plan_town(tmp_path / "town", spec)
-    monkeypatch.chdir(tmp_path / "town")
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
-    csv = CSV.replace(b"income", b"income,name").replace(b"\n", b"," + CANARY.encode() + b"\n")
-    csv = csv.replace(CANARY.encode(), b"name", 1).replace(b"income,name,name", b"income,name")
-    write_town("data.parquet", csv, rows=900)
-    good = Path("data.parquet").read_bytes()
-    with connect_server(tmp_path) as (address, _):
-        monkeypatch.setenv("SPARK_REMOTE", address)
-        location = f"spark:{Path.cwd()}/data.parquet"
-        Path("data.parquet").write_bytes(damaged(good))
-        done = ended(start("release", location, "--epsilon", "1"))
-        assert done.code == DataError.exit_code, done
-        assert "could not be read to the end" in done.err
-        assert len(done.err.splitlines()) == 1
-        assert CANARY not in done.err
-        Path("data.parquet").write_bytes(good)
-        done = ended(start("release", location, "--epsilon", "1"))
-        assert done.code == 0, done
-        assert re.fullmatch(r"ledger: .*\n", done.err), done.err
-        again = ("--epsilon", "1", "--release-number", "2", "--replace")
-        monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-        lost = ended(start("release", location, *again))
-        assert "check SPARK_REMOTE" in lost.err
     assert spent() == "1"
 
 

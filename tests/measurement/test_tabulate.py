@@ -12,18 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import (
-    FUZZ,
-    LINE,
-    NICE,
-    assert_equal,
-    attributes,
-    run,
-    single,
-    slow_counts,
-    spec_of,
-    unhashed,
-)
+from specs import FUZZ, LINE, assert_equal, attributes, run, single, slow_counts, spec_of, unhashed
 from town import CSV, GAUSSIAN_SPEC, ok, refused
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
@@ -61,20 +50,6 @@ def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line
     assert text_files._is_clean(b"x,1\r\ny,2\n")
     assert text_files._is_clean(b'"x,1"\r\n"y","2""3"\n')
     assert not text_files._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
-
-
-@pytest.mark.nightly
-@FUZZ
-@given(
-    body=st.lists(NICE, max_size=30),
-    chunk_bytes=st.integers(1, 200),
-    other=st.sampled_from(("count", "show", "drop")),
-)
-def test_clean_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes, other):
-    content = b"\n".join(line.replace(b'"', b"") for line in body)
-    spec = spec_of(*attributes(other=other))
-    completed = run(tmp_path / "f.csv", content, spec=spec, chunk_bytes=chunk_bytes)
-    assert_equal(completed, slow_counts(content, spec=spec))
 
 
 @FUZZ
@@ -447,19 +422,6 @@ def test_a_release_in_rho_is_refused_where_mu_squared_adds_up(folder):
     message = refused("release", "people.csv", "--epsilon", 1, "--noise", "gaussian", code=3)
     assert "run `dpquery plan` again" in message
     assert "accounting: zcdp" in message
-
-
-@pytest.mark.nightly
-def test_laplace_noise_is_charged_its_own_mu_and_fills_the_epsilon(folder):
-    planned()
-    for number in (1, 2, 3, 4):
-        fresh = "release people.csv --epsilon 1 --noise laplace --replace --release-number"
-        ok(*fresh.split(), number)
-    with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
-        (status,) = ledger.status()
-        assert status.account.pure == 4 * UNIT
-    fifth = "release people.csv --epsilon 0.01 --noise laplace --release-number 5 --out fifth"
-    assert "nothing is left" in refused(*fifth.split(), code=3)
 
 
 def test_a_plan_that_counts_in_two_ways_is_refused(folder):

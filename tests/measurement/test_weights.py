@@ -513,52 +513,6 @@ def test_shares_means_and_ratios_have_the_error_of_the_sample(sample):
         assert np.allclose(file["estimate"] - file["total_low"], far, equal_nan=True)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("weighted", ["with the sample's error", "without it", "not"])
-def test_the_pages_of_a_package_say_what_is_counted_and_whose_error_is_told(own_folder, weighted):
-    """quality.md, both code books, datapackage.json, registry.yaml and statement.md are read."""
-    text = SAMPLE.replace("epsilon: 1000", "epsilon: 1000000")
-    weight = re.search(r", weight: {.*?}", text)[0] if "weight:" in text else ""
-    told = "with the" in weighted
-    if not told:
-        other = "" if weighted == "not" else weight.replace(", design_effect: 1.5", "")
-        text = text.replace(weight, other)
-    Path("workload.yaml").write_text(text)
-    Path("data.csv").write_text("sex,age,wt\nF,1,2\nM,2,1\n")
-    ok("plan", "workload.yaml", "--epsilon", "9", "--time-limit", "0")
-    ok("release", "data.csv", "--epsilon", "9")
-    ok("package", "release", "--also", "csv,replicates")
-    pages = {path.name: path.read_text() for path in Path("package").glob("*.[mhjy][dtsa]*")}
-    every = " ".join(" ".join(pages.values()).split())
-    sections = re.split(r"^#+ (S[.0-9]*) ", pages["quality.md"], flags=re.MULTILINE)
-    said = dict(zip(sections[1::2], sections[2::2], strict=True))
-    by_weight = weighted != "not"
-    assert ("number of records" in every.lower()) is not by_weight, "weights have no number"
-    assert (
-        said["S.4"].split("\n\n")[1].startswith("Weighted count of records; sums of age")
-        is by_weight
-    )
-    assert ("A record counts as its number in `wt`" in said["S.18.5"]) is by_weight
-    assert ("Tables of weighted counts and sums" in every) is by_weight
-    assert ("ages over the weight of the records with a value" in every) is by_weight
-    units = set(re.findall(r"\| `rmse` \| number \| (.*?) \|", pages["codebook.md"]))
-    assert units == {f"{'wt' if by_weight else 'records'}, or of what the item sums"}
-    cut = "What is cut off is missing from every answer and interval."
-    assert (cut in pages["statement.md"]) is (cut in pages["codebook.md"]) is by_weight
-    of_half = pages["codebook.md"].partition("## half")[2]
-    assert "| Empty: quantiles have an interval alone |" in of_half
-    assert of_half.count("| Empty: not worked out for quantiles |") == 4 * told
-    assert "from noisy answers: like its interval, it may pass what is possible" in every
-    assert ("`total_std`, `total_low` and `total_high` take in the sample" in every) is told
-    assert ("(Poisson sampling), and the variance to be 1.5" in said["S.13.2"]) is told
-    assert ("no sampling intervals" in said["S.13.2"]) is not by_weight
-    assert ("no error in the tables is of sampling" in said["S.13.2"]) is (by_weight and not told)
-    assert "The standard error that noise gives any statistic" in pages["codebook.md"]
-    assert ("`total_std` takes in, is not in it" in pages["codebook.md"]) is told
-    said = " ".join(ok("replicates", "--draws", "2").err.split())
-    assert ("the error of the noise alone: that of the sample" in said) is told
-
-
 def test_what_noise_hides_of_the_sample_is_null_and_said_so(own_folder):
     released_sample(0.01, records=30)
     file = columns_of("release/by_age.parquet")

@@ -144,24 +144,6 @@ def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
     assert failing(folder, tests) == [tests[1]]
 
 
-@pytest.mark.nightly
-def test_errors_on_the_way_to_a_test_or_of_a_part_of_the_audit_catch_nothing(whole, tmp_path):
-    broken = plant(Mistake("__version__", "a crash", VERSION, "1 / 0"), whole, tmp_path / "broken")
-    assert failing(broken, [SEEING]) == []
-    one = Mistake(
-        "supply", "a crash", "-> Iterator[Finding]:", "-> Iterator[Finding]:\n    int('')"
-    )
-    assert failing(plant(one, whole, tmp_path / "stumbling"), ["audit:supply"]) == []
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("catcher", ["audit:supply", SEEING])
-def test_what_does_not_end_is_told(whole, catcher, monkeypatch):
-    monkeypatch.setattr(run, "PATIENCE", 0.1)
-    with pytest.raises(TimeoutError, match=r"did not end in 0\.1 s"):
-        failing(whole, [catcher])
-
-
 @pytest.mark.slow
 def test_every_planted_mistake_is_caught(record_property, capsys):
     with capsys.disabled():

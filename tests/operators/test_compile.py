@@ -5,11 +5,10 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from dense import coefficients, dense_block, indicator_rows, random_core, random_measured_factor
+from dense import dense_block, indicator_rows
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators import blocks
-from dpquery.operators import gram as gram_terms
 from dpquery.operators.blocks import Block, Workload, threshold_sum
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.compile import compile_spec, factor
@@ -28,19 +27,13 @@ from dpquery.spec.predicates import (
     WidthSet,
 )
 from dpquery.spec.spec import Budget, Dataset, Item, Privacy, Spec, SummedValues, Table
-from dpquery.strategy.algebra.query_powers import expand, total_of
+from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import subsets_of, workload_eigenvalues
-from dpquery.strategy.expected_error import (
-    block_errors,
-    expected_error,
-    largest_of,
-    squared_sensitivity,
-)
+from dpquery.strategy.expected_error import expected_error, largest_of
 from dpquery.strategy.search.candidates import Problem, marginals_candidate, residual_candidate
 from dpquery.strategy.search.select import select
-from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.side_by_side import UnionStrategy
 
 
 def attribute(name, size, *, other):
@@ -283,18 +276,6 @@ def test_products_by_sets_and_by_attributes_are_those_of_the_dense_matrix(limit,
         assert np.allclose(block.matvec(x / 7), W @ (x / 7), rtol=1e-12)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("paired", [0, 3])
-def test_grams_are_those_of_the_dense_matrix(paired, monkeypatch):
-    monkeypatch.setattr(gram_terms, "MAX_PAIRED", paired)
-    for block in EVERY:
-        W = dense_block(block)
-        V = gram(Workload(SHAPE, (block,), (2.0,)))
-        assert np.allclose(V.dense(), 2 * W.T @ W, atol=1e-9)
-        x = np.arange(W.shape[1], dtype=float)
-        assert np.allclose(V.matvec(x), 2 * W.T @ (W @ x))
-
-
 def test_eigenvalues_are_traces_against_the_projectors():
     for block in EVERY:
         W = dense_block(block).astype(float)
@@ -306,45 +287,6 @@ def test_eigenvalues_are_traces_against_the_projectors():
                 P = np.kron(P, np.eye(n) - mean if i in a else mean)
             trace = float(np.sum((W @ P) * W)) / math.prod(SHAPE)
             assert eigenvalues.get(a, 0.0) == pytest.approx(trace, rel=1e-9, abs=1e-12)
-
-
-def strategies_over_all(noise):
-    """Strategies that answer whatever is asked: marginals, cores, a product and a union of two."""
-    rng = np.random.default_rng(1)
-    every = {b: int(rng.integers(1, 9)) for b in subsets_of(tuple(range(4)))}
-    cores = [random_core(rng, n) for n in SHAPE]
-    factors = [random_measured_factor(rng, n) for n in SHAPE]
-    whole = ProductStrategy("p", noise, tuple(factors))
-    cells = ProductStrategy("i", noise, tuple(Identity(n) for n in SHAPE))
-    return [
-        MarginalsStrategy("m", noise, SHAPE, every),
-        whole,
-        UnionStrategy("u", noise, (whole, cells), (2, 3), ((0,), (1,))),
-        *([ResidualStrategy("r", noise, tuple(cores), every)] if noise == "gaussian" else []),
-    ]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_every_row_has_the_variance_of_its_coefficients(noise):
-    strategies = strategies_over_all(noise)
-    for number, block in enumerate(EVERY):
-        workload = Workload(SHAPE, (block,), (1.0,))
-        strategy = strategies[number % len(strategies)]
-        C = coefficients(strategy, dense_block(block), 0)
-        expected = (C**2).sum(axis=1)
-        sums = strategy.power_sums(block, position=0, order=2)
-        assert np.allclose(expand(sums, block.row_shape).ravel(), expected, rtol=1e-7)
-        assert total_of(sums, block) == pytest.approx(expected.sum(), rel=1e-7)
-        fourth = strategy.power_sums(block, position=0, order=4)
-        if fourth is not None:
-            computed = expand(fourth, block.row_shape).ravel()
-            assert np.allclose(computed, (C**4).sum(axis=1), rtol=1e-6)
-        (error,) = block_errors(strategy, workload)
-        scale = squared_sensitivity(strategy)
-        assert error.max_std_error**2 == pytest.approx(scale * expected.max(), rel=1e-7)
-        for variance in strategy.uniform_variances([block]).values():
-            assert np.allclose(expected, variance, rtol=1e-7)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])

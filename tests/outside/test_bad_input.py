@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from town import ANY_PLAN, CSV, PERSON_SPEC, SPEC, kinds, ok, refused, run, spent
+from town import CSV, PERSON_SPEC, SPEC, kinds, ok, refused, run, spent
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
@@ -180,7 +180,7 @@ def test_error_report_on_a_damaged_release_says_so(released_town):
 def test_a_ledger_that_does_not_know_the_dataset_is_refused(town):
     other = SPEC.replace("id: town", "id: village")
     Path("other.yaml").write_text(other)
-    ok(*ANY_PLAN, "other.yaml", "--ledger", "state/other.db", "--out", "other.plan")
+    ok("plan", "other.yaml", "--ledger", "state/other.db", "--out", "other.plan")
     said = refused(*RELEASE, "--ledger", "state/other.db", code=4)
     assert "'town' is not registered in the ledger at state/other.db, which has village;" in said
 
@@ -290,7 +290,7 @@ def test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record(town
     assert "--change-cap" in said
     assert "epsilon 4" in said
     assert "epsilon 8" in said
-    done = ok(*ANY_PLAN, "workload.yaml", "--change-cap")
+    done = ok("plan", "workload.yaml", "--change-cap")
     assert "on record is now epsilon 8" in done.err
     ok("release", "data.csv", "--epsilon", "5")
 

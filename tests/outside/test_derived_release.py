@@ -379,31 +379,6 @@ def test_a_difference_between_releases_has_the_noise_of_both(folder):
         parse(WITHOUT + text, name="w.yaml", files={})
 
 
-@pytest.mark.slow
-def test_releases_by_rap_have_no_derived_items(tmp_path):
-    """Their answers have no error bars: refused before anything is charged, and in answers."""
-    head = WITHOUT.replace("{id: town}", "{id: town, rows: about 400}").replace("derived:\n", "")
-    head = head.replace("  - {name: hours, sum: {of: hours, by: {sex: identity}}}\n", "")
-    item = "derived: [{name: one, share: {of: people}}]\n"
-    data = pd.DataFrame({"sex": ["F"] * 400, "region": "N", "hours": 1, "income": 5})
-    data.to_csv(tmp_path / "data.csv", index=False)
-    for name, text in (("with", head + item), ("without", head)):
-        (tmp_path / "spec.yaml").write_text(text)
-        paths = {"plan_path": tmp_path / name, "ledger_path": tmp_path / "ledger.db"}
-        plan(tmp_path / "spec.yaml", mechanism="rap", time_limit=0.1, **paths)
-        options = {"epsilon": 1, "mechanism": "rap", "out": tmp_path / "rel", **paths}
-        if name == "with":
-            with pytest.raises(SpecError, match="derived items need error bars"):
-                release(tmp_path / "data.csv", **options)
-            continue
-        release(tmp_path / "data.csv", **options)
-    (tmp_path / "later.yaml").write_text(item)
-    with pytest.raises(SpecError, match="derived items need error bars"):
-        answer(tmp_path / "rel", tmp_path / "later.yaml", out=tmp_path / "ans")
-    with pytest.raises(SpecError, match="no covariances"):
-        Release(tmp_path / "rel").covariance("people")
-
-
 @pytest.mark.parametrize("change", [{"file": "../x.parquet"}, {"name": "people"}, {"rows": 0}])
 def test_a_forged_derived_item_is_refused(folder, tmp_path, change):
     manifest = unhashed((folder / "release" / "release.json").read_text())

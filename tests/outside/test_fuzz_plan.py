@@ -27,7 +27,7 @@ from damage import (
 from dense import dense_strategy
 from rounds import MIXED_SPEC, rehearse
 from specs import strategies, unhashed, with_true_figures
-from town import ANY, contents, kinds, ok, plan_town, refused, run
+from town import contents, kinds, ok, plan_town, refused, run
 
 from dpquery.exceptions import SpecError
 from dpquery.mechanisms.content import ReleaseRequest
@@ -188,7 +188,7 @@ def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
     tmp_path_factory, record_property
 ):
     folder = tmp_path_factory.mktemp("rap")
-    plan_town(folder, MIXED_SPEC, *ANY)
+    plan_town(folder, MIXED_SPEC)
     rehearse(folder / "dpquery.plan")
     plan, draw, tried = unhashed((folder / "dpquery.plan").read_text()), chance(5), 0
     for _ in range(50):

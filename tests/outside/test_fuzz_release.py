@@ -40,7 +40,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounds import MIXED_SPEC, rehearse
 from specs import FUZZ, unhashed
-from town import ANY, PERSON_SPEC, SPEC, contents, ok, plan_town, renew, run, spent
+from town import PERSON_SPEC, SPEC, contents, ok, plan_town, renew, run, spent
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.folder.noisy_files import (
@@ -66,7 +66,7 @@ EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u20
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("released") / "town"
-    plan_town(folder, MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 50}"), *ANY)
+    plan_town(folder, MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 50}"))
     rehearse(folder / "dpquery.plan")
     (folder / "more.yaml").write_text(QUESTIONS)
     (folder / "secret.parquet").write_bytes(b"outside")
@@ -489,7 +489,7 @@ def of_town(tmp_path_factory):
     """Towns with an earlier release, for half a unit of budget."""
     folder = tmp_path_factory.mktemp("released")
     for name, spec in {"rows": SPEC, "persons": PERSON_SPEC}.items():
-        plan_town(folder / name, spec, *ANY)
+        plan_town(folder / name, spec)
         (folder / name / "data.csv").write_bytes(PLAIN)
         arguments = (
             "--ledger",

@@ -22,7 +22,7 @@ import pytest
 from damage import CANARY, FILES, HEADER, PLAIN
 from interference_support import COUNT, FIXED, KILL, Step, failing_calls, observe, planned_once
 from specs import ADBC, TYPED, UNPACKED, cases, written
-from town import ANY, CSV, FAST, SPEC, contents, kinds, ok, plan_town, renew, run, spent
+from town import CSV, FAST, SPEC, contents, kinds, ok, plan_town, renew, run, spent
 
 from dpquery.exceptions import DataError
 from dpquery.spec.spec import FileFormat
@@ -315,7 +315,7 @@ def planned(tmp_path_factory):
     def of(form):
         if form not in folders:
             folders[form] = tmp_path_factory.mktemp("planned") / "town"
-            plan_town(folders[form], spec_text(FORMATS[form][1]), *ANY)
+            plan_town(folders[form], spec_text(FORMATS[form][1]))
         return folders[form]
 
     return of

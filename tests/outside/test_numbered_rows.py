@@ -25,7 +25,6 @@ from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.least_squares import TableAnswers, noisy_values, reconstruct
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest import read_manifest
 from dpquery.releases.manifest_facts import item_facts
 from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.tables.item_table import Tally, layout, relative_errors
@@ -161,37 +160,6 @@ def views(folder):
     tables = PublishedTables()
     tables.directory = folder
     return tables
-
-
-@pytest.mark.nightly
-def test_an_item_is_numbered_by_its_number_of_tables_and_an_older_plan_numbers_none(made):
-    long, plain = read_manifest(made / "long"), read_manifest(made / "plain")
-    assert [item.numbered for item in long.items] == [True, False]
-    assert not any(item.numbered for item in plain.items)
-    assert '"numbered"' not in (made / "plain" / "release.json").read_text()
-    for directory, facts in ((made / "long", long), (made / "plain", plain)):
-        assert {path.name for path in directory.iterdir()} == set(facts.files)
-    assert (made / "long/few.parquet").read_bytes()[:4] == b"PAR1"
-    statement = (made / "long" / "statement.md").read_text()
-    assert "`many.tables.parquet`, `many.labels.parquet`: what the numbers" in statement
-    assert "`cell`" in statement
-    assert "`cell`" not in (made / "plain" / "statement.md").read_text()
-
-
-@pytest.mark.nightly
-def test_numbered_and_labelled_releases_hold_the_same_answers(made):
-    long, plain = views(made / "long"), views(made / "plain")
-    whole, rows = plain.table("many"), long.table("many")
-    for column in ("estimate", "std_error", "nonnegative", "integer"):
-        assert rows[column].equals(whole[column])
-    assert long.table("few").equals(plain.table("few"))
-    assert long.errors.equals(plain.errors)
-    for name in whole["table"].unique():
-        one, expected = long.table("many", name), plain.table("many", name)
-        for column in (*ANSWERS, "nonnegative", "integer"):
-            assert one[column].tolist() == pytest.approx(
-                expected[column].tolist(), nan_ok=True
-            ) or (column == "flag" and one[column].tolist() == expected[column].tolist())
 
 
 def test_the_metadata_name_the_numbers_and_their_differences_are_written(made):

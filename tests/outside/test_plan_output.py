@@ -44,11 +44,8 @@ ROWS = SPEC.replace("version: 1", "version: 1, rows: about 3000")
 SAMPLE = Path(__file__).parents[2] / "workloads" / "sample_persons.yaml"
 
 
-QUICK = ("workload.yaml", "--time-limit", "0")
-
-
 def lines_of(*arguments):
-    return ok("plan", *QUICK, *arguments).out.splitlines()
+    return ok("plan", "workload.yaml", *arguments).out.splitlines()
 
 
 def figures(line):
@@ -56,13 +53,12 @@ def figures(line):
 
 
 def planned(*arguments):
-    return json.loads(ok("plan", *QUICK, "--json", *arguments).out)
+    return json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)
 
 
 def test_the_first_screen_says_what_each_table_is_worth_and_what_is_next(town):
     Path("workload.yaml").write_text(ROWS)
-    lines = lines_of("--epsilon", "0.5", "--time-limit", "9")
-    seen = planned("--epsilon", "0.5", "--time-limit", "9")
+    lines, seen = lines_of("--epsilon", "0.5"), planned("--epsilon", "0.5")
     assert lines[0] == "town: 51 answers in 3 tables at epsilon 0.5, about 3,000 records"
     heads = ["table", "answers", "95 % within", "flagged below", "average cell", "expect"]
     assert re.split(r" {2,}", lines[1]) == heads
@@ -78,7 +74,8 @@ def test_the_first_screen_says_what_each_table_is_worth_and_what_is_next(town):
         assert cells[5].split(",")[0] == worth["grade"]
     assert seen["worth"]["items"][0]["average"] == pytest.approx(3000 * 2 / 3 / 5)
     words = [line.partition(" ")[0] for line in lines[5:] if line]
-    assert words[-5:] == ["price", "risk", "counts", "wrote", "next"]
+    assert words == ["price", "risk", "counts", "note", "wrote", "next"]
+    assert lines[-4].endswith("not finished: 8 searches; give --time-limit more seconds")
     assert lines[-2].endswith("dpquery release data.csv --epsilon 0.5")
 
 
@@ -136,8 +133,8 @@ def test_the_epsilon_of_a_target_that_is_offered_is_about_what_this_plan_would_n
 
 
 def test_the_sample_takes_sixteen_lines_at_most(own_folder):
-    quick = ("--time-limit", "0", "--ledger", "l.db", "--rows", "50000", "--dry-run")
-    shown = ok("plan", SAMPLE, *quick).out.splitlines()
+    told = ("--ledger", "l.db", "--rows", "50000", "--dry-run")
+    shown = ok("plan", SAMPLE, *told).out.splitlines()
     unfinished = [line for line in shown if line.startswith("note")]
     assert len([line for line in shown if line]) - len(unfinished) <= 16
     assert "4 others (--why)" in "\n".join(shown)
@@ -455,7 +452,7 @@ def test_every_exported_name_is_a_function_even_where_its_room_is_loaded():
 
 
 def test_default_places_are_those_of_the_command_line(here):
-    planned = plan("workload.yaml", epsilon=1)
+    planned = plan("workload.yaml", time_limit=0, epsilon=1)
     released = release("data.csv", epsilon=1)
     answered = answer("release", "later.yaml")
     report = error_report()
@@ -514,7 +511,7 @@ def test_help_names_the_defaults_and_limits_there_are():
 
 
 def test_tables_are_those_of_the_files(here):
-    plan("workload.yaml")
+    plan("workload.yaml", time_limit=0)
     released = release("data.csv", epsilon="0.5")
     frame = released.table("ages")
     assert released.items == ("ages", "total")
@@ -530,7 +527,7 @@ def test_tables_are_those_of_the_files(here):
 
 
 def test_an_epsilon_means_the_same_however_it_is_written(here):
-    plan("workload.yaml")
+    plan("workload.yaml", time_limit=0)
     first = release("data.csv", epsilon=0.1)
     assert not first.free
     for epsilon in ("0.1", Fraction(1, 10), np.float64(0.1), "1e-1"):
@@ -538,7 +535,7 @@ def test_an_epsilon_means_the_same_however_it_is_written(here):
 
 
 def test_a_page_for_a_notebook_is_escaped_and_holds_errors_alone(here):
-    planned = plan("workload.yaml")
+    planned = plan("workload.yaml", time_limit=0)
     released = release("data.csv", epsilon=1)
     for result in (planned, released, error_report(html=None)):
         page = result._repr_html_()
@@ -573,14 +570,14 @@ def test_a_page_for_a_notebook_is_escaped_and_holds_errors_alone(here):
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_charged(here, wrong, said):
-    plan("workload.yaml")
+    plan("workload.yaml", time_limit=0)
     with pytest.raises(SpecError, match=said):
         release("data.csv", **{"epsilon": 1, **wrong})
     assert not Path("release").exists()
 
 
 def test_records_in_memory_are_refused_by_their_type_alone(here):
-    plan("workload.yaml", targets="ages: sd <= 30")
+    plan("workload.yaml", time_limit=0, targets="ages: sd <= 30")
     frame = pd.DataFrame({"sex": ["SECRET"], "data.csv": [1]})
     with pytest.raises(DataError, match=r"^a DataFrame was given where the path of the data is"):
         release(frame, epsilon=1)
@@ -589,15 +586,15 @@ def test_records_in_memory_are_refused_by_their_type_alone(here):
 
 
 def test_failures_are_those_of_the_command_line(here):
-    plan("workload.yaml")
+    plan("workload.yaml", time_limit=0)
     with pytest.raises(SpecError, match="objective 'least' is not known"):
-        plan("workload.yaml", objective="least")
+        plan("workload.yaml", time_limit=0, objective="least")
     with pytest.raises(SpecError, match="seed -1 is not a whole number"):
-        plan("workload.yaml", seed=-1)
+        plan("workload.yaml", time_limit=0, seed=-1)
     with pytest.raises(SpecError, match="time_limit -1 is not a number of seconds"):
         plan("workload.yaml", time_limit=-1)
     with pytest.raises(PlanConflictError):
-        plan("workload.yaml", plan_path="data.csv")
+        plan("workload.yaml", time_limit=0, plan_path="data.csv")
     with pytest.raises(BudgetExceededError):
         release("data.csv", epsilon=5)
     release("data.csv", epsilon=1)
@@ -620,7 +617,7 @@ def test_a_plan_from_python_has_linear_algebra_in_one_thread_and_leaves_others_t
     with threadpool_limits(2), dpquery.reporting(lambda line: seen.append(threads())):
         outside = threads()
         places = {"plan_path": tmp_path / "a.plan", "ledger_path": tmp_path / "a.db"}
-        plan(tmp_path / "spec.yaml", **places)
+        plan(tmp_path / "spec.yaml", time_limit=0, **places)
         assert threads() == outside
     assert seen
     assert set().union(*seen) == {1}

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from specs import unhashed
-from town import ANY_PLAN, ok, refused, run
+from town import ok, refused, run
 
 from dpquery import plan as planned
 from dpquery import release
@@ -171,20 +171,6 @@ def test_a_release_that_was_charged_and_not_finished_is_finished_with_its_noise(
     assert share_spent() == before
 
 
-@pytest.mark.nightly
-def test_an_older_plan_compares_with_the_price_that_it_knew(folder):
-    """By eps^2/2 Laplace noise was beyond the budget, though its exact price is not."""
-    plan("--epsilon", "2", text=LONG.replace("epsilon: 100", "epsilon: 10"))
-    sweep = plan("--sweep", "2")["sweep"][0]["noises"]
-    cap = float(accounting.guarantee("gaussian", epsilon=Fraction(10), delta=DELTA).amount)
-    shares = {noise["noise"]: noise["budget_share"] for noise in sweep}
-    assert shares["laplace"] < 1 < 2**2 / 2 / cap
-    older = json.dumps(unhashed(Path("dpquery.plan").read_bytes())).encode()
-    older = older.replace(b"dpquery.plan/3", b"dpquery.plan/2")
-    Path("dpquery.plan").write_bytes(older)
-    assert released("2", "a")["noise"] == "gaussian"
-
-
 @pytest.mark.parametrize(
     ("text", "arguments", "noise"),
     [
@@ -221,23 +207,6 @@ def test_the_price_of_a_plan_is_what_the_ledger_charges(folder):
 
 def share_spent():
     return json.loads(ok("ledger", "status", "--json").out)[0]["share_spent"]
-
-
-@pytest.mark.nightly
-def test_what_the_same_share_buys_is_a_release_that_can_be_had(folder):
-    report = plan("--epsilon", "2", text=LONG)
-    best, other = report["selections"]
-    assert (best["noise"], best["same_share"]) == ("gaussian", None)
-    bought = other["same_share"]
-    epsilon = f"{bought['epsilon']:g}"
-    done = released(epsilon, "a", "--noise", "laplace")
-    assert done["rmse"] == pytest.approx(bought["rmse"])
-    assert done["max_std_error"] == pytest.approx(bought["max_std_error"])
-    assert share_spent() <= best["budget_share"]
-    assert share_spent() > 0.98 * best["budget_share"]
-    printed = ok("plan", "workload.yaml", "--time-limit", "0", "--epsilon", "2", "--why").out
-    assert f"with Laplace noise, at epsilon = {epsilon}" in printed
-    assert "up to" not in printed
 
 
 @pytest.mark.nightly(daily=r"\[(gaussian|a cap in rho|pure)")
@@ -394,20 +363,6 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     assert compared > 1.4 * best.weighted_rmse
     alone, _ = compare_mechanisms._linear_errors(report(priced=[gaussian]), workload)
     assert alone == gaussian.weighted_rmse
-
-
-@pytest.mark.nightly
-def test_a_refusal_of_relaxed_rows_names_an_epsilon_that_they_are_released_at(small):
-    arguments = ("workload.yaml", "--time-limit", "5", "--mechanism", "rap", "--epsilon", "15")
-    ok(*ANY_PLAN, *arguments, "--proxy", "public.csv")
-    release = ("release", "public.csv", "--mechanism", "rap", "--out")
-    ok(*release, "a", "--epsilon", "15")
-    told = refused(*release, "b", "--epsilon", "16", code=3)
-    words = told.partition("the largest that still fits is --epsilon ")[2].split(";")[0].split()
-    assert words[1:] == ["--mechanism", "rap"]
-    more = str(float(Fraction(words[0]) + Fraction(1, 10)))
-    assert words[0] in refused(*release, "b", "--epsilon", more, code=3)
-    ok(*release, "b", "--epsilon", words[0])
 
 
 # Fixed shares of the budget: what items have for themselves is what the spec says.

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from rounds import MIXED_SPEC, PERSON_SPEC, rehearse, relaxed_of
+from rounds import MIXED_SPEC, rehearse, relaxed_of
 from specs import unhashed
-from town import ANY, contents, ok, plan_town, refused, renew
+from town import contents, ok, plan_town, refused, renew
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.column_codes import code_of
@@ -222,7 +222,7 @@ def test_every_record_has_a_person_of_its_own(tmp_path):
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("released") / "town"
-    plan_town(folder, MIXED_SPEC, *ANY)
+    plan_town(folder, MIXED_SPEC)
     rehearse(folder / "dpquery.plan")
     ledger = ("--ledger", folder / "state" / "ledger.db")
     command = ("release", folder / "data.csv", "--epsilon", "1", "--plan", folder / "dpquery.plan")
@@ -268,16 +268,6 @@ def test_as_many_records_are_made_as_the_release_says_there_are(released):
     ok("synthetic")
     assert Path("synthetic.csv").read_bytes() == first
     assert "synthetic.csv holds something else" in refused("synthetic", "--rows", "7", code=5)
-
-
-@pytest.mark.nightly
-def test_persons_of_their_own_can_be_released_again(own_folder):
-    plan_town(own_folder, PERSON_SPEC, *ANY)
-    rehearse()
-    (own_folder / "data.csv").write_text("age,sex,region,income,name\n" + "1,F,1,5,p\n" * 2)
-    ok("release", "data.csv", "--epsilon", "1")
-    ok("synthetic", "--rows", "50")
-    ok("release", "synthetic.csv", "--epsilon", "1", "--release-number", "2", "--out", "second")
 
 
 def test_a_linear_release_has_no_records_to_make(released_town):

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from damage import some_or
 from specs import BASE, random_spec, read
-from town import ANY_PLAN, checked, counts, ok, planned, refused, released, spec_text
+from town import checked, counts, ok, planned, refused, released, spec_text
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.counting.column_codes import code_of
@@ -316,11 +316,11 @@ def test_plan_statement_and_manifest_say_who_is_counted(folder):
         SURVEY.replace("[0, 89]}", "[0, 89], other: show}"), "product: {happy: identity+total}"
     )
     (folder / "workload.yaml").write_text(text.replace("epsilon: 1}", "epsilon: 9}"))
-    plan = ok(*ANY_PLAN, "workload.yaml", "--why")
+    plan = ok("plan", "workload.yaml", "--why")
     assert "no record is left out because of its values" in plan.out
     assert re.search(r"age +18 to 89 +counted in totals alone", plan.out)
     assert re.search(r"hours +0 to 89 +shown as other", plan.out)
-    domain = json.loads(ok(*ANY_PLAN, "workload.yaml", "--json").out)["domain"]
+    domain = json.loads(ok("plan", "workload.yaml", "--json").out)["domain"]
     assert [own["other"] for own in domain] == ["count", "count", "count", "show"]
     ok("release", "survey.csv", "--epsilon", "1")
     counted = json.loads(Path("release/release.json").read_text())["counted"]
@@ -349,7 +349,7 @@ def test_a_plan_names_every_attribute_that_drops_records(folder):
         )
     )
     assert "records with another value of happy, hours" in " ".join(
-        ok(*ANY_PLAN, "workload.yaml", "--why").out.split()
+        ok("plan", "workload.yaml", "--why").out.split()
     )
     ok("release", "survey.csv", "--epsilon", "1")
     statement = Path("release/statement.md").read_text()

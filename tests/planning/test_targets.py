@@ -2,27 +2,22 @@
 
 import json
 import math
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from release_parts import DERIVED_ITEMS, HEAD, SHAPE, Simulated, strategies, town, truth
-from town import GAUSSIAN_SPEC, SPEC, ok, run
+from town import SPEC, ok, run
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
-from dpquery.plan_file.plan import decode_strategy, read_plan
-from dpquery.planning.figures import unit_std
 from dpquery.planning.rehearsal import runs
 from dpquery.planning.rehearsal.populations import Proxy
 from dpquery.planning.rehearsal.runs import DerivedTrials
-from dpquery.planning.targets import DerivedTargets, goal_of, parse_targets
+from dpquery.planning.targets import DerivedTargets, parse_targets
 from dpquery.public_chance import public_generator
 from dpquery.spec.parsing.read import parse
-from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.minimax import score
 
 TARGETS = ("age_by_sex: sd <= 12", "ages: rmse <= 9.5")
 
@@ -36,55 +31,6 @@ def planned(*arguments):
 
 def with_targets(*texts):
     return [argument for text in texts for argument in ("--target", text)]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("text", [SPEC, GAUSSIAN_SPEC], ids=["laplace", "both"])
-@pytest.mark.parametrize("targets", [TARGETS, ("*: rmse <= 20",)], ids=["two", "every item"])
-def test_the_least_epsilon_meets_every_target_and_one_per_cent_less_does_not(
-    own_folder, text, targets
-):
-    Path("workload.yaml").write_text(text)
-    report = planned(*with_targets(*targets))
-    assert all(target["met"] and target["reached"] <= target["target"] for target in named(report))
-    plan = read_plan(Path("dpquery.plan").read_bytes())
-    spec = parse(plan.spec_text, name="spec", files={})
-    spec = spec if plan.accounting is None else spec.counted_in(plan.accounting)
-    compiled = compile_spec(spec)
-    goal = goal_of(parse_targets(targets, spec), spec, compiled)
-    delta = spec.privacy.delta
-    assert [least["noise"] for least in report["least_epsilons"]] == [
-        selection["noise"] for selection in report["selections"]
-    ]
-    for least in report["least_epsilons"]:
-        (selection,) = [one for one in plan.selections if one.noise == least["noise"]]
-        strategy = decode_strategy(
-            selection.strategy, noise=least["noise"], workload=compiled.workload
-        )
-        figure = score(
-            goal,
-            expected_error(strategy, compiled.workload, selection.record_change),
-            compiled.workload,
-        )
-        epsilon = Fraction(str(least["epsilon"]))
-        assert (
-            figure
-            * unit_std(
-                least["noise"], spec, epsilon=epsilon, delta=delta, change=selection.record_change
-            )
-            <= 1
-        )
-        less = epsilon * 99 / 100
-        assert (
-            figure
-            * unit_std(
-                least["noise"], spec, epsilon=less, delta=delta, change=selection.record_change
-            )
-            > 1
-        )
-    shares = [least["budget_share"] for least in report["least_epsilons"]]
-    assert shares == sorted(shares)
-    assert report["epsilon"] == report["least_epsilons"][0]["epsilon"]
 
 
 def named(report):
@@ -324,28 +270,6 @@ def test_what_cannot_be_tried_is_refused_with_the_remedy():
     options = ("--proxy", "public.csv")
     words = refused("part: sd <= 1e-9", text=of_women, options=options)
     assert "no epsilon meets the target on 'part', tried on the public file public.csv" in words
-
-
-@pytest.mark.slow
-def test_every_item_is_no_derived_item():
-    report = planned_for("*: sd <= 100")
-    assert {target["item"] for target in report["targets"]} == {
-        "people",
-        "all",
-        "hours",
-        "incomes",
-        "worked",
-    }
-
-
-@pytest.mark.nightly
-def test_a_target_on_an_item_leaves_room_for_those_on_derived_ones():
-    searched = ("--time-limit", "10")
-    alone = planned_for("shares: sd <= 0.02", options=searched)
-    both = planned_for("shares: sd <= 0.02", "worked: sd <= 50", options=searched)
-    assert all(reached["met"] for reached in both["targets"])
-    # With no room for shares it took eight times the epsilon.
-    assert both["epsilon"] <= 1.3 * alone["epsilon"]
 
 
 def test_what_derived_targets_ask_of_items_is_how_much_noise_of_each_answer_they_bear():

@@ -11,7 +11,7 @@ import pytest
 from bench_office import office_spec
 from dense import classes_of_cells, dense_block, dense_strategy, dense_workload, random_workload
 from specs import put_true_figures, unhashed
-from town import ok, plan_town, refused
+from town import SEARCHED, ok, plan_town, refused
 
 import dpquery.audit.dense_strategy as audit
 import dpquery.strategy.search.candidates as candidates
@@ -253,7 +253,7 @@ def test_where_records_move_the_strategy_is_near_the_bound_of_that(change):
 @pytest.fixture(scope="module")
 def planned_slices(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned") / "slices"
-    plan_town(folder, SLICES)
+    plan_town(folder, SLICES, *SEARCHED)
     return folder
 
 

@@ -8,7 +8,7 @@ from itertools import product as pairs
 
 import numpy as np
 import pytest
-from dense import MIXED, coefficients, dense_block, dense_strategy, random_strategies
+from dense import coefficients, dense_block, dense_strategy, random_strategies
 from test_shapes import every_shape, strategies
 
 import dpquery.strategy.search.select as module
@@ -329,23 +329,6 @@ def test_a_strategy_whose_answers_have_a_flaw_ends_no_search():
     assert reasons(selection)[flawed[0]] == "left out: a flaw"
     assert selection.best.name != flawed[0]
     assert selection.best.error.weighted_rmse**2 * 27 <= selection.bound.loss * 1.001
-
-
-@pytest.mark.nightly
-def test_what_another_search_contains_is_not_searched():
-    """Where its answers have a flaw it is."""
-
-    def of(noise, flawed=()):
-        def flaw_of(strategy):
-            return "a flaw" if strategy.name in flawed else ""
-
-        return reasons(select(MIXED, noises=[noise], flaw_of=flaw_of)[noise])
-
-    assert of("gaussian")["OPT_M"] == "contained in what OPT_R searches"
-    assert not of("laplace")["OPT_M"]
-    with_a_flaw = of("gaussian", flawed=("OPT_C", "OPT_R"))  # the best, and the next
-    assert with_a_flaw["OPT_R"] == "left out: a flaw"
-    assert not with_a_flaw["OPT_M"]
 
 
 # The mechanism: its sensitivity on the grid bounds what any record can do.

@@ -258,17 +258,6 @@ def test_every_factor_is_solved_by_least_squares(seed):
         assert least_squares(factor)(y) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize(("matrix", "taken"), [(np.triu(np.ones((3, 3))), 0), (np.eye(4, 3), 1)])
-def test_a_dense_factor_is_made_orthogonal_once_and_a_triangle_never(matrix, taken, monkeypatch):
-    calls, qr = [], np.linalg.qr
-    monkeypatch.setattr(np.linalg, "qr", lambda *given: calls.append(given) or qr(*given))
-    factor = Dense(matrix.astype(np.int64))
-    inverse_gram(factor)
-    inverse_gram(factor)
-    least_squares(factor)
-    assert len(calls) == taken
-
-
 @pytest.mark.parametrize("diagonal", [640, 65, 1])
 def test_counts_behind_a_diagonal_that_all_but_vanishes_come_back(diagonal):
     """Normal equations lose them: 1e-2 of a million records at a diagonal of 1/1000."""

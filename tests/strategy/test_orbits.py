@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from dense import dense_strategy, dense_workload, random_axis
 from specs import put_true_figures, unhashed
-from town import ANY, ok, plan_town, refused
+from town import ok, plan_town, refused
 
 import dpquery.audit.dense_strategy as audit
 import dpquery.strategy.search.candidates as orbits_search
@@ -238,7 +238,7 @@ def test_the_audit_reads_the_same_rows_from_a_plan_of_orbits(areas):
 
 
 def test_a_release_of_orbits_has_its_answers_and_answers_again(own_folder, areas):
-    plan_town(own_folder, AREAS, *ANY)
+    plan_town(own_folder, AREAS)
     plan = unhashed(Path("dpquery.plan").read_text())
     (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
     selection["strategy"] = encoded_areas(areas)
