@@ -342,6 +342,23 @@ def test_a_header_may_have_line_feeds_in_its_quotes(tmp_path):
     assert tabulate(path, spec=spec, subsets=[(0,)])[0,].tolist() == [0, 2]
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst"])
+def test_a_packed_file_that_is_cut_or_changed_is_an_error_at_its_end(tmp_path, suffix):
+    path = tmp_path / f"f.csv{suffix}"
+    spec = spec_of(single("sex", Boolean()))
+    rows = b"".join(b"%s,%d\n" % (b"yes" if k % 3 else b"no", k * k) for k in range(400_000))
+    content = UNPACKED[suffix](b"sex,n\n" + rows)
+    for damaged in (content[:-3], content[: len(content) * 3 // 4], content + b"x"):
+        path.write_bytes(damaged)
+        check_header(path, spec)
+        with pytest.raises(DataError, match="unpacks without an error"):
+            tabulate(path, spec=spec, subsets=[()])
+    path.write_bytes(b"sex\nyes\n")
+    with pytest.raises(DataError, match="not a header"):
+        check_header(path, spec)
+
+
 @pytest.fixture
 def folder(tmp_path):
     files = tmp_path / "data"
