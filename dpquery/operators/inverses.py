@@ -51,6 +51,21 @@ def inverse_times(M: Inverse, X: Numbers) -> Floats:
     return M.matmat(X) if isinstance(M, DiagonalLessRows | OrderedInverse) else np.asarray(M @ X)
 
 
+def positive_inverse(M: Floats) -> Floats:
+    """Return the inverse of a positive definite matrix, exactly symmetric. M: (n, n).
+
+    Raises:
+        LinAlgError: it is not positive definite.
+    """
+    root, failed = lapack.dpotrf(M, lower=True)
+    lower, failed_too = lapack.dpotri(root, lower=True, overwrite_c=True)
+    if failed or failed_too:
+        raise np.linalg.LinAlgError("a matrix is not positive definite")
+    inverse = np.asarray(lower + lower.T)  # above the diagonal `lower` is zero
+    np.fill_diagonal(inverse, np.diagonal(lower))
+    return inverse
+
+
 def p_identity_inverse(factor: PIdentity) -> DiagonalLessRows:
     """Return (A'A)^-1 of a p-Identity by Woodbury's formula. O(p^2 n)."""
     d = factor.diagonal.astype(np.float64)

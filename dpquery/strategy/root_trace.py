@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import outer_product
+from dpquery.operators.inverses import positive_inverse
 from dpquery.strategy.algebra.orbits import WeightedOrbits
 from dpquery.strategy.algebra.roots import POLES, root_nodes
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
@@ -287,7 +287,8 @@ class _Coordinates:
 
     def root_trace(self, budget: float, mass_budget: float) -> RootTrace | None:
         """Return the trace and its masses over these attributes; None where it is too large."""
-        if self.size > MAX_ASSEMBLED:
+        trimming = DECOMPOSITION * sum(float(self.sizes[b]) ** 3 for b in self.blocks)
+        if self.size > MAX_ASSEMBLED or trimming > budget:
             return None
         S = self._assemble()
         trimmed = _Trimmed(S, self.blocks, self.places)
@@ -449,12 +450,10 @@ def _core_inverse(small: Floats, tops: Sequence[Eliminated], tau: float) -> Floa
     core = small + tau * np.eye(len(small))
     for top in tops:
         top.subtract(core, tau)
-    root, failed = lapack.dpotrf(core, lower=True)
-    inverse, failed_too = lapack.dpotri(root, lower=True, overwrite_c=True)
-    if failed or failed_too:  # by rounding: S is positive semidefinite
+    try:
+        return positive_inverse(core)
+    except np.linalg.LinAlgError:  # by rounding: S is positive semidefinite
         return np.asarray(np.linalg.inv(core))
-    lower = np.tril(inverse)
-    return np.asarray(lower + np.tril(lower, -1).T)
 
 
 def _places(sizes: list[int], blocks: list[Subset]) -> dict[Subset, slice]:

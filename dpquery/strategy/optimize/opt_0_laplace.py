@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import lapack
 
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.gram import (
@@ -27,7 +26,12 @@ from dpquery.operators.gram import (
     total_sum,
     trace,
 )
-from dpquery.operators.inverses import DiagonalLessRows, inverse_trace, p_identity_inverse
+from dpquery.operators.inverses import (
+    DiagonalLessRows,
+    inverse_trace,
+    p_identity_inverse,
+    positive_inverse,
+)
 from dpquery.operators.p_identity import PIdentity
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
@@ -38,7 +42,7 @@ from dpquery.strategy.algebra.orbits import (
     Orbits,
     few_orbits,
 )
-from dpquery.strategy.optimize.descents import FactorSelection, descend
+from dpquery.strategy.optimize.descents import FactorSelection, Race, descend
 
 THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
 BASE = 256  # classes up to which starts are random
@@ -49,6 +53,7 @@ LARGER_PART_ITERATIONS = (
     300  # iterations on each larger part: a later descent seldom makes up for fewer
 )
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
+RACED = 100  # iterations before which no start is left
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
 ORBIT_STARTS = 2  # random ones over orbits
 SeenGram = Matrix | MergedGram
@@ -81,11 +86,7 @@ def p_identity_loss(
     BV = _times(V, B.T).T
     G = BV @ B.T
     columns = Theta * V.sizes if isinstance(V, MergedGram) else Theta
-    root, failed = lapack.dpotrf(np.eye(len(Theta)) + columns @ Theta.T, lower=True)
-    lower, failed_too = lapack.dpotri(root, lower=True)
-    if failed or failed_too:
-        raise np.linalg.LinAlgError("a matrix is not positive definite")
-    R = np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+    R = positive_inverse(np.eye(len(Theta)) + columns @ Theta.T)
     RTheta, entries = R @ Theta, _diagonal(V) + beside
     loss = float(s**2 @ entries - np.sum(R * G))
     by_s = 2 * s * entries - 2 * np.einsum("ij,ij->j", RTheta, BV)
@@ -107,10 +108,10 @@ def best_p_identity(
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
     if n > BASE or (p > 1 and n > LEAST_HALVED_CLASSES):
         starts.append(first_rows(V, p, rng))
-    selections: list[FactorSelection] = []
+    selections, race = list[FactorSelection](), Race(min(RACED, max_iterations // 2))
     for start in starts:
         if not selections or time_left(f"OPT_0 from start {len(selections) + 1}"):
-            Theta, converged = descend_rows(V, start, max_iterations)
+            Theta, converged = descend_rows(V, start, max_iterations, race=race)
             selections.append(_selection(Theta, V, converged=converged))
     return min(selections, key=lambda selection: selection.loss)
 
@@ -157,10 +158,10 @@ def _best_over_orbits(
     beside[1:] = totals[:-1]
     beside[0] = _even_row(merged.diagonal.sum(), merged.between.sum(), merged.sizes.sum())
     starts = [totals, beside, *(entries * rng.random((rows, m)) for _ in range(ORBIT_STARTS))]
-    reached: list[tuple[Floats, bool]] = []
+    reached, race = list[tuple[Floats, bool]](), Race(RACED)
     for start in starts:
         if not reached or time_left(f"OPT_0 from start {len(reached) + 1}"):
-            reached.append(descend_rows(merged, start, max_iterations))
+            reached.append(descend_rows(merged, start, max_iterations, race=race))
     best = min(reached, key=lambda end: p_identity_loss(end[0], merged)[0])
     return _written_out(orbits, merged, *best)
 
@@ -226,6 +227,7 @@ def descend_rows(
     max_iterations: int,
     costs: Floats | float = 1.0,
     beside: Floats | float = 0.0,
+    race: Race | None = None,
 ) -> tuple[Floats, bool]:
     """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged.
 
@@ -249,6 +251,7 @@ def descend_rows(
         corrections=CORRECTIONS,
         ftol=1e-9,
         gtol=1e-9,
+        race=race,
     )
     if scale * result.fun > identity:
         return np.zeros(shape), bool(result.success)  # a local minimum worse than identity

@@ -35,7 +35,7 @@ from dpquery.strategy.algebra.subsets import (
     member_products,
     workload_eigenvalues,
 )
-from dpquery.strategy.optimize.descents import Limits, Moments, descend
+from dpquery.strategy.optimize.descents import Limits, Moments, Race, descend
 from dpquery.strategy.optimize.opt_0 import ProductSelection
 from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
@@ -46,6 +46,7 @@ EFFORT = ((20_000, 12, 2), (200_000, 3, 2), (math.inf, 1, 1))
 DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identity rows
 LISTED = 10  # attributes of the widest set up to which the subsets are listed
 SCOUTING, LONGER_DESCENT, POLISHING = 60, 200, 1500  # iterations
+RACED = 30  # iterations before which no scout is left
 WORST = 700.0  # log loss of weights that do not support the workload
 Roots = dict[int, Floats]
 """Theta of a p-Identity, (p, n), for the attributes with a factor."""
@@ -172,7 +173,9 @@ class FactorsProblem:
             theta[self.place[b]] = weight
         return np.where(self.allowed, theta, 0.0)
 
-    def descend(self, start: FactorsPoint, iterations: int) -> FactorsPoint:
+    def descend(
+        self, start: FactorsPoint, iterations: int, race: Race | None = None
+    ) -> FactorsPoint:
         """Return the point that L-BFGS-B reaches from a start."""
         if start.converged or not (start.value == math.inf or time_left("OPT_F")):
             return start
@@ -200,6 +203,7 @@ class FactorsProblem:
             max_evaluations=2 * iterations,
             ftol=1e-9,
             gtol=1e-9,
+            race=race,
         )
         theta, roots = split(result.x)
         return FactorsPoint(start.kind, theta, roots, float(result.fun), bool(result.success))
@@ -238,8 +242,8 @@ def opt_factors(
 ) -> FactorsSelection:
     """Select weights of subsets and a factor for every attribute of at most MAX_FACTOR classes.
 
-    L-BFGS-B runs SCOUTING iterations from every start, more from the best of each kind, and to the
-    end from the best of all. The loss is never above that of `marginals`, nor above that of
+    L-BFGS-B runs SCOUTING iterations at most from every start, more from the best of each kind, and
+    to the end from the best of all. The loss is never above that of `marginals`, nor above that of
     `product` where its factors can be optimised.
 
     Raises:
@@ -249,11 +253,11 @@ def opt_factors(
     sets = [*marginals.weights, *whole]
     problem = FactorsProblem(gram, max_cells=max_cells, sets=sets)
 
-    points: list[FactorsPoint] = []
+    points, race = list[FactorsPoint](), Race(RACED)
     for start in _starts(problem, rng, marginals, product):
         if points and not time_left(f"OPT_F from {start.kind}"):
             break
-        points.append(problem.descend(start, SCOUTING))
+        points.append(problem.descend(start, SCOUTING, race))
     points = [problem.descend(point, LONGER_DESCENT) for point in _best(points, per_kind=2)]
     promising = _best(points)[: _effort(problem)[1]]
     finished = [problem.descend(point, POLISHING) for point in promising]
