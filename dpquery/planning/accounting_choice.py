@@ -31,7 +31,8 @@ from dpquery.spec.spec import Accounting, Spec
 from dpquery.strategy.strategy import Noise
 
 if TYPE_CHECKING:
-    from dpquery.strategy.search.select import Candidate, Selection
+    from dpquery.strategy.search.candidates import Proposal
+    from dpquery.strategy.search.select import Selection
 
 
 CHEAPEST: dict[Noise, Accounting] = {"laplace": "zcdp", "gaussian": "gdp"}
@@ -161,7 +162,7 @@ class Rivals:
     delta: Fraction  # of the guarantee
     # whether nobody named them: a release may then well take more of the budget
     any_share: bool = True
-    _offers: dict["Candidate", _Offer] = field(default_factory=dict, init=False)
+    _offers: dict["Proposal | None", _Offer] = field(default_factory=dict, init=False)
 
     def __call__(self, selection: "Selection", rival: "Selection", lead: float) -> float:
         """Return the share of its score below which a selection may be taken; 1 where it may be."""
@@ -173,13 +174,14 @@ class Rivals:
 
     def _offer(self, selection: "Selection") -> _Offer:
         """Return a selection in the accounting that it would be charged in, worked out once."""
-        if selection.best not in self._offers:
+        proposal = selection.best.proposal
+        if proposal not in self._offers:
             kind = CHEAPEST[selection.noise] if len(self.funds) > 1 else next(iter(self.funds))
             spec, workload = self.spec.counted_in(kind), self.compiled.workload
             shares = BudgetShares(spec, workload, self.delta, self.funds[kind])
             taken = planned(selection, spec, self.compiled)
-            self._offers[selection.best] = _Offer(taken, shares, self.epsilon)
-        return self._offers[selection.best]
+            self._offers[proposal] = _Offer(taken, shares, self.epsilon)
+        return self._offers[proposal]
 
 
 def _ratio(score: float, other: float) -> float:
