@@ -46,7 +46,6 @@ EFFORT = ((20_000, 12, 2), (200_000, 3, 2), (math.inf, 1, 1))
 DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identity rows
 LISTED = 10  # attributes of the widest set up to which the subsets are listed
 SCOUTING, LONGER_DESCENT, POLISHING = 60, 200, 1500  # iterations
-RACED = 30  # iterations before which no scout is left
 WORST = 700.0  # log loss of weights that do not support the workload
 Roots = dict[int, Floats]
 """Theta of a p-Identity, (p, n), for the attributes with a factor."""
@@ -253,7 +252,7 @@ def opt_factors(
     sets = [*marginals.weights, *whole]
     problem = FactorsProblem(gram, max_cells=max_cells, sets=sets)
 
-    points, race = list[FactorsPoint](), Race(RACED)
+    points, race = list[FactorsPoint](), Race(SCOUTING // 2)
     for start in _starts(problem, rng, marginals, product):
         if points and not time_left(f"OPT_F from {start.kind}"):
             break
